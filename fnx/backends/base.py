@@ -208,7 +208,9 @@ def moved(memory: Any, name: str) -> Any:
     device: Any = get_device(name)
     if getattr(memory, "device_name", None) == name:
         return memory.shared()
-    if name not in GPUS and hasattr(memory, "device_name"):
+    if name in GPUS:
+        return device.received(memory)
+    if hasattr(memory, "device_name"):
         made = device.alloc(memory.nbytes)
         memory.copy_to(made)
         return made

@@ -153,7 +153,7 @@ class CudaDriver(EndingDriver):
         self._pending: list[QueuedLaunch] = []
         self._flying: deque[tuple[int, tuple[str, ...]]] = deque()  # kernels behind each number
         self._block, self._block_bytes = 0, 0  # words of launches without a graph
-        self._pinned = pinned.Pinned(self._pin, self._reached, self._await)
+        self.pinned = pinned.Pinned(self._pin, self._reached, self._await)
         word = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
         self._abort_word = c_int.from_address(word)
         self._abort_word.value = 0
@@ -229,16 +229,24 @@ class CudaDriver(EndingDriver):
             self._flush()
             for start in range(0, value.nbytes, pinned.BLOCK):
                 size = min(pinned.BLOCK, value.nbytes - start)
-                block = self._pinned.lease(size)
+                block = self.pinned.lease(size)
                 ctypes.memmove(block, source + start, size)
                 self._call("cuMemcpyHtoDAsync_v2", at + start, block, size, self.stream)
-                self._pinned.behind(self._record())
+                self.pinned.behind(self._record())
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Waits so that Ctrl-C is heard, then copies."""
         self.wait(self.signal())
         self._enter()
         self._call("cuMemcpyDtoH_v2", to.ctypes.data, memory + offset, to.nbytes)
+
+    def fetch(self, memory: int, offset: int, nbytes: int) -> pinned.PinnedCopy:
+        """To pinned memory, with an event behind it."""
+        with self._lock:
+            self._flush()
+            piece = self.pinned.hold(nbytes)
+            self._call("cuMemcpyDtoHAsync_v2", piece[1], memory + offset, nbytes, self.stream)
+            return pinned.PinnedCopy(self.pinned, piece, nbytes, self._record(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """A copy on the device."""
@@ -303,7 +311,7 @@ class CudaDriver(EndingDriver):
     def _send(self, words: np.ndarray[Any, Any], block: int) -> None:
         """Copy words to a block of the device, by way of a leased one."""
         if words.nbytes:
-            lease = self._pinned.lease(words.nbytes)
+            lease = self.pinned.lease(words.nbytes)
             ctypes.memmove(lease, words.ctypes.data, words.nbytes)
             self._call("cuMemcpyHtoDAsync_v2", block, lease, words.nbytes, self.stream)
 
@@ -311,7 +319,7 @@ class CudaDriver(EndingDriver):
         """Kernels were launched: a number is behind them, and behind the copy of their words."""
         value = self._record()
         self._flying.append((value, tuple(symbols)))
-        self._pinned.behind(value)
+        self.pinned.behind(value)
         if value % LOOK == 0:
             self._reached(value - LOOK // 2)
 

@@ -34,6 +34,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostGetDevicePointer_v2": (_P, _P, _U),
     "cuMemcpyHtoDAsync_v2": (_Q, _P, _S, _P),
     "cuMemcpyDtoH_v2": (_P, _Q, _S),
+    "cuMemcpyDtoHAsync_v2": (_P, _Q, _S, _P),
     "cuMemcpyDtoDAsync_v2": (_Q, _Q, _S, _P),
     "cuModuleLoadDataEx": (_P, _P, _U, _P, _P),
     "cuModuleGetFunction": (_P, _P, c_char_p),

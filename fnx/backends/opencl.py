@@ -18,7 +18,7 @@ from typing import Any
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.ending import EndingDriver
-from fnx.backends.gpu.pinned import BLOCK, Pinned
+from fnx.backends.gpu.pinned import BLOCK, Pinned, PinnedCopy
 from fnx.core.bindings import ABORTED
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
@@ -279,13 +279,14 @@ class OpenClDriver(EndingDriver):
         """Copied to pinned memory, a block at a time, from which the device takes it."""
         for start in range(0, value.nbytes, BLOCK):
             part = value[start:start + BLOCK]
-            address = self.pinned.lease(part.nbytes)
-            ctypes.memmove(address, part.ctypes.data, part.nbytes)
-            self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, part.nbytes,
-                                         address, 0, None, None)
-            leased = self.pinned.leased
-            if len(leased) >= _LEASED or sum([size for size, _ in leased]) >= BLOCK:
-                self.pinned.behind(self.signal())
+            with self._lock:  # else another thread's number may be in front of the copy
+                address = self.pinned.lease(part.nbytes)
+                ctypes.memmove(address, part.ctypes.data, part.nbytes)
+                self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, part.nbytes,
+                                             address, 0, None, None)
+                leased = self.pinned.leased
+                if len(leased) >= _LEASED or sum([size for size, _ in leased]) >= BLOCK:
+                    self.pinned.behind(self.signal())
 
     def _pin(self, nbytes: int) -> int:
         """Memory of the host that the device reads without another copy, for good."""
@@ -304,6 +305,14 @@ class OpenClDriver(EndingDriver):
         self.wait(self.signal())
         self.cl.clEnqueueReadBuffer(self.queue, memory, 1, offset, to.nbytes, to.ctypes.data, 0,
                                     None, None)
+
+    def fetch(self, memory: int, offset: int, nbytes: int) -> PinnedCopy:
+        """To pinned memory, with a marker behind it."""
+        with self._lock:
+            piece = self.pinned.hold(nbytes)
+            self.cl.clEnqueueReadBuffer(self.queue, memory, 0, offset, nbytes, piece[1], 0, None,
+                                        None)
+            return PinnedCopy(self.pinned, piece, nbytes, self.signal(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """A copy on the device."""

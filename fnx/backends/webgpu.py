@@ -24,8 +24,9 @@ from fnx.backends.gpu.driver import (
     HostBytes,
     PlacedLaunch,
     QueuedLaunch,
-    QueueDriver,
 )
+from fnx.backends.gpu.ending import LeavingDriver
+from fnx.backends.libwgpu import MappedCopy, at_the_border, lost, settled
 from fnx.core.bindings import AXIS, sharing
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock, load
@@ -37,6 +38,7 @@ ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 1
 SOFTWARE, STEPS = "llvmpipe", (1 << 16) - 1  # Mesa's, which ends a thread's loops after so many
 SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
 _ALIGNED = 256
+_LOOK = 0.1  # seconds of a wait, after which somebody looks whether the device is there
 _SUBGROUPS = "subgroup"  # a feature that some adapters have
 _PREPARED = 8  # passes that are kept of a command buffer, for memory in other buffers
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
@@ -100,7 +102,7 @@ def _narrowest_subgroup(adapter: Any) -> int:
     return width if width & (width - 1) == 0 and ROW.threads % max(width, 1) == 0 else 0
 
 
-class WebGpuDriver(QueueDriver):
+class WebGpuDriver(LeavingDriver):
     """The adapter that wgpu prefers.
 
     Raises:
@@ -108,7 +110,7 @@ class WebGpuDriver(QueueDriver):
     """
 
     name = "webgpu"
-    links = True
+    links = reopens = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -130,7 +132,8 @@ class WebGpuDriver(QueueDriver):
             required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
         self.queue = self.gpu.queue
         self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, ROW.shared)
-        steps = STEPS if SOFTWARE in self.kind else 0
+        self._is_software = SOFTWARE in self.kind
+        steps = STEPS if self._is_software else 0
         self.target = ROW.replace(subgroup=narrowest, steps=steps)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
@@ -141,10 +144,13 @@ class WebGpuDriver(QueueDriver):
         self._pending: list[QueuedLaunch] = []
         self._params: Any = None
         self._lock = fork_safe_lock()
-        self._word = self._buffers[self._buffer(_ALIGNED)]
+        self._copies: dict[int, MappedCopy] = {}  # to the host, by the number behind each
+        self._settled = settled()
+        self._word = self._buffer(_ALIGNED) << _START
 
     # ---- memory
 
+    @at_the_border
     def alloc(self, nbytes: int) -> int:
         """A piece of a slab; what is large has a buffer of its own."""
         size = -(-nbytes // _ALIGNED) * _ALIGNED
@@ -172,6 +178,7 @@ class WebGpuDriver(QueueDriver):
         self._buffers[number] = made
         return number
 
+    @at_the_border
     def free(self, memory: int) -> None:
         """A piece is kept for the next of its size; a buffer goes when queued work has used it."""
         with self._lock:
@@ -184,6 +191,7 @@ class WebGpuDriver(QueueDriver):
             self._buffers[number].destroy()
             self._buffers[number] = None
 
+    @at_the_border
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
         """Copied at once; written when the queue comes to it. Whole words."""
         whole, rest = value.nbytes & ~3, value.nbytes & 3
@@ -197,23 +205,68 @@ class WebGpuDriver(QueueDriver):
                                         value[whole:].tobytes() + bytes(4 - rest))
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Copies whole words, which wgpu waits for."""
+        """Waits so that Ctrl-C is heard, then copies."""
+        fetched = self.fetch(memory, offset, to.nbytes)
+        fetched.wait()
+        to[:] = fetched.content()
+        fetched.release()
+
+    @at_the_border
+    def fetch(self, memory: int, offset: int, nbytes: int) -> MappedCopy:
+        """Whole words, to a buffer that is mapped when the queue has come to it."""
         with self._lock:
             self._flush()
-            at = (memory & _MASK) + offset
-            found = self.queue.read_buffer(self._buffers[memory >> _START], at, to.nbytes + 3 & ~3)
-        to[:] = np.frombuffer(found, np.uint8, to.nbytes)
+            self._room()
+            encoder = self.gpu.create_command_encoder()
+            found = self._mapped(encoder, memory, offset, nbytes)
+            return self._send(encoder, found, nbytes)
 
+    def _mapped(self, encoder: Any, memory: int, offset: int, nbytes: int) -> Any:
+        """A buffer that will be mapped, and the copy to it."""
+        whole = nbytes + 3 & ~3
+        made = self._host_buffer(whole)
+        encoder.copy_buffer_to_buffer(self._buffers[memory >> _START], (memory & _MASK) + offset,
+                                      made, 0, whole)
+        return made
+
+    @at_the_border
     def copy(self, source: int, source_offset: int, to: int, offset: int,
              nbytes: int) -> None:
         """A copy on the device."""
         with self._lock:
             self._flush()
+            self._room()
             encoder = self.gpu.create_command_encoder()
             encoder.copy_buffer_to_buffer(
                 self._buffers[source >> _START], (source & _MASK) + source_offset,
                 self._buffers[to >> _START], (to & _MASK) + offset, nbytes + 3 & ~3)
+            self._behind(encoder)
+
+    def _host_buffer(self, nbytes: int) -> Any:
+        usage = self.wgpu.BufferUsage
+        return self.gpu.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
+
+    def _room(self) -> None:
+        """Mesa's submit waits for the submission before, which is done here, as Ctrl-C is heard
+        here; nothing is half queued then."""
+        queued = list(self._copies)
+        if self._is_software and queued:
+            self.leave(max(queued))
+
+    def _behind(self, encoder: Any) -> None:
+        """Submit; where ``_room`` looks for it, with a word that says when all of it is done."""
+        if self._is_software:
+            self._send(encoder, self._mapped(encoder, self._word, 0, 4), 4)
+        else:
             self.queue.submit([encoder.finish()])
+
+    def _send(self, encoder: Any, mapped: Any, nbytes: int) -> MappedCopy:
+        """Submit, with a number behind it."""
+        self.queue.submit([encoder.finish()])
+        self._signals += 1
+        made = self._copies[self._signals] = MappedCopy(self, mapped, nbytes, self._signals)
+        self._settled.put(made)
+        return made
 
     # ---- kernels
 
@@ -256,15 +309,17 @@ class WebGpuDriver(QueueDriver):
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Kept until something has to come behind it: all go in one submit."""
+        self.refuse_aborted()
         _check(launch)
         with self._lock:
             self._pending.append(launch)
 
     def _flush(self) -> None:
         """Encode and submit the launches that are kept."""
-        launches, self._pending = self._pending, []
-        if not launches:
+        if not self._pending:
             return
+        self._room()
+        launches, self._pending = self._pending, []
         memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
         numbers = {m: i for i, m in enumerate(memory)}
         placed = [PlacedLaunch(launch.kernel, launch.groups, launch.threads, tuple(
@@ -280,6 +335,7 @@ class WebGpuDriver(QueueDriver):
         usage = self.wgpu.BufferUsage
         return self.gpu.create_buffer(size=nbytes, usage=usage.UNIFORM | usage.COPY_DST)
 
+    @at_the_border
     def link(self, launches: Sequence[PlacedLaunch]) -> LinkedPass:
         """Their parameters have a buffer of their own; memory is found at each call."""
         for launch in launches:
@@ -289,10 +345,12 @@ class WebGpuDriver(QueueDriver):
             made.params = self._uniform(max(made.nbytes, _ALIGNED))
         return made
 
+    @at_the_border
     def launch(self, linked: LinkedPass, memory: Sequence[int]) -> None:
         """Where memory is in the buffers of a call before, only its places are other ones."""
         with self._lock:
             self._flush()
+            self._room()
             self._submit(linked, memory)
 
     def unlink(self, linked: LinkedPass) -> None:
@@ -325,7 +383,7 @@ class WebGpuDriver(QueueDriver):
             made.dispatch_workgroups(across, down)
         made.end()
         self.submits += 1
-        self.queue.submit([encoder.finish()])
+        self._behind(encoder)
 
     def _prepared(self, launch: PlacedLaunch, buffers: Sequence[int], params: Any, start: int
                   ) -> tuple[Any, Any, list[int], int, int]:
@@ -347,6 +405,7 @@ class WebGpuDriver(QueueDriver):
 
     # ---- the timeline
 
+    @at_the_border
     def signal(self) -> int:
         """Behind what is submitted."""
         with self._lock:
@@ -355,18 +414,50 @@ class WebGpuDriver(QueueDriver):
             return self._signals
 
     def done(self, value: int) -> bool:
-        """Whether somebody waited for it."""
+        """Whether a copy behind it has come back."""
+        for copy in list(self._copies.values()):
+            if copy.there.is_set() and not copy.failed:
+                self._reached(copy.value)
         return value <= self._passed
 
-    def wait(self, value: int) -> None:
-        """Until a word has come back from behind all that is queued."""
-        if not self.done(value):
-            with self._lock:
-                self._flush()
-                upto = self._signals
-            self.queue.read_buffer(self._word, 0, 4)
-            self._passed = max(self._passed, upto)
+    def _reached(self, value: int) -> None:
+        self._passed = max(self._passed, value)
+        for number in [n for n in list(self._copies) if n <= value]:
+            self._copies.pop(number, None)
 
+    def last(self) -> int:
+        """The last number."""
+        return self._signals
+
+    @at_the_border
+    def waited(self, value: int, limit: float) -> bool:
+        """Whether a copy came back in so many seconds: one that was queued behind the number, else
+        of a word, which is queued now."""
+        if self.done(value):
+            return True
+        queued = list(self._copies.values())
+        later = [copy for copy in queued if copy.value >= value]
+        if self._is_software and queued and not later:  # as in ``_room``
+            if not self._came(queued[-1], limit):
+                return False
+        return self._came(later[0] if later else self.fetch(self._word, 0, 4), limit)
+
+    def _came(self, copy: MappedCopy, limit: float) -> bool:
+        start = time.monotonic()
+        while not copy.there.wait(min(limit, _LOOK) if limit else _LOOK):
+            if limit and time.monotonic() - start > limit:
+                return False
+            self._host_buffer(4)  # raises where the device is lost: the copy may never come
+        if copy.failed:
+            raise lost(copy.failed)
+        return self.done(copy.value)
+
+    def abort(self) -> None:
+        """The device is destroyed. Its kernels may go on, which nobody waits for."""
+        self.aborted = True
+        self.gpu.destroy()
+
+    @at_the_border
     def submit(self) -> None:
         """One encoder, one submit."""
         with self._lock:

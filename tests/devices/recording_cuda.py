@@ -12,12 +12,17 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
-from fnx.backends import libcuda
+import fnx
+from fnx.backends import base, cuda, libcuda
+from fnx.backends.gpu.device import GpuDevice
+from fnx.backends.hcq import commands_of, executions
 from fnx.core import ops, parts
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.uop import UOp, toposort
@@ -198,6 +203,14 @@ class RecordingCuda:
         assert not self.stream or not self.alone, "it waits for no stream that is not blocking"
         _bytes(to, nbytes)[:] = self._inside(source, nbytes)[:nbytes]
 
+    def _cuMemcpyDtoHAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._is(stream, "stream")
+        self._inside(source, nbytes)
+        assert any(at <= to and to + nbytes <= at + block.nbytes
+                   for at, block in self.pinned.items()), "an asynchronous copy to pageable memory"
+        self.stream.append(("copy", lambda: _bytes(to, nbytes).__setitem__(
+            slice(nbytes), self._inside(source, nbytes)[:nbytes])))
+
     def _cuMemcpyDtoDAsync_v2(self, to: int, source: int, nbytes: int, stream: int) -> None:
         self._is(stream, "stream")
         self.stream.append(("copy", lambda: self._inside(to, nbytes).__setitem__(
@@ -329,3 +342,30 @@ class RecordingCuda:
             self.stream.pop(0)
             if kind == "copy":
                 what()
+
+
+class RecordedDevice(GpuDevice):
+    """A device that tells the library which kernels it loads."""
+
+    def __init__(self, library: RecordingCuda) -> None:
+        super().__init__(cuda.CudaDriver())
+        self.library = library
+
+    def encode(self, commands: Any, code: Mapping[Any, Any], arena: int) -> Any:
+        for c in executions(commands_of(commands)):
+            if c.kernel.op is ops.KERNEL:
+                self.library.kernels[code[c.kernel].symbol] = c.kernel
+        return super().encode(commands, code, arena)
+
+
+@contextmanager
+def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedDevice]:
+    """CUDA's device on such a library; at its end nothing was wrong."""
+    library = RecordingCuda()
+    monkeypatch.setattr(cuda, "library", lambda: library)
+    made = RecordedDevice(library)
+    monkeypatch.setitem(base._devices, "cuda", made)
+    fnx.clear_caches()  # programs are kept for devices of other tests, by their names
+    yield made
+    fnx.clear_caches()
+    assert library.wrong == []

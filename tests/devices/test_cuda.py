@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +18,16 @@ from hypothesis import HealthCheck, given, settings
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import base, cuda, libcuda
+from fnx.backends import cuda, libcuda
 from fnx.backends.base import get_device
 from fnx.backends.gpu import pinned
-from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.hcq import commands_of, executions
-from fnx.core import ops
-from fnx.core.array import repeated
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, OutOfMemoryError
-from tests.devices.recording_cuda import RecordingCuda
+from tests.devices.recording_cuda import RecordingCuda, recording
 from tests.devices.test_faults import endless, very_long, works
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import FOLDS, run
-
-
-class Recorded(GpuDevice):
-    """A device that tells the library which kernels it loads."""
-
-    def encode(self, commands: Any, code: Mapping[Any, Any], arena: int) -> Any:
-        for c in executions(commands_of(commands)):
-            if c.kernel.op is ops.KERNEL:
-                library.kernels[code[c.kernel].symbol] = c.kernel
-        return super().encode(commands, code, arena)
-
 
 library: RecordingCuda
 
@@ -51,15 +36,9 @@ library: RecordingCuda
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """All that is computed in the test is computed there; at its end nothing was wrong."""
     global library
-    library = RecordingCuda()
-    monkeypatch.setattr(cuda, "library", lambda: library)
-    made = Recorded(cuda.CudaDriver())
-    monkeypatch.setitem(base._devices, "cuda", made)
-    repeated.forget()
-    with override(device="cuda"):
+    with recording(monkeypatch) as made, override(device="cuda"):
+        library = made.library
         yield made
-    repeated.forget()
-    assert library.wrong == []
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

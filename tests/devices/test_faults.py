@@ -130,3 +130,106 @@ def test_a_process_ends_though_a_kernel_does_not(opencl: Any) -> None:
             "try: y.block_until_ready()\nexcept KeyboardInterrupt: print('left')\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "left\n" and not done.returncode, done.stderr
+
+
+def gone(device: Any) -> None:
+    """The driver gives the device up."""
+    device.driver.gpu.destroy()
+
+
+def test_a_lost_device_is_marked_and_opened_anew(webgpu: Any) -> None:
+    f = fnx.jit(scaled)
+    x = jnp.asarray(np.arange(5.0, dtype=np.float32))
+    kept = f(x) + 0
+    want = np.asarray(f(x))
+    old = webgpu.driver
+    gone(webgpu)
+    with pytest.raises(DeviceError, match="webgpu: the device is lost: .*; in flight: ") as error:
+        np.asarray(f(x))
+    text = str(error.value)
+    assert f"test_faults.py:{scaled.__code__.co_firstlineno + 1}" in text
+    assert "(test_faults.py:" in text and "opened anew" in text
+    for read in (lambda: np.asarray(kept), lambda: np.asarray(f(kept)), lambda: kept + 1,
+                 lambda: fnx.device_put(kept, "cpu"), lambda: float(kept[0])):
+        with pytest.raises(DeviceError, match="got one that was lost when .*sin.* failed") as why:
+            read()
+        assert "test_faults.py" in str(why.value) and "compute it again" in str(why.value)
+    with override(device="cpu"):  # others go on
+        np.testing.assert_allclose(
+            np.asarray(fnx.jit(scaled)(np.arange(5, dtype=np.float32))), want, rtol=1e-6)
+    assert works(webgpu) and webgpu.driver is not old
+    fresh = jnp.asarray(np.arange(5.0, dtype=np.float32))
+    for _ in range(3):  # the same program on the device that was opened anew
+        np.testing.assert_array_equal(np.asarray(f(fresh)), want)
+
+
+LOST: dict[str, Any] = {
+    "read": lambda x: np.asarray(x), "call": lambda x: fnx.jit(scaled)(x),
+    "write": lambda x: x + jnp.asarray(np.ones(5, np.float32)),
+    "large": lambda x: x[0] + jnp.zeros(1 << 20), "wait": lambda x: x.block_until_ready(),
+    "send": lambda x: fnx.device_put(x, "cpu"),
+    "loop": lambda x: fnx.jit(lambda x: fnx.lax.while_loop(
+        lambda s: s.sum() < 1e3, lambda s: s + 1, x))(x),
+    "callback": lambda x: fnx.jit(lambda x: fnx.pure_callback(np.sin, x, x))(x),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_whatever_is_asked_of_a_lost_device_says_so(name: str, webgpu: Any) -> None:
+    x, other = (jnp.asarray(np.arange(5.0, dtype=np.float32)) + i for i in range(2))
+    LOST[name](other)  # programs are made on a device that works
+    gone(webgpu)
+    with pytest.raises(DeviceError, match="device is lost|was lost when") as why:
+        np.asarray(LOST[name](x))
+    assert "test_faults.py" in str(why.value) and "How to mend it" in str(why.value)
+    assert works(webgpu)
+
+
+def long(x: Any, out: Any) -> None:
+    i = k.range(48_000)
+    out[i] = k.loop(60_000, lambda t, s: s * 0.5 + x[i], 0.0)
+
+
+def interrupted(work: Any) -> None:
+    """Ctrl-C comes in the middle, as from a terminal: to the thread that waits."""
+    timer = threading.Timer(0.2, signal.pthread_kill,
+                            (threading.main_thread().ident, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    timer.join()
+
+
+def test_ctrl_c_leaves_the_wait_and_a_second_one_the_device(webgpu: Any) -> None:
+    f = fnx.jit(fnx.call(long, out=lambda x: x))
+    x = jnp.asarray(np.ones(48_000, np.float32))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        y = f(x)
+        interrupted(lambda: np.asarray(y))
+        assert webgpu.driver.is_left()  # it has not ended
+        interrupted(lambda: [np.asarray(f(x + i)) for i in range(50)])  # nor is a call waited for
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(DeviceError, match="work was aborted; in flight: long") as why:
+        np.asarray(y)
+    assert "test_faults.py" in str(why.value) and works(webgpu)
+
+
+def test_the_limit_of_time_gives_the_device_up(webgpu: Any) -> None:
+    x = jnp.asarray(np.ones(48_000, np.float32))
+    y = fnx.jit(fnx.call(long, out=lambda x: x))(x)
+    with override(time_limit=0.2), pytest.raises(DeviceError, match="ends within 0.2 s") as why:
+        np.asarray(y)
+    assert "long (test_faults.py" in str(why.value) and works(webgpu)
+
+
+def test_a_process_ends_though_work_of_webgpu_was_left(webgpu: Any) -> None:
+    code = ("import signal, threading, numpy as np, fnx, fnx.numpy as jnp\n"
+            "from tests.devices.test_faults import interrupted, long\n"
+            "fnx.config.device = 'webgpu'\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "y = fnx.jit(fnx.call(long, out=lambda x: x))(jnp.ones(48_000))\n"
+            "interrupted(lambda: y.block_until_ready())\nprint('left')\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "left\n" and not done.returncode, done.stderr

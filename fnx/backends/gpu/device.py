@@ -31,6 +31,7 @@ from fnx.backends.gpu.driver import (
 )
 from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned
 from fnx.backends.gpu.recorded import Records, Straight, straight
+from fnx.backends.gpu.transfer import sent
 from fnx.backends.hcq import (
     Command,
     Commands,
@@ -129,23 +130,30 @@ class GpuCommandBuffer(CommandBuffer):
         device = self._device
         device.alive()
         check_arguments(self.commands, len(ins), len(outs))
-        with device.lock, device.watching(self):
-            if self._pool is not device.pool:
-                self._load()
-            for i, site in self._sites.items():
-                outs[i].piece.site = site
-            run = _Submission(self, device, ins, outs, self._arena)
-            if self.straight is not None:
-                given = [device.own(storage) for storage in ins]
-                if begin is not None:
-                    begin()
-                self.straight.queue(given, outs, run.arena)
-            else:
-                if begin is not None:
-                    begin()
-                run.walk(self.commands)
-            device.driver.submit()
-            device.submissions += 1
+        with device.lock:
+            given = [device.settled(storage) for storage in ins]
+            with device.watching(self):
+                self._queue(given, outs, begin)
+
+    def _queue(self, ins: Sequence[Any], outs: Sequence[Any], begin: Callable[[], None] | None
+               ) -> None:
+        device = self._device
+        if self._pool is not device.pool:
+            self._load()
+        for i, site in self._sites.items():
+            outs[i].piece.site = site
+        run = _Submission(self, device, ins, outs, self._arena)
+        if self.straight is not None:
+            given = [device.own(storage) for storage in ins]
+            if begin is not None:
+                begin()
+            self.straight.queue(given, outs, run.arena)
+        else:
+            if begin is not None:
+                begin()
+            run.walk(self.commands)
+        device.driver.submit()
+        device.submissions += 1
 
 
 class _Submission:
@@ -331,6 +339,13 @@ class GpuDevice(DeviceBase):
         """Whether a storage is in this device's memory."""
         return type(storage) is GpuStorage and storage.pool is self.pool
 
+    def settled(self, storage: Any) -> Any:
+        """A storage that no other device can fail for any more; the host's as it is."""
+        if type(storage) is GpuStorage:
+            storage = self.own(storage)
+            storage.memory  # noqa: B018
+        return storage
+
     def own(self, storage: Any) -> GpuStorage:
         """A storage in this device's memory: itself, or a copy, which is made once."""
         if type(storage) is GpuStorage and storage.pool is self.pool:
@@ -338,9 +353,15 @@ class GpuDevice(DeviceBase):
         found = self._copies.get(storage)
         if found is None:
             storage.lent = True  # nobody writes over it: the copy would be another one
-            found = self.upload(storage.view(np.dtype(np.uint8), (storage.nbytes,)))
-            self._copies[storage] = found
+            found = self._copies[storage] = self.received(storage)
         return found
+
+    def received(self, storage: Any) -> GpuStorage:
+        """A copy of what is in the memory of another device, or of the host."""
+        if type(storage) is not GpuStorage:
+            return self.upload(storage.view(np.dtype(np.uint8), (storage.nbytes,)))
+        self.alive()
+        return sent(storage, self.pool)
 
     def upload(self, value: np.ndarray[Any, Any]) -> GpuStorage:
         """A copy of an array."""

@@ -70,6 +70,32 @@ class DeviceLimits(Record):
     shared: int
 
 
+class FetchedBytes(ABC):
+    """Bytes of a place on their way to memory of the host.
+
+    Attributes:
+        nbytes: how many.
+    """
+
+    nbytes: int
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when they are there; Ctrl-C leaves the wait.
+
+        Raises:
+            DeviceError: what was queued before them failed.
+        """
+
+    @abstractmethod
+    def content(self) -> HostBytes:
+        """They, when somebody has waited, until ``release``."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Their memory is for others, once they are there."""
+
+
 class QueueDriver(ABC):
     """A queue, and memory.
 
@@ -122,6 +148,10 @@ class QueueDriver(ABC):
     @abstractmethod
     def read(self, memory: DeviceMemory, offset: int, to: HostBytes) -> None:
         """Copy bytes of a place to the host, when all that is queued is done."""
+
+    @abstractmethod
+    def fetch(self, memory: DeviceMemory, offset: int, nbytes: int) -> FetchedBytes:
+        """Queue a copy of bytes of a place to memory of the host that the device writes to."""
 
     @abstractmethod
     def copy(self, source: DeviceMemory, source_offset: int, to: DeviceMemory, offset: int,

@@ -1,8 +1,8 @@
 """Waits that end: by the limit of time, by Ctrl-C, and the work with them.
 
-Kernels whose loops may never end look at a word of the host's memory (lower/program/endless.py). A
-first Ctrl-C leaves the wait; a second one behind the same work, as the limit of time, sets the
-word. What was in flight has computed nothing then, so the device has failed.
+A first Ctrl-C leaves the wait; a second one behind the same work, as the limit of time, aborts it.
+What was in flight has computed nothing then, so the device has failed. Kernels whose loops may
+never end look at a word of the host's memory (lower/program/endless.py), where a device sees that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from fnx.core.errors import DeviceError
 _PATIENCE = 1.0  # seconds for work that was told to end
 
 
-class EndingDriver(QueueDriver):
-    """A driver whose kernels see a word of the host's memory.
+class LeavingDriver(QueueDriver):
+    """A driver whose waits are left.
 
     Attributes:
         aborted: whether work was told to end.
     """
 
-    _left = 0  # what a wait that Ctrl-C left was for
+    _waited_for = 0  # what a wait that Ctrl-C left was for
     aborted = False
-    _abort_word: c_int
 
     @abstractmethod
     def last(self) -> int:
@@ -43,12 +42,20 @@ class EndingDriver(QueueDriver):
         if self.aborted:
             raise DeviceError(f"{self.name}: work was aborted")
 
+    @abstractmethod
+    def waited(self, value: int, limit: float) -> bool:
+        """Whether the number was reached in so many seconds, where that is not 0."""
+
     def wait(self, value: int) -> None:
-        """Looks again and again, at growing intervals. A second Ctrl-C behind the same work
-        aborts it, as does the limit of time."""
+        """Until the number is reached, or Ctrl-C. A second one behind the same work aborts it, as
+        does the limit of time."""
         self.submit()
+        self.leave(value)
+
+    def leave(self, value: int) -> None:
+        """``wait`` for what was submitted."""
         try:
-            if not self._waited(value, config.time_limit):
+            if not self.waited(value, config.time_limit):
                 self.abort()
                 raise DeviceError(
                     f"{self.name}: expected work that ends within {config.time_limit:g} s",
@@ -56,11 +63,21 @@ class EndingDriver(QueueDriver):
         except KeyboardInterrupt:
             if self.is_left():
                 self.abort()
-            self._left = self.last()
+            self._waited_for = self.last()
             raise
 
-    def _waited(self, value: int, limit: float) -> bool:
-        """Whether the number was reached in so many seconds, where that is not 0."""
+    def is_left(self) -> bool:
+        """Whether work is ahead that Ctrl-C left the wait for."""
+        return bool(self._waited_for) and not self.aborted and not self.done(self._waited_for)
+
+
+class EndingDriver(LeavingDriver):
+    """A driver whose kernels see a word of the host's memory."""
+
+    _abort_word: c_int
+
+    def waited(self, value: int, limit: float) -> bool:
+        """Looks again and again, at growing intervals."""
         pause, start = 0.0, time.monotonic()
         while not self.done(value):
             if limit and time.monotonic() - start > limit:
@@ -69,14 +86,10 @@ class EndingDriver(QueueDriver):
             pause = min(pause + 2e-5, 1e-3)
         return True
 
-    def is_left(self) -> bool:
-        """Whether work is ahead that Ctrl-C left the wait for."""
-        return bool(self._left) and not self.aborted and not self.done(self._left)
-
     def abort(self) -> None:
         """Kernels that look at the word end, where the device sees the host's memory."""
         last = self.last()
         self._abort_word.value = 1
         with contextlib.suppress(DeviceError):
-            self._waited(last, _PATIENCE)
+            self.waited(last, _PATIENCE)
         self.aborted = True

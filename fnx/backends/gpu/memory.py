@@ -17,7 +17,7 @@ import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,25 @@ _LEAST, _BITS = 256, 3  # of size classes
 _TURNS = 256  # kinds of results whose memory is known
 _NAMED = 5  # lines that the error of no memory says
 _ALIGNED = 64  # of memory of the host that kernels of the host read
+
+
+T = TypeVar("T")
+
+
+class ArrivingBytes(Protocol):
+    """A copy of which a part is still in the host's memory (transfer.py)."""
+
+    nbytes: int
+
+    @property
+    def owner(self) -> Callable[[], GpuStorage | None]:
+        """Who has the memory that it goes to, while that lives."""
+
+    def hand_on(self, left: int = 0) -> None:
+        """Write it where it belongs, but for so many chunks."""
+
+    def drop(self) -> None:
+        """Nobody needs it any more."""
 
 
 class PoolMemory:
@@ -60,6 +79,7 @@ class GpuPool:
         self.passed: Callable[[], None] = lambda: None
         self._turns: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
         self.lost = ""  # why nothing in it can be read any more
+        self.leaving: Deaths[ArrivingBytes] = Deaths()  # copies to other devices
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
         self._deaths: Deaths[PoolMemory] = Deaths()
         self._lock = fork_safe_lock()
@@ -161,8 +181,8 @@ class GpuPool:
         return "; ".join([f"{count} of {size:,}{f' made at {show_site(site)}' if site else ''}"
                           for (size, site), count in most])
 
-    def waited(self, call: Callable[..., None], *args: Any) -> None:
-        """Call what waits for all that is queued.
+    def called(self, call: Callable[..., T], *args: Any) -> T:
+        """What a verb of the driver says about this memory.
 
         Raises:
             DeviceError: the device failed, now or before.
@@ -173,9 +193,17 @@ class GpuPool:
                               f"works, got one that was lost when {self.lost}",
                               hint="compute it again, or load what was saved")
         try:
-            call(*args)
+            return call(*args)
         except DeviceError as error:
             raise self.failed(error) from None
+
+    def waited(self, call: Callable[..., None], *args: Any) -> None:
+        """Call what waits for all that is queued.
+
+        Raises:
+            DeviceError: the device failed, now or before.
+        """
+        self.called(call, *args)
         self.passed()
 
     def _nothing(self) -> None:
@@ -240,21 +268,27 @@ class GpuStorage(DeviceStorage):
 
     Attributes:
         piece: its memory.
+        arriving: what has to be written there before it is used.
         timeline: 0, as who reads ``ptr`` has waited.
     """
 
-    __slots__ = ("__weakref__", "_host", "lent", "nbytes", "piece", "placed", "pool", "_shared")
+    __slots__ = ("__weakref__", "_host", "_shared", "arriving", "lent", "nbytes", "piece", "placed",
+                 "pool")
     timeline = 0
     _shared: GpuStorage  # whose memory it is
 
     def __init__(self, pool: GpuPool, nbytes: int, of_host: bool = False) -> None:
         self.pool, self.nbytes, self.lent = pool, nbytes, False
         self._host: HostBytes | None = None
+        self.arriving: ArrivingBytes | None = None
         self.piece = pool.take(self, nbytes, of_host)
 
     @property
     def memory(self) -> DeviceMemory:
-        """As the driver calls it."""
+        """As the driver calls it; what is queued from now on finds the content there."""
+        if self.arriving is not None:
+            self.arriving.hand_on()
+            self.arriving = None
         return self.piece.memory
 
     @property
@@ -266,7 +300,7 @@ class GpuStorage(DeviceStorage):
         """Another storage in this memory, which neither of them is written over in."""
         made = object.__new__(GpuStorage)
         made.pool, made.nbytes, made.piece = self.pool, self.nbytes, self.piece
-        made._host, made._shared = self._host, self
+        made._host, made._shared, made.arriving = self._host, self, self.arriving
         made.lent = self.lent = True
         return made
 
@@ -300,7 +334,7 @@ class GpuStorage(DeviceStorage):
 
     def wait(self) -> None:
         """Return when the value is there."""
-        driver = self.pool.driver
+        driver, _ = self.pool.driver, self.memory
         self.pool.waited(lambda: driver.wait(driver.signal()))
 
     def copy_to(self, to: DeviceStorage) -> None:
@@ -324,10 +358,9 @@ class GpuStorage(DeviceStorage):
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Copy an array's elements here, row-major."""
-        driver = self.pool.driver
-        driver.check_process()
         if value.nbytes:
-            driver.write(self.memory, 0, np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            self.pool.called(self.pool.driver.write, self.memory, 0,
+                             np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         self.written()
 
 

@@ -1,9 +1,14 @@
-"""Pinned memory of the host, from which a device copies while the host goes on."""
+"""Pinned memory of the host, from and to which a device copies while the host goes on."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from ctypes import c_uint8
+
+import numpy as np
+
+from fnx.backends.gpu.driver import FetchedBytes, HostBytes
 
 BLOCK = 8 << 20    # bytes of pinned memory at most in one block
 PINNED = 64 << 20  # ... and in all, before the oldest copy is waited for
@@ -39,6 +44,15 @@ class Pinned:
         self.leased.append((size, address))
         return address
 
+    def hold(self, nbytes: int) -> tuple[int, int]:
+        """A piece (its size and address) of so many bytes, until it is given ``back``."""
+        self.lease(nbytes)
+        return self.leased.pop()
+
+    def back(self, value: int, piece: tuple[int, int]) -> None:
+        """A piece is for others when the timeline has passed this number."""
+        self._flying.append((value, [piece]))
+
     def behind(self, value: int) -> None:
         """What is leased goes back when the timeline has passed this number."""
         if self.leased:
@@ -48,3 +62,27 @@ class Pinned:
     def _settle(self) -> None:
         for size, address in self._flying.popleft()[1]:
             self._free.setdefault(size, []).append(address)
+
+
+class PinnedCopy(FetchedBytes):
+    """A copy to a piece of pinned memory, and the number behind it."""
+
+    __slots__ = ("_piece", "_pinned", "_value", "_wait", "nbytes")
+
+    def __init__(self, pinned: Pinned, piece: tuple[int, int], nbytes: int, value: int,
+                 wait: Callable[[int], None]) -> None:
+        self._pinned, self._piece, self._value = pinned, piece, value
+        self._wait, self.nbytes = wait, nbytes
+
+    def wait(self) -> None:
+        """Until the timeline has passed the number."""
+        self._wait(self._value)
+
+    def content(self) -> HostBytes:
+        """The piece."""
+        return np.ctypeslib.as_array(
+            (c_uint8 * self.nbytes).from_address(self._piece[1]))
+
+    def release(self) -> None:
+        """Given back behind the number."""
+        self._pinned.back(self._value, self._piece)

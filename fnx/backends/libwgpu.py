@@ -1,0 +1,95 @@
+"""What wgpu says of a device that is lost, and its copies to the host."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from fnx.backends.gpu.driver import FetchedBytes, HostBytes
+from fnx.core.errors import DeviceError
+
+_LOST = "is lost"  # whatever it was asked for
+_MAP = "READ_NOSYNC"  # as wgpu's own ``read_buffer``: "READ" would submit once more
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class WaitingDriver(Protocol):
+    """The driver, as copies see it."""
+
+    wgpu: Any
+
+    def wait(self, value: int) -> None:
+        """Return when the timeline has passed a number."""
+
+
+def lost(why: object) -> DeviceError:
+    said = " ".join(str(why).split())
+    return DeviceError(f"webgpu: the device is lost: {said}", hint=(
+        "the driver gave it up (a reset, a kernel that took too long), or somebody destroyed it"))
+
+
+def at_the_border(verb: F) -> F:
+    """A verb that says so where the device is lost."""
+    @functools.wraps(verb)
+    def called(driver: Any, *args: Any) -> Any:
+        driver.refuse_aborted()
+        try:
+            return verb(driver, *args)
+        except driver.wgpu.GPUError as why:
+            raise (lost(why) if _LOST in str(why) else why) from None
+    return called  # type: ignore[return-value]
+
+
+class MappedCopy(FetchedBytes):
+    """A buffer that the host reads when the copy to it is done, and the number behind that.
+
+    Attributes:
+        there: set when the copy is done, or never will be: then ``failed`` says why.
+    """
+
+    __slots__ = ("_buffer", "_driver", "_promise", "failed", "nbytes", "there", "value")
+
+    def __init__(self, driver: WaitingDriver, buffer: Any, nbytes: int, value: int) -> None:
+        self._driver, self._buffer = driver, buffer
+        self.nbytes, self.value = nbytes, value
+        self.there, self.failed = threading.Event(), ""
+        self._promise = buffer.map_async(_MAP)
+
+    def wait(self) -> None:
+        """Until the timeline has passed the number."""
+        self._driver.wait(self.value)
+
+    def settle(self) -> None:
+        """Wait for as long as it takes."""
+        try:
+            self._promise.sync_wait()
+        except Exception as why:
+            self.failed = str(why)
+        self.there.set()
+
+    def content(self) -> HostBytes:
+        """The mapped bytes."""
+        return np.frombuffer(self._buffer.read_mapped(copy=False), np.uint8, self.nbytes)
+
+    def release(self) -> None:
+        """The buffer goes; one that is not mapped so far does so by itself."""
+        if self.there.is_set():
+            self._buffer.destroy()
+
+
+def settled() -> SimpleQueue[MappedCopy]:
+    """Where copies are put that a thread of its own waits for: what others wait for then is an
+    event, which they can leave, and look whether the device still is there."""
+    copies: SimpleQueue[MappedCopy] = SimpleQueue()
+
+    def settle() -> None:
+        while True:
+            copies.get().settle()
+
+    threading.Thread(target=settle, name="wgpu copies", daemon=True).start()
+    return copies
