@@ -22,7 +22,6 @@ from fnx.core.uop import UOp
 _FEW_ALONE = 16  # elements, where there are no others: a carry of a loop, one of many lanes
 _FEW_IN_ROW = 8
 _FEW_ROWS = 2
-_LONG = 128  # elements whose roundings add up to more than a wider type costs
 
 
 def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "running") -> UOp:
@@ -36,7 +35,7 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     lead, trail = ([m] if m != 1 else [] for m in (
         math.prod(shape[:axis]), math.prod(shape[axis + 1:])))
     x, axis = build.reshape(x, (*lead, n, *trail)), len(lead)  # short axes are one long one
-    kind = _carried(x.dtype, monoid, n)
+    kind = _carried(x.dtype, monoid)
     front = [axis, *[a for a in range(len(x.shape)) if a != axis]]
     back = [front.index(a) for a in range(len(front))]
     rest = tuple([x.shape[a] for a in front[1:]])
@@ -49,12 +48,12 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     return build.reshape(build.permute(folds, back), shape)
 
 
-def _carried(dtype: DType, monoid: Op, n: int) -> DType:
+def _carried(dtype: DType, monoid: Op) -> DType:
     """Floats of 16 bits and less are folded as float32, as sums are. Each element is one more
-    rounding, so along an axis of some length float32 is added and multiplied as float64."""
+    rounding, so float32 is added and multiplied as float64."""
     if not dtype.is_float or dtype.bits > 32:
         return dtype
-    wide = dtype.bits == 32 and n >= _LONG and monoid in (ops.ADD, ops.MUL)
+    wide = dtype.bits == 32 and monoid in (ops.ADD, ops.MUL)
     return dtypes.float64 if wide else dtypes.float32
 
 
