@@ -28,13 +28,13 @@ SLOT, BRANCHES = 1, 2
 # block
 SCRATCH, ARENA, START, ARGUMENTS = range(4)
 # worker
-QUEUE, PRIVATE, WORKER_WORDS = 0, 1, 8
+QUEUE, PRIVATE, THREAD, WORKER_WORDS = 0, 1, 2, 8
 # queue: words that different threads write are on cache lines of their own (16 words: pairs
 # of lines are prefetched together)
 SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
 JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
 SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
-ALONE, CAUTION, EVENTS, ROOM, LED, RECENT, WOKEN = range(102, 109)
+ALONE, CAUTION, EVENTS, ROOM, LED, RECENT, WOKEN, HELPERS, HELPER_COUNT, KEPT_FREE = range(102, 112)
 # events of a recording: how many, how many fit, then of each: submission, record, start, stop, and
 # the scratch of the worker, of a chunk that it ran; 0, of the record as a whole, after its chunks
 EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 5

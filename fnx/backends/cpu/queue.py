@@ -100,6 +100,7 @@ class _Workers:
             lib.condition_init(self.address + 8 * condition, None)
         self._private = [PoolBlock(pool, max(64, scratch)) for _ in range(count)]
         self._arguments = (ctypes.c_int64 * (layout.WORKER_WORDS * count))()
+        self.words[layout.HELPERS] = ctypes.addressof(self._arguments) + 8 * layout.WORKER_WORDS
         self._threads: list[int] = []
         self.running = ""  # the kernel that did not end when these threads were given up
         for i in range(count):
@@ -131,6 +132,8 @@ class _Workers:
                                  ctypes.addressof(self._arguments) + 8 * at)
         if not failed:
             self._threads.append(thread.value or 0)
+            self._arguments[at + layout.THREAD] = thread.value or 0
+            self.words[layout.HELPER_COUNT] = i
         elif i == 0:
             raise DeviceError(f"the system starts no worker thread: {os.strerror(failed)}",
                               hint="end some threads or processes")

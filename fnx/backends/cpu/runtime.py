@@ -6,6 +6,8 @@ workers.py what the threads do.
 
 from __future__ import annotations
 
+import sys
+
 from fnx.backends.cpu import entry, layout, workers
 from fnx.backends.cpu.workers import call_c, lock, unlock
 from fnx.backends.llvm.ir_builder import IRFunction
@@ -13,7 +15,9 @@ from fnx.backends.llvm.ir_builder import IRFunction
 _THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_trylock": 1, "pthread_mutex_unlock": 1,
             "pthread_cond_wait": 2, "pthread_cond_timedwait": 3, "pthread_cond_signal": 1,
             "pthread_cond_broadcast": 1, "clock_gettime": 2}  # name: number of arguments
-IMPORTS = (*_THREADS, *entry.PYTHON)
+_PLACES = {"sched_getcpu": 0, "sched_getaffinity": 3, "pthread_setaffinity_np": 3}
+PLACES = sys.platform == "linux"  # whether it says where threads run, and is told
+IMPORTS = (*_THREADS, *(_PLACES if PLACES else ()), *entry.PYTHON)
 EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter")
 
 # Processor: (declarations, pause, read the float mode, write it, default mode). The default
@@ -39,12 +43,12 @@ def text(triple: str) -> str:
     """The module: ``EXPORTS`` as functions of i64."""
     processor = _processor(triple)
     declarations, pause, mode = _PROCESSORS[processor]
-    for name, arity in _THREADS.items():
+    for name, arity in (_THREADS | _PLACES).items():
         declarations += f"declare i32 @{name}({', '.join(['i64'] * arity)})\n"
     declarations += entry.declarations()
     functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(), _move(),
                  _go(), _run(mode), _submit(), _wait(), _abort(), _stop(),
-                 *entry.functions(), *workers.functions(pause, mode)]
+                 *entry.functions(), *workers.functions(pause, mode, PLACES)]
     return declarations + "\n".join(f.text() for f in functions)
 
 

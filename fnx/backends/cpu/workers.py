@@ -22,17 +22,19 @@ from __future__ import annotations
 from fnx.backends.cpu import layout
 from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
 
-SPINS = 10_000  # rounds of ``pause`` (some 200 to 500 us) before an idle worker sleeps
-_PATIENCE = 5000  # ... and the lead, which waits for the last chunks of a job
+AWAKE = 200_000  # nanoseconds that an idle worker looks for work before it sleeps
+_PATIENCE = 5000  # rounds of ``pause`` of the lead, which waits for the last chunks of a job
 _FIRST, _MOST = 32, 1 << 14  # short jobs that the lead runs alone after it had to sleep
 _RECENT = 100_000  # nanoseconds within which calls follow one another
+_MASK_WORDS = 16  # of a set of processors
 _LEFT = layout.MOST_CHUNKS
 
 
-def functions(pause: str, mode: int) -> list[IRFunction]:
-    """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode."""
-    return [_take(), _wake(), _open_job(pause), _clock(), _record(), _chunks(), _chunks_of_call(),
-            _execute(), _lead(pause, mode), _help(pause, mode)]
+def functions(pause: str, mode: int, places: bool) -> list[IRFunction]:
+    """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode, ``places``
+    whether the system says, and is told, where threads run."""
+    return [_take(), _make_room(places), _wake(), _open_job(pause), _clock(), _record(),
+            _chunks(), _chunks_of_call(), _execute(), _lead(pause, mode), _help(pause, mode)]
 
 
 # ---- pthreads ---------------------------------------------------------------------------------
@@ -104,9 +106,43 @@ def _wake() -> IRFunction:
     count = f.smaller(f.load(queue, layout.SLEEPERS), f["most"])
     f.fetch_add(queue, layout.SLEEPERS, f.sub(0, count))
     f.store(queue, layout.WOKEN, f.add(f.load(queue, layout.WOKEN), count))
+    f.call("make_room", queue)
     unlock(f, queue)  # first: who is woken finds it unlocked
     with f.count(count):
         call_c(f, "pthread_cond_signal", f.word(queue, layout.HELP))
+    f.give(0)
+    return f
+
+
+def _make_room(places: bool) -> IRFunction:
+    """Keep the helpers off the processor of this thread, which goes on: a sleeper may else be woken
+    on it and share it, where a processor that is idle counts as lent to others (virtual ones)."""
+    f = IRFunction("make_room", ("queue",))
+    if not places:
+        f.give(0)
+        return f
+    queue, mask, rest = f["queue"], f.space(8 * _MASK_WORDS), f.variable(0)
+    here = f.line(f"zext i32 {f.line('call i32 @sched_getcpu()', 'r')} to i64", "z")
+    with f.when(f.compare("eq", f.load(queue, layout.KEPT_FREE), f.add(here, 1))):
+        f.give(0)
+    f.store(queue, layout.KEPT_FREE, f.add(here, 1))
+    failed = call_c(f, "sched_getaffinity", 0, 8 * _MASK_WORDS, mask)
+    with f.when(f.line(f"icmp ne i32 {failed}, 0", "c")):
+        f.give(0)
+    with f.when(f.compare("uge", here, 64 * _MASK_WORDS)):
+        f.give(0)
+    word = f.word(mask, f.binary("lshr", here, 6))
+    bit = f.binary("shl", 1, f.binary("and", here, 63))
+    f.store(word, 0, f.binary("and", f.load(word), f.binary("xor", bit, -1)))
+    with f.count(_MASK_WORDS) as i:
+        rest.set(f.binary("or", rest.get(), f.load(f.word(mask, i))))
+    with f.when(f.compare("eq", rest.get(), 0)):
+        f.give(0)
+    worker = f.variable(f.load(queue, layout.HELPERS))
+    with f.count(f.load(queue, layout.HELPER_COUNT)):
+        thread = f.load(worker.get(), layout.THREAD)
+        call_c(f, "pthread_setaffinity_np", thread, 8 * _MASK_WORDS, mask)
+        worker.set(f.word(worker.get(), layout.WORKER_WORDS))
     f.give(0)
     return f
 
@@ -243,16 +279,16 @@ def _execute() -> IRFunction:
 def _lead(pause: str, mode: int) -> IRFunction:
     """The loop of worker 0: submissions in order."""
     f = IRFunction("lead", ("worker",))
-    queue, spins = f.load(f["worker"], layout.QUEUE), f.variable(0)
+    queue, since = f.load(f["worker"], layout.QUEUE), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
         head = f.load(queue, layout.COMPLETED)
         with f.when(f.compare("eq", f.load(queue, layout.SUBMITTED, "acquire"), head)):
-            _idle(f, queue, spins, pause)
+            _idle(f, queue, since, pause)
             _lead_sleeps(f, queue, head)
-            spins.set(0)
+            since.set(0)
             f.again()
-        spins.set(0)
+        since.set(0)
         entry = f.word(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
         time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE)
         program, block = f.load(entry, layout.RING), f.load(entry, layout.RING + 1)
@@ -268,14 +304,16 @@ def _lead(pause: str, mode: int) -> IRFunction:
     return f
 
 
-def _idle(f: IRFunction, queue: str, spins: Variable, pause: str) -> None:
-    """Nothing to do: leave if the queue stops, else spin on, for a while."""
+def _idle(f: IRFunction, queue: str, since: Variable, pause: str) -> None:
+    """Nothing to do: leave if the queue stops, else look again, for a while."""
     with f.when(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
         f.fetch_add(queue, layout.RETURNED, 1)
         f.give(0)
-    spins.set(f.add(spins.get(), 1))
-    with f.when(f.compare("ule", spins.get(), SPINS)):
-        f.line(pause)
+    f.line(pause)
+    now = f.call("clock")
+    with f.when(f.compare("eq", since.get(), 0)):
+        since.set(now)
+    with f.when(f.compare("ule", f.sub(now, since.get()), AWAKE)):
         f.again()
 
 
@@ -295,16 +333,16 @@ def _lead_sleeps(f: IRFunction, queue: str, head: str) -> None:
 def _help(pause: str, mode: int) -> IRFunction:
     """The loop of the other workers: chunks of the open job."""
     f = IRFunction("help", ("worker",))
-    queue, spins = f.load(f["worker"], layout.QUEUE), f.variable(0)
+    queue, since = f.load(f["worker"], layout.QUEUE), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
         left = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _LEFT)
         with f.when(f.compare("ne", left, 0)):
             f.call("take", queue, f.load(f["worker"], layout.PRIVATE), 0)
-            spins.set(0)
+            since.set(0)
             f.again()
-        _idle(f, queue, spins, pause)
-        spins.set(0)
+        _idle(f, queue, since, pause)
+        since.set(0)
         _helper_sleeps(f, queue)
     f.give(0)
     return f
