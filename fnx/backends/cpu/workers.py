@@ -12,9 +12,9 @@ announce themselves before they look a last time, publishers look for sleepers a
 submissions up to it are skipped, tested before each command and chunk.
 
 Short jobs take less than waking a worker is worth. They pay while all workers are awake and have
-a processor each. A caller wakes workers for them only where calls follow one another. Where a
-worker is held up in its chunk until the lead has to sleep, the lead runs the next short jobs
-alone: twice as many as after the last such time, less one for each job since that went well.
+a processor each. A caller wakes workers for them only where calls follow one another. Where in one
+of them a worker is held up in its chunk until the lead has to sleep, the lead runs the next short
+jobs alone: twice as many as after the last such time, less one for each job since that went well.
 """
 
 from __future__ import annotations
@@ -173,9 +173,10 @@ def _open_job(pause: str) -> IRFunction:
         with f.when(f.compare("ugt", spins.get(), _PATIENCE)):
             f.leave()
         f.line(pause)
-    caution = f.smaller(f.add(f.mul(f.load(queue, layout.CAUTION), 2), _FIRST), _MOST)
-    f.store(queue, layout.CAUTION, caution)
-    f.store(queue, layout.ALONE, caution)
+    with f.when(f.compare("ne", f.load(f["record"], layout.SHORT), 0)):
+        caution = f.smaller(f.add(f.mul(f.load(queue, layout.CAUTION), 2), _FIRST), _MOST)
+        f.store(queue, layout.CAUTION, caution)
+        f.store(queue, layout.ALONE, caution)
     lock(f, queue)
     f.store(queue, layout.LEAD_WAITS, 1, "seq_cst")
     with f.loop():
