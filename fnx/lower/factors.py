@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fnx.core import build, ops
-from fnx.core.parts import conjuncts, validity
+from fnx.core.parts import buffer, closed, conjuncts, indices, validity
 from fnx.core.rewriting.pattern import constant_of
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, substitute, toposort
 
 AxisT = TypeVar("AxisT")  # an axis of tensors, a RANGE of kernels
 _MOST = 32  # nodes of a tree that are looked at
@@ -99,12 +99,21 @@ def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
     for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
         src = [zero[s] for s in node.src if s in zero]
         if node.op is ops.LOAD:
-            zero[node] = _implies(validity(node), conditions)
+            zero[node] = _implies(validity(node), conditions) or _stages_zero(node, conditions)
         elif node.op is ops.WHERE:
             zero[node] = is_zero(node.src[2]) and _implies(node.src[0], conditions)
         else:
             zero[node] = is_zero(node) or (node.op in _KEEP_ZERO and all(src))
     return zero[value]
+
+
+def _stages_zero(load: UOp, conditions: Sequence[UOp]) -> bool:
+    """Whether what is loaded was staged as 0 where one of the conditions fails."""
+    stage = buffer(load)
+    if stage.op is not ops.STAGE:
+        return False
+    filled, = substitute(stage.src[:1], dict(zip(closed(stage), indices(load))))
+    return vanishes(filled, conditions)
 
 
 _KEEP_ZERO = frozenset({ops.MUL, ops.ADD, ops.SUB, ops.NEG, ops.ABS, ops.CAST, ops.AND, ops.OR,

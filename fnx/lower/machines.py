@@ -35,7 +35,8 @@ from fnx.lower.program.inside import inside
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
-from fnx.lower.schedule.contraction import Contraction, shared_schedule
+from fnx.lower.schedule.contraction import Contraction
+from fnx.lower.schedule.contraction_tiling import shared_schedule
 from fnx.lower.schedule.staging import Part, part_of, split_global
 from fnx.lower.schedule.tile import tile
 

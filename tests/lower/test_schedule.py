@@ -220,16 +220,41 @@ def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
     assert any(isinstance(s, Vectorize) for s in steps)
 
 
-def test_the_right_factor_is_packed_once_where_it_is_large() -> None:
-    assert packed(512, 64, 64) == []
-    assert packed(2048, 512, 512) == [1]
+@pytest.mark.parametrize("m,n,k,right,shared", [
+    (512, 64, 64, None, "r0_io"), (512, 512, 512, None, "r0_io"), (128, 1024, 784, None, "r0_io"),
+    (1024, 1024, 1024, "PRIV", "r1_jr"), (4096, 4096, 4096, "GLOBAL", "r0_io"),
+    (1024, 128, 4096, "GLOBAL", "r0_io"), (1024, 320, 1024, "GLOBAL", "r0_io")],
+    ids=["small", "the cache holds it", "few rows", "large", "no cache holds a piece",
+         "two pieces", "pieces are uneven"])
+def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | None, shared: str
+                                          ) -> None:
+    """By the worker that reads a piece of it, or once for all, or nowhere; the left one, whose
+    rows lie in order, is never packed."""
+    steps = choose(matmul(m, n, k), AVX512)
+    assert {s.operand: s.space for s in steps if isinstance(s, StageOperand)} == (
+        {} if right is None else {1: right})
+    assert [s.range for s in steps if isinstance(s, Parallel)] == [shared]
 
 
-def test_beside_few_rows_the_right_factor_is_read_where_it_lies() -> None:
-    """All of the left one stays in the cache while workers share pieces of columns."""
-    assert packed(128, 512, 784) == [0]
-    steps = choose(matmul(128, 512, 784), AVX512)
-    assert [s.range for s in steps if isinstance(s, Parallel)] == ["r1_jr"]
+def test_lanes_that_lie_apart_are_packed() -> None:
+    """x @ w.T, by the worker that reads a piece; of few pieces, once for all."""
+    for n, space in ((512, "PRIV"), (128, "GLOBAL")):
+        steps = choose(matmul(512, n, 512, b="nk"), AVX512)
+        assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [(1, space)]
+
+
+def test_rows_that_lie_across_are_packed_where_caches_lose_them() -> None:
+    for n, operands in ((1024, [1]), (2048, [0, 1])):
+        steps = choose(matmul(n, n, n, a="km"), AVX512)
+        assert [s.operand for s in steps if isinstance(s, StageOperand)] == operands
+
+
+def test_what_is_computed_of_a_factor_is_computed_once() -> None:
+    """exp(x) @ w: for a block of rows, not for each piece of columns."""
+    make = Maker({"m": 512, "n": 512, "k": 512})
+    value = make.fold(build.mul(build.exp(make.load("mk")), make.load("kn")), "k")
+    steps = choose(make.kernel(build.store(make.place("mn"), value)), AVX512)
+    assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [(0, "PRIV")]
 
 
 @pytest.mark.parametrize("columns", [64, 128, 192, 256, 512])
@@ -241,10 +266,13 @@ def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None
     assert build.const_of(shared.src[0]) >= 4
 
 
-def packed(m: int, n: int, k: int) -> list[str | int]:
-    """The operands of a product that are packed once for all workers."""
-    return [s.operand for s in choose(matmul(m, n, k), AVX512)
-            if isinstance(s, StageOperand) and s.space == "GLOBAL"]
+def test_a_loop_ends_with_the_terms_of_a_packed_factor() -> None:
+    """Behind the last of 521 terms the packed factor is 0: nothing is asked in the loop."""
+    kernel = matmul(512, 512, 521, b="nk")
+    lines = linearize(tile(kernel, choose(kernel, AVX512)), AVX512).src
+    reads = [line for line in lines if line.op is ops.LOAD and line.dtype.lanes == 1
+             and any(user.op is ops.MULACC for user in lines if line in toposort(user.src))]
+    assert reads and all(len(line.src) == 1 for line in reads)
 
 
 def test_the_schedule_does_not_depend_on_the_workers() -> None:

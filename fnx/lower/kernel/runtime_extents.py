@@ -8,7 +8,7 @@ are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts ro
 are shifted by, and where there is much work short steps of places (``x[::2]``) and those that are
 divided by: machines are much faster with these as numbers. Of a kernel whose results no cache
 holds it is kept that they are (``Ref.large``), and which lengths are multiples of a line: then
-stores stream. A contraction has its schedule before (``contraction.shared_schedule``).
+stores stream. A contraction has its schedule before (``contraction_tiling.shared_schedule``).
 
 >>> from fnx.core import dtypes
 >>> def kernel(n, factor):

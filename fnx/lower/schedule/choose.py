@@ -1,6 +1,6 @@
 """choose: the compiler's own schedule for an untiled kernel, from which range what depends on.
 
-    contraction    contraction.py
+    contraction    contraction_tiling.py
     rows           STORE(o[r], REDUCE(x[r, c], c)): lanes along c, workers share r
     columns        STORE(o[c], REDUCE(x[r, c], r)): lanes along c, each worker some of c
     map            STORE(o[r, c], f(x[r, c])): lanes along the contiguous range
@@ -23,7 +23,7 @@ from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
 from fnx.lower.program.interleaved import MOST
 from fnx.lower.program.transpose import can_transpose
-from fnx.lower.schedule import contraction
+from fnx.lower.schedule import contraction, contraction_tiling
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.plan import MODEL, Decisions
@@ -77,7 +77,7 @@ def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
     found = contraction.find(kernel)
     if found is not None:
         unit = tile_unit(found, target)
-        return tuple(contraction.schedule(found, target, decisions) if unit is None else
+        return tuple(contraction_tiling.schedule(found, target, decisions) if unit is None else
                      by_tiles(found, unit))
     return tuple(LoopPlan(kernel, target, decisions).schedule())
 

@@ -22,7 +22,7 @@ class Plan(Record):
     """What is decided otherwise than by the model; None: as the model does.
 
     Attributes:
-        form: of a contraction: "tile", "dots" or "windows" (contraction.py).
+        form: of a contraction: "tile", "dots" or "windows" (contraction_tiling.py).
         unit: whether a matrix unit multiplies.
         tile: rows and vectors of a register tile.
         dots: rows and columns of a tile of dot products.
