@@ -167,21 +167,21 @@ def jobs(cpu):
 
 def test_a_caller_leads_the_workers_through_work_that_is_worth_it(cpu):
     n = 200_000
-    buffer, x = encoded(cpu, n, 1, 8, queued=False), values(n)
+    buffer, x = encoded(cpu, n, 1, 16, queued=False), values(n)
     with override(workers=3):
         run(cpu, buffer, x)  # lays out, and starts the workers
         before, submitted = jobs(cpu), cpu.queue.submitted
         for _ in range(3):
             got = run(cpu, buffer, x).view(np.float32, (n,))
-            np.testing.assert_array_equal(got, kit.expected(x, 0.25, 8))
+            np.testing.assert_array_equal(got, kit.expected(x, 0.25, 16))
         assert cpu.queue.submitted == submitted
         assert jobs(cpu) == before + 3
 
 
 def test_a_caller_follows_the_number_of_workers_that_is_asked_for(cpu):
     n = 200_000
-    buffer, x = encoded(cpu, n, 1, 8, queued=False), values(n)
-    for workers, opened in ((2, 2), (1, 0), (3, 2)):
+    buffer, x = encoded(cpu, n, 1, 16, queued=False), values(n)
+    for workers, opened in ((2, 2), (1, 0), (2, 2), (3, 2)):  # back to 2: the threads of before
         with override(workers=workers):
             run(cpu, buffer, x)
             before = jobs(cpu)
@@ -194,7 +194,7 @@ def test_a_caller_follows_the_number_of_workers_that_is_asked_for(cpu):
 def test_a_caller_runs_alone_where_another_leads(cpu):
     """The mutex is held as by another caller."""
     n = 200_000
-    buffer, x = encoded(cpu, n, 1, 8, queued=False), values(n)
+    buffer, x = encoded(cpu, n, 1, 16, queued=False), values(n)
     with override(workers=2):
         run(cpu, buffer, x)
         before, process = jobs(cpu), ctypes.CDLL(None)
@@ -204,7 +204,7 @@ def test_a_caller_runs_alone_where_another_leads(cpu):
             got = run(cpu, buffer, x).view(np.float32, (n,))
         finally:
             process.pthread_mutex_unlock(mutex)
-        np.testing.assert_array_equal(got, kit.expected(x, 0.25, 8))
+        np.testing.assert_array_equal(got, kit.expected(x, 0.25, 16))
         assert jobs(cpu) == before
         run(cpu, buffer, x)
         assert jobs(cpu) == before + 1

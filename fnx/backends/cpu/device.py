@@ -58,7 +58,7 @@ from fnx.core.uop import UOp, forget_dead, substitute
 # is done, costs some 50,000.
 SHORT, IDLE = 2_000_000.0, 150_000.0
 TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
-ALONE = 60_000.0  # nanoseconds of work up to which waking a worker does not pay
+ALONE = 120_000.0  # nanoseconds of work up to which waking a worker does not pay
 CHUNK = 15_000.0  # nanoseconds that a chunk should take at least, where there are more than workers
 SHARE = 3_000.0  # ... where there are not
 LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted

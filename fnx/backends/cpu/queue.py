@@ -327,14 +327,18 @@ class CpuQueue(Signal):
         if self.recording is not None:
             made.words[layout.EVENTS] = self.recording.address
         self._workers = made
-        self._home.value = made.address if made.count > 1 else 0
+        self._offer(made)
         return made
 
     def share(self, scratch: int) -> None:
         """See to it that workers, as many as asked for, can help a caller."""
         if self.workers() > 1 and not (self._ended or self._given_up):
             with self._lock, contextlib.suppress(DeviceError, OutOfMemoryError):
-                self._ready(scratch)
+                self._offer(self._ready(scratch))
+
+    def _offer(self, workers: _Workers) -> None:
+        """Callers may lead these."""
+        self._home.value = workers.address if workers.count > 1 else 0
 
     def _forget_workers(self) -> None:
         """What is submitted next is for others; no caller leads these any more."""
