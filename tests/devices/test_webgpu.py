@@ -262,6 +262,36 @@ def test_kernels_have_no_branch_on_values(webgpu: Any) -> None:
     np.testing.assert_allclose(f(), on_the_cpu(f)[0], rtol=1e-5)
 
 
+EDGES = np.array([0, 1, -1, np.inf, np.nan, -0.0, 3e38, 1e-30], np.float32)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: 0.0 / x, lambda x, y: x / 0.0, lambda x, y: x / x, lambda x, y: x - x,
+    lambda x, y: x * 0.0, lambda x, y: jnp.arange(8) / 0.0, lambda x, y: jnp.log(x * 0.0),
+    lambda x, y: x * 3e38 * 10.0, lambda x, y: x * 1e-30 * 1e-30 * 1e30, lambda x, y: x / y,
+    lambda x, y: (x * 1e30) / 1e-30, lambda x, y: jnp.cov(jnp.stack([x[:1], y[:1]]))])
+def test_what_is_no_number_is_none(f: Any, webgpu: Any) -> None:
+    """To compilers of the language 0 * x is 0, and (x * a) * b is x * (a * b)."""
+    args = EDGES, np.zeros(8, np.float32)
+    want, = on_the_cpu(f, *args)
+    np.testing.assert_allclose(np.asarray(fnx.jit(f)(*args)), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("t", ["int8", "int16", "bool", "bfloat16"])
+def test_rows_that_are_parts_of_words(t: str, reverse: bool, webgpu: Any) -> None:
+    """Python reads them, and writes between its neighbours."""
+    x = (jnp.arange(7) % 3).astype(t)
+
+    def step(carry: Any, row: Any) -> Any:
+        made = fnx.pure_callback(lambda v: np.asarray(v) + np.asarray(v),
+                                 fnx.ShapeDtypeStruct((), t), row)
+        return carry, (made, row)
+
+    doubled, rows = fnx.jit(lambda x: fnx.lax.scan(step, 0, x, reverse=reverse)[1])(x)
+    assert rows.tolist() == x.tolist() and doubled.tolist() == (x + x).tolist()
+
+
 @settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 70))
 def test_bits_of_64_are_pairs_of_words(a: int, b: int, by: int) -> None:

@@ -53,6 +53,8 @@ from fnx.core.weak import Deaths, WeakMemo
 
 _IN_FLIGHT, _NAMED = 16, 4  # submissions that a fault looks at, kernels that it names
 
+_WORD = 4  # bytes, of which drivers read and write whole ones
+
 MemoryPlace = tuple[DeviceMemory, int]
 
 
@@ -193,10 +195,31 @@ class _Submission:
             window: HostBytes = self.ins[slot.index].view(np.dtype(np.uint8),
                                                       (self.ins[slot.index].nbytes,))
             return window[slot.offset:slot.offset + slot.nbytes].copy()
+        if not slot.nbytes:
+            return aligned(0)
+        words, after = self._words(memory)
+        if words.nbytes == slot.nbytes:
+            return words
         found = aligned(slot.nbytes)
-        if slot.nbytes:
-            self.driver.read(*self.place(memory), found)
+        found[:] = words[after:after + slot.nbytes]
         return found
+
+    def _words(self, memory: UOp) -> tuple[HostBytes, int]:
+        """The words that a slot lies in, and where in them it begins."""
+        lies, at = self.place(memory)
+        end = at + parts.slot_in(memory, self.iteration).nbytes
+        words = aligned((end + _WORD - 1) // _WORD * _WORD - at // _WORD * _WORD)
+        self.driver.read(lies, at // _WORD * _WORD, words)
+        return words, at % _WORD
+
+    def write(self, memory: UOp, value: HostBytes) -> None:
+        """Another content of a slot; rows of narrow arrays share words with their neighbours."""
+        lies, at = self.place(memory)
+        if at % _WORD or value.nbytes % _WORD:
+            words, after = self._words(memory)
+            words[after:after + value.nbytes] = value
+            at, value = at - after, words
+        self.driver.write(lies, at, value)
 
     # ---- commands
 
@@ -242,7 +265,7 @@ class _Submission:
         for i, (slot, value) in enumerate(zip(command.slots, memory)):
             if i in written and value.size:
                 self.touched(slot)
-                self.driver.write(*self.place(slot), value)
+                self.write(slot, value)
 
 
 class GpuDevice(DeviceBase):

@@ -209,12 +209,34 @@ def _elementwise(op: Op) -> Callable[[WgslPrinter, UOp], None]:
         if by.op is ops.CONST and (op in (ops.IDIV, ops.REM) or
                                    op in (ops.SHL, ops.SHR) and build.const_of(by) < 0):
             names[1] = _OPAQUE[letter_of(t)].format(names[1])
+        if t.is_float:
+            for i in _folded(node):
+                names[i] = _OPAQUE["f"].format(names[i])
         if t.is_float and op in _SUMS:
             for i, (a, b) in enumerate((node.src, node.src[::-1])):
                 if a.op in _SUMS and not {b, *b.src}.isdisjoint(a.src):
                     names[i] = _OPAQUE["f"].format(names[i])
         p.define(node, _cut(node.dtype, text.format(*names, bits=_width(t))))
     return row
+
+
+def _folded(node: UOp) -> list[int]:
+    """Operands without which compilers take a result for a number: 0 * x is 0, x - x is 0 and
+    (x * a) * b is x * (a * b) to them, also where those are infinite or no normal numbers."""
+    if node.op in (ops.SUB, ops.DIV) and node.src[0] is node.src[1]:
+        return [1]
+    if node.op not in (ops.MUL, ops.DIV):
+        return []
+    return [i for i, (s, other) in enumerate(zip(node.src, node.src[::-1]))
+            if s.op is ops.CONST and _leaves_range(build.const_of(s), other)]
+
+
+def _leaves_range(value: float, other: UOp) -> bool:
+    """Whether a factor or divisor is 0, or goes too far with one that the other operand has."""
+    factors = [build.const_of(c) for c in other.src if c.op is ops.CONST] \
+        if other.op in (ops.MUL, ops.DIV) else []
+    return value == 0 or any(not 2.0 ** -126 < abs(made) < 2.0 ** 126
+                             for f in factors if f for made in (value * f, value / f))
 
 
 _SUMS = (ops.ADD, ops.SUB)  # compilers make a of (a + b) - b: what is left of a rounding stays
