@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sweep import agree, caller, eager_torch, quietest
+from sweep import RTOL, agree, caller, eager_torch, quietest
 from torch_workloads import TORCH, Builder, attention, attention_grad
 from workloads import WORKLOADS, matmul
 
@@ -130,6 +130,15 @@ def as_float32(torch: Any, tree: Any) -> Any:
             for x in leaves(tree)]
 
 
+def tolerance(results: Any, operands: Any) -> float:
+    """By how much results may differ, relatively: each is rounded to its type, and is a sum of as
+    many terms as the longest axis, at most, in float32."""
+    from run import leaves
+    step = 2.0 ** -7 if any(str(x.dtype) == "bfloat16" for x in leaves(results)) else 2.0 ** -23
+    terms = max(n for x in leaves(operands) for n in (1, *x.shape))
+    return step + math.sqrt(terms) * 2.0 ** -23
+
+
 def measure(goal: Goal, spaces: dict[str, Any], torch: Any) -> dict[str, Any]:
     """The seconds of each target, what was computed beside them, and whether all agree."""
     from run import block
@@ -142,6 +151,7 @@ def measure(goal: Goal, spaces: dict[str, Any], torch: Any) -> dict[str, Any]:
     calls["torch"] = goal.torch(torch, *given)
     results["torch"] = calls["torch"]()
     found = {name: as_float32(torch, result) for name, result in results.items()}
+    within = max(RTOL, tolerance(results["fnx"], operands))
     if goal.peer == "copy":
         source, to = given[0], torch.empty_like(given[0])
         calls["copy"] = lambda: to.copy_(source)
@@ -149,7 +159,8 @@ def measure(goal: Goal, spaces: dict[str, Any], torch: Any) -> dict[str, Any]:
     times, others = quietest(calls)
     return {name: seconds for name, (seconds, _) in times.items()} | {
         "others": others,
-        "agrees": all(agree(found[name], found["fnx"]) for name in ("jax", "torch"))}
+        "agrees": all(agree(found[name], found["fnx"], within, within)
+                      for name in ("jax", "torch"))}
 
 
 def row(name: str, goal: Goal, found: dict[str, Any]) -> list[str]:

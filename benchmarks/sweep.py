@@ -130,13 +130,14 @@ def on_one_core(torch: Any) -> None:
         torch.set_num_threads(1)
 
 
-def agree(got: Any, expected: Any) -> bool:
+def agree(got: Any, expected: Any, relative: float = RTOL, absolute: float = ATOL) -> bool:
     """Whether results are equal, in units of their root mean square."""
     from run import leaves
     for a, b in zip(map(np.asarray, leaves(got)), map(np.asarray, leaves(expected)), strict=True):
         finite = b[np.isfinite(b)].astype("float64")
         unit = max(1.0, math.sqrt(np.mean(finite * finite))) if finite.size else 1.0
-        if a.shape != b.shape or not np.allclose(a, b, RTOL, ATOL * unit, equal_nan=True):
+        if a.shape != b.shape or \
+                not np.allclose(a, b, relative, absolute * unit, equal_nan=True):
             return False
     return True
 

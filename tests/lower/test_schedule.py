@@ -275,6 +275,24 @@ def test_a_loop_ends_with_the_terms_of_a_packed_factor() -> None:
     assert reads and all(len(line.src) == 1 for line in reads)
 
 
+@pytest.mark.parametrize("k,packed", [(256, [1]), (255, [0, 1])])
+def test_words_that_lie_in_memory_are_not_packed(k: int, packed: list[int]) -> None:
+    """Of an odd row the last word would be half of the next row's first."""
+    make = Maker({"m": 256, "n": 512, "k": k})
+    x, w = (build.cast(make.load(names, dtypes.bfloat16), F) for names in ("mk", "kn"))
+    kernel = make.kernel(build.store(make.place("mn"), make.fold(build.mul(x, w), "k")))
+    steps = choose(kernel, AVX512.replace(units=("dpbf16ps",)))
+    assert [s.operand for s in steps if isinstance(s, StageOperand)] == packed
+
+
+def test_few_tall_tiles_are_shared_evenly() -> None:
+    """64 rows beside 16 columns: five tiles of 13 would be three for one of two workers."""
+    steps = choose(matmul(64, 16, 4037), AVX512)
+    kernel = tile(matmul(64, 16, 4037), steps)
+    shared, = [n for n in toposort(kernel.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
+    assert build.const_of(shared.src[0]) % 4 == 0
+
+
 def test_the_schedule_does_not_depend_on_the_workers() -> None:
     kernel = matmul(300, 200, 100)
     assert choose(kernel, Target("cpu", cores=1)) == choose(kernel, Target("cpu", cores=64))

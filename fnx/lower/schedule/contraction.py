@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable
 from operator import attrgetter
 
-from fnx.core import build, ops, tiling
-from fnx.core.parts import buffer, closed, dims, validity
+from fnx.core import build, ops, parts, tiling
+from fnx.core.parts import buffer, closed, dims, indices, validity
 from fnx.core.record import Record
 from fnx.core.tiling import Transform
 from fnx.core.units import Unit
@@ -111,6 +111,19 @@ def terms_of(found: Contraction, unit: Unit) -> UOp:
         return whole <= _WHOLE * extent(r), sum(stride(x, r) == 1 for x in loads), extent(r)
 
     return max(found.summed, key=suits)
+
+
+def words_along(load: UOp, along: UOp, unit: Unit) -> bool:
+    """Whether neighbours along a range of the sum are the terms of a word."""
+    return extent(along) % unit.in_word == 0 and stride(load, along) == 1 and \
+        load.dtype.itemsize * unit.in_word == 4
+
+
+def has_words(factor: UOp, along: UOp, unit: Unit) -> bool:
+    """Whether a factor is words as they lie in memory, and as the unit takes them."""
+    load = factor.src[0] if factor.op is ops.CAST else factor
+    return unit.left is unit.right and is_plain(load) and words_along(load, along, unit) and \
+        indices(load)[-1] is along and dims(buffer(load))[-1] is parts.extent(along)
 
 
 def slots_of(factor: UOp) -> list[int]:

@@ -22,11 +22,13 @@ from fnx.core.uop import UOp
 from fnx.lower.schedule.contraction import (
     Contraction,
     contiguous,
+    has_words,
     is_plain,
     overlaps,
     stages,
     terms_of,
     walked,
+    words_along,
 )
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.plan import MODEL, Decisions
@@ -173,7 +175,9 @@ class _Tiling:
 
     def _tile(self) -> Tile:
         rows, columns = extent(self.row), extent(self.column)
-        model = register_tile(rows, columns, self.itemsize, self.target)
+        few = self._outside() is None and self.width <= self.target.lanes(self.itemsize)
+        model = register_tile(rows, columns, self.itemsize, self.target,
+                              shares=_SHARES if few and self._is_parallel(rows * columns) else 1)
         high, wide = self.decide("tile", (model.rows, model.vectors), lambda: other_tiles(
             rows, columns, model.lanes, self.target))
         return Tile(high, wide, model.lanes)
@@ -210,13 +214,14 @@ class _Tiling:
         return product(self.found.rows) * self.depth * self.itemsize
 
     def _packs_left(self) -> bool:
-        """Whether the left factor is packed where columns go by it: if it is words, made of
-        others or of windows, or its rows lie so far across that caches lose the lines of one tile
-        before the next."""
+        """Whether the left factor is packed where columns go by it: if it is made of others (or
+        of numbers that are no words), of windows, or its rows lie so far across that caches lose
+        the lines of one tile before the next."""
         left = self.found.left
         across = contiguous(left, self.found.summed) == 0 and self._left_bytes() > _ACROSS_HELD
-        lies_well = is_plain(left) and not overlaps(left) and not across
-        return self.unit is not None or self._is_wide() and not lies_well
+        if self.unit is not None:
+            return across or not has_words(left, terms_of(self.found, self.unit), self.unit)
+        return self._is_wide() and (across or overlaps(left) or not is_plain(left))
 
     def _packs_right(self) -> bool:
         """Whether the right factor is packed where rows go by it: if it is words, its lanes lie
@@ -242,8 +247,8 @@ class _Tiling:
 
     def unit_along(self, along: UOp) -> Unit | None:
         """The unit that multiplies words as they lie in memory, along a range of the sum."""
-        whole = self.unit is not None and extent(along) % self.unit.in_word == 0 and all(
-            stride(load, along) == 1 and load.dtype.itemsize * self.unit.in_word == 4
+        whole = self.unit is not None and all(
+            words_along(load, along, self.unit)
             for load in (*loads_below(self.found.left), *loads_below(self.found.right)))
         return self.unit if whole else None
 

@@ -27,29 +27,33 @@ class Tile(Record):
 
 
 def register_tile(rows: int, columns: int, size: int, target: Target,
-                  among: Iterable[tuple[int, int]] | None = None) -> Tile:
+                  among: Iterable[tuple[int, int]] | None = None, shares: int = 1) -> Tile:
     """The tile that wastes least: of time in the arithmetic units or in loads, per step of k;
-    ``among`` these of rows and vectors, if some are given.
+    ``among`` these of rows and vectors, if some are given. Tiles of rows are for so many
+    processors, of which the busiest counts (``shares``).
 
     >>> register_tile(1024, 1024, 4, Target("cpu")), register_tile(1024, 10, 8, Target("cpu"))
     (Tile(rows=4, vectors=4, lanes=16), Tile(rows=8, vectors=2, lanes=8))
     >>> register_tile(1024, 1024, 4, Target("cpu", vector_bits=256, vector_registers=16))
     Tile(rows=6, vectors=2, lanes=8)
+    >>> [register_tile(64, 16, 4, Target("cpu"), shares=n).rows for n in (1, 4)]
+    [13, 8]
     """
     lanes = target.lanes(size)
     best, least = Tile(1, 1, lanes), float("inf")
     for height, vectors in _all_tiles(rows, target) if among is None else among:
         if height > _highest(vectors, target):
             continue
-        cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes)
+        cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes, shares)
         if cost < least * 0.99:
             best, least = Tile(height, vectors, lanes), cost
     return best
 
 
-def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int) -> float:
+def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int,
+                   shares: int = 1) -> float:
     """Cycles that all tiles take for a step of the sum, about."""
-    tiles = -(-rows // height) * -(-columns // width)
+    tiles = -(-rows // (height * shares)) * shares * -(-columns // width)
     vectors = width // lanes
     return tiles * (max(height * vectors, height + vectors, 8) + 0.5 + (height + vectors) / 8)
 

@@ -27,8 +27,9 @@ _ROUNDS, _ROUND_SECONDS = 11, 0.08  # of two programs that are timed in turns, a
 _SAMPLE = 1e-3      # seconds that a sample should take at least: short programs run several times
 _MOST_BYTES = 1 << 30  # of the data of a kernel
 _SLOWER = 1.5       # times the other's time, from which on it is clear
-_ULPS = 64          # steps of the type of the arithmetic, and
-_OWN_ULPS = 4       # ... of the result's own, by which two orders of a sum may differ
+# Steps of the type of the arithmetic by which two orders of a sum may differ, and for each square
+# root of its terms, each of which is rounded as it goes in; steps of the result's own type.
+_ULPS, _TERM_ULPS, _OWN_ULPS = 8, 4, 4
 
 Begin = Callable[[UOp], Callable[[], Any]]  # of a FUNCTION: to be linked when it is asked for
 
@@ -70,7 +71,9 @@ class Trials:
         if same_bits:
             return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
         outs = [*self.call.arg.outs] * len(self._inputs())
-        return all(_near(a, b, dtype) for a, b, (_, dtype) in zip(ours, theirs, outs, strict=True))
+        terms = _terms(self.kernel)
+        return all(near(a, b, dtype, terms)
+                   for a, b, (_, dtype) in zip(ours, theirs, outs, strict=True))
 
     def in_turns(self, ours: Any, theirs: Any, times: int = 1) -> tuple[float, float]:
         """Milliseconds of a run of two programs, medians of rounds in which they take turns; fewer
@@ -159,8 +162,20 @@ def _around_zero(rng: np.random.Generator, param: UOp) -> NDArray:
                    param.dtype)
 
 
-def _near(ours: NDArray, theirs: NDArray, dtype: dtypes.DType) -> bool:
-    """Whether two results, as bytes, are equal up to what another order of its sums changes."""
+def _terms(kernel: UOp) -> int:
+    """Of the longest sum."""
+    return max([math.prod([int(build.const_of(parts.extent(r))) for r in parts.closed(n)])
+                for n in toposort(kernel.src) if n.op in (ops.REDUCE, ops.ITER)], default=1)
+
+
+def near(ours: NDArray, theirs: NDArray, dtype: dtypes.DType, terms: int) -> bool:
+    """Whether two results, as bytes, are equal up to what another order of sums of so many terms
+    changes.
+
+    >>> one, other = (np.array([1 + i * 2.0 ** -17], "f4").view("u1") for i in range(2))
+    >>> near(one, other, dtypes.float32, 10), near(one, other, dtypes.float32, 1000)
+    (False, True)
+    """
     if not dtype.is_float:
         return bool(np.array_equal(ours, theirs))
     wide = dtype.compute if dtype.storage is not None else dtype
@@ -170,6 +185,7 @@ def _near(ours: NDArray, theirs: NDArray, dtype: dtypes.DType) -> bool:
             a[~finite], b[~finite], equal_nan=True):
         return False
     a, b = a[finite], b[finite]
-    eps = _ULPS * 2.0 ** -wide.mantissa + (_OWN_ULPS * 2.0 ** -dtype.mantissa)
+    ulps = _ULPS + _TERM_ULPS * math.sqrt(terms)
+    eps = ulps * 2.0 ** -wide.mantissa + _OWN_ULPS * 2.0 ** -dtype.mantissa
     size = np.abs(b) + np.sqrt(np.mean(b * b)) if len(b) else b
     return bool((np.abs(a - b) <= eps * size).all())
