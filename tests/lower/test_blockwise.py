@@ -301,6 +301,24 @@ def test_a_factor_that_is_no_number_behind_the_last_place() -> None:
     agree(f, OPERANDS[:3], "cpu", 1e-5)
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
+def test_quotients_by_what_no_reciprocal_is_of(dtype: str, tolerance: float) -> None:
+    """Their reciprocals would overflow, or be subnormal."""
+    least, most = float(np.finfo(dtype).smallest_normal), float(np.finfo(dtype).max)
+    by = np.array([1, -3, least / 64, least, most, -most / 3, 0, np.inf, np.nan, 7] * 4, dtype)
+    shrink = np.array([1, 1, least, least, 1, 1, 1, 1, 1, 1] * 4, dtype)
+
+    def f(q: Any, k: Any, v: Any, by: Any) -> Any:
+        return (q @ k.T / by[:, None]) @ v
+    q, k, v = (x.astype(dtype) for x in arrays((40, D), (96, D), (96, D)))
+    args = [jnp.asarray(x, dtype) for x in (q * shrink[:, None], k, v, by)]
+    assert of_blocks(lowered(f, args)[0])
+    with np.errstate(all="ignore"):
+        scores = (q * shrink[:, None]).astype("g") @ k.T.astype("g")
+        want = (scores / by[:, None].astype("g") @ v).astype(dtype)
+    np.testing.assert_allclose(run(f, args, "cpu")[0], want, tolerance, least)
+
+
 def test_what_reads_the_matrix_has_it_written() -> None:
     def weights_too(q: Any, k: Any, v: Any) -> Any:
         p = nn.softmax(causal(q @ k.swapaxes(-1, -2)))

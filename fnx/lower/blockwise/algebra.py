@@ -80,6 +80,38 @@ def applied(steps: tuple[tuple[ops.Op, UOp | None, UOp], ...], value: UOp) -> UO
     return value
 
 
+# ---- quotients --------------------------------------------------------------------------------
+
+
+def by_reciprocals(value: UOp) -> UOp:
+    """A value in which what is divided by something that varies less is multiplied instead.
+
+        before  x[i, j] / l[i]
+        after   x[i, j] * (1 / (l[i] * c[i])) * c[i]        c: a power of two, mostly 1
+
+    c keeps the reciprocal a number where that of l is none, so this overflows where the quotient
+    does.
+    """
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.DIV or node.dtype not in (dtypes.float32, dtypes.float64) \
+                or not src[1].ranges < src[0].ranges:
+            return None
+        reciprocal, scale = _reciprocal(src[1])
+        return build.mul(build.mul(src[0], reciprocal), scale)
+    return rebuild([value], visit)[0]
+
+
+def _reciprocal(value: UOp) -> tuple[UOp, UOp]:
+    """1 / (value * scale) and scale."""
+    whole = value.dtype.bias + 1
+    size = UOp(ops.ABS, value.dtype, (value,))
+    scale = build.like(value, 1)
+    for outside, power in ((build.lt(size, build.like(value, 2.0 ** (28 - whole))), whole // 2),
+                           (build.lt(build.like(value, 2.0 ** (whole - 28)), size), -whole // 2)):
+        scale = build.where(outside, build.like(value, 2.0 ** power), scale)
+    return build.div(build.like(value, 1), build.mul(value, scale)), scale
+
+
 # ---- masks ------------------------------------------------------------------------------------
 
 

@@ -132,8 +132,8 @@ class RegionKernel:
         frame, length = self.frame, self.length
         first = 1 + max(r.arg.id for r in frame.loops.values())
         self.t = build.range_(-(-length // self.block), first, name="b")
-        self.jl, self.jx = (build.range_(self.block, first + 1 + i, name=name)
-                            for i, name in enumerate(("jl", "jx")))
+        self.jl, self.jm, self.jx = (build.range_(self.block, first + 1 + i, name=name)
+                                     for i, name in enumerate(("jl", "jm", "jx")))
         self.kept: dict[UOp, UOp] = {}
         ends = self._ends()
         last = build.index_const(-(-length // self.block) - 1)
@@ -180,8 +180,9 @@ class RegionKernel:
         found = [n for n in toposort([value], stop=lambda n: n.op is ops.REDUCE)
                  if n.op is ops.REDUCE and self.frame.j in n.ranges]
         kept = [self._kept(self._placed(n, self.jl), self.jl, self.jx) for n in found]
-        return substitute([self._placed(value, self.jx)], dict(zip(
-            [self._placed(n, self.jx) for n in found], kept)))[0]
+        whole, = substitute([self._placed(value, self.jx)], dict(zip(
+            [self._placed(n, self.jx) for n in found], kept)))
+        return algebra.by_reciprocals(whole)
 
     def _within(self, value: UOp, otherwise: float, r: UOp) -> UOp:
         """A value where the place of a block is one."""
@@ -205,7 +206,8 @@ class RegionKernel:
             assert score is not None
             top = self._carry(-math.inf, score, score.ranges - {along})
             here = self._within(self._placed(score, self.jl), -math.inf, self.jl)
-            most = build.maximum(top, build.reduce_ranges(here, ops.MAX, [self.jl]))
+            most = build.maximum(top, build.reduce_ranges(
+                self._kept(here, self.jl, self.jm), ops.MAX, [self.jm]))
             scale = build.exp(build.sub(top, _base(most)))
             power = build.sub(self._kept(here, self.jl, self.jx), _base(most))
             nexts.append(most)
@@ -276,7 +278,7 @@ class RegionKernel:
         lengths = {names[a]: frame.shape[a] for a in frame.outer}
         schedule = self.tiles.schedule(list(lengths), [names[a] for a in frame.more], inner,
                                        lengths, stores)
-        position = {"b": 1, "k": 2, "jl": 3, "jx": 3, "jj": 4, "c": 5}
+        position = {"b": 1, "k": 2, "jl": 3, "jm": 3, "jx": 3, "jj": 4, "c": 5}
         found = [n for n in toposort(stores) if n.op is ops.RANGE]
         found.sort(key=lambda r: (position.get(name_of(r).rstrip("0123456789"), 0), r.arg.id))
         kinds = dict.fromkeys(n.op.name.lower() for n in toposort(stores)

@@ -1,6 +1,7 @@
 """The loops of kernels that go by blocks, for a machine.
 
     h (PAR), i_o, b    jl_o, k, i_i (UNROLL), jl_u (UNROLL), jl_v (VEC)     products of a block
+                       jm_o, i_i (UNROLL), jm_v (VEC)                       the largest of them
                        jx_o, i_i (UNROLL), jx_v (VEC)                       what is computed of them
                        jj, i_i (UNROLL), c_u (UNROLL), c_v (VEC)            sums
 
@@ -54,9 +55,10 @@ class Tiles:
         nodes = toposort(stores)
         names = {name_of(n) for n in nodes if n.op is ops.RANGE}
         steps: list[Transform] = [tiling.split("i", self.rows, "i_o", "i_i")]
-        steps += [tiling.split("jx", self.lanes, "jx_o", "jx_v"),
-                  tiling.split("jl", self.vectors * self.lanes, "jl_o", "jl_i")]
-        units, vectors = ["i_i"], ["jx_v"]
+        steps.append(tiling.split("jl", self.vectors * self.lanes, "jl_o", "jl_i"))
+        walked = [name for name in ("jm", "jx") if name in names]
+        steps += [tiling.split(name, self.lanes, f"{name}_o", f"{name}_v") for name in walked]
+        units, vectors = ["i_i"], [f"{name}_v" for name in walked]
         for name, lanes in (("jl_i", "jl"), ("c", "c")):
             if lanes in names:
                 steps.append(tiling.split(name, self.lanes, f"{lanes}_u", f"{lanes}_v"))
@@ -68,7 +70,8 @@ class Tiles:
         loops.insert(0, shared)
         inside = [*[x for x in inner if x in names],
                   *sorted([x for x in names if x.startswith("jj")])]
-        steps.append(tiling.order(*loops, *more, "b", "jl_o", "jx_o", *inside, *units, *vectors))
+        steps.append(tiling.order(*loops, *more, "b", "jl_o", *[f"{name}_o" for name in walked],
+                                  *inside, *units, *vectors))
         steps.append(tiling.parallel(shared))
         steps += [*map(tiling.unroll, units), *map(tiling.vectorize, vectors)]
         packed: dict[int, None] = {}
