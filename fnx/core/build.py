@@ -493,7 +493,8 @@ def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name:
     return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name, double))
 
 
-def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (), apart: bool = False
-           ) -> UOp:
+def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (), apart: bool = False,
+           near: bool = False) -> UOp:
     """A finished kernel."""
-    return UOp(ops.KERNEL, dtypes.void, tuple(stores), op_args.Kernel(name, tuple(order), apart))
+    arg = op_args.Kernel(name, tuple(order), apart, near)
+    return UOp(ops.KERNEL, dtypes.void, tuple(stores), arg)

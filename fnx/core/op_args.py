@@ -292,6 +292,7 @@ class ThreadGroup(Record):
         shared: bytes of memory of a group.
         private: bytes of memory of each thread.
         groups: how many there are at most.
+        near: whether places and lengths are below 2**31, whatever arguments may be (``Kernel``).
     """
 
     buffers: int
@@ -300,6 +301,7 @@ class ThreadGroup(Record):
     shared: int
     private: int
     groups: int = 1
+    near: bool = False
 
 
 class Carry(Record):
@@ -319,13 +321,14 @@ class Iter(Record):
 class Kernel(Record):
     """A finished kernel: ``order`` lists range ids from the outermost loop inwards.
 
-    ``apart``: each of its plain stores writes other places than the rest, although numbers that
-    became arguments do not show it.
+    Although numbers that became arguments do not show it, ``apart``: each of its plain stores
+    writes other places than the rest; ``near``: all places and lengths have room in 32 bits.
     """
 
     name: str
     order: tuple[int, ...] = ()
     apart: bool = False
+    near: bool = False
 
 
 class Slot(Record):

@@ -244,7 +244,8 @@ def var(slot: int, dtype: dtypes.DType = dtypes.index, low: int = 0) -> UOp:
 
 
 def test_runtime_extents_before_and_expected() -> None:
-    """STORE(out[i], x[i + 3] * 0.1), i < 24, x of 30: four numbers become arguments."""
+    """STORE(out[i], x[i + 3] * 0.1), i < 24, x of 30: four numbers become arguments, and it is
+    known that all places have room in 32 bits."""
     i = r(24, 0)
     before = copy(i, dims=(24,), of=b.mul(x(b.add(i, b.index_const(3)), dims=(30,)),
                                          b.const(0.1, F)))
@@ -254,7 +255,11 @@ def test_runtime_extents_before_and_expected() -> None:
     n = r(var(slot[24], low=1), 0)
     place = b.add(n, var(slot[3]))
     value = b.mul(x(place, dims=(var(slot[30], low=1),)), var(slot[np.float32(0.1)], F))
-    assert kernel is copy(n, dims=(n.src[0],), of=value)
+    expected = copy(n, dims=(n.src[0],), of=value)
+    assert kernel is expected.replace(arg=expected.arg.replace(near=True))
+    far = copy(r(1 << 31, 0), dims=(1 << 31,), of=b.mul(
+        x(b.add(r(1 << 31, 0), b.index_const(3)), dims=(1 << 32,)), b.const(7.0, F)))
+    assert not generalize(far)[0].arg.near
     other = copy(r(9, 0), dims=(9,), of=b.mul(
         x(b.add(r(9, 0), b.index_const(1)), dims=(12,)), b.const(7.0, F)))
     assert generalize(other)[0] is kernel

@@ -35,14 +35,16 @@ def canonical(kernel: UOp) -> UOp:
     order = tuple(range(len(ranges)))
     if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
-    return inherit(build.kernel(stores, kernel.arg.name, order, kernel.arg.apart), kernel)
+    arg = kernel.arg
+    return inherit(build.kernel(stores, arg.name, order, arg.apart, arg.near), kernel)
 
 
 def over_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp:
     """The KERNEL with other stores; of ``order`` what they still run over."""
     live = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
     order = [i for i in order if i in live]
-    return inherit(build.kernel(stores, kernel.arg.name, order, kernel.arg.apart), kernel)
+    arg = kernel.arg
+    return inherit(build.kernel(stores, arg.name, order, arg.apart, arg.near), kernel)
 
 
 def _numbered(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:

@@ -8,7 +8,8 @@ are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts ro
 are shifted by, and where there is much work short steps of places (``x[::2]``) and those that are
 divided by: machines are much faster with these as numbers. Of a kernel whose results no cache
 holds it is kept that they are (``Ref.large``), and which lengths are multiples of a line: then
-stores stream. A contraction has its schedule before (``contraction_tiling.shared_schedule``).
+stores stream. Also kept is that all places and lengths have room in 32 bits (``Kernel.near``).
+A contraction has its schedule before (``contraction_tiling.shared_schedule``).
 
 >>> from fnx.core import dtypes
 >>> def kernel(n, factor):
@@ -46,7 +47,8 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         kernel = _with_loop(kernel, nodes)
     kernel = _undivided(kernel)
     nodes = toposort([kernel])
-    kernel = kernel.replace(arg=kernel.arg.replace(apart=_all_apart(kernel.src)))
+    kernel = kernel.replace(arg=kernel.arg.replace(apart=_all_apart(kernel.src),
+                                                   near=_are_near(nodes)))
     return _Generalizer(nodes).run(kernel)
 
 
@@ -69,6 +71,21 @@ def _all_apart(stores: Sequence[UOp]) -> bool:
         for a, b in itertools.combinations(stores, 2))
 
 
+def _are_near(nodes: Sequence[UOp]) -> bool:
+    """Whether buffers, places and counts of iterations are below a half of what 32 bits count: a
+    schedule rounds lengths up. What is computed of data is not looked at, nor taken for near."""
+    counts = [math.prod([build.const_of(d) for d in dims(n)]) for n in nodes if n.op is ops.REF]
+    counts += [_iterations(n) for n in nodes if n.op is ops.STORE]
+    of_data: set[UOp] = set()
+    for node in nodes:
+        if node.dtype is dtypes.index and node.op is not ops.REF:
+            if node.op is ops.CAST or not of_data.isdisjoint(node.src):
+                of_data.add(node)
+            else:
+                counts += map(abs, symbolic.bounds(node))
+    return max(counts, default=0) < NEAR
+
+
 def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
     """A kernel of 0-d arrays is one of arrays of length 1; others keep what they index by."""
     places = {n: buffer(n) for n in nodes if n.op is ops.INDEX}
@@ -76,10 +93,11 @@ def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
         return kernel
     once = build.range_(1, 0)
     known = {n: build.at(b.replace(src=once.src), once) for n, b in places.items()}
-    return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,), kernel.arg.apart)
+    return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,))
 
 
 _FAR = 1 << 40
+NEAR = 1 << 30
 _SHORT = 8  # a length that is told apart
 _MUCH = 1 << 18  # ... in loops of so many iterations
 _FEW = 1 << 16  # iterations that divide by what they do not know

@@ -86,7 +86,7 @@ _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
     ops.CARRY: lambda arg: (arg.id, arg.i),
     ops.ITER: lambda arg: (arg.id, len(arg.outs)),
-    ops.KERNEL: lambda arg: arg.order,
+    ops.KERNEL: lambda arg: (arg.order, arg.near),
 }
 
 

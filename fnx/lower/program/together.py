@@ -50,7 +50,7 @@ def group_of(kernel: UOp) -> op_args.ThreadGroup | None:
     scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
     shared, private = [_number(scratch.layout(kernel, s)[1]) for s in ("SHARED", "PRIV")]
     return op_args.ThreadGroup(buffers, scalars, threads_of(kernel), shared, private,
-                               symbolic.bounds(groups_of(kernel))[1])
+                               symbolic.bounds(groups_of(kernel))[1], kernel.arg.near)
 
 
 def _number(node: UOp) -> int:

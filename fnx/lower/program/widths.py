@@ -9,8 +9,9 @@
 
 Bounds go forward through the lines: a counter lies within the bounds of its loop, numbers of groups
 and threads below theirs, an argument within its own (run-time extents: ``Var.high``), data within
-what its type holds. Each line is computed in the width that its own bounds and those of its
-operands have room in; where widths meet there is a CAST, at the line that it widens or narrows.
+what its type holds. Of a kernel that is ``near`` all lines that read no data have room in 32 bits,
+whatever its arguments may be. Each line is computed in the width that its own bounds and those of
+its operands have room in; where widths meet there is a CAST, at the line that it widens or narrows.
 
 >>> from fnx.core import op_args
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(9)), 1)
@@ -75,10 +76,15 @@ def bounds_of(program: UOp, least: bool = False) -> dict[UOp, Bounds]:
         least: for data and arguments, and so for numbers of groups, the value next to 0.
     """
     found: dict[UOp, Bounds] = {}
+    free: set[UOp] = set()  # lines that nothing but data and arguments bounds
     given = {"GRID": 1 if least else program.arg.groups, "THREAD": program.arg.threads}
 
     def held(low: int, high: int) -> Bounds:
         return (max(low, min(0, high)),) * 2 if least else (low, high)
+
+    def near(b: Bounds) -> Bounds:
+        low, high = dtypes.int32.limits
+        return (max(b[0], low), min(b[1], high)) if program.arg.near else b
 
     def bounds(node: UOp) -> Bounds:
         known = found.get(node)
@@ -87,9 +93,9 @@ def bounds_of(program: UOp, least: bool = False) -> dict[UOp, Bounds]:
         if node.op is ops.CONST:
             return (build.const_of(node),) * 2
         if node.op is ops.VAR:
-            return held(node.arg.low, node.arg.high)
+            return near(held(node.arg.low, node.arg.high))
         if node.op is ops.ID:
-            return 0, max(0, given[node.arg] - 1)
+            return near((0, max(0, given[node.arg] - 1)))
         return held(*dtypes.index.limits)
 
     for node in program.src:
@@ -100,8 +106,12 @@ def bounds_of(program: UOp, least: bool = False) -> dict[UOp, Bounds]:
                 found[node] = held(*(of.limits if of.is_integer or of.is_bool else
                                      dtypes.index.limits))
             elif row is not None:
-                found[node] = row(*map(bounds, node.src[-2:] if node.op is ops.WHERE
-                                       else node.src))
+                operands = node.src[-2:] if node.op is ops.WHERE else node.src
+                found[node] = row(*map(bounds, operands))
+            if row is None or not free.isdisjoint(operands):
+                free.add(node)
+            else:
+                found[node] = near(found[node])
         for s in node.src:
             if s.op in UNLINED and s.dtype is dtypes.index:
                 found[s] = bounds(s)

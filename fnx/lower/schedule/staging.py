@@ -89,7 +89,8 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",
                           hint="name a loop further out, or leave the stage away")
-    return build.kernel(substitute(kernel.src, to), kernel.arg.name, order, kernel.arg.apart)
+    arg = kernel.arg
+    return build.kernel(substitute(kernel.src, to), arg.name, order, arg.apart, arg.near)
 
 
 def _unclamped(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -233,5 +234,5 @@ def part_of(stores: Sequence[UOp], arg: op_args.Kernel) -> Part:
         return None
 
     # canonical drops dead ranges
-    made = build.kernel(rebuild(stores, visit), arg.name, arg.order, arg.apart)
+    made = build.kernel(rebuild(stores, visit), arg.name, arg.order, arg.apart, arg.near)
     return Part(canonical(made), tuple(refs), tuple(scalars))

@@ -59,7 +59,8 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     stages = [step for step in schedule if isinstance(step, StageOperand)]
     stores = _Rewriter(loops, kernel.src, _filled_along(kernel, stages)).stores
     check(kernel, loops, stores, order)
-    tiled = inherit(build.kernel(stores, kernel.arg.name, order, kernel.arg.apart), kernel)
+    arg = kernel.arg
+    tiled = inherit(build.kernel(stores, arg.name, order, arg.apart, arg.near), kernel)
     tiled = place_stages(tiled, stages, list(loops.leaves))
     for step in schedule:
         if isinstance(step, Collect):
