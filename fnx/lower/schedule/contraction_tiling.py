@@ -51,6 +51,7 @@ _REPAID = 384  # ... by one that is beyond the L2 cache
 _HELD, _ACROSS_HELD = 16 << 20, 4 << 20  # bytes of the left factor that caches hold: along, across
 _BLOCK = 56  # rows packed together at most
 _SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them may have
+_TWO = 2  # processors, of the least machine that shares
 _UNEVEN = 1.34  # ... where blocks of rows would be even, and the right factor packed before
 _TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
@@ -175,9 +176,10 @@ class _Tiling:
 
     def _tile(self) -> Tile:
         rows, columns = extent(self.row), extent(self.column)
-        few = self._outside() is None and self.width <= self.target.lanes(self.itemsize)
+        few = self._outside() is None and self._is_parallel(rows * columns) and \
+            self.width <= self.target.lanes(self.itemsize) and self._right_bytes() <= self.target.l2
         model = register_tile(rows, columns, self.itemsize, self.target,
-                              shares=_SHARES if few and self._is_parallel(rows * columns) else 1)
+                              shares=_TWO if few else 1)
         high, wide = self.decide("tile", (model.rows, model.vectors), lambda: other_tiles(
             rows, columns, model.lanes, self.target))
         return Tile(high, wide, model.lanes)
@@ -210,6 +212,9 @@ class _Tiling:
             2 * wide * self.depth * self.itemsize <= self.target.l2 and \
             self._left_bytes() <= _HELD
 
+    def _right_bytes(self) -> int:
+        return self.width * self.depth * self.itemsize
+
     def _left_bytes(self) -> int:
         return product(self.found.rows) * self.depth * self.itemsize
 
@@ -231,7 +236,7 @@ class _Tiling:
             return True
         if self.rough or not is_plain(self.found.right):
             return self.rough or self._is_reused() and self._is_large()
-        return rows >= _REPAID and self.width * self.depth * self.itemsize > self.target.l2
+        return rows >= _REPAID and self._right_bytes() > self.target.l2
 
     def _is_wide(self) -> bool:
         """Whether enough columns go by a left factor, and enough terms, that packing it pays."""
@@ -239,7 +244,7 @@ class _Tiling:
 
     def _is_large(self) -> bool:
         """Whether the right factor is, so that packing it would pay."""
-        return self.width * self.depth * self.itemsize > _PACK_COLUMNS
+        return self._right_bytes() > _PACK_COLUMNS
 
     def _is_reused(self) -> bool:
         """Whether many rows go by the right factor."""
@@ -268,12 +273,13 @@ class _Tiling:
         return extent(r) > 1
 
     def _block(self) -> int:
-        """Row tiles packed together: their panels fit half of the L2 cache, and leave four blocks.
+        """Row tiles that go by a piece of columns: they fit half of the L2 cache, and leave four
+        blocks.
 
         More than a few would not reuse the right factor noticeably better. They are shared
-        evenly: 10 tiles would be 5 blocks of 2, of which one of four processors gets 4 tiles;
-        with each tile a block it gets 3. Nor may the last block be mostly empty, for all of its
-        tiles are computed: 10 tiles would be 12 in blocks of 3.
+        evenly by two processors and by four: 10 tiles would be 5 blocks of 2, of which one of
+        four gets 4 tiles; with each tile a block it gets 3. Nor may the last block be mostly
+        empty, for all of its tiles are computed: 10 tiles would be 12 in blocks of 3.
         """
         rows = self.tile.rows
         fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
@@ -285,7 +291,7 @@ class _Tiling:
             if not shared:
                 return 1
             blocks = -(-tiles // block)
-            return -(-blocks // _SHARES) * block
+            return sum(-(-blocks // n) * n * block for n in (_TWO, _SHARES))
 
         least = min(map(slowest, range(1, most + 1)))
         block = max(b for b in range(1, most + 1) if slowest(b) <= _EVEN * least
