@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 
 class Formula(Record):
-    """A row: ``of(*operands)`` is the op, and ``share`` is of its fold."""
+    """A row: ``of(*operands)`` is the op, and ``share`` is of its fold. ``single`` is the op where
+    there is no float64: less exact."""
 
     of: Callable[..., Expr]
     share: Callable[[Expr, Expr, Expr], Expr] | None = None
+    single: Callable[..., Expr] | None = None
 
 
 def logaddexp(a: Expr, b: Expr) -> Expr:
@@ -50,8 +52,10 @@ _GAMMA = "fnx.core.array.gamma"
 
 FORMULAS: dict[Op, Formula] = {
     ops.LOGADDEXP: Formula(logaddexp, _softmax),
-    ops.LGAMMA: Formula(deferred(_GAMMA, "lgamma_formula")),
-    ops.DIGAMMA: Formula(deferred(_GAMMA, "digamma_formula"))}
+    ops.LGAMMA: Formula(deferred(_GAMMA, "lgamma_formula"),
+                        single=deferred(_GAMMA, "lgamma_single")),
+    ops.DIGAMMA: Formula(deferred(_GAMMA, "digamma_formula"),
+                         single=deferred(_GAMMA, "digamma_single"))}
 
 
 @functools.cache

@@ -9,7 +9,7 @@
 Types of 16 and 8 bits are words in part, whatever computes with them. What unsigned integers of 64
 bits are as bits (moved, chosen, compared for equality, shifted, joined: ``PAIRS``) is of pairs of
 words, as keys of random numbers are. So all that is left to refuse is arithmetic of 64 bits, and
-functions whose only formula is in float64.
+functions whose only formula is in float64. ``lgamma`` and ``digamma`` have one in float32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from fnx.lower.program.decompose import EXPANSIONS, WITHOUT_FMA, rewritten
 from fnx.lower.program.elementary import single
 
 _CURES: dict[str, str] = {
-    "float": "use float32", "int": "use int32", "uint": "use uint32"}
+    "float": "use float32; what fnx computes in float64 itself, as linspace, histogram and betainc "
+             "do: on another device, from where fnx.device_put brings it",
+    "int": "use int32", "uint": "use uint32"}
 PAIRS = {ops.CONST, ops.REF, ops.INDEX, ops.LOAD, ops.STORE, ops.STAGE, ops.CARRY, ops.ITER,
          ops.GET, ops.STEP, ops.KERNEL, ops.CAST, ops.BITCAST, ops.WHERE, ops.NOT, ops.AND, ops.OR,
          ops.XOR, ops.SHL, ops.SHR, ops.CMPEQ, ops.CMPNE}
@@ -75,7 +77,8 @@ def _is_pair(node: UOp, t: DType) -> bool:
 
 
 def _of_formula(node: UOp) -> UOp:
-    made = FORMULAS[node.op].of(*[Expr(s) for s in node.src]).node
+    row = FORMULAS[node.op]
+    made = (row.single or row.of)(*[Expr(s) for s in node.src]).node
     return rewritten(made, _ROWS)
 
 
