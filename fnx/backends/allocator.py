@@ -242,6 +242,12 @@ class Pool:
             except LookupError:
                 self.grow(nbytes)
 
+    def ways(self, nbytes: int) -> TakeAndGive:
+        """How to take a block of at least ``nbytes`` where one is free, and to give it."""
+        size = size_class(nbytes)
+        self._class(nbytes, size)
+        return self._classes[size].both
+
     def fresh(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]] | None:
         """A large block of pages that nobody touched, which are zero; None where one is free, or
         the system has no more: then ``take``."""

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -81,8 +82,7 @@ class DeviceBase(ABC):
     Attributes:
         name: what ``config.device`` calls it.
         target: what the lowering knows of it.
-        allocate: fresh memories of so many bytes (or of what ``together`` makes of them), their
-            content undefined.
+        allocate: fresh memories of so many bytes, their content undefined.
     """
 
     name: str
@@ -91,9 +91,9 @@ class DeviceBase(ABC):
     shared_cache = 0  # bytes of the cache that all processors share; 0: none that is known
     allocate: Callable[[Iterable[Any]], Sequence[DeviceStorage]]
 
-    def together(self, sizes: Sequence[int]) -> Sequence[Any]:
-        """What ``allocate`` is given for results of a call, found once: they may share memory."""
-        return sizes
+    def results(self, sizes: Sequence[int]) -> Callable[[], Sequence[DeviceStorage]]:
+        """What gives memories for the results of a call, made once; they may share memory."""
+        return functools.partial(self.allocate, tuple(sizes))
 
     def alloc(self, nbytes: int) -> DeviceStorage:
         """Fresh memory of so many bytes."""

@@ -87,10 +87,10 @@ def test_no_memory_for_the_result(device: str, monkeypatch: pytest.MonkeyPatch) 
         step(w + 0, v)
         executable, = {r.value.executable for r in step._traces.values()}
 
-        def allocate(sizes: Any) -> Any:
+        def fresh() -> Any:
             raise OutOfMemoryError("expected free memory, got none")
 
-        monkeypatch.setattr(executable, "allocate", allocate)
+        monkeypatch.setattr(executable, "fresh", fresh)
         with pytest.raises(MemoryError):
             step(w, v)
         np.testing.assert_array_equal(w, SMALL)

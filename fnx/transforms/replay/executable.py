@@ -71,7 +71,7 @@ class DeviceFace(Protocol):
     def target(self) -> Target: ...
     @property
     def allocate(self) -> Callable[[Sequence[Any]], Sequence[Any]]: ...
-    def together(self, sizes: Sequence[int]) -> Sequence[Any]: ...
+    def results(self, sizes: Sequence[int]) -> Callable[[], Sequence[Any]]: ...
     def held(self, sizes: Iterable[int]) -> int: ...
     def encode(self, commands: UOp, code: Mapping[UOp, Any], arena: int) -> Any: ...
     def prepare(self, code: Any) -> None: ...
@@ -93,7 +93,7 @@ class Executable:
         checks: its last results are the faults of these: looked at, and not given.
     """
 
-    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "memory", "results",
+    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "fresh", "results",
                  "forwards", "checks", "over", "nbytes", "_lower", "_lowered")
 
     def __init__(self, fn: UOp, device: Any, block: BlockFace, code: Mapping[UOp, Any],
@@ -112,7 +112,7 @@ class Executable:
                         for kind, i in block.results]
         for i, _ in self.over:
             self.sizes[i] = 1  # no memory of its own
-        self.memory = device.together(self.sizes)
+        self.fresh: Callable[[], Sequence[Any]] = device.results(self.sizes)
         self.forwards = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
 
@@ -132,10 +132,10 @@ class Executable:
         """``run`` without donation, and without looking for what this program does not do."""
         if not self.is_plain:
             return self.run
-        allocate, memory, submit, see = self.allocate, self.memory, self.buffer.submit, self.seen
+        fresh, submit, see = self.fresh, self.buffer.submit, self.seen
 
         def run(ins: Sequence[Any]) -> Sequence[Any]:
-            outs = allocate(memory)
+            outs = fresh()
             submit(ins, outs)
             if config.check:
                 see(ins, outs)
@@ -150,7 +150,7 @@ class Executable:
         be written over, so that whoever is interrupted here does not read what is written there,
         and what fails before has taken nothing.
         """
-        outs = self.allocate(self.memory)
+        outs = self.fresh()
         if self.over:
             ins, outs = self._written_over(ins, outs)
             self.buffer.submit(ins, outs, give_away)

@@ -12,7 +12,7 @@
             x0 = convert(x0)
         if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
         ...
-        outs = allocate(memory)
+        outs = fresh()
         submit((x0._storage, x1._storage, x2._storage), outs)
         return make(outs[0], ...)
 
@@ -134,7 +134,7 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
                       for x in (leaves[i] for i in donated)]
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}), begin)")
     elif program.is_plain and not config.check:  # as ``run``, without the call
-        src.lines += [f"  outs = {src.constant(program.allocate)}({src.constant(program.memory)})",
+        src.lines += [f"  outs = {src.constant(program.fresh)}()",
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
