@@ -128,8 +128,12 @@ class WebGpuDriver(LeavingDriver):
         names = ("max-storage-buffer-binding-size", "max-buffer-size")
         limits = {name: adapter.limits[name] for name in names}
         narrowest = _narrowest_subgroup(adapter)
-        self.gpu = adapter.request_device_sync(
-            required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
+        try:
+            self.gpu = adapter.request_device_sync(
+                required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
+        except Exception as why:
+            raise DeviceError(f"webgpu: expected a device of {self.kind}, it gives none: {why}",
+                              hint='another adapter, or fnx.config.device = "cpu"') from why
         self.queue = self.gpu.queue
         self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, ROW.shared)
         self._is_software = SOFTWARE in self.kind
