@@ -144,6 +144,12 @@ def test_offsets_of_padding_are_unravelled_as_if_inside() -> None:
     assert column is c
 
 
+def test_the_tile_of_a_row_that_is_clamped() -> None:
+    tile, row = build.range_(342, 0), build.range_(6, 1)
+    clamped = build.minimum(build.add(build.mul(tile, index_const(6)), row), index_const(2047))
+    assert symbolic.simplify(build.idiv(clamped, index_const(6))) is tile
+
+
 def test_coefficient() -> None:
     n = build.var(0, dtypes.index)
     r, s = build.range_(8, 0), build.range_(n, 1)

@@ -17,11 +17,14 @@ from fnx.core import ops
 from fnx.core.config import override
 from fnx.core.levels import interp
 from fnx.core.parts import stop
+from fnx.core.range_kinds import LOOPS
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.blockwise import blockwise as pass_
 from fnx.lower.blockwise import products
 from fnx.lower.blockwise.blockwise import blockwise
+from fnx.lower.program.conditions import masked
+from fnx.lower.schedule.tile import tile
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from fnx.transforms.link import link
@@ -201,6 +204,22 @@ def test_masks_are_computed_where_they_are_read_and_leave_blocks_out(f: Function
         agree(function, args, "cpu", 1e-5)
 
 
+@pytest.mark.parametrize("f, ends", [(by_einsum, True), (segments, True), (added, False),
+                                     (divided_last, False)])
+def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None:
+    """Where that does not depend on scores: the terms have a condition over loops alone."""
+    f = f if f is divided_last else attended(f)
+    for call in of_blocks(lowered(f, OPERANDS[:3 if f is divided_last else 4])[0]):
+        sums = [n for n in toposort(call.src[:1]) if n.op is ops.REDUCE
+                and any(r.arg.name.startswith("jj") for r in n.src[1:])]
+        assert sums and all((masked(n) is not None) == ends for n in sums)
+        kernel = tile(call.src[0], call.arg.schedule)
+        for n in toposort(kernel.src) if ends else ():
+            if n.op is ops.REDUCE and any(r.arg.name.startswith("jj") for r in n.src[1:]):
+                found = masked(n)
+                assert found and all(r.arg.kind in LOOPS for r in found[0].ranges)
+
+
 def test_what_factors_are_made_of_is_computed_once() -> None:
     """Here cos(out), whose elements each block of keys reads."""
     def loss(q: Any, k: Any, v: Any) -> Any:
@@ -317,6 +336,19 @@ def test_quotients_by_what_no_reciprocal_is_of(dtype: str, tolerance: float) -> 
         scores = (q * shrink[:, None]).astype("g") @ k.T.astype("g")
         want = (scores / by[:, None].astype("g") @ v).astype(dtype)
     np.testing.assert_allclose(run(f, args, "cpu")[0], want, tolerance, least)
+
+
+def test_scores_have_the_same_bits_in_all_kernels() -> None:
+    """Else each probability of a row that sees one key is wrong by what its score is rounded."""
+    def f(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.swapaxes(-1, -2) / 5 - 0.3 * abs(jnp.arange(N)[:, None] - jnp.arange(N))
+        e = jnp.exp(scores - scores.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+    q, k, v, g = OPERANDS
+    args = [300 * q, 300 * k, v, g]
+    got, want = run(attended(f), args, "cpu"), meaning(attended(f), args)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 2e-3)
 
 
 def test_what_reads_the_matrix_has_it_written() -> None:

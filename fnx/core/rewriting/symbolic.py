@@ -234,12 +234,27 @@ def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     inner = only_atom(rest, ops.IDIV)
     if inner is not None and bounds(inner.src[0])[0] >= 0 and bounds(inner.src[1])[0] >= 0:
         return add(q, _idiv(_polynomial(inner.src[0]), mul(_polynomial(inner.src[1]), b)))
+    inner = only_atom(rest, ops.MIN)
+    if inner is not None:  # min(x, y) // b == min(x // b, y // b)
+        low, high = (_idiv(_polynomial(x), b, positive=True) for x in inner.src)
+        return add(q, _least(low, high))
     inner = only_atom(rest, ops.REM)
     if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) // b == x // b % a
         outer, left = divide(_polynomial(inner.src[1]), b)
         if not left:
             return add(q, _rem(_idiv(_polynomial(inner.src[0]), b), outer))
     return add(q, _atom(ops.IDIV, rest, b))
+
+
+def _least(a: Polynomial, b: Polynomial, op: ops.Op = ops.MIN) -> Polynomial:
+    """The smaller one, or the larger one."""
+    small, large = (a, b) if op is ops.MIN else (b, a)
+    difference = add(b, a, -1)
+    if _lower(difference) >= 0:
+        return small
+    if _lower(add({}, difference, -1)) >= 0:
+        return large
+    return _atom(op, a, b)
 
 
 def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
@@ -304,13 +319,7 @@ def _select(node: UOp, done: _Done) -> Polynomial:
 
 def _extreme(node: UOp, done: _Done) -> Polynomial:
     a, b = _decided(node.src, done)
-    small, large = (a, b) if node.op is ops.MIN else (b, a)
-    difference = add(b, a, -1)
-    if _lower(difference) >= 0:
-        return small
-    if _lower(add({}, difference, -1)) >= 0:
-        return large
-    return _atom(node.op, a, b)
+    return _least(a, b, node.op)
 
 
 def _binary(f: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[UOp, _Done],

@@ -90,11 +90,15 @@ def by_reciprocals(value: UOp) -> UOp:
         after   x[i, j] * (1 / (l[i] * c[i])) * c[i]        c: a power of two, mostly 1
 
     c keeps the reciprocal a number where that of l is none, so this overflows where the quotient
-    does.
+    does. Scores, and what is compared, keep the bits that they have in other kernels.
     """
+    nodes = toposort([value])
+    exact = frozenset(toposort([s for n in nodes for s in n.src
+                                if n.op is ops.EXP or n.op in ops.COMPARISONS]))
+
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.DIV or node.dtype not in (dtypes.float32, dtypes.float64) \
-                or not src[1].ranges < src[0].ranges:
+                or node in exact or not src[1].ranges < src[0].ranges:
             return None
         reciprocal, scale = _reciprocal(src[1])
         return build.mul(build.mul(src[0], reciprocal), scale)

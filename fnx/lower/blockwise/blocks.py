@@ -26,6 +26,7 @@ from fnx.core import build, dtypes, op_args, ops
 from fnx.core.expr import Expr
 from fnx.core.parts import buffer, indices
 from fnx.core.record import Record
+from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, rebuild, substitute, toposort
@@ -33,6 +34,7 @@ from fnx.lower.blockwise import algebra
 from fnx.lower.blockwise.frame import Frame, Term
 from fnx.lower.blockwise.region import RegionReduce
 from fnx.lower.blockwise.tiles import Tiles
+from fnx.lower.program.conditions import INEQUALITIES, positive_form
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.workload import extent
 
@@ -139,7 +141,7 @@ class RegionKernel:
         last = build.index_const(-(-length // self.block) - 1)
         at = build.sub(last, self.t) if ends is not None and ends.way > 0 else self.t
         self.start = (Expr(at) * self.block).node
-        nexts = self._nexts()
+        nexts = self._nexts(ends)
         stop = None if ends is None else self._stop(ends)
         loop = build.iterate(0, self.t, [init for init, _ in self.carried], nexts, stop)
         results = zip(self.terms, self._results(build.results(loop)))
@@ -196,7 +198,7 @@ class RegionKernel:
         self.carried.append((build.const(init, like.dtype), made))
         return made
 
-    def _nexts(self) -> list[UOp]:
+    def _nexts(self, ends: End | None) -> list[UOp]:
         """What a block hands to the next one."""
         self.carried: list[tuple[UOp, UOp]] = []
         along, score = self.frame.j, self.score
@@ -224,10 +226,15 @@ class RegionKernel:
             fold, over = self._within(weights, term.identity, self.jx), self.jx
             if term.other is not None:
                 over = build.range_(self.block, self.jx.arg.id + 1 + number, name=f"jj{number}")
-                fold, = substitute([term.value], {term.weights: self._kept(fold, self.jx, over)})
-                fold = self._placed(fold, over)
+                falling = ends is not None and ends.way > 0  # the last ones are there to be added
+                at = build.sub(build.index_const(self.block - 1), over) if falling else over
+                fold, = substitute([term.value], {term.weights: self._kept(fold, self.jx, at)})
+                fold = self._placed(fold, at)
                 if term.other.op is not ops.LOAD:  # of nothing it may be no number
-                    fold = self._within(fold, 0, over)
+                    fold = self._within(fold, 0, at)
+                some = None if ends is None else self._some(ends, at)
+                if some is not None:
+                    fold = build.where(some, fold, build.like(fold, 0))
             found = build.reduce_ranges(fold, term.monoid, [over])
             before = self._carry(term.identity, fold, term.value.ranges - {along})
             if scale is not None:
@@ -326,13 +333,36 @@ class RegionKernel:
         condition, = substitute([ends.condition], {self.frame.j: edge})
         stop = build.logical_not(condition)
         tests = list(ends.tests)
-        if ends.masked is not None:
+        if ends.masked is not None and not _is_nothing(ends.masked):
             top = self.carried[0][1]
             rest = build.exp(build.sub(ends.masked, top))
             tests.append(build.eq(rest, build.like(rest, 0)))
         for test in tests:
             stop = build.and_(stop, test)
         return stop
+
+    def _some(self, ends: End, r: UOp) -> UOp | None:
+        """That a place of a block has something to add to one of the rows of a tile; None where
+        that is not the same for all of them, as far as is known."""
+        frame, rows = self.frame, self.tiles.rows
+        row, outer = frame.loops[frame.row], frozenset([frame.loops[a] for a in frame.outer])
+        terms, _ = positive_form(ends.condition)
+        along = [m for m in terms if any(row in a.ranges for a in m)]
+        if ends.masked is not None and not _is_nothing(ends.masked) \
+                or along not in ([], [(row,)]) \
+                or not ends.condition.ranges <= outer | {row, frame.j} \
+                or any(not test.ranges <= outer for test in ends.tests):
+            return None
+        edge = Expr(row) // rows * rows + (rows - 1 if along and terms[row,] > 0 else 0)
+        low, high = ends.condition.src
+        room = Expr(high) - Expr(low) + INEQUALITIES[ends.condition.op]
+        least, _ = symbolic.bounds(room.node)
+        enough = 1 - least + (self.block + rows) * sum(map(abs, terms.values()))
+        whole, = substitute([room.node], {row: edge.node, frame.j: build.add(self.start, r)})
+        for test in ends.tests:
+            whole = build.add(whole, build.where(
+                test, build.index_const(0), build.index_const(enough)))
+        return build.lt(build.index_const(0), whole)
 
     def _vanishes(self, term: Term, condition: UOp) -> list[UOp] | None:
         """Tests under which the terms of a sum are 0 where a condition does not hold."""
@@ -387,6 +417,11 @@ def _base(top: UOp) -> UOp:
     """What is taken from scores: the largest one, 0 while none is finite."""
     finite = build.lt(UOp(ops.ABS, top.dtype, (top,)), build.like(top, math.inf))
     return build.where(finite, top, build.like(top, 0))
+
+
+def _is_nothing(masked: UOp) -> bool:
+    """Whether a score is one whose exponential is 0 beside any other."""
+    return masked.op is ops.CONST and build.const_of(masked) == -math.inf
 
 
 def _not_finite(value: UOp) -> UOp:
