@@ -16,7 +16,7 @@ from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
-from fnx.core.tiling import Parallel, StageOperand, Vectorize
+from fnx.core.tiling import Parallel, Split, StageOperand, Vectorize
 from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.program.fills import block_fills
@@ -291,6 +291,14 @@ def test_few_tall_tiles_are_shared_evenly() -> None:
     kernel = tile(matmul(64, 16, 4037), steps)
     shared, = [n for n in toposort(kernel.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
     assert build.const_of(shared.src[0]) % 2 == 0
+
+
+@pytest.mark.parametrize("m,n,k,rows", [(4096, 71, 1024, 8), (4096, 71, 1000, 14),
+                                        (4096, 10, 1000, 8), (36, 16, 1000, 9)],
+                         ids=["pages apart", "lines apart", "read once", "few"])
+def test_rows_that_a_tile_reads_at_once(m: int, n: int, k: int, rows: int) -> None:
+    steps = choose(matmul(m, n, k), AVX512)
+    assert next(s.factor for s in steps if isinstance(s, Split) and s.inner == "r0_i") == rows
 
 
 def test_the_schedule_does_not_depend_on_the_workers() -> None:

@@ -32,7 +32,7 @@ from fnx.lower.schedule.contraction import (
 )
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.plan import MODEL, Decisions
-from fnx.lower.schedule.register_tiles import Tile, other_tiles, register_tile
+from fnx.lower.schedule.register_tiles import TALLEST, Tile, other_tiles, register_tile
 from fnx.lower.schedule.subtotals import CHAIN, in_parts
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import (
@@ -59,6 +59,7 @@ _FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
 _ACROSS = 24  # multiply-adds of a vector that take as long as writing it across lanes
 _UNIT_ROWS, _UNIT_TERMS = 4, 8  # from which on words are laid out for a matrix unit
 _EPILOGUE = 2  # cost of what follows a sum, from which on it is no code for each of a tile
+_STREAMS, _MANY, _PAGE = 8, 56, 4096  # rows of a tile of so many rows, bytes between them
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
@@ -179,10 +180,18 @@ class _Tiling:
         few = self._outside() is None and self._is_parallel(rows * columns) and \
             self.width <= self.target.lanes(self.itemsize) and self._right_bytes() <= self.target.l2
         model = register_tile(rows, columns, self.itemsize, self.target,
-                              shares=_TWO if few else 1)
+                              shares=_TWO if few else 1, tallest=self._tallest())
         high, wide = self.decide("tile", (model.rows, model.vectors), lambda: other_tiles(
             rows, columns, model.lanes, self.target))
         return Tile(high, wide, model.lanes)
+
+    def _tallest(self) -> int:
+        """Rows of a tile, at most. Rows that are read once are read ahead by some eight at a time;
+        of those that lie pages apart the first cache holds as many as it has ways."""
+        pitch = max(stride(x, self.row) * x.dtype.itemsize for x in loads_below(self.found.left))
+        once = self.width <= self.target.lanes(self.itemsize)
+        many = product(self.found.rows) > _MANY
+        return _STREAMS if many and (once or pitch and pitch % _PAGE == 0) else TALLEST
 
     def _unit(self) -> Unit | None:
         """The matrix unit that multiplies, where enough is multiplied to lay out words for it."""

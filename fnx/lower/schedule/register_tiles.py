@@ -15,6 +15,7 @@ from fnx.core.record import Record
 from fnx.core.target import Target
 
 _ACCUMULATORS = 16  # of a tile at most: they hide what two multiply-adds a cycle wait for one
+TALLEST = 14  # rows of a tile
 _TRIED, _WORSE = 12, 1.5  # tiles that a search tries, and times the cost of the best
 
 
@@ -27,7 +28,8 @@ class Tile(Record):
 
 
 def register_tile(rows: int, columns: int, size: int, target: Target,
-                  among: Iterable[tuple[int, int]] | None = None, shares: int = 1) -> Tile:
+                  among: Iterable[tuple[int, int]] | None = None, shares: int = 1,
+                  tallest: int = TALLEST) -> Tile:
     """The tile that wastes least: of time in the arithmetic units or in loads, per step of k;
     ``among`` these of rows and vectors, if some are given. Tiles of rows are for so many
     processors, of which the busiest counts (``shares``).
@@ -36,13 +38,13 @@ def register_tile(rows: int, columns: int, size: int, target: Target,
     (Tile(rows=4, vectors=4, lanes=16), Tile(rows=8, vectors=2, lanes=8))
     >>> register_tile(1024, 1024, 4, Target("cpu", vector_bits=256, vector_registers=16))
     Tile(rows=6, vectors=2, lanes=8)
-    >>> [register_tile(64, 16, 4, Target("cpu"), shares=n).rows for n in (1, 2)]
-    [13, 11]
+    >>> [register_tile(36, 16, 4, Target("cpu"), shares=n).rows for n in (1, 2)]
+    [12, 9]
     """
     lanes = target.lanes(size)
     best, least = Tile(1, 1, lanes), float("inf")
     for height, vectors in _all_tiles(rows, target) if among is None else among:
-        if height > _highest(vectors, target):
+        if height > _highest(vectors, target, tallest):
             continue
         cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes, shares)
         if cost < least * 0.99:
@@ -66,11 +68,11 @@ def other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tup
     return [tile for cost, _, tile in found[:_TRIED] if cost < _WORSE * found[0][0]]
 
 
-def _highest(vectors: int, target: Target) -> int:
+def _highest(vectors: int, target: Target, tallest: int = TALLEST) -> int:
     """Rows of a tile whose accumulators fit the registers. More of them than hide the latency
     would be as fast, and code that takes LLVM twice as long."""
     most = min(target.vector_registers - 2 - vectors, _ACCUMULATORS)
-    return min(most // vectors, 14)
+    return min(most // vectors, tallest)
 
 
 def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
