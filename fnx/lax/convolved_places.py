@@ -18,6 +18,8 @@ from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 from fnx.lax.folds import windows
 
+_LANES = 16  # of float32 on wide machines; rows that fill few of them are better joined
+
 
 class ConvolvedPlaces:
     """An input and a kernel, whose windows are counted along one axis where that is possible.
@@ -55,12 +57,18 @@ class ConvolvedPlaces:
             self.x = _as_features(self.x, axis, count, s, phases)
             self.strides[i] = 1
 
-    def windows(self) -> tuple[UOp, list[Any]]:
-        """(batch, features, windows..., places of a window...) and names of the axes of windows."""
+    def windows(self, alone: bool) -> tuple[UOp, list[Any]]:
+        """(batch, features, windows..., places of a window...) and names of the axes of windows.
+
+        ``alone``: each feature by itself, which is no matrix product: there windows of several rows
+        share what they read, which pays for what rows leave of their last vectors.
+        """
         n, x, size = len(self.strides), self.x, self.w.shape[2:]
         rows = [math.prod(x.shape[3 + i:]) for i in range(n)]
-        self.is_flat = n > 1 and max(self.strides) == 1 and 0 not in (*self.out, *size) and \
-            2 * self.out[0] * rows[0] <= 3 * math.prod(self.out)
+        flat = self.out[0] * rows[0]
+        vectors = math.prod(self.out[:-1]) * -(-self.out[-1] // _LANES) * _LANES
+        pays = 3 * flat <= 2 * vectors if alone else 2 * flat <= 3 * math.prod(self.out)
+        self.is_flat = n > 1 and max(self.strides) == 1 and 0 not in (*self.out, *size) and pays
         if not self.is_flat:
             axes = range(2, 2 + n)
             return windows(x, size, tuple(self.strides), tuple(self.dilation), axes=axes), \

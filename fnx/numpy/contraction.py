@@ -52,6 +52,8 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
     folded = [x for x in la if x in lb and x not in out]
     lengths = {**dict(zip(la, a.shape)), **dict(zip(lb, b.shape))}
     order = (*batch, *left, *right, *folded)
+    if 1 in (math.prod([lengths[x] for x in side]) for side in (left, right)):
+        order = (*out, *folded)  # no matrix product, whose results lie in the order of its factors
     product = build.mul(_aligned(a, la, order, lengths), _aligned(b, lb, order, lengths))
     first = len(order) - len(folded)
     result = build.reduce(product, ops.ADD, range(first, len(order)))

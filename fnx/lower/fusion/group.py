@@ -128,14 +128,19 @@ def is_misaligned(index: Tokens) -> bool:
 
 def overlaps(index: Tokens) -> bool:
     """Whether one element may be read at several places: windows."""
-    stack = list(index)
+    return windows(index) > 0
+
+
+def windows(index: Tokens) -> int:
+    """Along how many axes there are windows."""
+    stack, found = list(index), 0
     while stack:
         token = stack.pop()
-        if type(token) is tuple:
-            if token[0] == "window":
-                return True
+        if type(token) is tuple and token[0] == "window":
+            found += 1
+        elif type(token) is tuple:
             stack.extend(t for t, _ in token[1]) if token[0] == "join" else stack.append(token[1])
-    return False
+    return found
 
 
 def loops_of(index: Tokens) -> set[int]:

@@ -48,6 +48,7 @@ from fnx.lower.fusion.group import (
     overlaps,
     read_through,
     reads_any,
+    windows,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
 
@@ -164,7 +165,7 @@ class Fusion:
         from memory without conditions and divisions."""
         return node.op in _CONDITIONAL and self.varies[node] == cost.long_axes(node.shape) and any(
             g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
-            g.reduces and overlaps(i) and is_misaligned(i)
+            g.reduces and (windows(i) > 1 or overlaps(i) and is_misaligned(i))
             for g, found in self._resolved(uses).items() for i in found)
 
     def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:

@@ -29,6 +29,8 @@ from fnx.lower.program.loop_nest import Statement
 from fnx.lower.program.roles import Instance
 from fnx.lower.program.values import Values, columns
 
+_CHAINS = 4  # results at once, from which on each has one accumulator
+
 
 class Accumulators:
     """The accumulators of each REDUCE whose loops are open: by free instance, then by closed."""
@@ -45,6 +47,17 @@ class Accumulators:
         closed = self.values.replication[frozenset(s.closed)]
         return [i for outer in self.free(s) for i in closed.instances(outer)]
 
+    def chains(self, s: Statement) -> list[list[Instance]]:
+        """The instances that each accumulator takes in, one after the other. Each has its own,
+        where there are few; those of one result share one, where there are enough results that
+        additions don't wait for one another."""
+        free = self.free(s)
+        plain = value(s.node).op not in (ops.PAIR, ops.MMA)
+        if len(free) < _CHAINS or not plain or tiles.is_of_tiles(value(s.node)):
+            return [[i] for i in self.instances(s)]
+        closed = self.values.replication[frozenset(s.closed)]
+        return [closed.instances(outer) for outer in free]
+
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
             if tiles.is_of_tiles(value(s.node)):
@@ -53,7 +66,7 @@ class Accumulators:
             first = columns(s.node)[0].dtype
             lanes = self.values.replication[value(s.node).ranges.union(s.closed)].lanes
             identity = build.const(s.node.arg.monoid.identity(first), first)
-            self.held[s] = [self.lines.widen(identity, lanes)] * len(self.instances(s))
+            self.held[s] = [self.lines.widen(identity, lanes)] * len(self.chains(s))
             if value(s.node).op is ops.PAIR:
                 self.held[s] += [self.lines.widen(p, lanes) for p in self._first_places(s)]
 
@@ -100,7 +113,9 @@ class Accumulators:
             pairs = [self._better(s, *of) for of in zip(held[:n], held[n:], instances)]
             self.held[s] = [side for column in zip(*pairs) for side in column]
         else:
-            self.held[s] = [self._taken_in(s.node, a, i) for a, i in zip(self.held[s], instances)]
+            for n, chain in enumerate(self.chains(s)):
+                for i in chain:
+                    self.held[s][n] = self._taken_in(s.node, self.held[s][n], i)
 
     def _better(self, s: Statement, key: UOp, place: UOp, instance: Instance) -> tuple[UOp, UOp]:
         """A key and its place, or those of this iteration where they are more extreme."""
@@ -144,7 +159,7 @@ class Accumulators:
         """Combine the accumulators of each free instance: the values of the REDUCEs."""
         for s in statements:
             held, free = self.held.pop(s), self.free(s)
-            n = len(self.instances(s))
+            n = len(self.chains(s))
             if tiles.is_of_tiles(value(s.node)):
                 held = tiles.rows(self.values, value(s.node), self.instances(s), held)
             each = n // len(free)

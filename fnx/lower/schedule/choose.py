@@ -13,7 +13,7 @@ done at once by the thread that asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fnx.core import ops, parts, tiling
 from fnx.core.parts import closed
@@ -21,13 +21,13 @@ from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program.interleaved import MOST
-from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule import contraction, contraction_tiling
+from fnx.lower.schedule.beside import Beside, beside
+from fnx.lower.schedule.counted import BLOCK, CHUNK, UNROLL, Counted, between
 from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.plan import MODEL, Decisions
-from fnx.lower.schedule.short_rows import crosses, short_fold, turned_rows
+from fnx.lower.schedule.short_rows import turned_rows
 from fnx.lower.schedule.subtotals import in_parts
 from fnx.lower.schedule.tiles import by_tiles, tile_unit
 from fnx.lower.schedule.workload import (
@@ -44,15 +44,9 @@ from fnx.lower.schedule.workload import (
 _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
 _FAR = 1 << 62  # of work of unknown length
 _PASSES = 4  # of a scatter over its places, each for some of the elements of a row
-_CHUNK = 1 << 14  # and how many of them one parallel iteration should have
-_BLOCK = 16  # side of a transposed block: a cache line of float32
 _STRIP = 4   # blocks side by side: 256 bytes of each row are read in turn
 _WIDE = 512  # from which extent on
-_UNROLL = 4
 _CHAIN = 64  # terms of a sum that one accumulator adds
-_LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
-_TURNED = 0.3  # of an element of a block that is transposed in registers
-_STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
 
 
 def choose(kernel: UOp, target: Target) -> Schedule:
@@ -82,64 +76,6 @@ def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
     return tuple(LoopPlan(kernel, target, decisions).schedule())
 
 
-class _Counted:
-    """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
-
-    __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs")
-
-    def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
-        roots = node.src if node.op in (ops.STORE, ops.ITER) else node.src[:1]
-        below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.ITER))
-        self.nodes, self.own = [*below, node], list(own)
-        counted = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
-        if node.op is not ops.STAGE and node.op is not ops.ITER:
-            counted.append(node)
-        self.counted = [(n, product(run_over(n))) for n in counted]
-        self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
-            n.op in (ops.REDUCE, ops.STAGE, ops.ITER, ops.MMA) for n in self.nodes) \
-            and all(map(is_known, self.own)) and product(self.own) >= _CHUNK
-        self.folded = short_fold(node)
-        is_pair = node.op is ops.REDUCE and node.src[0].op is ops.PAIR
-        self.pairs = product(node.ranges) if is_pair else 0
-
-    def cost(self, lane: UOp | None, lanes: int) -> float:
-        """Instructions with lanes along ``lane``, about."""
-        total = 0.0
-        if self.pairs and lane in self.own:  # the lanes of each result are folded in the end
-            total += self.pairs * _LANE_OF_PAIRS * (lanes.bit_length() - 1)
-        for n, count in self.counted:
-            if lane is None or lane not in run_over(n):
-                total += count
-            elif between(n, lane) is not None or n.op is ops.LOAD \
-                    and 2 <= stride(n, lane) <= MOST and n.dtype.itemsize >= 4:
-                total += count * stride(n, lane) / lanes
-            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.turns(n, lane, lanes) \
-                    or self.reads_turned(n, lane, lanes):
-                total += count * _TURNED
-            elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
-                total += count * _STRIDED[n.op]
-            else:
-                total += count * (-(-extent(lane) // lanes) / extent(lane))
-        return total
-
-    def turns(self, store: UOp, lane: UOp, lanes: int) -> bool:
-        """Whether blocks are transposed in registers before they are stored: a map of little work
-        that reads along the lanes."""
-        return can_transpose(lanes) and store.arg is None and len(self.counted) <= _UNROLL \
-            and parts.value(store).dtype.itemsize >= 4 \
-            and all(stride(n, lane) in (0, 1) for n, _ in self.counted if n.op is ops.LOAD) \
-            and any(stride(store, r) == 1 and extent(r) > _BLOCK for r in self.own)
-
-    def reads_turned(self, load: UOp, lane: UOp, lanes: int) -> bool:
-        """Whether blocks of what is loaded are transposed in a stage before they are read."""
-        if crosses(load, lane, self.folded, lanes):
-            return True
-        return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
-            and abs(stride(load, lane)) > MOST and load.dtype.itemsize >= 4 \
-            and parts.buffer(load).op is ops.REF and extent(lane) >= lanes \
-            and any(stride(load, r) == 1 and extent(r) > _BLOCK for r in self.own)
-
-
 class LoopPlan:
     """Collects the transforms of a kernel that is no contraction."""
 
@@ -150,7 +86,8 @@ class LoopPlan:
         self.kept = {r for s in kernel.src for r in kept_in_order(s)}.union(carried(self.nodes))
         self.common = [r for r in self.ranges if r not in self.kept
                        and all(r in s.ranges for s in kernel.src)]
-        self.lanes = target.lanes(itemsize(self.nodes))
+        self.lanes, self.target = target.lanes(itemsize(self.nodes)), target
+        self.beside: Beside | None = None
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER)]
         self.closing, self.stores = closing, kernel.src
         inner = {r for n in closing for r in closed(n)}
@@ -158,8 +95,8 @@ class LoopPlan:
         # a stage is filled once for each iteration of its free ranges: those stay loops
         self.staged = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
-        self.statements = [_Counted(n, closed(n)) for n in closing] + \
-            [_Counted(s, [r for r in self.ranges if r in s.ranges and r not in free])
+        self.statements = [Counted(n, closed(n)) for n in closing] + \
+            [Counted(s, [r for r in self.ranges if r in s.ranges and r not in free])
              for s in kernel.src]
         # folds inside of loops of others: a node of theirs may be over ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in closed(n)}
@@ -176,16 +113,20 @@ class LoopPlan:
         if row is not None:
             return self._interleaved(row)
         vectors = self._vectors()
+        self.beside = self._beside(vectors)
         blocked = self._transposed(vectors)
         self.turned = self._turned(vectors)
         shared = self._shared(vectors, blocked)
         short = None if blocked else self._short_rows(vectors)
         for r in self.ranges:
-            if r in vectors:
+            if self.beside is not None and r is self.beside.row:
+                self._several_rows(r, r is shared, self.beside.rows)
+            elif self.beside is not None and r is self.beside.term:
+                self._write_out(r)
+            elif r in vectors:
                 self._vectorize(r, r is shared, not blocked)
             elif r in self.few and r is not shared and r not in blocked:
-                self.parts[r] = ([], [name_of(r)])
-                self.steps.append(tiling.unroll(name_of(r)))
+                self._write_out(r)
             elif r in blocked:
                 self._block(r, vectors)
             elif r is short:
@@ -206,7 +147,7 @@ class LoopPlan:
         places = [n for s in self.statements for n in s.nodes
                   if n.op in (ops.LOAD, ops.STORE) and t in n.ranges]
         along = all(abs(stride(n, t)) == 1 and abs(stride(n, r)) > 1 for n in places)
-        return r if places and along and extent(r) >= _UNROLL else None
+        return r if places and along and extent(r) >= UNROLL else None
 
     def _interleaved(self, r: UOp) -> list[Transform]:
         """A few rows at once: one waits for its carried value while others go on."""
@@ -214,7 +155,7 @@ class LoopPlan:
         shared = work(self.nodes) >= _INLINE
         outer = [name_of(x) for x in self.ranges if x in self.common and x is not r]
         rest = [name_of(x) for x in self.ranges if x not in self.common]
-        self.steps += [tiling.split(name, _UNROLL, f"{name}_o", f"{name}_u"),
+        self.steps += [tiling.split(name, UNROLL, f"{name}_o", f"{name}_u"),
                        tiling.unroll(f"{name}_u"),
                        tiling.order(*outer, f"{name}_o", *rest, f"{name}_u")]
         if shared:
@@ -276,13 +217,15 @@ class LoopPlan:
         count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
         vectors = -(-extent(r) // lanes)
         count *= product(self.few)
-        times = _UNROLL if count <= 16 else 2 if count <= 48 else 1
-        times = max(1, min(times, _UNROLL // product(self.few)))
+        times = UNROLL if count <= 16 else 2 if count <= 48 else 1
+        times = max(1, min(times, UNROLL // product(self.few)))
         while times > 1 and -(-vectors // times) * times > 1.15 * vectors:
             times //= 2
-        most = min(vectors, 2 * _UNROLL)
+        if self.beside is not None:
+            return self.beside.vectors
+        most = min(vectors, 2 * UNROLL)
         return min(vectors, self.decide("unroll", times, lambda: [
-            n for n in (2 * times, times // 2, 2 * _UNROLL, 1) if 1 <= n <= most]))
+            n for n in (2 * times, times // 2, 2 * UNROLL, 1) if 1 <= n <= most]))
 
     def _vectorize(self, r: UOp, shared: bool, unrolled: bool) -> None:
         name, lanes = name_of(r), self._lanes_along(r)
@@ -322,7 +265,7 @@ class LoopPlan:
         """The range of rows, where each is folded in a few vectors: while the lanes of one meet,
         which are steps that wait for one another, others go on."""
         if len(self.stores) != 1 or len(self.closing) != 1 or self.kept \
-                or sum(n.op in ops.ELEMENTWISE for n in self.nodes) > _UNROLL:
+                or sum(n.op in ops.ELEMENTWISE for n in self.nodes) > UNROLL:
             return None
         node, = self.closing
         own = closed(node)
@@ -330,18 +273,30 @@ class LoopPlan:
         if node.op is not ops.REDUCE or node.src[0].op is ops.PAIR or not rows or len(own) != 1 \
                 or own[0] not in vectors or not is_known(own[0]) or not is_known(rows[-1]):
             return None
-        few = self._lanes_along(own[0]) < extent(own[0]) <= _UNROLL * self.lanes
-        return rows[-1] if few and extent(rows[-1]) >= 4 * _UNROLL else None
+        few = self._lanes_along(own[0]) < extent(own[0]) <= UNROLL * self.lanes
+        return rows[-1] if few and extent(rows[-1]) >= 4 * UNROLL else None
 
-    def _several_rows(self, r: UOp, shared: bool) -> None:
+    def _beside(self, vectors: Sequence[UOp]) -> Beside | None:
+        """Rows that share what they read, if it is decided so."""
+        lane = vectors[0] if len(vectors) == 1 else None
+        found = beside(self.stores, self.closing, lane, self._lanes_along(lane), self.target)
+        if found is None or self.few or not self.decide("beside", True, lambda: [False]):
+            return None
+        return found
+
+    def _write_out(self, r: UOp) -> None:
+        self.parts[r] = ([], [name_of(r)])
+        self.steps.append(tiling.unroll(name_of(r)))
+
+    def _several_rows(self, r: UOp, shared: bool, count: int = UNROLL) -> None:
         name = name_of(r)
         loops, rest = [f"{name}_o"], name
         if shared:
-            chunk = -(-self._chunk_of(r) // _UNROLL) * _UNROLL
+            chunk = -(-self._chunk_of(r) // count) * count
             loops.insert(0, f"{name}_p")
             rest = f"{name}_c"
             self.steps.append(tiling.split(name, chunk, f"{name}_p", rest))
-        self.steps += [tiling.split(rest, _UNROLL, f"{name}_o", f"{name}_u"),
+        self.steps += [tiling.split(rest, count, f"{name}_o", f"{name}_u"),
                        tiling.unroll(f"{name}_u")]
         self.parts[r] = (loops, [f"{name}_u"])
 
@@ -357,12 +312,12 @@ class LoopPlan:
                         or stride(n, lane) in (0, 1):
                     continue
                 out += [r for r in s.own if r is not lane and stride(n, r) == 1
-                        and extent(r) > _BLOCK and r not in self.kept and r not in out]
+                        and extent(r) > BLOCK and r not in self.kept and r not in out]
         return out if out and self._side() else []
 
     def _side(self) -> int:
         """Of a transposed block."""
-        return self.decide("side", _BLOCK, lambda: (2 * _BLOCK, _BLOCK // 2, 0))
+        return self.decide("side", BLOCK, lambda: (2 * BLOCK, BLOCK // 2, 0))
 
     def _turned(self, vectors: Sequence[UOp]) -> list[int]:
         """The operands that a map reads across its lanes: their blocks are transposed first."""
@@ -378,10 +333,10 @@ class LoopPlan:
         lanes = self._lanes_along(lane)
         if self.turned:
             name, several = name_of(r), _STRIP if extent(r) >= _WIDE else 1
-            self._cut(r, _BLOCK * several, "o", "s" if several > 1 else "b")
+            self._cut(r, BLOCK * several, "o", "s" if several > 1 else "b")
             if several > 1:
-                self.steps.append(tiling.split(f"{name}_s", _BLOCK, f"{name}_n", f"{name}_b"))
-                self.lengths |= {f"{name}_n": several, f"{name}_b": _BLOCK}
+                self.steps.append(tiling.split(f"{name}_s", BLOCK, f"{name}_n", f"{name}_b"))
+                self.lengths |= {f"{name}_n": several, f"{name}_b": BLOCK}
                 self.parts[r] = ([f"{name}_o", f"{name}_n", f"{name}_b"], [])
             return
         if len(self.statements) > 1 or abs(stride(store, lane)) <= 1 \
@@ -413,7 +368,7 @@ class LoopPlan:
             return None
         loops = [r for r in self.common if r not in vectors and r not in self.few]
         for r in loops:
-            if extent(r) >= _UNROLL * (_BLOCK if r in blocked else 1):
+            if extent(r) >= UNROLL * (BLOCK if r in blocked else 1):
                 return r
         long = [r for r in self.common if r in vectors and extent(r) > 4 * self.lanes
                 and all(r in n.ranges or r in closed(n) or product(n.ranges.union(closed(n)))
@@ -423,7 +378,7 @@ class LoopPlan:
     def _chunk_of(self, r: UOp) -> int:
         """How many of r make up a parallel iteration that is worth it."""
         each = max(1, work(self.nodes) // extent(r))
-        chunk = max(1, int(self.decide("chunk", 1.0, lambda: (4.0, 0.25)) * _CHUNK) // each)
+        chunk = max(1, int(self.decide("chunk", 1.0, lambda: (4.0, 0.25)) * CHUNK) // each)
         return min(chunk, -(-extent(r) // 8)) if is_known(r) else 4 * chunk
 
     def loop_order(self) -> list[UOp]:
@@ -485,16 +440,5 @@ class LoopPlan:
         return out
 
 
-def between(access: UOp, lane: UOp) -> UOp | None:
-    """The short range whose elements are all that lies between the lanes of a LOAD or STORE."""
-    if access.op not in (ops.LOAD, ops.STORE) or lane not in access.ranges:
-        return None
-    step = stride(access, lane)
-    if not 2 <= step <= MOST or access.dtype.itemsize < 4 and access.op is ops.LOAD:
-        return None
-    return next((r for r in access.ranges if r is not lane and is_known(r) and extent(r) == step
-                 and stride(access, r) == 1), None)
-
-
 def _is_few(r: UOp) -> bool:
-    return r.src[0].op is ops.CONST and extent(r) <= _UNROLL
+    return r.src[0].op is ops.CONST and extent(r) <= UNROLL

@@ -30,6 +30,7 @@ class Plan(Record):
         left, right: where a factor is packed; "": it is read where it lies.
         lanes: which of the ways to lay out lanes, counted from the cheapest.
         side: of a block of a transposition; 0: none.
+        beside: whether rows that read the same are computed at once.
         unroll: vectors of an iteration.
         chunk: times the iterations that a worker takes at once.
         shared: whether workers share the work.
@@ -44,6 +45,7 @@ class Plan(Record):
     right: str | None = None
     lanes: int | None = None
     side: int | None = None
+    beside: bool | None = None
     unroll: int | None = None
     chunk: float | None = None
     shared: bool | None = None
