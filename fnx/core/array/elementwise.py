@@ -260,10 +260,13 @@ def cosh(x: Expr) -> Expr:
     return _half_exp(x) + _half_exp(-x)
 
 
+_SHIFT = 0.8115234375  # of few bits, so that x less it is exact from there on; exp(_SHIFT) / 2 is
+_SCALE = math.exp(_SHIFT) / 2  # above 1, and nearly a float32
+
+
 def _half_exp(x: Expr) -> Expr:
     """exp(x) / 2, finite wherever the result is."""
-    root = exp(0.5 * x)
-    return 0.5 * root * root
+    return _SCALE * exp(x - _SHIFT)
 
 
 def sigmoid(x: Expr) -> Expr:
