@@ -232,7 +232,8 @@ def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool) -> UOp:
     """(batch, features, places...) with (features of the result, features, places...)."""
     alone = not by_batch and x.shape[1] == w.shape[0] == groups
     places = ConvolvedPlaces(_placed(x, how), w, how.strides, how.dilation)
-    if not alone:
+    one = not by_batch and groups == w.shape[0] == 1  # no matrix product either
+    if not (alone or one and places.has_ends()):
         places.in_phases()
     seen, at = places.windows(alone)
     w = places.w

@@ -57,6 +57,10 @@ class ConvolvedPlaces:
             self.x = _as_features(self.x, axis, count, s, phases)
             self.strides[i] = 1
 
+    def has_ends(self) -> bool:
+        """Whether the kernel would get zeros behind its ends in phases."""
+        return any(1 < s and k % s for s, k in zip(self.strides, self.w.shape[2:]))
+
     def windows(self, alone: bool) -> tuple[UOp, list[Any]]:
         """(batch, features, windows..., places of a window...) and names of the axes of windows.
 
