@@ -176,7 +176,9 @@ def copy_to_host_async(x: Any) -> None:
     >>> import fnx.numpy as jnp
     >>> copy_to_host_async(jnp.ones(2))
     """
-    tree.leaves(x)
+    for leaf in tree.leaves(x):
+        if type(leaf) is Array:
+            leaf.copy_to_host_async()
 
 
 @public

@@ -15,6 +15,7 @@ import ctypes
 import gc
 import math
 import os
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -23,7 +24,8 @@ import numpy as np
 
 from fnx.backends.allocator import size_class
 from fnx.backends.base import DeviceStorage
-from fnx.backends.gpu.driver import DeviceMemory, HostBytes, QueueDriver
+from fnx.backends.gpu.driver import DeviceMemory, FetchedBytes, HostBytes, QueueDriver
+from fnx.backends.gpu.pinned import BLOCK, PINNED
 from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError, Site, show_site
 from fnx.core.process import fork_safe_lock
 from fnx.core.uop import current_site
@@ -206,6 +208,18 @@ class GpuPool:
         self.called(call, *args)
         self.passed()
 
+    def make_room(self, nbytes: int) -> None:
+        """What waits in the host's memory may have ``PINNED`` bytes: the first goes on."""
+        for arrival in self.leaving.take():
+            arrival.drop()
+        waiting = [arrival for arrival in self.leaving.awaited() if arrival.nbytes]
+        for arrival in waiting:
+            if sum([a.nbytes for a in waiting]) + nbytes <= PINNED:
+                return
+            owner = arrival.owner()
+            if owner is not None:  # and while it is written its memory is nobody else's
+                arrival.hand_on()
+
     def _nothing(self) -> None:
         pass
 
@@ -263,6 +277,44 @@ class ArenaMemory:
         return self.piece.memory
 
 
+class HostCopy:
+    """The bytes of a storage on their way to the host.
+
+    Attributes:
+        nbytes: of those that nobody took so far.
+    """
+
+    __slots__ = ("_chunks", "_pool", "nbytes", "owner")
+
+    def __init__(self, owner: GpuStorage) -> None:
+        self._pool, self.owner, self.nbytes = owner.pool, weakref.ref(owner), 0
+        self._chunks: deque[tuple[int, FetchedBytes]] = deque()
+        for start in range(0, owner.nbytes, BLOCK):
+            size = min(BLOCK, owner.nbytes - start)
+            self._chunks.append((start, self._pool.called(
+                self._pool.driver.fetch, owner.memory, start, size)))
+            self.nbytes += size
+
+    def hand_on(self, left: int = 0) -> None:
+        """To the array of the host that others look at."""
+        owner = self.owner()
+        if owner is not None:
+            owner.host()
+
+    def take(self, to: HostBytes) -> None:
+        """Wait for them, and copy them."""
+        for start, fetched in self._chunks:
+            self._pool.called(fetched.wait)
+            to[start:start + fetched.nbytes] = fetched.content()
+        self.drop()
+
+    def drop(self) -> None:
+        """Nobody needs them any more."""
+        self.nbytes = 0
+        while self._chunks:
+            self._chunks.popleft()[1].release()
+
+
 class GpuStorage(DeviceStorage):
     """Memory of a device, and a copy of it in the host's memory once somebody looked at it.
 
@@ -272,8 +324,8 @@ class GpuStorage(DeviceStorage):
         timeline: 0, as who reads ``ptr`` has waited.
     """
 
-    __slots__ = ("__weakref__", "_host", "_shared", "arriving", "lent", "nbytes", "piece", "placed",
-                 "pool")
+    __slots__ = ("__weakref__", "_coming", "_host", "_shared", "arriving", "lent", "nbytes",
+                 "piece", "placed", "pool")
     timeline = 0
     _shared: GpuStorage  # whose memory it is
 
@@ -281,6 +333,7 @@ class GpuStorage(DeviceStorage):
         self.pool, self.nbytes, self.lent = pool, nbytes, False
         self._host: HostBytes | None = None
         self.arriving: ArrivingBytes | None = None
+        self._coming: HostCopy | None = None
         self.piece = pool.take(self, nbytes, of_host)
 
     @property
@@ -301,6 +354,7 @@ class GpuStorage(DeviceStorage):
         made = object.__new__(GpuStorage)
         made.pool, made.nbytes, made.piece = self.pool, self.nbytes, self.piece
         made._host, made._shared, made.arriving = self._host, self, self.arriving
+        made._coming = None
         made.lent = self.lent = True
         return made
 
@@ -312,12 +366,25 @@ class GpuStorage(DeviceStorage):
     def written(self) -> None:
         """Its content is another one from now on."""
         self._host = None
+        if self._coming is not None:
+            self._coming.drop()
+            self._coming = None
+
+    def set_out(self) -> None:
+        """Begin to copy the bytes to the host, where ``host`` finds them."""
+        if self._host is None and self._coming is None and 0 < self.nbytes <= PINNED:
+            self.pool.make_room(self.nbytes)
+            self._coming = HostCopy(self)
+            self.pool.leaving.watch(self, self._coming)
 
     def host(self) -> HostBytes:
         """The bytes in the host's memory, at a multiple of 64; waits for them."""
         if self._host is None:
             found = aligned(self.nbytes)
-            if self.nbytes:
+            if self._coming is not None:
+                self._coming.take(found)
+                self._coming = None
+            elif self.nbytes:
                 self.pool.waited(self.pool.driver.read, self.memory, 0, found)
             self._host = found
         return self._host

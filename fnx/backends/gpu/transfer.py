@@ -17,7 +17,7 @@ from collections import deque
 
 from fnx.backends.gpu.driver import DeviceMemory, FetchedBytes
 from fnx.backends.gpu.memory import GpuPool, GpuStorage
-from fnx.backends.gpu.pinned import BLOCK, PINNED
+from fnx.backends.gpu.pinned import BLOCK
 from fnx.core.process import fork_safe_lock
 
 AHEAD = 4  # chunks of a copy that may wait in the host's memory
@@ -82,22 +82,9 @@ def sent(source: GpuStorage, to: GpuPool) -> GpuStorage:
     made = GpuStorage(to, source.nbytes, of_host=True)
     pool, memory = source.pool, source.memory
     arrival = Arrival(pool, to, made)
-    _make_room(pool, min(source.nbytes, AHEAD * BLOCK))
+    pool.make_room(min(source.nbytes, AHEAD * BLOCK))
     pool.leaving.watch(made, arrival)
     for start in range(0, source.nbytes, BLOCK):
         arrival.fetch(memory, start, min(BLOCK, source.nbytes - start))
     made.arriving = arrival
     return made
-
-
-def _make_room(pool: GpuPool, nbytes: int) -> None:
-    """All that waits in the host's memory may have ``PINNED`` bytes: the first are handed on."""
-    for arrival in pool.leaving.take():
-        arrival.drop()
-    waiting = [arrival for arrival in pool.leaving.awaited() if arrival.nbytes]
-    for arrival in waiting:
-        if sum([a.nbytes for a in waiting]) + nbytes <= PINNED:
-            return
-        owner = arrival.owner()
-        if owner is not None:  # and while it is written its memory is nobody else's
-            arrival.hand_on()

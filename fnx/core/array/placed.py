@@ -52,11 +52,14 @@ class Placed:
         return self
 
     def copy_to_host_async(self) -> None:
-        """Begin to move the values to the host, where they are already.
+        """Begin to move the values to the host, where that is not where they are.
 
         >>> import fnx.numpy as jnp
         >>> jnp.ones(1).copy_to_host_async()
         """
+        begin = getattr(self._storage, "set_out", None)  # type: ignore[attr-defined]
+        if begin is not None:
+            begin()
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes of all elements on the device.
