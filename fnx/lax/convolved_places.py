@@ -69,10 +69,8 @@ class ConvolvedPlaces:
         """
         n, x, size = len(self.strides), self.x, self.w.shape[2:]
         rows = [math.prod(x.shape[3 + i:]) for i in range(n)]
-        flat = self.out[0] * rows[0]
-        vectors = math.prod(self.out[:-1]) * -(-self.out[-1] // _LANES) * _LANES
-        pays = 3 * flat <= 2 * vectors if alone else 2 * flat <= 3 * math.prod(self.out)
-        self.is_flat = n > 1 and max(self.strides) == 1 and 0 not in (*self.out, *size) and pays
+        self.is_flat = n > 1 and max(self.strides) == 1 and 0 not in (*self.out, *size) and \
+            self._pays(self.out[0] * rows[0], alone)
         if not self.is_flat:
             axes = range(2, 2 + n)
             return windows(x, size, tuple(self.strides), tuple(self.dilation), axes=axes), \
@@ -86,6 +84,12 @@ class ConvolvedPlaces:
             count = self.out[0] * rows[0] if i == wide[-1] else None
             x = build.unfold(x, 2, 3 + i, 1, self.dilation[i] * rows[i], count)
         return x, ["at"]
+
+    def _pays(self, places: int, alone: bool) -> bool:
+        """Whether one row of so many places wastes less than rows apart."""
+        if not alone:
+            return 2 * places <= 3 * math.prod(self.out)
+        return 3 * places <= 2 * math.prod(self.out[:-1]) * -(-self.out[-1] // _LANES) * _LANES
 
     def unrolled(self, out: UOp) -> UOp:
         """(batch, features, windows...) with an axis for each place again."""
