@@ -6,9 +6,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+
+from fnx.backends.base import get_device
+from fnx.core.dtypes import DType
 
 MACHINE = os.environ.get("LAWS_DEVICE", "cpu")
 LAWS = ("completeness", "custom", "effect_programs", "effects_change_nothing", "elementwise_tails",
         "functions", "handwritten_kernels", "jit_eager_interp", "kernel_programs",
         "lanes_together", "loop_programs", "movements")
-LAWS_OF_32_BITS = "lanes_together", "loop_programs", "movements"
+LAWS_OF_32_BITS = ("completeness", "elementwise_tails", "lanes_together", "loop_programs",
+                   "movements")
+
+
+def computes(types: Iterable[DType]) -> bool:
+    """Whether the device has these types."""
+    return get_device(MACHINE).target.wide or all(t.bits <= 32 for t in types)
