@@ -4,6 +4,7 @@ import ctypes
 import gc
 import threading
 import weakref
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -208,6 +209,18 @@ def test_a_caller_runs_alone_where_another_leads(cpu):
         assert jobs(cpu) == before
         run(cpu, buffer, x)
         assert jobs(cpu) == before + 1
+
+
+def test_a_caller_leads_again_once_what_was_given_up_has_come_back(cpu):
+    stuck = mock.Mock(running="k", **{"returned.return_value": False})
+    with override(workers=2):
+        cpu.queue._given_up.append((stuck, None))
+        cpu.queue.share(64)
+        assert cpu.queue._home.value == 0  # one processor is taken: alone
+        stuck.returned.return_value = True
+        cpu.queue.share(64)
+        assert cpu.queue._home.value == cpu.queue._workers.address
+    assert cpu.queue._given_up == []
 
 
 def test_one_argument_as_input_and_output(cpu):

@@ -332,9 +332,10 @@ class CpuQueue(Signal):
 
     def share(self, scratch: int) -> None:
         """See to it that workers, as many as asked for, can help a caller."""
-        if self.workers() > 1 and not (self._ended or self._given_up):
+        if self.workers() > 1 and not self._ended:
             with self._lock, contextlib.suppress(DeviceError, OutOfMemoryError):
-                self._offer(self._ready(scratch))
+                if not self._stuck():
+                    self._offer(self._ready(scratch))
 
     def _offer(self, workers: _Workers) -> None:
         """Callers may lead these."""
@@ -350,10 +351,14 @@ class CpuQueue(Signal):
         self._home.value = 0
         self.clear = False
 
+    def _stuck(self) -> list[tuple[_Workers, InFlight]]:
+        """Those given up that have not come back since."""
+        self._given_up = [entry for entry in self._given_up if not entry[0].returned()]
+        return self._given_up
+
     def _refuse_if_stuck(self) -> None:
         """Each kernel that does not end keeps a processor: at most as many as there are."""
-        self._given_up = [entry for entry in self._given_up if not entry[0].returned()]
-        if len(self._given_up) >= cores():
+        if len(self._stuck()) >= cores():
             names = ", ".join(workers.running for workers, _ in self._given_up)
             raise DeviceError(f"no processor is left: expected every kernel to end, got {names} "
                               "running on after being aborted", hint="start the process anew")
