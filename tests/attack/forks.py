@@ -70,7 +70,7 @@ def _load(seed: int, end: threading.Event) -> None:
         with override(cache_dir="" if rng.random() < 0.5 else None):
             fnx.jit(lambda x: jnp.sin(x * a) + b)(x[:rng.randint(1, 199)])
         fnx.grad(lambda x: jnp.sum(jnp.tanh(x) * a))(x)
-        _long(jnp.ones(300_000))
+        _long(jnp.ones(2_000_000))
         time.sleep(0.002)
 
 
@@ -100,7 +100,7 @@ def _child(number: int, done: Any, flight: Any, want: float) -> int:
 def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     """Fork until ``count`` or the time is reached."""
     rng, end = random.Random(seed), threading.Event()
-    x = jnp.ones(300_000)
+    x = jnp.ones(2_000_000)
     want = float(_long(x))
     threads = [threading.Thread(target=_load, args=(seed * 10 + i, end), daemon=True)
                for i in range(3)]

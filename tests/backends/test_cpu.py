@@ -389,12 +389,12 @@ def test_a_buffer_may_die_while_it_runs(cpu):
 
 
 def test_leases_come_back(cpu):
-    for repeats in (1, LONG):
+    for repeats, least in ((1, 0), (LONG, 1)):  # short work has its block on the stack
         buffer = encoded(cpu, 10_000, 2, repeats)
         for _ in range(5):
             run(cpu, buffer, values(10_000)).wait()
             cpu.synchronize()
-        assert 1 <= len(buffer.leases) <= 2
+        assert least <= len(buffer.leases) <= 2
 
 
 def test_steady_state_takes_no_new_memory(cpu):

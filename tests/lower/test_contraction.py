@@ -223,3 +223,19 @@ def test_a_matrix_times_itself_is_packed_as_two_are(name: str) -> None:
     assert made[0] == made[1]
     np.testing.assert_array_equal(once(x), twice(x, x.copy()))
     np.testing.assert_allclose(once(x), f(x, x), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("m", [1, 130, 600])
+@pytest.mark.parametrize("name", ["left", "right", "both"])
+def test_factors_that_are_in_no_memory(name: str, m: int) -> None:
+    """Of indices alone: none of their strides is known, for they have none."""
+    k, n = 65, 40
+    i, j = (np.arange(m * k) % 7).reshape(m, k), (np.arange(k * n) % 5).reshape(k, n)
+
+    def f(x: Any, y: Any) -> Any:
+        left = jnp.arange(m * k).reshape(m, k) % 7 if name != "right" else x
+        right = jnp.arange(k * n).reshape(k, n) % 5 if name != "left" else y
+        return left.astype("float32") @ right.astype("float32")
+
+    x, y = i.astype(np.float32), j.astype(np.float32)
+    np.testing.assert_array_equal(fnx.jit(f)(x, y), x @ y)

@@ -182,8 +182,7 @@ class CpuCommandBuffer(Leasing):
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
                begin: Callable[[], None] | None = None) -> None:
         """Queue the commands, or run them here if they are short and nothing is pending."""
-        if not (self._inline and self._queue.clear):
-            self._submit(ins, outs, begin)
+        if not (self._inline and self._queue.clear) and self._submit(ins, outs, begin):
             return
         if begin is None and not self._temporary:  # most calls: each line here counts
             if self._enter(ins, outs, 0):
@@ -203,8 +202,9 @@ class CpuCommandBuffer(Leasing):
                 give(block)
 
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any],
-                begin: Callable[[], None] | None) -> None:
-        """The general case: first submission, long work, or something is pending."""
+                begin: Callable[[], None] | None) -> bool:
+        """The general case: first submission, long work, or something is pending. Gives False
+        where it is short after all and nothing is pending: it runs as the next calls."""
         queue = self._queue
         queue.raise_failure()
         if self._counts is None:
@@ -215,28 +215,34 @@ class CpuCommandBuffer(Leasing):
             queue.check(storage.timeline)
         if host.inside():
             self._run_inside(ins, outs, begin)
-            return
+            return True
+        here = self._steps and queue.idle() and queue.recording is None
+        if here and self._inline:
+            for storage in outs:
+                storage.timeline = 0
+            if self._shared:
+                queue.share(self._scratch)
+            return False
         lease = self.leases.pop() if self.leases else self._lease()
         temporary = self._memory_for_call(functools.partial(PoolBlock, self._pool))
         self._pack(lease[0], 0, temporary.ptr + self._private, temporary.ptr, 0,
                    *map(_pointer, ins), *map(_pointer, outs))
-        if self._steps and queue.idle() and queue.recording is None:
+        if here:
             for storage in outs:
                 storage.timeline = 0
             run, block = self._run, lease[1]
-            if self._inline and self._shared:
-                queue.share(self._scratch)
             if begin is not None:  # as in ``CpuQueue.submit``: nothing comes in between
                 begin()
                 begin = None
             if not run(self._program, block, self._steps, 0):
                 self.leases.append(lease)
-                return
+                return True
         nbytes = sum([storage.nbytes for storage in outs], temporary.nbytes)
         queue.submit(self._program, lease[1], self._scratch, outs, nbytes, begin, self, lease,
                      temporary, tuple(ins), tuple(outs))
         if self.effects:
             queue.last_effect = queue.submitted
+        return True
 
     def _run_inside(self, ins: Sequence[Any], outs: Sequence[Any],
                     begin: Callable[[], None] | None) -> None:

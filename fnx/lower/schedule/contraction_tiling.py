@@ -188,7 +188,8 @@ class _Tiling:
     def _tallest(self) -> int:
         """Rows of a tile, at most. Rows that are read once are read ahead by some eight at a time;
         of those that lie pages apart the first cache holds as many as it has ways."""
-        pitch = max(stride(x, self.row) * x.dtype.itemsize for x in loads_below(self.found.left))
+        pitch = max([stride(x, self.row) * x.dtype.itemsize
+                     for x in loads_below(self.found.left)], default=0)
         once = self.width <= self.target.lanes(self.itemsize)
         many = product(self.found.rows) > _MANY
         return _STREAMS if many and (once or pitch and pitch % _PAGE == 0) else TALLEST
