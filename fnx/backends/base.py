@@ -17,6 +17,7 @@ import numpy as np
 
 from fnx.core import ops
 from fnx.core.config import DEVICES, GPUS
+from fnx.core.direct import DirectCall
 from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.process import deferred, fork_safe_lock, load
 from fnx.core.program import KernelCode, Recorded
@@ -70,6 +71,10 @@ class CommandBuffer(ABC):
         ``begin`` is called when all is checked and nothing was written yet.
         """
 
+    def direct(self, call: DirectCall) -> Any | None:
+        """The record with which the method of the device runs it; None: it does not."""
+        return None
+
     def linked(self, commands: UOp) -> UOp | None:
         """The COMMANDS that it was encoded of, over LINKED: all that has to be known to encode it
         again where the objects of its kernels are stored. None: nothing is stored."""
@@ -118,6 +123,11 @@ class DeviceBase(ABC):
     @abstractmethod
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CommandBuffer:
         """A COMMANDS node as a command buffer; ``arena`` is the bytes of its temporaries."""
+
+    def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
+        """``__call__`` of a class whose objects have records of calls in a slot: faster than
+        ``python``, which has what it does not know. None: there is none."""
+        return None
 
     def prepare(self, code: KernelCode) -> None:  # noqa: B027
         """A kernel that ``encode`` will ask for: compile it beside, where that makes sense."""

@@ -9,6 +9,7 @@ Inside another trace a jitted function is a CALL: traced once, however often it 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import time
@@ -29,8 +30,14 @@ from fnx.core.uop import UOp
 from fnx.transforms.link import get_device, limits, link, moved, prepared, searched_schedules
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation
-from fnx.transforms.replay.executable import Executable, Executables, Replay
-from fnx.transforms.replay.launcher import MISS, Launcher, kind_of, make_launcher
+from fnx.transforms.replay.executable import DeviceFace, Executable, Executables, Replay
+from fnx.transforms.replay.launcher import (
+    MISS,
+    Launcher,
+    direct_record,
+    kind_of,
+    make_launcher,
+)
 from fnx.transforms.replay.signature import (
     Arguments,
     CallKey,
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
 
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
 FEW_LAUNCHERS = 2       # ... without a look at the arguments
+MAX_DIRECT = 8          # records of calls without Python
 
 ArgNums: TypeAlias = int | Sequence[int] | None  # places of arguments
 ArgNames: TypeAlias = str | Sequence[str] | None
@@ -72,9 +80,14 @@ def _dynamic(key: CallKey, n: int) -> list[int]:
 
 
 class Jitted(Transformed[P, R_co]):
-    """A function under ``jit``."""
+    """A function under ``jit``.
+
+    ``__call__`` is the one below, or a device's own that has it do what it does not know: it runs
+    calls whose records are in ``_direct``.
+    """
 
     kind = "jit"
+    __slots__ = ("_direct",)
 
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
@@ -95,6 +108,8 @@ class Jitted(Transformed[P, R_co]):
         self._launchers: list[Launcher] = []
         self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
         self._hits, self._called = 0, False
+        self._direct: tuple[Any, ...] = ()
+        self._direct_hits = (ctypes.c_int64 * 1)()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co
@@ -249,6 +264,11 @@ class Jitted(Transformed[P, R_co]):
             key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
             replay.closed.outs, executable, self._donated(key, n), self._donation.to, key[3],
             self._chosen)
+        if _is_called_directly(executable.device):
+            replay.direct = direct_record(
+                key, captures.entries, replay.storages, replay.closed.out_tree,
+                replay.closed.outs, executable, self._donated(key, n), self._chosen,
+                self._direct_hits)
         self._update_launchers()
 
     def _update_launchers(self) -> None:
@@ -261,6 +281,8 @@ class Jitted(Transformed[P, R_co]):
             if len(some) < MAX_LAUNCHERS:
                 some.append(launch)
         self._by_kind = by_kind
+        direct = [v.value.direct for v in reversed(self._traces.values())]
+        self._direct = tuple([record for record in direct if record is not None][:MAX_DIRECT])
 
     # ---- looking inside
 
@@ -305,14 +327,27 @@ class Jitted(Transformed[P, R_co]):
     def cache_info(self) -> CacheInfo:
         """How often it was traced, compiled and replayed, and why it was traced again."""
         traces = self._traces
-        return CacheInfo(self._hits + traces.hits, traces.made, self._executables.made, len(traces),
+        hits = self._hits + self._direct_hits[0] + traces.hits
+        return CacheInfo(hits, traces.made, self._executables.made, len(traces),
                          tuple(traces.misses))
 
     def clear_cache(self) -> None:
         """Forget all traces and programs."""
         self._traces.clear()
         self._executables.clear()
-        self._launchers, self._by_kind = [], {}
+        self._launchers, self._by_kind, self._direct = [], {}, ()
+
+
+_called_directly: list[DeviceFace] = []  # the device whose method Jitted has
+
+
+def _is_called_directly(device: DeviceFace) -> bool:
+    """Whether calls on a device need no Python: the first device that can makes it so."""
+    if not _called_directly and \
+            (method := device.method(Jitted, "_direct", Jitted.__call__)) is not None:
+        Jitted.__call__ = method  # type: ignore[method-assign]
+        _called_directly.append(device)
+    return device in _called_directly
 
 
 set_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))

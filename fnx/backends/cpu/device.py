@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from fnx.backends.allocator import Pool, PoolBlock, held
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
+from fnx.backends.cpu.direct import Direct
 from fnx.backends.cpu.encoding import FOREVER, Encoder, Place, signed
 from fnx.backends.cpu.entry import MOST_WORDS
 from fnx.backends.cpu.layout import MOST_CHUNKS
@@ -45,6 +46,7 @@ from fnx.backends.llvm.host import cache_bytes
 from fnx.backends.llvm.kernels import Kernels, LinkedKernel
 from fnx.core import build_commands, host, ops, parts
 from fnx.core.arithmetic import flops
+from fnx.core.direct import DirectCall
 from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
 from fnx.core.limits import arithmetic_of
 from fnx.core.op_args import Linked
@@ -201,6 +203,13 @@ class CpuCommandBuffer(Leasing):
             if block is not None:
                 give(block)
 
+    def direct(self, call: DirectCall) -> Any | None:
+        """The record of a call without Python; None: this one is not so short."""
+        if not self._inline or self._temporary or \
+                self._counts != (len(call.arguments) + len(call.captured), len(call.results)):
+            return None
+        return Direct.record(call, self._entry, self._pool, self._queue, self)
+
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any],
                 begin: Callable[[], None] | None) -> bool:
         """The general case: first submission, long work, or something is pending. Gives False
@@ -340,6 +349,10 @@ class CpuDevice(HostDevice):
         self.kernels = Kernels(self.target)
         atexit.register(self.kernels.helpers.end)
         at_fork(in_child=self.kernels.in_child)
+
+    def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
+        """``__call__`` of a class whose objects have records of calls in a slot."""
+        return self.native.direct.method(of, slot, python)
 
     def results(self, sizes: Sequence[int]) -> Callable[[], list[HostStorage]]:
         """What gives memories for the results of a call."""

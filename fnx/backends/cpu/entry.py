@@ -27,7 +27,11 @@ from fnx.backends.llvm.ir_builder import IRFunction
 # Functions of Python's stable interface: name, number of arguments.
 PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
           "PyObject_GetAttr": 2, "Py_DecRef": 1, "PyBool_FromLong": 1, "PyEval_SaveThread": 0,
-          "PyEval_RestoreThread": 1, "PyErr_CheckSignals": 0}
+          "PyEval_RestoreThread": 1, "PyErr_CheckSignals": 0, "PyErr_Clear": 0, "Py_IncRef": 1,
+          "PyObject_RichCompareBool": 3, "PyObject_Vectorcall": 4, "PyObject_CallNoArgs": 1,
+          "PyType_GenericAlloc": 2, "PyDict_GetItemWithError": 2, "PyDict_SetItem": 3,
+          "PyCell_Get": 1, "PyIter_Next": 1, "PyTuple_New": 1, "PyTuple_SetItem": 3,
+          "PyTuple_GetItem": 2, "PyTuple_Size": 1, "PyList_Size": 1}
 PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, HOME, ROOM, ENTRY_WORDS = range(10)
 MOST_WORDS = 2048  # of a block on the stack
 _FASTCALL = 0x80  # METH_FASTCALL
@@ -45,7 +49,7 @@ def declarations() -> str:
 
 def functions() -> list[IRFunction]:
     """``enter`` and what it needs."""
-    return [_pointers(), _led(), _enter()]
+    return [_pointers(), _led(), _here(), _enter()]
 
 
 def _pointers() -> IRFunction:
@@ -91,12 +95,7 @@ def _enter() -> IRFunction:
     """The builtin function: the object that it is bound to is the address of its entry."""
     f = IRFunction("enter", ("self", "arguments", "count"))
     entry = f.call("PyLong_AsSsize_t", f["self"])
-    space = f.line(f"alloca i64, i64 {f.load(entry, WORDS)}, align 16", "block")
-    block = f.line(f"ptrtoint ptr {space} to i64", "a")
-    temporary = f.call("PyLong_AsSsize_t", f.load(f["arguments"], 2))
-    f.store(block, layout.SCRATCH, f.add(temporary, f.load(entry, PRIVATE)))
-    f.store(block, layout.ARENA, temporary)
-    f.store(block, layout.START, 0)
+    block = f.words(f.load(entry, WORDS))
     ins, place = f.load(entry, INS), f.word(block, layout.ARGUMENTS)
     for i, (count, at) in enumerate(((ins, place), (f.load(entry, OUTS), f.word(place, ins)))):
         failed = f.call("pointers", f.load(f["arguments"], i), count, at, f.load(entry, NAME))
@@ -104,6 +103,20 @@ def _enter() -> IRFunction:
             f.give(f.call("PyBool_FromLong", 0))
         with f.when(f.compare("ne", failed, 0)):
             f.give(0)
+    temporary = f.call("PyLong_AsSsize_t", f.load(f["arguments"], 2))
+    with f.when(f.compare("ne", f.call("here", entry, block, temporary), 0)):
+        f.give(0)
+    f.give(f.call("PyBool_FromLong", 1))
+    return f
+
+
+def _here() -> IRFunction:
+    """Run a program on a block that has the addresses of its arguments; 1: Ctrl-C came."""
+    f = IRFunction("here", ("known", "block", "temporary"))
+    entry, block = f["known"], f["block"]
+    f.store(block, layout.SCRATCH, f.add(f["temporary"], f.load(entry, PRIVATE)))
+    f.store(block, layout.ARENA, f["temporary"])
+    f.store(block, layout.START, 0)
     queue, state = f.call("led", entry), f.variable(0)
     with f.when(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
         state.set(f.call("PyEval_SaveThread"))
@@ -117,12 +130,12 @@ def _enter() -> IRFunction:
     # what tells the next one to look for it (``RESET_GIL_DROP_REQUEST`` in Python/ceval_gil.h).
     raised = f.line(f"trunc i64 {f.call('PyErr_CheckSignals')} to i32", "s")
     with f.when(f.line(f"icmp ne i32 {raised}, 0", "c")):
-        f.give(0)
-    f.give(f.call("PyBool_FromLong", 1))
+        f.give(1)
+    f.give(0)
     return f
 
 
-class _MethodDef(ctypes.Structure):
+class MethodDef(ctypes.Structure):
     """PyMethodDef."""
 
     _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
@@ -133,7 +146,7 @@ class Entries:
     """Makes builtin functions of the native ``enter``; lives as long as any of them."""
 
     def __init__(self, address: int) -> None:
-        self._method = _MethodDef(b"enter", address, _FASTCALL, None)
+        self._method = MethodDef(b"enter", address, _FASTCALL, None)
         self._make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                                             ctypes.c_void_p)(("PyCFunction_NewEx",
                                                               ctypes.pythonapi))

@@ -25,6 +25,7 @@ from typing import Any
 from fnx.backends.allocator import Pool, PoolBlock, memory
 from fnx.backends.cpu import layout, runtime
 from fnx.backends.cpu.callbacks import Caller, Inside
+from fnx.backends.cpu.direct import Direct
 from fnx.backends.cpu.entry import PYTHON, Entries
 from fnx.backends.cpu.recording import Recording
 from fnx.backends.hcq import HostStorage, InFlight, Leasing, Signal
@@ -56,7 +57,7 @@ class _Native:
         self.library = compiled_once(runtime.text(target.triple), runtime.EXPORTS, target, imports)
         self.addresses = self.library.addresses
         word = ctypes.c_int64
-        self.entries = Entries(self.addresses["enter"])
+        self.entries, self.direct = Entries(self.addresses["enter"]), Direct(self.addresses)
         self.run = self._function(ctypes.CFUNCTYPE(word, *[word] * 4), "run")
         self.run_held = self._function(ctypes.PYFUNCTYPE(word, *[word] * 4), "run")
         self.submit = self._function(ctypes.PYFUNCTYPE(word, word, word, word), "submit")

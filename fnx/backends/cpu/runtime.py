@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from fnx.backends.cpu import entry, layout, workers
+from fnx.backends.cpu import direct, entry, layout, workers
 from fnx.backends.cpu.workers import call_c, lock, unlock
 from fnx.backends.llvm.ir_builder import IRFunction
 
@@ -18,7 +18,8 @@ _THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_trylock": 1, "pthread_mutex_
 _PLACES = {"sched_getcpu": 0, "sched_getaffinity": 3, "pthread_setaffinity_np": 3}
 PLACES = sys.platform == "linux"  # whether it says where threads run, and is told
 IMPORTS = (*_THREADS, *(_PLACES if PLACES else ()), *entry.PYTHON)
-EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter")
+EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter",
+           "call", "know")
 
 # Processor: (declarations, pause, read the float mode, write it, default mode). The default
 # mode rounds to nearest and keeps subnormal numbers, whatever other libraries have set.
@@ -45,10 +46,10 @@ def text(triple: str) -> str:
     declarations, pause, mode = _PROCESSORS[processor]
     for name, arity in (_THREADS | _PLACES).items():
         declarations += f"declare i32 @{name}({', '.join(['i64'] * arity)})\n"
-    declarations += entry.declarations()
+    declarations += entry.declarations() + direct.GLOBALS
     functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(), _move(),
                  _go(), _run(mode), _submit(), _wait(), _abort(), _stop(),
-                 *entry.functions(), *workers.functions(pause, mode, PLACES)]
+                 *entry.functions(), *direct.functions(), *workers.functions(pause, mode, PLACES)]
     return declarations + "\n".join(f.text() for f in functions)
 
 

@@ -88,6 +88,11 @@ class IRFunction:
         self._slots.append(f"  {slot} = alloca [{nbytes} x i8], align 16")
         return self.line(f"ptrtoint ptr {slot} to i64", "a")
 
+    def words(self, count: IRValue) -> str:
+        """Address of some words on the stack, as many as is known here."""
+        space = self.line(f"alloca i64, i64 {count}, align 16", "space")
+        return self.line(f"ptrtoint ptr {space} to i64", "a")
+
     def binary(self, op: str, a: IRValue, b: IRValue) -> str:
         """An integer instruction."""
         return self.line(f"{op} i64 {a}, {b}", "b")

@@ -65,7 +65,7 @@ class _OpenScopes(threading.local):
         self.names: list[tuple[int, str, Site | None]] = []  # of the user's own: (depth, name, ...)
 
 
-_open = _OpenScopes()
+of_threads = _open = _OpenScopes()
 
 
 class Scope:

@@ -79,6 +79,7 @@ class DeviceFace(Protocol):
     def assembly(self, text: str) -> str: ...
     def estimate(self, kernel: UOp, scalars: Sequence[int]) -> float: ...
     def upload(self, value: np.ndarray[Any, Any]) -> Any: ...
+    def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None: ...
 
 
 class Executable:
@@ -251,11 +252,12 @@ class Replay:
         kind: of the arguments, as ``launcher.kind_of`` says it.
         family: what its function had in common with its twins when it was traced.
         launch: the launcher, once it paid to make one.
+        direct: the record of calls that need no launcher, if its device has one.
         calls_before_launcher: general calls until then.
     """
 
-    __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "kind", "family",
-                 "calls_before_launcher")
+    __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "direct", "kind",
+                 "family", "calls_before_launcher")
 
     def __init__(self, closed: Closed, milliseconds: float, kind: tuple[Any, ...] = (),
                  family: tuple[Any, ...] | None = None) -> None:
@@ -266,6 +268,7 @@ class Replay:
         if closed.effects:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
         self.executable: Executable | None = None
+        self.direct: Any | None = None
         self.launch: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
 
     @property

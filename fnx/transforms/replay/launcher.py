@@ -36,6 +36,7 @@ from fnx.core.array.containers import Keyed, is_named_tuple
 from fnx.core.array.equality import same
 from fnx.core.array.public import concrete
 from fnx.core.config import config
+from fnx.core.direct import UNBOUND, DirectCall
 from fnx.core.errors import PlacementError
 from fnx.transforms.replay.captures import BY_VALUE, MISSING, Watched
 from fnx.transforms.replay.executable import Executable
@@ -152,6 +153,37 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
     exec(compile(text, "<fnx launcher>", "exec"), src.space)
     launch: Launcher = src.space["launch"]
     return launch
+
+
+def direct_record(key: CallKey, watched: Sequence[tuple[Any, str, Any]], captured: Sequence[Any],
+                  out_tree: tree.TreeDef, outs: Sequence[Aval], program: Executable,
+                  donated: Sequence[int], chosen: PlacedAt | None, hits: Any) -> Any | None:
+    """The record with which a device runs this signature without Python, under a launcher; None:
+    it does not. Arguments are Arrays, given by position, results Arrays or a tuple of them.
+
+    Args: as of ``make_launcher``;
+        hits: an array of one word, which counts calls.
+    """
+    in_tree, avals, statics = key[:3]
+    dynamic, named = in_tree.subtrees
+    alone = out_tree.container is None
+    if statics or named.subtrees or donated or chosen is not None or config.placing or \
+            config.check or not program.is_plain or len(avals) > MANY or len(outs) > MANY or \
+            any(a.container is not None for a in dynamic.subtrees) or \
+            not (alone or _is_flat_tuple(out_tree)):
+        return None
+    now = [(where, name, UNBOUND if value is MISSING else value, type(value) is Watched)
+           for where, name, value in watched]
+    direct = getattr(program.buffer, "direct", None)
+    return None if direct is None else direct(DirectCall(
+        tuple([tuple(a) for a in avals]), tuple(now), tuple(captured),
+        tuple([tuple(a) for a in outs]), tuple(program.sizes), alone, config.mode, hits))
+
+
+def _is_flat_tuple(treedef: tree.TreeDef) -> bool:
+    row = treedef.container
+    return row is not None and row.kind is tuple and bool(treedef.subtrees) and \
+        all(t.container is None for t in treedef.subtrees)
 
 
 def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStatic],
