@@ -421,7 +421,7 @@ sin = _unary(unary.SIN)
 sinh = _unary(elementwise.SINH)
 sqrt = _unary(unary.SQRT)
 square = _unary(elementwise.SQUARE)
-tan = _unary(elementwise.TAN)
+tan = _unary(unary.TAN)
 tanh = _unary(unary.TANH)
 trunc = _unary(elementwise.TRUNC)
 

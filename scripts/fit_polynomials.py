@@ -84,6 +84,14 @@ def _atan_tail(z: Real) -> Real:
     return (mpmath.atan(t) - t) / t ** 3
 
 
+def _tan_tail(z: Real) -> Real:
+    """(tan(r) - r) / r**3 with z = r**2"""
+    if z < mpf(2) ** -20:
+        return mpf(1) / 3 + 2 * z / 15 + 17 * z ** 2 / 315 + 62 * z ** 3 / 2835
+    r = mpmath.sqrt(z)
+    return (mpmath.tan(r) - r) / r ** 3
+
+
 def _asin_tail(z: Real) -> Real:
     """(asin(t) - t) / t**3 with z = t**2"""
     if z < mpf(2) ** -20:
@@ -129,6 +137,8 @@ FITS = (
     Fit("COS_32", np.float32, 2, _OCTANT, _cos_tail, lambda z: z ** 2 + mpf(2) ** -9, -26),
     Fit("SIN_64", np.float64, 5, _OCTANT, _sin_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("COS_64", np.float64, 5, _OCTANT, _cos_tail, lambda z: z ** 2 + mpf(2) ** -20, -57),
+    Fit("TAN_32", np.float32, 6, _OCTANT, _tan_tail, lambda z: z + mpf(2) ** -9, -26.5),
+    Fit("TAN_64", np.float64, 14, _OCTANT, _tan_tail, lambda z: z + mpf(2) ** -20, -55),
     Fit("ATAN_32", np.float32, 5, (0.0, 0.25), _atan_tail, lambda z: z + mpf(2) ** -9, -29),
     Fit("ATAN_64", np.float64, 11, (0.0, 0.25), _atan_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("ASIN_32", np.float32, 4, (0.0, 0.25), _asin_tail, lambda z: z + mpf(2) ** -9, -27),

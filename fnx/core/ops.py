@@ -57,6 +57,8 @@ SIN = Op("SIN", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.sin), cost=40)
 COS = Op("COS", "tkp", "elementwise", 1, accepts="f", exact=False,
          meaning=m.precise(np.cos), cost=40)
+TAN = Op("TAN", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(np.tan), cost=45)
 ATAN = Op("ATAN", "tkp", "elementwise", 1, accepts="f", exact=False,
           meaning=m.precise(np.arctan), cost=15)
 ASIN = Op("ASIN", "tkp", "elementwise", 1, accepts="f", exact=False,

@@ -302,14 +302,17 @@ def cos(x: ArrayLike, /) -> Array:
     return apply(COS, x)
 
 
-@elementwise(rows.TAN)
+TAN = ElementwiseRow("tan", "inexact", ops.TAN)
+
+
+@elementwise(TAN)
 def tan(x: ArrayLike, /) -> Array:
     """Tangent of an angle in radians.
 
     >>> print(jnp.tan(0.0))
     0.0
     """
-    return apply(rows.TAN, x)
+    return apply(TAN, x)
 
 
 CBRT = ElementwiseRow("cbrt", "inexact", ops.CBRT)

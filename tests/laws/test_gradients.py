@@ -125,6 +125,7 @@ MUL_UPDATES = np.array([[2.0, 0.0], [0.0, 1.5], [1.3, 0.7], [1.1, 1.0], [0.4, 0.
 
 EXAMPLES: dict[ops.Op, list[tuple[Make, Values]]] = {
     ops.ASIN: [(lambda x: build.elementwise(ops.ASIN, x), [uniform(3, low=-0.9, high=0.9)])],
+    ops.TAN: [(lambda x: build.elementwise(ops.TAN, x), [uniform(3, low=-0.9, high=0.9)])],
     ops.WHERE: [WHERE_EXAMPLE],
     ops.CAST: [(lambda x: build.cast(build.cast(x, F8), F8), [uniform(3)])],
     ops.ABS: [(lambda x: build.elementwise(ops.ABS, x), [distinct(5) + 0.01])],

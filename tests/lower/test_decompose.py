@@ -22,8 +22,8 @@ from tests.lower.elementary import FUSED, UNFUSED, decomposed, same, ulps_32
 Array = np.ndarray[Any, Any]
 TARGETS = pytest.mark.parametrize("target", [FUSED, UNFUSED], ids=["fma", "no-fma"])
 NUMPY = {ops.EXP: np.exp, ops.EXPM1: np.expm1, ops.LOG: np.log, ops.LOG1P: np.log1p,
-         ops.SIN: np.sin, ops.COS: np.cos, ops.TANH: np.tanh, ops.ATAN: np.arctan,
-         ops.ASIN: np.arcsin, ops.CBRT: np.cbrt}
+         ops.SIN: np.sin, ops.COS: np.cos, ops.TAN: np.tan, ops.TANH: np.tanh,
+         ops.ATAN: np.arctan, ops.ASIN: np.arcsin, ops.CBRT: np.cbrt}
 UNARY = sorted(NUMPY, key=lambda op: op.name)
 SPECIAL = np.array([0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -2.5, -7, np.inf, -np.inf,
                     np.nan, 1e-45, -1e-45, 3e38, -3e38, 2.0 ** 24, 2.0 ** 24 + 2, 2.0 ** 31])
@@ -92,6 +92,7 @@ EXACT: dict[Op, Callable[[Any], Any]] = {
     ops.LOG1P: lambda x: mpmath.log1p(x) if x > -1 else mpmath.nan,
     ops.SIN: mpmath.sin,
     ops.COS: mpmath.cos,
+    ops.TAN: mpmath.tan,
     ops.ATAN: mpmath.atan,
     ops.ASIN: lambda x: mpmath.asin(x) if abs(x) <= 1 else mpmath.nan,
     ops.CBRT: lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),

@@ -32,14 +32,12 @@ from fnx.core.expr import (
     Expr,
     arctan,
     ceil,
-    cos,
     exp,
     expm1,
     floor,
     isnan,
     log,
     rint,
-    sin,
     sqrt,
     trunc,
     where,
@@ -234,10 +232,6 @@ def exp2(x: Expr) -> Expr:
     return 2**x
 
 
-def tan(x: Expr) -> Expr:
-    return sin(x) / cos(x)
-
-
 def in_double(formula: Callable[..., Expr]) -> Callable[..., Expr]:
     """A formula that 32 bits compute in 64 and round once: what it loses is far below."""
     @functools.wraps(formula)
@@ -370,7 +364,6 @@ RECIPROCAL = ElementwiseRow("reciprocal", "inexact", reciprocal)
 EXP2 = ElementwiseRow("exp2", "inexact", exp2)
 LOG2 = ElementwiseRow("log2", "inexact", log2)
 LOG10 = ElementwiseRow("log10", "inexact", log10)
-TAN = ElementwiseRow("tan", "inexact", tan)
 SINH = ElementwiseRow("sinh", "inexact", sinh)
 COSH = ElementwiseRow("cosh", "inexact", cosh)
 ARCTAN2 = ElementwiseRow("arctan2", "inexact", arctan2)

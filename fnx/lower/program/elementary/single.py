@@ -29,6 +29,7 @@ from fnx.lower.program.elementary.trigonometric import (
     INVERSE_TWO_PI,
     INVERSE_TWO_PI_BITS,
     SIN_32,
+    TAN_32,
 )
 
 # ---- division of integers ---------------------------------------------------------------------
@@ -148,6 +149,19 @@ def cos(x: Expr) -> Expr:
     return _rotated(x, 1)
 
 
+def tan(x: Expr) -> Expr:
+    """TAN"""
+    a = abs(x)
+    small = a < 0.5
+    quadrant, angle = _turns(a)
+    r = where(small, a, angle)
+    z = r * r
+    t = r + z * r * polynomial(TAN_32, z)
+    y = where(~small & (quadrant & 1).ne(0), -1.0 / t, t)
+    y = where(a < INF, y, NAN)
+    return where(a < 2.0 ** -14, x, where(x < 0.0, -y, y))
+
+
 # ---- powers -------------------------------------------------------------------------------------
 
 
@@ -227,5 +241,5 @@ def cbrt(x: Expr) -> Expr:
 # with the largest errors seen
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.IDIV: divide, ops.REM: remainder,
-    ops.SIN: sin, ops.COS: cos, ops.POW: power, ops.CBRT: cbrt,
+    ops.SIN: sin, ops.COS: cos, ops.TAN: tan, ops.POW: power, ops.CBRT: cbrt,
 }

@@ -1,6 +1,6 @@
-"""sin, cos, atan and asin.
+"""sin, cos, tan, atan and asin.
 
-sin and cos are right for every argument, however large, without a table in memory.
+sin, cos and tan are right for every argument, however large, without a table in memory.
 
     u = x / (2 pi) mod 1,   q = round(4 u),   r = 2 pi (u - q / 4),   |r| <= pi / 4
 
@@ -12,6 +12,8 @@ near x lies to a multiple of pi / 2.
 float32 computes in float64 with all of the 8 words that any argument needs, where one is beyond
 2**19; up to there q * pi / 2 is taken away in two parts (Cody and Waite). float64 needs up to
 50 words, 9 at a time: a barrel shifter of WHEREs picks the window by the size of x.
+
+    tan(x) = t or, a quarter of a turn further, -1 / t      t = tan(r)
 
     atan(x) = base + atan(t),   |t| <= 1/2
               base, t = 0, x or pi / 4, (x - 1) / (x + 1) or pi / 2, -1 / x
@@ -29,6 +31,7 @@ from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import (
     Double,
     as_integer,
+    fast_two_sum,
     magnitude,
     pair,
     rounder,
@@ -67,6 +70,34 @@ COS_64 = (
     -2.755731435186833e-07,
     2.087572320464165e-09,
     -1.135964400228214e-11,
+)
+# (tan(r) - r) / r**3 over z = r**2, |r| <= pi / 4: 2**-26.81
+TAN_32 = (
+    0.33333349227905273,
+    0.13332635164260864,
+    0.054063308984041214,
+    0.02126445807516575,
+    0.010881439782679081,
+    3.262365498812869e-05,
+    0.004403780214488506,
+)
+# as TAN_32: 2**-55.49
+TAN_64 = (
+    0.3333333333333338,
+    0.13333333333325004,
+    0.05396825397306391,
+    0.02186948839547949,
+    0.008863237976162772,
+    0.00359210039885096,
+    0.001456048461031922,
+    0.0005888523330116157,
+    0.0002437875130029546,
+    8.34823890196955e-05,
+    6.733338314594778e-05,
+    -2.57421144468573e-05,
+    4.8700956251233584e-05,
+    -2.4294366688135085e-05,
+    9.801136244138121e-06,
 )
 # (atan(t) - t) / t**3 over z = t**2, |t| <= 1/2: 2**-29.15
 ATAN_32 = (
@@ -132,6 +163,7 @@ INVERSE_TWO_PI = int(
 
 _SIN = {dtypes.float32: SIN_32, dtypes.float64: SIN_64}
 _COS = {dtypes.float32: COS_32, dtypes.float64: COS_64}
+_TAN = {dtypes.float32: TAN_32, dtypes.float64: TAN_64}
 _ATAN = {dtypes.float32: ATAN_32, dtypes.float64: ATAN_64}
 _ASIN = {dtypes.float32: ASIN_32, dtypes.float64: ASIN_64}
 _HALF_PI = {dtypes.float32: HALF_PI_32, dtypes.float64: HALF_PI_64}
@@ -249,6 +281,15 @@ def _sin_cos_of(r: Expr, low: Expr | float) -> Double:
     return sin, cos
 
 
+def _tan_of(r: Expr, low: Expr) -> Double:
+    """tan of r + low, |r| <= pi / 4, and what its rounding lost."""
+    z = r * r
+    tail = z * r * polynomial(_TAN[r.dtype], z)
+    t = r + tail
+    tail = mulacc(low, mulacc(t, t, 1.0), tail)
+    return fast_two_sum(r, tail)
+
+
 def _rotated(x: Expr, ahead: int) -> Expr:
     """sin(|x| + ahead * pi / 2)"""
     a = abs(x)
@@ -277,6 +318,25 @@ def sin(x: Expr) -> Expr:
 def cos(x: Expr) -> Expr:
     """Cosine of an angle in radians."""
     return _rotated(x, 1)
+
+
+def tan(x: Expr) -> Expr:
+    """Tangent of an angle in radians."""
+    a, dtype = abs(x), x.dtype
+    if dtype is dtypes.float32:
+        angle = _quarters_32(a)
+        r = angle.cast(dtype)
+        low = (angle - r.cast(angle.dtype)).cast(dtype)
+        quadrant = angle.bits().cast(dtype.integer)
+    else:
+        q, (r, low) = _turns_64(a)
+        quadrant = as_integer(q)
+    t, rest = _tan_of(r, low)
+    turned = -1.0 / t
+    turned = mulacc(turned, mulacc(turned, t, 1.0) + turned * rest, turned)
+    y = where((quadrant & 1).ne(0), turned, t)
+    sign = x.bits() & ~magnitude(dtype)
+    return where(a < _TINY, x, (y.bits() ^ sign).bitcast(dtype))
 
 
 def atan(x: Expr) -> Expr:
@@ -311,6 +371,7 @@ def asin(x: Expr) -> Expr:
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.SIN: sin,    # 1.53  1.02
     ops.COS: cos,    # 1.55  0.84
+    ops.TAN: tan,
     ops.ATAN: atan,  # 1.39  1.33
     ops.ASIN: asin,  # 1.82  1.99
 }
