@@ -28,7 +28,7 @@ from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.short_rows import turned_rows
-from fnx.lower.schedule.subtotals import in_parts
+from fnx.lower.schedule.subtotals import even, in_parts
 from fnx.lower.schedule.tiles import by_tiles, tile_unit
 from fnx.lower.schedule.workload import (
     extent,
@@ -434,7 +434,7 @@ class LoopPlan:
                      for r in order if r in closed(node) for x in self.parts[r][0]]
             loops.sort(key=lambda loop: loop[0] in blocks)
             if not any(x in out for x, _ in loops):
-                steps, cut = in_parts(loops, _CHAIN)
+                steps, cut = in_parts(loops, even(loops, _CHAIN))
                 self.steps += steps
                 out |= cut if steps else {}
         return out

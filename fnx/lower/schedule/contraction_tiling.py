@@ -33,7 +33,7 @@ from fnx.lower.schedule.contraction import (
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.register_tiles import TALLEST, Tile, other_tiles, register_tile
-from fnx.lower.schedule.subtotals import CHAIN, in_parts
+from fnx.lower.schedule.subtotals import even, in_parts
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import (
     extent,
@@ -55,7 +55,8 @@ _TWO = 2  # processors, of the least machine that shares
 _UNEVEN = 1.34  # ... where blocks of rows would be even, and the right factor packed before
 _TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # that shapes share
 _OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
-_FEW = 8  # accumulators of a tile, up to which subtotals cost next to nothing
+_CHAIN, _LONGEST = 64, 72  # terms that an accumulator of a tile adds: of long sums, of others
+_FEW = 8  # accumulators of a tile
 _ACROSS = 24  # multiply-adds of a vector that take as long as writing it across lanes
 _UNIT_ROWS, _UNIT_TERMS = 4, 8  # from which on words are laid out for a matrix unit
 _EPILOGUE = 2  # cost of what follows a sum, from which on it is no code for each of a tile
@@ -371,7 +372,6 @@ class _Tiling:
     def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
         """The loops of the sum, cut where they are long, and the terms in a word of a unit, if
         one multiplies: those of the range along which more of the factors are contiguous."""
-        few = self.tile.rows * self.tile.vectors <= _FEW
         loops = [(name_of(r), length(r)) for r in self.found.summed]
         cut: list[Transform] = []
         terms: list[str] = []
@@ -382,7 +382,11 @@ class _Tiling:
             loops[at], terms = (words, length(along, count)), [term]
             cut = [tiling.split(name, count, words, term),
                    tiling.tensorize(term, self.unit.name)]
-        steps, parts = in_parts(loops, CHAIN // 4 if few else CHAIN)
+        # where registers hold them, too, subtotals cost next to nothing
+        few = 2 * self.tile.rows * self.tile.vectors + self.tile.vectors < \
+            self.target.vector_registers
+        steps, parts = in_parts(loops, even(loops, _CHAIN)) if few else \
+            in_parts(loops, _CHAIN, _LONGEST)
         return [*cut, *steps], _flat(parts), terms
 
     def _collected(self) -> list[Transform]:

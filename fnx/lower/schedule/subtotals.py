@@ -3,29 +3,33 @@
     loops (k,) of 100,000      split("k", 250, "k_s", "k_t"), subtotal("k_s"),
                                split("k_s", 200, "k_s_s", "k_s_t"), subtotal("k_s_s")
 
-Each accumulator adds some hundreds of terms, then goes into one further out, which adds as many
-of these. A chain of n additions would be off by sqrt(n) roundings, or by n of terms that are all
-positive, and each time by as much as the sum is large by then.
+Each accumulator adds some tens of terms, then goes into one further out, which adds as many
+of these; of short sums it adds about the square root of them (``even``). A chain of n additions
+would be off by sqrt(n) roundings, or by n of terms that are all positive, and each time by as much
+as the sum is large by then.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fnx.core import tiling
 from fnx.core.tiling import Transform
 
 CHAIN = 256  # terms that one accumulator adds, about
+_SHORT = 16  # terms up to which one accumulator adds all
 
 
-def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN
-             ) -> tuple[list[Transform], dict[str, list[str]]]:
+def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN,
+             longest: int | None = None) -> tuple[list[Transform], dict[str, list[str]]]:
     """How to cut the loops of a sum, and the loops that each of them becomes.
 
     Args:
         loops: names and iterations, the outermost first; None: known at run time only, so the
             innermost is cut, and others have a subtotal for each iteration.
-        chain: terms to add without a subtotal, about; at most twice as many.
+        chain: terms to add without a subtotal, about.
+        longest: terms that need none; None: twice as many.
 
     >>> in_parts([("k", 500)])
     ([], {'k': ['k']})
@@ -42,7 +46,7 @@ def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN
     inside = 1
     for i, (whole, known) in enumerate(reversed(loops)):
         name, n = whole, known or (chain if i else chain * chain)
-        while inside * n > 2 * chain:
+        while inside * n > (longest or 2 * chain):
             most = chain // inside
             if most > 1:
                 part = _part(n, most)
@@ -54,6 +58,24 @@ def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN
         out[whole].insert(0, name)
         inside *= n
     return steps, out
+
+
+def even(loops: Sequence[tuple[str, int | None]], most: int) -> int:
+    """A chain for short sums whose subtotals are about as many as their terms; ``most`` for long
+    ones, half of it for those whose length is known at run time only.
+
+    >>> even([("k", 64)], 64), even([("i", 10), ("j", 20)], 64), even([("k", 100_000)], 64)
+    (8, 16, 64)
+    >>> even([("k", 12)], 64)
+    64
+    """
+    lengths = [n for _, n in loops if n is not None]
+    total = math.prod(lengths)
+    if len(lengths) < len(loops):
+        return most // 2
+    if not _SHORT <= total <= most * most:
+        return most
+    return 1 << ((total - 1).bit_length() + 1) // 2
 
 
 def _part(n: int, most: int) -> int:
