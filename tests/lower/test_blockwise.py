@@ -238,6 +238,48 @@ def test_of_gradients_three_kernels_go_by_blocks() -> None:
     assert told == ["computed by blocks, in 4 kernels"]
 
 
+HEADS = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("f", [by_einsum, plain, by_logsumexp, window, batched],
+                         ids=lambda f: f.__name__)
+def test_of_heads_that_workers_share_they_are_one_kernel(f: Function, device: str) -> None:
+    """Each tile of keys adds to the gradients of queries: scores are computed once."""
+    fn, told = lowered(attended(f), HEADS)
+    call, = [c for c in of_blocks(fn) if c.arg.name.startswith("blocks")]
+    assert told == ["computed by blocks, in 3 kernels"] and len(call.arg.outs) == 3
+    adding = [s for s in call.src[0].src if s.arg is ops.ADD]
+    assert len(adding) == 1 and {r.arg.name for r in adding[0].ranges} == {
+        "h0", "i_o", "b", "jq", "c"}
+    agree(attended(f), HEADS, device, 1e-5)
+
+
+@pytest.mark.parametrize("t, s, d", [(100, 96, 8), (7, 130, 3), (131, 33, 16), (70, 41, 20),
+                                     (1, 90, 8), (90, 1, 8), (36, 1025, 5)])
+def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
+    args = arrays((5, t, d), (5, s, d), (5, s, d), (5, t, d))
+    for f in (by_einsum, plain):
+        agree(attended(f), args, "cpu", 2e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("operand, at", [(0, 3), (1, 70), (1, 96), (2, 96), (3, 40)])
+def test_one_kernel_is_finite_where_two_are(
+        value: float, operand: int, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the last key is none: there the last one, times 0, may be no number."""
+    args = arrays((4, 97, D), (4, 97, D), (4, 97, D), (4, 97, D))
+    args[operand][0, at, 1] = value
+    one = run(attended(by_einsum), args, "cpu")
+    monkeypatch.setattr(pass_, "_joined", lambda groups, _: groups)
+    fn, _ = lowered(attended(by_einsum), args)
+    assert len(of_blocks(fn)) == 3
+    two = run(lambda *x: (attended(by_einsum)(*x), x[0] + 1), args, "cpu")[:-1]
+    for got, want in zip(one, two, strict=True):
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize("t, s, d, e", [(100, 100, 8, 8), (7, 130, 3, 5), (131, 33, 16, 1),
                                         (70, 70, 20, 33), (1, 90, 8, 8)])
 def test_lengths_that_divide_nothing(t: int, s: int, d: int, e: int) -> None:
@@ -378,9 +420,10 @@ def test_it_is_done_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not told and all(n.op is not ops.CALL for n in toposort(fn.src))
 
 
+@pytest.mark.parametrize("heads", [3, 7])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_bits_are_those_of_two_workers(workers: int) -> None:
-    args = arrays((3, 96, D), (3, 96, D), (3, 96, D), (3, 96, D))
+def test_bits_are_those_of_two_workers(workers: int, heads: int) -> None:
+    args = arrays(*[(heads, 96, D)] * 4)
     with override(workers=2):
         want = run(attended(by_einsum), args, "cpu")
     with override(workers=workers):

@@ -33,7 +33,8 @@ from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.blockwise import algebra
 from fnx.lower.blockwise.frame import Frame, Term
 from fnx.lower.blockwise.region import RegionReduce
-from fnx.lower.blockwise.tiles import Tiles
+from fnx.lower.blockwise.rows import Rows
+from fnx.lower.blockwise.tiles import Tiles, shared_loop
 from fnx.lower.program.conditions import INEQUALITIES, positive_form
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.workload import extent
@@ -58,6 +59,7 @@ class RegionKernel:
                  ) -> None:
         self.frame, self.target, self.depends = frame, target, depends
         self.terms: list[Term] = []
+        self.across: list[Term] = []  # folds over the rows, to which each tile of them adds
         self.length = frame.shape[frame.along]
 
     @property
@@ -65,6 +67,11 @@ class RegionKernel:
         return Tiles(self.frame.shape[self.frame.row], self.length,
                      [n for t in self.terms for _, n in t.fold.lanes],
                      max([t.value.dtype.compute.itemsize for t in self.terms]), self.target)
+
+    @property
+    def folds(self) -> list[RegionReduce]:
+        """What is computed here."""
+        return [t.fold for t in (*self.terms, *self.across)]
 
     @property
     def block(self) -> int:
@@ -101,6 +108,25 @@ class RegionKernel:
         self.terms.append(term)
         return True
 
+    def takes_across(self, other: RegionKernel) -> bool:
+        """Take in the fold over the rows that another kernel has, if it weighs as one here does."""
+        frame = self.frame
+        if self.online or len(other.terms) != 1 or other.across or frame.more or other.frame.more \
+                or (other.frame.row, other.frame.along) != (frame.along, frame.row):
+            return False
+        fold = other.terms[0].fold
+        apart = {frame.values.index(t) for t in fold.index}
+        if fold.product is not frame.product or not fold.lanes or fold.node.dtype.storage \
+                or any(t.fold.lanes != fold.lanes for t in self.terms) \
+                or shared_loop({a: frame.shape[a] for a in frame.outer}) is None \
+                or not apart.issuperset([frame.loops[a] for a in frame.outer]):
+            return False
+        term = frame.term(fold)
+        if all(t.weights is not term.weights for t in self.terms):
+            return False
+        self.across.append(term)
+        return True
+
     def _is_known(self, values: Iterable[UOp | None]) -> bool:
         """Whether values need nothing that is folded here."""
         here = {t.fold.node for t in self.terms}
@@ -133,9 +159,15 @@ class RegionKernel:
         """
         frame, length = self.frame, self.length
         first = 1 + max(r.arg.id for r in frame.loops.values())
+        self.rows: Rows | None = None
+        if self.across:
+            row = frame.loops[frame.row]
+            self.rows = Rows(row, frame.shape[frame.row], self.tiles.rows, first)
+            first = self.rows.folded.arg.id + 1
         self.t = build.range_(-(-length // self.block), first, name="b")
         self.jl, self.jm, self.jx = (build.range_(self.block, first + 1 + i, name=name)
                                      for i, name in enumerate(("jl", "jm", "jx")))
+        self.jq = build.range_(self.block, first + 4 + len(self.terms), name="jq")
         self.kept: dict[UOp, UOp] = {}
         ends = self._ends()
         last = build.index_const(-(-length // self.block) - 1)
@@ -145,8 +177,10 @@ class RegionKernel:
         stop = None if ends is None else self._stop(ends)
         loop = build.iterate(0, self.t, [init for init, _ in self.carried], nexts, stop)
         results = zip(self.terms, self._results(build.results(loop)))
+        across = [(t.fold, self.rows.step(self._of_tile(t, self.rows), self.t, stop))
+                  for t in self.across if self.rows is not None and t.fold.result not in unread]
         return self._kernel([(t.fold, self._apart(t, value)) for t, value in results
-                             if t.fold.result not in unread], ends is not None)
+                             if t.fold.result not in unread], across, ends is not None)
 
     def _apart(self, term: Term, value: UOp) -> UOp:
         """A value that is the same for all lanes: the loop is one for all that it carries."""
@@ -174,8 +208,18 @@ class RegionKernel:
 
     def _kept(self, value: UOp, over: UOp, r: UOp) -> UOp:
         """A value of the block, computed in one loop over it and read in another."""
-        kept = self.kept.setdefault(value, build.stage(value, [over], len(self.kept)))
-        return build.load(build.at(kept, r))
+        rows = [] if self.rows is None or over is not self.jx else [self.rows.inner]
+        kept = self.kept.setdefault(value, build.stage(value, [*rows, over], len(self.kept)))
+        return build.load(build.at(kept, *rows, r))
+
+    def _of_tile(self, term: Term, rows: Rows) -> UOp:
+        """What a tile of rows adds to a fold over all of them, at a place of the block."""
+        weights = self._within(self._of_products(term.weights), term.identity, self.jx)
+        stage = buffer(self._kept(weights, self.jx, self.jq))
+        fold, = substitute([term.value], {
+            term.weights: build.load(build.at(stage, rows.folded, self.jq)),
+            rows.row: rows.at(rows.folded)})
+        return rows.fold(self._placed(fold, self.jq))
 
     def _of_products(self, value: UOp) -> UOp:
         """A value of the block whose products are computed before, a tile of them at a time."""
@@ -277,27 +321,34 @@ class RegionKernel:
     def _place(self, fold: RegionReduce) -> list[UOp]:
         return _moving(map(self.frame.values.index, fold.index))
 
-    def _kernel(self, results: Sequence[tuple[RegionReduce, UOp]], skips: bool) -> ReduceKernel:
+    def _kernel(self, results: Sequence[tuple[RegionReduce, UOp]],
+                across: Sequence[tuple[RegionReduce, UOp]], skips: bool) -> ReduceKernel:
         frame = self.frame
-        stores, operands = frame.stores(results)
+        stores, operands = frame.stores([*results, *across])
+        if self.rows is not None:
+            at, inside = build.add(self.start, self.jq), self._inside(self.jq)
+            stores = [*map(self.rows.store, stores[:len(results)]), *[
+                new for store in stores[len(results):]
+                for new in self.rows.adding(store, frame.j, at, inside)]]
         names = {a: name_of(r) for a, r in frame.loops.items()}
         inner = [name for name in names.values() if name.startswith("k")]
         lengths = {names[a]: frame.shape[a] for a in frame.outer}
         schedule = self.tiles.schedule(list(lengths), [names[a] for a in frame.more], inner,
                                        lengths, stores)
-        position = {"b": 1, "k": 2, "jl": 3, "jm": 3, "jx": 3, "jj": 4, "c": 5}
+        position = {"b": 1, "k": 2, "jl": 3, "jm": 3, "jx": 3, "jj": 4, "jq": 4, "ir": 4,
+                    "c": 5}
         found = [n for n in toposort(stores) if n.op is ops.RANGE]
         found.sort(key=lambda r: (position.get(name_of(r).rstrip("0123456789"), 0), r.arg.id))
         kinds = dict.fromkeys(n.op.name.lower() for n in toposort(stores)
                               if n.op in (ops.EXP, ops.WHERE, ops.DIV))
         name = "_".join(["online" if self.online else "blocks", *kinds])
         kernel = build.kernel(stores, name, [r.arg.id for r in found])
-        walk, terms = frame.region.walk, self.terms
+        walk, terms = frame.region.walk, [*self.terms, *self.across]
         read = {n for t in terms for n, _ in walk.all(t.fold.node.src[0], t.fold.inner)}
         products = sum([p in read for p in frame.region.products]) + \
             sum([t.other is not None for t in terms])
-        return ReduceKernel(kernel, operands, tuple([fold for fold, _ in results]), schedule, skips,
-                    products)
+        folds = tuple([fold for fold, _ in (*results, *across)])
+        return ReduceKernel(kernel, operands, folds, schedule, skips, products)
 
     # ---- where the loop may end
 
@@ -316,11 +367,11 @@ class RegionKernel:
                 if along in masked.ranges or _folds(masked) or inner:
                     continue
             else:
-                found = [self._vanishes(t, condition) for t in self.terms]
+                found = [self._vanishes(t, condition) for t in (*self.terms, *self.across)]
                 if any(f is None for f in found):
                     continue
                 tests += [x for f in found if f is not None for x in f]
-            tests += [self._never(_not_finite(t.other)) for t in self.terms
+            tests += [self._never(_not_finite(t.other)) for t in (*self.terms, *self.across)
                       if t.other is not None]
             return End(as_index, tuple(tests), way, masked)
         return None
@@ -339,7 +390,7 @@ class RegionKernel:
             tests.append(build.eq(rest, build.like(rest, 0)))
         for test in tests:
             stop = build.and_(stop, test)
-        return stop
+        return stop if self.rows is None else self.rows.all(stop)
 
     def _some(self, ends: End, r: UOp) -> UOp | None:
         """That a place of a block has something to add to one of the rows of a tile; None where
@@ -353,7 +404,8 @@ class RegionKernel:
                 or not ends.condition.ranges <= outer | {row, frame.j} \
                 or any(not test.ranges <= outer for test in ends.tests):
             return None
-        edge = Expr(row) // rows * rows + (rows - 1 if along and terms[row,] > 0 else 0)
+        first = Expr(row) // rows * rows if self.rows is None else Expr(self.rows.first)
+        edge = first + (rows - 1 if along and terms[row,] > 0 else 0)
         low, high = ends.condition.src
         room = Expr(high) - Expr(low) + INEQUALITIES[ends.condition.op]
         least, _ = symbolic.bounds(room.node)

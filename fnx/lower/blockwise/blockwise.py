@@ -109,11 +109,26 @@ def _kernels(facts: Facts, region: Region, target: Target
 
     for fold in _ordered(region.folds, depends):
         place(fold)
+    groups = _joined(groups, depends)
+    at = {f.node: i for i, group in enumerate(groups) for f in group.folds}
     for i, one in enumerate(groups):
         for node in one.made().operands:
             if any(at[n] >= i for n in (node, *depends.get(node, ())) if n in at):
                 raise Unfit("a fold waits for what is folded beside it")
     return groups
+
+
+def _joined(groups: Sequence[RegionKernel | Exchanged], depends: dict[UOp, frozenset[UOp]]
+            ) -> list[RegionKernel | Exchanged]:
+    """Kernels of which the last ones are one, where the rows of one are the blocks of the other."""
+    out = list(groups)
+    needed = frozenset[UOp]().union(*[depends[f.node] for group in groups for f in group.folds])
+    last = [g for g in groups if isinstance(g, RegionKernel)
+            and needed.isdisjoint([f.node for f in g.folds])]
+    for other in last:
+        if any(g is not other and g in out and g.takes_across(other) for g in last):
+            out.remove(other)
+    return sorted(out, key=last.__contains__)
 
 
 def _ordered(folds: Sequence[RegionReduce], depends: dict[UOp, frozenset[UOp]]

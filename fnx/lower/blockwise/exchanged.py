@@ -25,6 +25,11 @@ class Exchanged:
     def __init__(self, frame: Frame, fold: RegionReduce, total: UOp) -> None:
         self.frame, self.fold, self.total = frame, fold, total
 
+    @property
+    def folds(self) -> list[RegionReduce]:
+        """What is computed here."""
+        return [self.fold]
+
     def takes(self, fold: RegionReduce, waits: bool) -> bool:
         """Nothing else is computed here."""
         return False

@@ -99,7 +99,7 @@ class Frame:
         return self.loops[token]
 
     def term(self, fold: RegionReduce) -> Term:
-        """A fold over these loops."""
+        """A fold over these loops, along the blocks, or along the rows (across)."""
         for number, (token, n) in enumerate(fold.lanes):
             if number:
                 raise Unfit("the other factor has more than one axis of its own")
@@ -107,8 +107,9 @@ class Frame:
         value = self.values.value(fold.node.src[0], fold.inner)
         if not fold.lanes:
             return Term(fold, value, value, None)
-        whole = build.reduce_ranges(value, ops.ADD, [self.j])
-        found = two_factors(whole, lambda n: n.ranges, frozenset({self.j}))
+        along = self.j if self.along in fold.summed else self.loops[self.row]
+        whole = build.reduce_ranges(value, ops.ADD, [along])
+        found = two_factors(whole, lambda n: n.ranges, frozenset({along}))
         c = self.loops[fold.lanes[0][0]]
         if fold.node.arg.monoid is not ops.ADD or found is None:
             raise Unfit("a fold with another axis that is no product")

@@ -4,6 +4,7 @@
                        jm_o, i_i (UNROLL), jm_v (VEC)                       the largest of them
                        jx_o, i_i (UNROLL), jx_v (VEC)                       what is computed of them
                        jj, i_i (UNROLL), c_u (UNROLL), c_v (VEC)            sums
+                       jq_o, ir, jq_u (UNROLL), c_u (UNROLL), c_v (VEC)     sums over the rows
 
 A few rows share what is read of a block. Their sums, and the products of a tile while they are
 summed, each fill three quarters of the registers; between these loops all waits in the L1 cache,
@@ -13,6 +14,7 @@ so what is computed of the products has the registers to itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from fnx.core import ops, tiling
 from fnx.core.parts import buffer
@@ -43,18 +45,22 @@ class Tiles:
         self.lanes = target.lanes(itemsize)
         most = max(1, target.vector_registers * 3 // 4)
         vectors = max([-(-n // self.lanes) for n in lanes], default=1)
-        self.rows = max(1, min(most // vectors, _MOST_ROWS, rows))
+        places = max(1, most // vectors)
+        self.rows = max(1, min(places, _MOST_ROWS, rows))
         most = max(1, most // self.rows)
         self.vectors = max(1, min(most, -(-length // self.lanes)))
         tile = self.vectors * self.lanes
         self.block = tile * max(1, min(_TILES, length // tile))
+        self.places = _whole(self.block, places)  # of sums over the rows, at once
 
     def schedule(self, outer: Sequence[str], more: Sequence[str], inner: Sequence[str],
                  lengths: Mapping[str, int], stores: Sequence[UOp]) -> tuple[Transform, ...]:
         """The transforms; names of loops outside of the rows, inside of them, and of products."""
         nodes = toposort(stores)
         names = {name_of(n) for n in nodes if n.op is ops.RANGE}
-        steps: list[Transform] = [tiling.split("i", self.rows, "i_o", "i_i")]
+        steps: list[Transform] = []
+        if "i" in names:
+            steps.append(tiling.split("i", self.rows, "i_o", "i_i"))
         steps.append(tiling.split("jl", self.vectors * self.lanes, "jl_o", "jl_i"))
         walked = [name for name in ("jm", "jx") if name in names]
         steps += [tiling.split(name, self.lanes, f"{name}_o", f"{name}_v") for name in walked]
@@ -64,12 +70,16 @@ class Tiles:
                 steps.append(tiling.split(name, self.lanes, f"{lanes}_u", f"{lanes}_v"))
                 units.append(f"{lanes}_u")
                 vectors.append(f"{lanes}_v")
+        if "jq" in names:
+            steps.append(tiling.split("jq", self.places, "jq_o", "jq_u"))
+            units.insert(0, "jq_u")
         loops = [*outer, "i_o"]
-        shared = next((name for name in outer if lengths[name] >= _SHARES), "i_o")
+        shared = shared_loop(lengths) or "i_o"
         loops.remove(shared)
         loops.insert(0, shared)
         inside = [*[x for x in inner if x in names],
-                  *sorted([x for x in names if x.startswith("jj")])]
+                  *sorted([x for x in names if x.startswith("jj")]),
+                  *[x for x in ("j", "jq_o", "ir") if x[:2] in names]]
         steps.append(tiling.order(*loops, *more, "b", "jl_o", *[f"{name}_o" for name in walked],
                                   *inside, *units, *vectors))
         steps.append(tiling.parallel(shared))
@@ -82,3 +92,17 @@ class Tiles:
                 if along is not None and alike and stride(n, along) not in (0, 1):
                     packed[buffer(n).arg.slot] = None
         return (*steps, *[tiling.stage(slot, None, "GLOBAL", "jl") for slot in packed])
+
+
+Name = TypeVar("Name")
+
+
+def shared_loop(lengths: Mapping[Name, int]) -> Name | None:
+    """The loop outside of the rows that workers share; None where it is that over the rows."""
+    return next((name for name, n in lengths.items() if n >= _SHARES), None)
+
+
+def _whole(length: int, most: int) -> int:
+    """How many at a time leave no rest; the most there may be, where only few do."""
+    found = next(n for n in range(most, 0, -1) if length % n == 0)
+    return found if 2 * found > most else most

@@ -53,8 +53,7 @@ class CarriedValues:
             depth = len(values.keys) - 1
             for (_, carry, at), value in zip(self.places(s), self.held[s]):
                 values.remember(carry, at, self.lines.phi(value), depth)
-        for s in statements:
-            condition = stop(s.node)
+        for condition in dict.fromkeys([stop(s.node) for s in statements]):
             if condition is not None:
                 self.lines.put(ops.BREAK, dtypes.void, (loop, self._ends(condition)))
 
