@@ -136,6 +136,21 @@ def test_columns_are_folded_by_neighbours_and_threads_beside_them(
     assert group is not None and group.threads == 64
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.integers(2, 200), st.sampled_from((2, 33, 130)), st.sampled_from((1, 3, 70)))
+def test_columns_that_are_read_again_are_one_kernel(rows: int, columns: int, batch: int) -> None:
+    """Few of them are folded and stored by threads beside one another; of many, each by one."""
+    shape = (batch, rows, columns)
+    fn = build.function([softmax(build.param(0, dtypes.float32, shape), 1)], 1)
+    x = np.random.default_rng(rows).normal(size=shape).astype(np.float32)
+    got, = interpreted(fn, [x])
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(got, e / e.sum(1, keepdims=True), rtol=2e-5)
+    kernel, = lower(fn, GROUPS).code
+    group = group_of(kernel)
+    assert group is not None and group.threads <= GROUPS.threads
+
+
 @pytest.mark.parametrize("shape", [(40, 8192, 24), (64, 5000, 64)])
 def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, int]) -> None:
     """A product in two steps, by the target's row; a host keeps it as it is."""

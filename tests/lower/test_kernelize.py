@@ -118,6 +118,24 @@ def test_number_of_kernels(name: str) -> None:
     assert len(steps_of(function)) == count
 
 
+def test_rows_of_columns_have_their_loops_outside_of_the_others() -> None:
+    """before: softmax over axis 1, of 6 nodes; after: i, j around the folds over k."""
+    x = p(0, 3, 4, 5)
+    e = b.exp(b.sub(x, b.expand(b.reshape(b.reduce(x, ops.MAX, [1]), (3, 1, 5)), x.shape)))
+    step, = steps_of(fn(b.div(e, b.expand(b.reshape(b.reduce(e, ops.ADD, [1]), (3, 1, 5)),
+                                          x.shape)), n=1))
+
+    i, k, j, largest, total = map(b.range_, (3, 4, 5, 4, 4), range(5))
+    read, write = (b.ref(slot, f32, (3, 4, 5)) for slot in (0, 1))
+    most = b.reduce_ranges(b.load(b.at(read, i, largest, j)), ops.MAX, [largest])
+    power = b.exp(b.sub(b.load(b.at(read, i, total, j)), most))
+    row = b.load(b.at(b.stage(power, [total], 0), k))
+    value = b.div(row, b.reduce_ranges(power, ops.ADD, [total]))
+    kernel, = step.graphs
+    assert kernel is b.kernel([b.store(b.at(write, i, k, j), value)], "rows_div_exp_sub",
+                              (0, 2, 1, 3, 4))
+
+
 def test_equal_layers_are_one_kernel() -> None:
     x = p(0, 8, 16)
     for _ in range(10):

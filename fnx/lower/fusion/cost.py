@@ -15,6 +15,7 @@ from fnx.core.uop import UOp
 from fnx.lower.factors import two_factors
 
 _MOST = 1 << 20
+SCALING = 2     # arithmetic that only scales
 MAX_TERMS = 32  # arrays that one kernel adds
 MAX_PRODUCTS = 4  # contractions of which one kernel adds what the others wrote
 
@@ -51,6 +52,28 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
 def is_cheap(cost: RecomputeCost) -> bool:
     """Whether computing a value again costs less than writing and reading it."""
     return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
+
+
+def has_folds(cost: RecomputeCost) -> bool:
+    """Whether a value is computed from reductions without memory between."""
+    return any(n.op is ops.REDUCE for n in cost.loads)
+
+
+def scales(node: UOp) -> bool:
+    """Whether it does little more than repeat what has fewer elements, and is in memory then:
+    the terms x[k, i] * r[k] of a sum over k, with r made of reductions."""
+    queue, seen, work = [node], set[UOp](), 0
+    while queue:
+        n = queue.pop()
+        if n in seen or n.op is ops.EXPAND:
+            continue
+        seen.add(n)
+        work += n.op.cost
+        if n.op is ops.REDUCE or work > SCALING:
+            return False
+        if n.op.kind in ("elementwise", "movement"):
+            queue += n.src
+    return True
 
 
 def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:

@@ -7,8 +7,9 @@ and loops of reductions. ``own`` is the index (0, 1, ...) of its results.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from fnx.core import ops
 from fnx.core.uop import UOp
@@ -16,6 +17,7 @@ from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
 MAX_NODES = 400   # of one group
 MAX_WORK = 1200   # of one group: compilers take time that grows faster than the code
+Row = frozenset[int]
 MEMORY: Tokens = ("memory",)  # the index of what is read as a whole: it needs a buffer
 MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
 
@@ -28,6 +30,7 @@ class Group:
         roots: (node, index) of the values it writes.
         inside: nodes computed in it, each with the indices it is computed at.
         stages: node -> index at which its STAGE is filled.
+        rows: the sets of its own loops at which it folds or stages, one inside the other.
         reads: groups whose buffers it reads.
         scatter: the SCATTER node it applies, or None.
         base_of: the SCATTER node whose base it writes, or None.
@@ -38,7 +41,7 @@ class Group:
         beyond: nodes that it reads from memory as it was full.
     """
 
-    __slots__ = ("number", "space", "roots", "inside", "stages", "reads", "contraction",
+    __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",
                  "reduces", "scatter", "base_of", "call", "whole", "count", "work", "beyond")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
@@ -47,6 +50,7 @@ class Group:
         self.roots: list[tuple[UOp, Tokens]] = []
         self.inside: dict[UOp, list[Tokens]] = {}
         self.stages: dict[UOp, Tokens] = {}
+        self.rows: set[Row] = set()
         self.reads: set[Group] = set()
         self.contraction: UOp | None = None
         self.reduces = 0
@@ -76,10 +80,54 @@ class Group:
         found = squeeze(index)
         return len(found) == len(self.space) and set(found) == set(self.own)
 
+    def row_of(self, index: Tokens) -> Row:
+        """The group's own loops that an index has."""
+        return frozenset([t for t in index if type(t) is int and 0 <= t < len(self.space)])
+
     def is_row(self, index: Tokens) -> bool:
-        """Whether ``index`` is a non-empty leading part of the group's own."""
+        """Whether what is read at ``index`` is computed once for each row: there are such rows, or
+        it is a non-empty leading part of the group's own, as loops are in order by themselves."""
         found = squeeze(index)
-        return bool(found) and found == self.own[:len(found)]
+        return found == self.own[:len(found)] and self.may_be_row(index) or \
+            self._is_in_order(found) and frozenset(found) in self.rows
+
+    def may_be_row(self, index: Tokens) -> bool:
+        """Whether ``index`` is a part of the group's own, whose loops may be outside of all
+        others: so are those of all rows of the group, one row inside the other."""
+        found = squeeze(index)
+        return bool(found) and self._is_in_order(found) and \
+            are_nested({*self.rows, frozenset(found)})
+
+    def _is_in_order(self, found: Tokens) -> bool:
+        return all(type(t) is int and t < len(self.space) for t in found) and \
+            all(a < b for a, b in itertools.pairwise(found))
+
+    def add_row(self, index: Tokens) -> None:
+        """It folds or stages at an index."""
+        row = self.row_of(index)
+        if 0 < len(row) < len(self.space):
+            self.rows.add(row)
+
+    @property
+    def order(self) -> Tokens:
+        """Its own loops, outermost first: those of rows are outside of the others."""
+        rows = sorted(self.rows, key=len)
+        return tuple(sorted(self.own, key=lambda t: next(
+            (len(row) for row in rows if t in row), len(self.space))))
+
+    def repeats(self, index: Tokens, around: Mapping[int, set[int]]) -> int:
+        """How often a value at ``index`` would be computed again by loops around it, those around
+        the loops of reductions being known."""
+        used, order = loops_of(index), self.order
+        outside = set(order[:max((i for i, t in enumerate(order) if t in used), default=0)])
+        for loop in used:
+            outside |= around.get(loop, set())
+        return math.prod(self.space[i] for i in outside - used if i < len(self.space))
+
+
+def are_nested(rows: Collection[Row]) -> bool:
+    """Whether of any two sets of loops one is inside the other."""
+    return all(a <= b for a, b in itertools.pairwise(sorted(rows, key=len)))
 
 
 by_number = operator.attrgetter("number")  # the first created first

@@ -21,8 +21,9 @@ what the BARRIER waits for: the buffer of that, or those that it is computed fro
 What only effects read is placed after all that (effects.py). The parts of a CONCAT have buffers
 of their own where that pays, which lie in its buffer (concat_parts.py).
 
-A reduction is computed inside a group only at the group's own index or at a leading part of
-it (a row statistic); a contraction only at the group's own index, one a group, to be tiled.
+A reduction is computed inside a group only at the group's own index or at a part of it (a row
+statistic), one row inside the other, whose loops then are the outer ones; a contraction only at the
+group's own index, one a group, to be tiled.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import concat_parts, cost, effects, recompute
 from fnx.lower.fusion.group import (
     MAX_NODES,
+    MAX_SEARCH,
     MAX_WORK,
     MEMORY,
     Group,
+    are_nested,
     by_number,
     common,
     in_order,
@@ -54,7 +57,6 @@ from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_i
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
 MAX_COPIES = 4               # times a cheap value is computed again
-SCALING = 2                  # arithmetic that only scales
 PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
 
 _CONDITIONAL = (ops.PAD, ops.FOLD, ops.CONCAT)
@@ -216,8 +218,10 @@ class Fusion:
             if node in self.contractions:
                 return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages
-            return group.contraction is None and (group.is_own(index) or group.is_row(index))
-        if group.is_own(index) or group.is_row(index):
+            return group.contraction is None and (
+                group.is_own(index) or group.may_be_row(index))
+        if group.is_own(index) or group.is_row(index) or \
+                group.may_be_row(index) and cost.has_folds(self.cost[node]):
             return True
         if group.contraction is not None and loops_of(index).issuperset(group.own):
             return True  # the product itself, not one of its factors
@@ -226,37 +230,53 @@ class Fusion:
         if group.contraction is not None and node.op is ops.GATHER:
             return False
         often = group.contraction is not None or overlaps(index) or \
-            self._repeats(group, index) > MAX_COPIES
+            group.repeats(index, self._around) > MAX_COPIES
         return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
 
     def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether a reduction below could not be computed with it, as no row of the group."""
-        return (group.contraction is not None or not common(index, group.own)) and any(
-            n.op is ops.REDUCE for n in self.cost[node].loads) and not self._scales(node)
+        if not cost.has_folds(self.cost[node]):
+            return False
+        has_row = common(index, group.own) or self._folds_fit(node, group, index)
+        return (group.contraction is not None or not has_row) and not cost.scales(node)
 
-    def _scales(self, node: UOp) -> bool:
-        """Whether it does little more than repeat what has fewer elements, and is in memory then:
-        the terms x[k, i] * r[k] of a sum over k, with r made of reductions."""
-        queue, seen, work = [node], set[UOp](), 0
-        while queue:
-            n = queue.pop()
-            if n in seen or n.op is ops.EXPAND:
+    def _folds_fit(self, node: UOp, group: Group, index: Tokens) -> bool:
+        """Whether reductions that a node is computed from could be computed in its group."""
+        queue, seen = [(node, index)], {(node, index)}
+        for n, at in queue:  # grows
+            if n.op is ops.REDUCE:
+                if not group.is_own(at) and not group.may_be_row(at):
+                    return False
                 continue
-            seen.add(n)
-            work += n.op.cost
-            if n.op is ops.REDUCE or work > SCALING:
+            for i, s in enumerate(n.src):
+                place = s, source_index(n, i, at)
+                if place not in seen and cost.has_folds(self.cost[s]):
+                    seen.add(place)
+                    queue.append(place)
+            if len(queue) > MAX_SEARCH:
                 return False
-            if n.op.kind in ("elementwise", "movement"):
-                queue += n.src
         return True
 
-    def _repeats(self, group: Group, index: Tokens) -> int:
-        """How often a value at ``index`` would be computed again by loops around it."""
-        used = loops_of(index)
-        around = set(range(max((t for t in used if t < len(group.space)), default=0)))
-        for loop in used:
-            around |= self._around.get(loop, set())
-        return math.prod(group.space[i] for i in around - used if i < len(group.space))
+    def _folds_fit(self, node: UOp, group: Group, index: Tokens) -> bool:
+        """Whether reductions that a node is computed from could be computed in its group."""
+        queue, seen = [(node, index)], {(node, index)}
+        for n, at in queue:  # grows
+            if n.op is ops.REDUCE:
+                if not group.is_own(at) and not group.may_be_row(at):
+                    return False
+                continue
+            for i, s in enumerate(n.src):
+                place = s, source_index(n, i, at)
+                if place not in seen and cost.has_folds(self.cost[s]):
+                    seen.add(place)
+                    queue.append(place)
+            if len(queue) > MAX_SEARCH:
+                return False
+        return True
+
+    def _has_folds(self, node: UOp) -> bool:
+        """Whether it is computed from reductions without memory between."""
+        return any(n.op is ops.REDUCE for n in self.cost[node].loads)
 
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
@@ -270,7 +290,8 @@ class Fusion:
                 sum([g.work for g in groups]) > MAX_WORK or \
                 contractions and any(g.reduces for g in groups):
             return False
-        return not reads_any(groups, groups)
+        return are_nested(set().union(*[g.rows for g in groups])) and \
+            not reads_any(groups, groups)
 
     def _merge(self, groups: list[Group]) -> None:
         first, *rest = sorted(groups, key=by_number)
@@ -280,6 +301,7 @@ class Fusion:
                 here = first.inside.setdefault(node, [])
                 here += [i for i in indices if i not in here]
             first.stages.update(g.stages)
+            first.rows |= g.rows
             first.reads |= g.reads
             first.contraction = g.contraction if first.contraction is None else \
                 first.contraction
@@ -296,9 +318,9 @@ class Fusion:
 
     def _stage(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Keep a row of the value inside the kernel: read at several indices of one row."""
-        rows = [len(common(index, group.own)) for index in indices]
-        lead = min(rows)
-        if lead == 0 or group.contraction is not None:
+        row_of = frozenset.intersection(*map(group.row_of, indices))
+        if not row_of or group.contraction is not None or \
+                not are_nested({*group.rows, row_of}):
             return False
         fill = min(indices, key=self._loop_order)  # in the loop that runs first
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
@@ -307,6 +329,7 @@ class Fusion:
                 or any(fill[i] not in self._loop_depth for i in differing):
             return False
         group.stages[node] = fill
+        group.add_row(fill)
         self._add(node, group, fill)
         return True
 
@@ -328,6 +351,7 @@ class Fusion:
                 group.contraction = node
             else:
                 group.reduces += 1
+                group.add_row(index)
             self._use(node.src[0], group, self.reduced_index(node, index))
         elif node.op is ops.GATHER:
             self._use(memory_of(node.src[0]), group, MEMORY)
@@ -427,7 +451,8 @@ class Fusion:
         if len(indices) != 1 or group.is_fixed or indices[0] == MEMORY:
             return False
         index = indices[0]
-        if not group.is_own(index) and not (group.is_row(index) and group.contraction is None):
+        if not group.is_own(index) and not (
+                group.may_be_row(index) and group.contraction is None):
             return False
         waiting = map(self._find, self._waiting.get(node, ()))
         return self._fits(node, group, index) and not reads_any([group], {*uses, *waiting})

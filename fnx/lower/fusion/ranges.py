@@ -164,10 +164,15 @@ class _Builder:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
         sites = tuple(dict.fromkeys(s for n in writes for s in n.sites))
-        order = sorted(r.arg.id for r in self.ranges.values())
+        order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
         return StepBody(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
+
+    def _order(self) -> list[int]:
+        """Those of rows first; loops of reductions follow the group's own."""
+        place = {loop: i for i, loop in enumerate(self.group.order)}
+        return sorted([r.arg.id for r in self.ranges.values()], key=lambda id: place.get(id, id))
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]

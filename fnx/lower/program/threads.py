@@ -13,9 +13,10 @@
 A fold over a THREAD range is a tree of neighbours: the same for each number of groups, and whether
 threads meet in stages or, where the target has subgroups, read values of one another. A stage
 that is filled over a THREAD range is SHARED; one in SHARED memory that is not is filled by all
-threads together. One that has no place there, or in a thread's own memory, is computed where it is
-read. A store that depends on no thread is done by the first. Several ranges that are given to
-groups, or to threads that go through all of the kernel, are one range, of which they are digits.
+threads together. One that has no place there, or in a thread's own memory, or would be one for
+each of other threads, is computed where it is read. A store that depends on no thread is done by
+the first. Several ranges that are given to groups, or to threads that go through all of the kernel,
+are one range, of which they are digits.
 
 >>> from fnx.core import dtypes
 >>> r, k = build.range_(9, 0, "GRID"), build.range_(64, 1, "THREAD")
@@ -44,6 +45,7 @@ from fnx.lower.program.double_buffers import is_copy
 from fnx.lower.program.fragments import fragments
 from fnx.lower.program.loop_nest import is_statement
 from fnx.lower.program.warps import is_of_warp
+from fnx.lower.schedule.workload import stride
 
 _RADIX = 8   # terms that a thread folds at each step of a tree
 _AHEAD, _AHEAD_OF_WARP = 16, 48  # registers for what is filled ahead, beside a product's tile
@@ -53,7 +55,7 @@ def threads(kernel: UOp, target: Target) -> UOp:
     """The KERNEL in which threads meet in stages only, each store has a THREAD range, and GRID
     ranges are one."""
     kernel = fragments(kernel)
-    for step in (_single, _placed, _folded, _filled_together, _stored_once):
+    for step in (_single, _placed, _folded, _stored_beside, _filled_together, _stored_once):
         kernel = step(kernel, target)
     return canonical(kernel)
 
@@ -88,9 +90,13 @@ def _rewritten(kernel: UOp, visit: Callable[[UOp, tuple[UOp, ...]], UOp | None],
 
 
 def _single(kernel: UOp, target: Target) -> UOp:
-    """Ranges of all stores that are given to groups, or to threads, as digits of one."""
+    """Ranges of all stores that are given to groups, or to threads, as digits of one; but not
+    those along which threads store what others folded with them."""
     position = {id: i for i, id in enumerate(kernel.arg.order)}
-    common = frozenset.intersection(*[s.ranges for s in kernel.src])
+    trees = [n.ranges for n in toposort(kernel.src) if n.op is ops.REDUCE
+             and any(r.arg.kind == "THREAD" for r in closed(n))]
+    common = frozenset([r for r in frozenset.intersection(*[s.ranges for s in kernel.src])
+                        if r.arg.kind == "GRID" or all(r in ranges for ranges in trees)])
     ids, to, front = _Ids(kernel), {}, []
     for kind in ("GRID", "THREAD"):
         several = sorted([r for r in common if r.arg.kind == kind],
@@ -108,13 +114,35 @@ def _single(kernel: UOp, target: Target) -> UOp:
     if not to:
         return kernel
 
-    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.INDEX:
-            return build.at(src[0], *map(symbolic.simplify, src[1:]))
-        return None
-
-    stores = rebuild(kernel.src, visit, to)
+    stores = rebuild(kernel.src, _simplified, to)
     return over_stores(kernel, stores, (*front, *[i for i in kernel.arg.order if i not in front]))
+
+
+def _stored_beside(kernel: UOp, target: Target) -> UOp:
+    """The THREAD ranges of a store as digits of one: neighbours store neighbours. Its loops are
+    inside, so what only a thread depends on is computed before them."""
+    ids = _Ids(kernel)
+    stores: list[UOp] = []
+    for store in kernel.src:
+        several = [r for r in store.ranges if r.arg.kind == "THREAD"]
+        if len(several) > 1:
+            several.sort(key=lambda r: (-abs(stride(store, r)), r.arg.id))
+            one = ids.new_range(math.prod([int(build.const_of(extent(r))) for r in several]),
+                                "THREAD")
+            store, = rebuild([store], _simplified, _digits(one, several))
+        stores.append(store)
+    grid = [r.arg.id for r in toposort(kernel.src) if r.op is ops.RANGE and r.arg.kind == "GRID"]
+    rest = [i for i in kernel.arg.order if i not in grid]
+    return over_stores(kernel, stores, (*grid, *ids.made, *rest)) if ids.made else kernel
+
+
+def _digits(one: UOp, ranges: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Ranges as digits of one, the last one of which changes first."""
+    digits, rest = {}, Expr(one)
+    for r in reversed(ranges):
+        digits[r] = symbolic.simplify((rest % Expr(extent(r))).node)
+        rest = rest // Expr(extent(r))
+    return digits
 
 
 # ---- stages -----------------------------------------------------------------------------------
@@ -129,7 +157,9 @@ def _placed(kernel: UOp, target: Target) -> UOp:
             of = "SHARED" if any(r.arg.kind == "THREAD" for r in closed(node)) else node.arg.space
             known = all(d.op is ops.CONST for d in dims(node))
             size = _bytes(node, kernel, target) if known else 0
-            space[node] = of if known and size <= room[of] else ""
+            fits = known and size <= room[of] and not (
+                of == "SHARED" and node.arg.space == "PRIV" and _is_of_threads(node))
+            space[node] = of if fits else ""
             room[of] -= size if space[node] else 0
     double = {n for n in space if n.arg.double and _is_ahead(n, kernel)}
     if sum([_bytes(n, kernel, target) for n in double]) > room["SHARED"] or \
@@ -148,6 +178,11 @@ def _placed(kernel: UOp, target: Target) -> UOp:
         return None
 
     return _rewritten(kernel, visit)
+
+
+def _is_of_threads(stage: UOp) -> bool:
+    """Whether threads that do not fill it together each have one of their own."""
+    return any(r.arg.kind == "THREAD" for r in stage.ranges)
 
 
 def _bytes(stage: UOp, kernel: UOp, target: Target) -> int:
@@ -260,11 +295,7 @@ class _Tree:
         if len(self.shared) == 1 and not self.free:
             return part, self.shared[0]
         t = self.ids.new_range(self.across * self.terms, "THREAD")
-        digits, rest = {}, Expr(t)
-        for r in reversed([*self.shared, *self.free]):
-            digits[r] = symbolic.simplify((rest % Expr(extent(r))).node)
-            rest = rest // Expr(extent(r))
-        made, = substitute([part], digits)
+        made, = substitute([part], _digits(t, [*self.shared, *self.free]))
         made, = rebuild([made], _simplified)
         return made, t
 

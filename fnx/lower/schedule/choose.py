@@ -46,6 +46,7 @@ _FAR = 1 << 62  # of work of unknown length
 _PASSES = 4  # of a scatter over its places, each for some of the elements of a row
 _STRIP = 4   # blocks side by side: 256 bytes of each row are read in turn
 _WIDE = 512  # from which extent on
+_BLOCKS = 16  # of columns that are read again, at least
 _CHAIN = 64  # terms of a sum that one accumulator adds
 
 
@@ -171,7 +172,7 @@ class LoopPlan:
         if not self.closing:
             self.few += [q for q in self._short_sides(apart) if q not in self.few]
         for r in self.outer:
-            if r in self.staged or r not in self.common:
+            if r not in self.common:
                 continue
             options.append((sum(s.cost(r, self._lanes_along(r)) for s in self.statements), [r]))
         options.sort(key=lambda option: option[0])
@@ -212,14 +213,22 @@ class LoopPlan:
             return 1
         return min(self.lanes, 1 << (extent(r) - 1).bit_length())
 
-    def _unroll(self, r: UOp, lanes: int) -> int:
-        """Vectors per iteration: 4, fewer where the code is long or the rest would be."""
+    def _unroll(self, r: UOp, lanes: int, shared: bool) -> int:
+        """Vectors per iteration: 4, fewer where the code is long or the rest would be, where the
+        rows that are kept for so many columns would leave the cache, and where few such blocks of
+        columns are left for workers."""
         count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
         vectors = -(-extent(r) // lanes)
         count *= product(self.few)
         times = UNROLL if count <= 16 else 2 if count <= 48 else 1
         times = max(1, min(times, UNROLL // product(self.few)))
-        while times > 1 and -(-vectors // times) * times > 1.15 * vectors:
+        kept = lanes * sum(product(closed(n)) * n.dtype.itemsize for n in self.closing
+                           if n.op is ops.STAGE and r in n.ranges)
+        again = sum(r in n.ranges for n in self.closing) > 1
+        least = _BLOCKS if shared and again else 1
+        while times > 1 and (-(-vectors // times) * times > 1.15 * vectors
+                             or kept * times > self.target.l2 // 4
+                             or vectors // times < least):
             times //= 2
         if self.beside is not None:
             return self.beside.vectors
@@ -229,7 +238,7 @@ class LoopPlan:
 
     def _vectorize(self, r: UOp, shared: bool, unrolled: bool) -> None:
         name, lanes = name_of(r), self._lanes_along(r)
-        times = self._unroll(r, lanes) if unrolled else 1
+        times = self._unroll(r, lanes, shared) if unrolled else 1
         step, rest = lanes * times, name
         loops, lane = [f"{name}_o"], [f"{name}_l"]
         if shared:
@@ -360,20 +369,25 @@ class LoopPlan:
 
     def _shared(self, vectors: Sequence[UOp], blocked: Sequence[UOp]) -> UOp | None:
         """The range that workers share: the first of some length that every store has. Lanes are
-        shared last, and not where each worker would fold a whole row for its part of it."""
+        shared last. None where each worker would fold a whole row for its part of it."""
         known = all(map(is_known, self.ranges))
         total = work(self.nodes) if known else _FAR
         if not self.decide("shared", total >= _INLINE, lambda: [
                 total < _INLINE] if _INLINE // 8 <= total <= 8 * _INLINE else []):
             return None
-        loops = [r for r in self.common if r not in vectors and r not in self.few]
+        loops = [r for r in self.common if r not in vectors and r not in self.few
+                 and all(r in n.ranges or not n.ranges or self._is_short(n) for n in self.closing)]
         for r in loops:
             if extent(r) >= UNROLL * (BLOCK if r in blocked else 1):
                 return r
         long = [r for r in self.common if r in vectors and extent(r) > 4 * self.lanes
-                and all(r in n.ranges or r in closed(n) or product(n.ranges.union(closed(n)))
-                        <= 4 * self.lanes for n in self.closing)]
+                and all(r in n.ranges or r in closed(n) or self._is_short(n)
+                        for n in self.closing)]
         return long[0] if long else max(loops, key=extent, default=None)
+
+    def _is_short(self, fold: UOp) -> bool:
+        """Whether all of it takes a few vectors."""
+        return product(fold.ranges.union(closed(fold))) <= 4 * self.lanes
 
     def _chunk_of(self, r: UOp) -> int:
         """How many of r make up a parallel iteration that is worth it."""

@@ -4,7 +4,8 @@
     rows        STORE(o[r, c], f(x[r, c], REDUCE(x[r, k], k)))      a group for each row r; its
                 threads share k, and c: neighbours read neighbours, folds meet in SHARED memory
     columns     STORE(o[c], REDUCE(x[k, c], k))     a group for a block of columns; neighbours read
-                neighbours, and threads beside them fold other rows
+                neighbours, and threads beside them fold, and store, other rows; a thread for each
+                column where there are many
     map         STORE(o[r, c], f(x[r, c]))        a thread for each place; folds are loops of it
     product     REDUCE(x[m, k] * w[k, n], k)      a group for each block of the result, a thread
                 for each tile of it, in registers; blocks of both factors are SHARED
@@ -194,20 +195,23 @@ class _GroupPlan:
         return [] if nested or max(map(extent, found), default=0) < _LONG else found
 
     def _across(self) -> list[UOp]:
-        """The ranges that threads fold beside others, which walk along memory: the longest of each
-        fold. None where that is not the only way in which all is read, or where there are results
-        enough for a thread each."""
+        """The ranges that threads fold, and store, beside others, which walk along memory: the
+        longest of each. None where that is not the only way in which all is read, or where there
+        are columns enough for a thread each."""
         plan, c = self.loops, self._contiguous()
-        if c is None or not plan.closing or plan.kept or product(self.common) >= _MANY or \
-                any(n.op in (ops.ITER, ops.PAIR, ops.STAGE) for n in plan.nodes):
+        if c not in self.rows or plan.kept or product(self.rows) >= _MANY or \
+                any(n.op in (ops.ITER, ops.PAIR) for n in plan.nodes):
             return []
+        rows = frozenset(self.rows)
         folded = [r for n in plan.closing for r in closed(n)]
         loads = [n for n in plan.nodes if n.op is ops.LOAD]
-        if any(not n.ranges <= frozenset(self.common) for n in (*plan.closing, *plan.stores)) or \
+        if any(not n.ranges <= rows for n in plan.closing) or \
                 any(stride(n, r) == 1 for n in loads for r in folded) or \
                 not any(stride(n, c) == 1 and not n.ranges.isdisjoint(folded) for n in loads):
             return []
-        found = list(dict.fromkeys([max(closed(n), key=extent) for n in plan.closing]))
+        own = [[r for r in plan.ranges if r in s.ranges and r not in rows] for s in plan.stores]
+        walked = [*map(closed, plan.closing), *filter(None, own)]
+        found = list(dict.fromkeys([max(ranges, key=extent) for ranges in walked]))
         return found if max(map(extent, found)) >= _LONG else []
 
     def _contiguous(self) -> UOp | None:
@@ -289,12 +293,14 @@ class _GroupPlan:
     # ---- maps
 
     def _map(self) -> None:
-        """Threads along the range in which stores are contiguous, then along those outside."""
+        """Threads along the range in which stores are contiguous, then along those outside. One
+        that folds a column stores all of it, where there are many."""
         near = self._contiguous()
-        inner = [near] if near is not None else []
+        common = self.rows if self.rows and self._are_many_rows() else self.common
+        inner = [near] if near in common else []
         left = min(128, self.target.threads)
-        for r in [*inner, *reversed([r for r in self.common if r not in inner])]:
-            busy = -(-_MANY * extent(r) // product(self.common))
+        for r in [*inner, *reversed([r for r in common if r not in inner])]:
+            busy = -(-_MANY * extent(r) // product(common))
             lanes = self._lanes(r, busy) if r in inner else 1
             threads = min(left, 1 << (extent(r) // lanes - 1).bit_length())
             left //= threads
