@@ -257,27 +257,6 @@ class Fusion:
                 return False
         return True
 
-    def _folds_fit(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether reductions that a node is computed from could be computed in its group."""
-        queue, seen = [(node, index)], {(node, index)}
-        for n, at in queue:  # grows
-            if n.op is ops.REDUCE:
-                if not group.is_own(at) and not group.may_be_row(at):
-                    return False
-                continue
-            for i, s in enumerate(n.src):
-                place = s, source_index(n, i, at)
-                if place not in seen and cost.has_folds(self.cost[s]):
-                    seen.add(place)
-                    queue.append(place)
-            if len(queue) > MAX_SEARCH:
-                return False
-        return True
-
-    def _has_folds(self, node: UOp) -> bool:
-        """Whether it is computed from reductions without memory between."""
-        return any(n.op is ops.REDUCE for n in self.cost[node].loads)
-
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
         groups = list(uses)
