@@ -17,7 +17,7 @@ from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
 MAX_NODES = 400   # of one group
 MAX_WORK = 1200   # of one group: compilers take time that grows faster than the code
-Row = frozenset[int]
+LoopSet = frozenset[int]
 MEMORY: Tokens = ("memory",)  # the index of what is read as a whole: it needs a buffer
 MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
 
@@ -50,7 +50,7 @@ class Group:
         self.roots: list[tuple[UOp, Tokens]] = []
         self.inside: dict[UOp, list[Tokens]] = {}
         self.stages: dict[UOp, Tokens] = {}
-        self.rows: set[Row] = set()
+        self.rows: set[LoopSet] = set()
         self.reads: set[Group] = set()
         self.contraction: UOp | None = None
         self.reduces = 0
@@ -80,7 +80,7 @@ class Group:
         found = squeeze(index)
         return len(found) == len(self.space) and set(found) == set(self.own)
 
-    def row_of(self, index: Tokens) -> Row:
+    def row_of(self, index: Tokens) -> LoopSet:
         """The group's own loops that an index has."""
         return frozenset([t for t in index if type(t) is int and 0 <= t < len(self.space)])
 
@@ -125,7 +125,7 @@ class Group:
         return math.prod(self.space[i] for i in outside - used if i < len(self.space))
 
 
-def are_nested(rows: Collection[Row]) -> bool:
+def are_nested(rows: Collection[LoopSet]) -> bool:
     """Whether of any two sets of loops one is inside the other."""
     return all(a <= b for a, b in itertools.pairwise(sorted(rows, key=len)))
 
