@@ -57,6 +57,11 @@ class Target(Record):
     wide: bool = True
     steps: int = 0
 
+    @property
+    def has_code(self) -> bool:
+        """Whether kernels are compiled for it; else the device walks or records them."""
+        return self.kind != "kernels"
+
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in one vector register."""
         return max(1, self.vector_bits // (8 * itemsize))

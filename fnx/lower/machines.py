@@ -34,9 +34,10 @@ from fnx.lower.program.fills import block_fills
 from fnx.lower.program.inside import inside
 from fnx.lower.program.linearize import linearize
 from fnx.lower.render import host
-from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.choose import decided
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.contraction_tiling import shared_schedule
+from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.staging import Part, part_of, split_global
 from fnx.lower.schedule.tile import tile
 
@@ -92,6 +93,7 @@ class Machine(Record):
             over its VARs.
         products: the schedule of all contractions like one, whatever their lengths; None where
             each of them has a kernel of its own.
+        decided: the schedule of a kernel for a plan, whose decisions are told what else is legal.
         sorts: whether a SORT is a program of the machine's, not of the host's interpreter.
     """
 
@@ -102,6 +104,7 @@ class Machine(Record):
     module: Callable[[str, str], str]
     extents: Callable[[UOp], Mapping[str, UOp]]
     products: Callable[[Contraction, Target], Schedule | None] = lambda found, target: None
+    decided: Callable[[UOp, Target, Decisions], Schedule] = decided
     sorts: bool = False
 
 
@@ -110,7 +113,10 @@ class Machine(Record):
 
 def scheduled(work: Work, target: Target) -> Work:
     """The schedule: the user's, else the one that the compiler chooses."""
-    return work if work.schedule else work.replace(schedule=choose(work.kernel, target))
+    if work.schedule:
+        return work
+    made = MACHINES[target.kind].decided(work.kernel, target, Decisions(MODEL))
+    return work.replace(schedule=made)
 
 
 def tiled(work: Work, target: Target) -> UOp:
@@ -222,18 +228,13 @@ HOST = Machine(
 # ---- groups of threads --------------------------------------------------------------------------
 
 
-choose_groups = deferred("fnx.lower.schedule.groups", "choose_groups")
+decided_for_groups = deferred("fnx.lower.schedule.groups", "decided_for_groups")
 threads = deferred("fnx.lower.program.threads", "threads")
 groups_of = deferred("fnx.lower.program.together", "groups_of")
 threads_of = deferred("fnx.lower.program.together", "threads_of")
 vectors = deferred("fnx.lower.program.vectors", "vectors")
 async_copies = deferred("fnx.lower.program.async_copies", "async_copies")
 widths = deferred("fnx.lower.program.widths", "widths")
-
-
-def scheduled_for_groups(work: Work, target: Target) -> Work:
-    """The schedule: the user's, else the one that the compiler chooses for groups of threads."""
-    return work if work.schedule else work.replace(schedule=choose_groups(work.kernel, target))
 
 
 def group_extents(kernel: UOp) -> Mapping[str, UOp]:
@@ -259,17 +260,16 @@ def together(tiled: Tiled, target: Target) -> Tiled:
 
 def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -> Machine:
     """A machine that runs groups of threads, in a language."""
-    choose_pass, *rest = TILING
     return Machine(
         kinds=("GRID", "THREAD", "SEQ", "UNROLL"), spaces=("PRIV", "SHARED", "GLOBAL"),
-        tiling=(choose_pass.replace(run=scheduled_for_groups), *rest,
+        tiling=(*TILING,
                 Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True),
                 Pass("threads", together, "kernel", "kernel", of_target=True)),
         code=(*HOST.code[:-1], Pass("vectors", vectors, "program", "program", of_target=True),
               Pass("async_copies", async_copies, "program", "program"),
               Pass("widths", widths, "program", "program"),
               Pass("render", render, "program", "text")),
-        module=module, extents=group_extents)
+        module=module, extents=group_extents, decided=decided_for_groups)
 
 
 # ---- devices that take kernels ------------------------------------------------------------------

@@ -19,8 +19,9 @@ from fnx.core.array import storage
 from fnx.core.array.trace import apart, rewriting
 from fnx.core.config import config
 from fnx.core.dtypes import NDArray
+from fnx.core.errors import KernelError
 from fnx.core.process import load
-from fnx.core.program import Recorded
+from fnx.core.program import KernelCode, Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp, kinds, toposort
 from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, LoweredFace
@@ -58,8 +59,8 @@ def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
 
 
 def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
-           donated: Sequence[int] = (), schedules: Schedules | None = None
-           ) -> Callable[[], Executable]:
+           donated: Sequence[int] = (), schedules: Schedules | None = None,
+           prepare: Callable[[KernelCode], None] | None = None) -> Callable[[], Executable]:
     """A FUNCTION taken through all passes, whose kernels are compiled from now on: what links
     it."""
     checks = ()
@@ -68,7 +69,7 @@ def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
     fn = prepared(fn, device)
     before = device.stats()
     made = apart(load("fnx.lower.pipeline").lower, fn, device.target, runtime_extents,
-                 device.prepare, None, donated, schedules)
+                 prepare or device.prepare, None, donated, schedules)
 
     def linked() -> Executable:
         executable = Executable(fn, device, made.block, made.code, lambda: made, checks)
@@ -83,7 +84,7 @@ def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
                        ) -> Schedules | None:
     """The schedules of a FUNCTION's kernels, where ``config.search`` has them found by timing:
     those that were found before at once. None where the model chooses all."""
-    if not config.search or config.check_index or device.target.kind != "host":
+    if not config.search or config.check_index or not device.target.has_code:
         return None
     kernels: list[UOp] = []
     apart(load("fnx.lower.pipeline").lower, prepared(fn, device), device.target, False, None, None,
@@ -94,8 +95,19 @@ def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
     return found.get
 
 
-def _beginning(device: DeviceFace) -> Callable[[UOp], Callable[[], Executable]]:
-    return lambda fn: _begun(fn, get_device(device.target.name))
+def _beginning(device: DeviceFace) -> Callable[[UOp, int], Callable[[], Executable]]:
+    """What begins a FUNCTION; ``longest``: characters of a kernel's text beyond which it is not
+    given to the compiler, whose time grows with it and which cannot be stopped; 0: any."""
+    found = get_device(device.target.name)
+
+    def begin(fn: UOp, longest: int = 0) -> Callable[[], Executable]:
+        def prepare(code: KernelCode) -> None:
+            if longest and len(code.text()) > longest:
+                raise KernelError(f"expected code of at most {longest} characters, got "
+                                  f"{len(code.text())}")
+            found.prepare(code)
+        return _begun(fn, found, prepare=prepare)
+    return begin
 
 
 def lowered_for(fn: UOp, target: Target) -> LoweredFace:

@@ -40,6 +40,15 @@ def on_both(f: Any, *args: Any) -> tuple[Any, Any]:
         return mine, [np.asarray(x) for x in other]
 
 
+def test_schedules_are_searched_for(opencl: DeviceBase, tmp_path: Path) -> None:
+    f = fnx.jit(lambda x, w: jnp.tanh(x @ w).sum(0))
+    want = np.asarray(f(X, W))
+    with override(search=1.0, cache_dir=str(tmp_path)):
+        np.testing.assert_allclose(np.asarray(f(X, W)), want, rtol=1e-5)
+        text = f.lower(X, W).text("schedules")
+    assert "found by search among" in text and "the model's choice: " not in text
+
+
 @settings(max_examples=EXAMPLES)
 @given(graphs(types=INTEGERS, steps=14))
 def test_integers_have_the_cpus_bits(graph: Graph) -> None:

@@ -29,6 +29,7 @@ from fnx.lower.program.threads import threads
 from fnx.lower.program.together import groups_of
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.groups import choose_groups
+from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.warps import by_warps
 from tests.lower import emulator
@@ -96,7 +97,8 @@ def test_float32_with_fewer_bits_by_a_schedule_that_says_so() -> None:
     untiled = matmul(m, k, n, dtypes.float32, dtypes.float32)
     found = contraction.find(untiled)
     assert found is not None
-    steps = by_warps(found, UNITS["mma_tf32"], found.rows[-1], found.columns[-1], found.summed[0])
+    steps = by_warps(found, UNITS["mma_tf32"], found.rows[-1], found.columns[-1], found.summed[0],
+                     Decisions(MODEL))
     kernel = threads(tile(untiled, steps), CHIP)
     assert units_in(kernel) == {"mma_tf32"}
     x, w = (RANDOM.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))

@@ -22,6 +22,7 @@ from fnx.lower.schedule import candidates
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.plan import MODEL
 from fnx.lower.schedule.tile import tile
+from fnx.transforms.link import disk
 from fnx.transforms.replay import search, trials
 from fnx.transforms.replay.progress import Progress
 
@@ -153,6 +154,45 @@ def test_wrong_answers_and_failures_are_never_chosen(monkeypatch: pytest.MonkeyP
     text = climb(monkeypatch, always_faster)
     assert "the model's choice, 1 ms, is the fastest" in text
     assert "for other results" in text and "for DeviceError: a fault" in text
+
+
+def test_code_that_takes_long_to_compile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "_LONG", 0)
+    monkeypatch.setattr(trials, "_LONGER", 0.5)
+    text = climb(monkeypatch, always_faster)
+    assert "the model's choice, 1 ms, is the fastest" in text
+    assert "KernelError: expected code of at most" in text
+
+
+def test_what_is_far_slower_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def seconds(self: Any, program: Any, count: int) -> float:
+        if program not in made:
+            made.append(program)
+        return 1.0 if program is made[0] else 100.0
+
+    results, computed = trials.Trials.results, []
+    monkeypatch.setattr(trials.Trials, "_seconds", seconds)
+    monkeypatch.setattr(trials.Trials, "results",
+                        lambda self, program: computed.append(program) or results(self, program))
+    with override(search=5.0):
+        text = fnx.jit(CASES["product"][0]).lower(*operands("product")).text("schedules")
+    assert "is the fastest" in text and len(made) > 10
+    assert all(program is made[0] for program in computed)
+
+
+def test_an_entry_of_another_version_is_as_nothing() -> None:
+    f, args = CASES["product"][0], operands("product")
+    with override(search=0.3):
+        fnx.jit(f)(*args)
+        place = disk()
+        key, = search._found.keys()
+        place.put(key, b'[[["Twist", 1]], 1, 1, 2, []]')
+        search._found.clear()
+        got = fnx.jit(lambda x, w: f(x, w))(*args)
+        assert search._read(place.get(key)) is not None  # written anew
+    np.testing.assert_allclose(got, args[0] @ args[1], rtol=1e-5)
 
 
 def test_an_interrupt_leaves_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

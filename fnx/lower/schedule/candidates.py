@@ -19,7 +19,7 @@ from fnx.core.target import Target
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp
 from fnx.lower.kernel.canonical import canonical
-from fnx.lower.schedule.choose import decided
+from fnx.lower.machines import MACHINES
 from fnx.lower.schedule.neighbours import neighbours
 from fnx.lower.schedule.plan import MODEL, Decisions, Plan
 
@@ -59,7 +59,7 @@ def further(kernel: UOp, target: Target, found: Candidate) -> Iterator[Candidate
 
 
 def _around(kernel: UOp, target: Target, plan: Plan) -> Iterator[Candidate]:
-    decisions = Decisions(plan)
+    decided, decisions = MACHINES[target.kind].decided, Decisions(plan)
     yield Candidate(decided(kernel, target, decisions), plan)
     for other in decisions.others():
         yield Candidate(decided(kernel, target, Decisions(other)), other)

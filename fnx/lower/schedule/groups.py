@@ -30,6 +30,7 @@ from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import LoopPlan
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.loops import name_of, ranges_of
+from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.warps import by_warps, warp_unit
 from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, stride
 
@@ -56,9 +57,14 @@ def choose_groups(kernel: UOp, target: Target) -> Schedule:
     >>> choose_groups(copy, Target("gpu", threads=256))[:2]
     (split('r0', 128, 'r0_g', 'r0_t'), grid('r0_g'))
     """
+    return decided_for_groups(kernel, target, Decisions(MODEL))
+
+
+def decided_for_groups(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
+    """The schedule of these decisions, which are told what else is legal."""
     if any(symbolic.bounds(parts.extent(r))[1] == 0 for r in ranges_of(kernel)):
         return ()
-    return tuple(_GroupPlan(kernel, target).schedule())
+    return tuple(_GroupPlan(kernel, target, decisions).schedule())
 
 
 def _tiled_product(kernel: UOp) -> Contraction | None:
@@ -83,19 +89,20 @@ def _near(factor: UOp, ranges: Sequence[UOp]) -> UOp:
     return near if extent(near) >= _SIDE else max(ranges, key=extent)
 
 
-def _tile(kernel: UOp, found: Contraction, target: Target) -> tuple[int, int]:
+def _tile(kernel: UOp, found: Contraction, target: Target, decisions: Decisions
+          ) -> tuple[int, int]:
     """Rows and columns of a thread: of the tiles whose registers a thread has, and whose blocks
     leave groups enough, the one that reads least for what it computes."""
     row, column, _ = map(extent, _sides(found))
     others = product((*found.batch, *found.rows, *found.columns)) // (row * column)
     size = itemsize([found.reduce, found.left, found.right])
     behind = toposort(kernel.src, stop=lambda n: n is found.reduce)
-    spare = _SPARE * (3 if any(n.op.cost > _DEAR for n in behind) else 1)
+    dear = any(n.op.cost > _DEAR for n in behind)
 
     def blocks(high: int, wide: int) -> int:
         return -(-row // (_SIDE * high)) * -(-column // (_SIDE * wide)) * others
 
-    def fits(high: int, wide: int) -> bool:
+    def fits(high: int, wide: int, spare: int = _SPARE) -> bool:
         words = size // 4 or 1
         return words * (high * wide + high + wide) + spare <= target.vector_registers and \
             2 * _SIDE * _SIDE * (high + wide) * size <= target.shared
@@ -103,19 +110,18 @@ def _tile(kernel: UOp, found: Contraction, target: Target) -> tuple[int, int]:
     def computed(high: int, wide: int) -> int:
         return blocks(high, wide) * high * wide
 
-    least = computed(1, 1)
-    for high, wide in _TILES:
-        if fits(high, wide) and computed(high, wide) <= _EVEN * least and \
-                blocks(high, wide) >= min(_BUSY, blocks(2, 2)):
-            return high, wide
-    return 1, 1
+    least, fitting = computed(1, 1), [tile for tile in _TILES if fits(*tile)]
+    model = next((tile for tile in fitting if fits(*tile, 3 * _SPARE if dear else _SPARE)
+                  and computed(*tile) <= _EVEN * least
+                  and blocks(*tile) >= min(_BUSY, blocks(2, 2))), (1, 1))
+    return decisions.of("tile", model, lambda: fitting)
 
 
 class _GroupPlan:
     """Collects the transforms of a kernel."""
 
-    def __init__(self, kernel: UOp, target: Target) -> None:
-        self.loops, self.target = LoopPlan(kernel, target), target
+    def __init__(self, kernel: UOp, target: Target, decisions: Decisions) -> None:
+        self.loops, self.target, self.decisions = LoopPlan(kernel, target), target, decisions
         self.common = self.loops.common
         self.rows = [r for r in self.common if r in self.loops.outer]
         self.steps: list[Transform] = []
@@ -153,7 +159,9 @@ class _GroupPlan:
         known = r.src[0].op is ops.CONST
         if not sizes or not known or plan.kept or any(n.op is ops.ITER for n in plan.nodes):
             return 1
-        lanes = self.target.lanes(max(sizes))
+        widest = self.target.lanes(max(sizes))
+        lanes = self.decisions.of("vector", widest, lambda: [
+            n for n in (2 * widest, widest // 2, 1) if n])
         computed = sum(bool(n.op.cost) and n.dtype.kind != "index" for n in plan.nodes)
         while lanes > 1 and (extent(r) % lanes or extent(r) // lanes < left
                              or computed * lanes > _LINES):
@@ -226,7 +234,7 @@ class _GroupPlan:
             if r is not c:
                 self._give(r)
         self._split(c, 1, _LEAST, "g", "t")
-        beside = max(2, self.target.threads // _LEAST)
+        beside = max(2, self._group(self.target.threads) // _LEAST)
         for r in folded:
             self._split(r, 1, beside, "o", "t")
 
@@ -249,10 +257,17 @@ class _GroupPlan:
         threads = _LEAST
         while threads < min(self.target.threads, longest // 4):
             threads *= 2
+        threads = self._group(threads)
         for r in self.rows:
             self._give(r)
         for r in shared:
             self._split(r, self._lanes(r, threads), threads, "o", "t")
+
+    def _group(self, model: int) -> int:
+        """Threads of a group."""
+        return self.decisions.of("group", model, lambda: [
+            n for n in (2 * model, model // 2, 4 * model, model // 4)
+            if _LEAST <= n <= self.target.threads])
 
     # ---- products
 
@@ -260,11 +275,11 @@ class _GroupPlan:
         """Blocks of rows and columns, of which each thread has some of both; sums in blocks."""
         row, column, k = _sides(found)
         unit = warp_unit(found, self.target)
-        if unit is not None:
-            self.steps += by_warps(found, unit, row, column, k)
+        if unit is not None and self.decisions.of("unit", True, lambda: [False]):
+            self.steps += by_warps(found, unit, row, column, k, self.decisions)
             return
         m, n, s = map(name_of, (row, column, k))
-        high, wide = _tile(self.kernel, found, self.target)
+        high, wide = _tile(self.kernel, found, self.target, self.decisions)
         lanes = min(wide, self.target.lanes(itemsize([found.reduce, found.left, found.right])))
         self.steps += [
             tiling.split(m, _SIDE * high, f"{m}_g", f"{m}_r"),
@@ -286,7 +301,8 @@ class _GroupPlan:
                          f"{m}_i", f"{n}_j", f"{n}_v")]
         both = {*contraction.slots_of(found.left)} & {*contraction.slots_of(found.right)}
         self.steps += [
-            tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None, double=True)
+            tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None,
+                         double=self.decisions.of("double", True, lambda: [False]))
             for side, along in ((found.left, m), (found.right, n))
             for slot in contraction.slots_of(side)[:1]]
 
@@ -298,7 +314,7 @@ class _GroupPlan:
         near = self._contiguous()
         common = self.rows if self.rows and self._are_many_rows() else self.common
         inner = [near] if near in common else []
-        left = min(128, self.target.threads)
+        left = self._group(min(128, self.target.threads))
         for r in [*inner, *reversed([r for r in common if r not in inner])]:
             busy = -(-_MANY * extent(r) // product(common))
             lanes = self._lanes(r, busy) if r in inner else 1

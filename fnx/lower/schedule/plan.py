@@ -24,7 +24,7 @@ class Plan(Record):
     Attributes:
         form: of a contraction: "tile", "dots" or "windows" (contraction_tiling.py).
         unit: whether a matrix unit multiplies.
-        tile: rows and vectors of a register tile.
+        tile: rows and vectors of a register tile; of a thread or a warp, rows and columns.
         dots: rows and columns of a tile of dot products.
         block: row tiles that are packed together.
         left, right: where a factor is packed; "": it is read where it lies.
@@ -34,6 +34,9 @@ class Plan(Record):
         unroll: vectors of an iteration.
         chunk: times the iterations that a worker takes at once.
         shared: whether workers share the work.
+        group: threads of a group, along what they share.
+        vector: neighbours that a thread takes, at most.
+        double: whether blocks that groups share have two buffers.
     """
 
     form: str | None = None
@@ -49,6 +52,9 @@ class Plan(Record):
     unroll: int | None = None
     chunk: float | None = None
     shared: bool | None = None
+    group: int | None = None
+    vector: int | None = None
+    double: bool | None = None
 
 
 MODEL = Plan()

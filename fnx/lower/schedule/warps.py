@@ -19,6 +19,7 @@ from fnx.core.uop import UOp
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.loops import name_of
+from fnx.lower.schedule.plan import Decisions
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import extent
 
@@ -33,11 +34,13 @@ def warp_unit(found: Contraction, target: Target) -> Unit | None:
     return unit_of(found.reduce.src[0], target, "warp") if enough else None
 
 
-def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp) -> list[Transform]:
+def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp,
+             decisions: Decisions) -> list[Transform]:
     """The schedule of a contraction whose rows, columns and terms are these ranges."""
     m, n, s = map(name_of, (row, column, k))
-    high = _tiles(row, unit.m, _ROWS)
-    wide = _tiles(column, unit.n, _COLUMNS)
+    model = _tiles(row, unit.m, _ROWS), _tiles(column, unit.n, _COLUMNS)
+    high, wide = decisions.of("tile", model, lambda: [
+        (h, w) for h in (4, 2, 1) for w in (8, 4, 2, 1) if h * w <= _ROWS * _COLUMNS])
     steps: list[Transform] = [
         tiling.split(m, _SIDE * high * unit.m, f"{m}_g", f"{m}_b"),
         tiling.split(f"{m}_b", high * unit.m, f"{m}_w", f"{m}_t"),
@@ -64,7 +67,8 @@ def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp) -> l
                               f"{s}_o", f"{s}_s", *unrolled, f"{s}_w", f"{s}_e"))
     both = {*contraction.slots_of(found.left)} & {*contraction.slots_of(found.right)}
     return steps + [
-        tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None, double=True)
+        tiling.stage(slot, f"{s}_o", "SHARED", along if slot in both else None,
+                     double=decisions.of("double", True, lambda: [False]))
         for side, along in ((found.left, m), (found.right, n))
         for slot in contraction.slots_of(side)[:1]]
 

@@ -131,7 +131,7 @@ def _best(device: Any, begin: Begin, kernel: UOp, schedule: Schedule, dtype: DTy
     x = build.param(0, dtype, shapes[0])
     arg = op_args.Call(kernel.arg.name, ((shapes[1], dtype),), schedule)
     call = UOp(ops.CALL, dtypes.void, (kernel, x), arg)
-    made = begin(build.function(build.results(call), 1, kernel.arg.name))()
+    made = begin(build.function(build.results(call), 1, kernel.arg.name), 0)()
     ins = [device.upload(np.zeros(shapes[0], dtype.np))]
     spent = []
     for _ in range(_ROUNDS):

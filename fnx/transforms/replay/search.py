@@ -108,8 +108,7 @@ def searched(fn: UOp, device: Any, begin: Begin, space: Space, disk: Disk) -> UO
         src = tuple([done.get(s, s) for s in src])
         if not is_searched(node):
             return node.over(src)
-        schedule = _of_call(node, device, begin, space, disk) \
-            if device.target.kind == "host" else ()
+        schedule = _of_call(node, device, begin, space, disk) if device.target.has_code else ()
         call = op_args.Call(node.arg.name, node.arg.outs, schedule, node.arg.policy)
         return inherit(UOp(ops.CALL, node.dtype, src, call), node)
 
@@ -279,7 +278,8 @@ class _Climb:
         """Whether one of these is faster: the fastest is the best from now on."""
         before = self.best
         links = [(candidate, link) for candidate in batch
-                 if (link := self._safely(partial(self.trials.begun, candidate.schedule)))]
+                 if (link := self._safely(partial(self.trials.begun, candidate.schedule,
+                                               self.task.base)))]
         ready = [(candidate, made) for candidate, link in links
                  if (made := self._safely(link)) is not None]
         for candidate, made in ready:
@@ -289,6 +289,8 @@ class _Climb:
         return self.best is not before
 
     def _try(self, candidate: HasSchedule, made: Any) -> None:
+        if self.trials.is_hopeless(made, self.program):
+            return
         if not self.trials.agree(self.trials.results(made), self.want, self.task.same_bits):
             self.notes["other results"] += 1
             return
@@ -324,7 +326,7 @@ class _Climb:
 
 _KINDS: dict[str, Callable[..., tiling.Transform]] = {kind.__name__: kind for kind in (
     tiling.Split, tiling.Order, tiling.Parallel, tiling.Vectorize, tiling.Unroll,
-    tiling.StageOperand, tiling.Subtotal, tiling.Tensorize, tiling.Collect)}
+    tiling.StageOperand, tiling.Subtotal, tiling.Tensorize, tiling.Collect, tiling.Bind)}
 
 
 def _written(outcome: Outcome) -> bytes:
@@ -333,9 +335,11 @@ def _written(outcome: Outcome) -> bytes:
 
 
 def _read(data: bytes | None) -> Outcome | None:
-    if data is None:
+    """What is kept; what cannot be read is as nothing."""
+    try:
+        rows, own, best, tried, notes = json.loads(data or b"")
+        steps = [_KINDS[kind](*[tuple(f) if isinstance(f, list) else f for f in fields])
+                 for kind, *fields in rows]
+        return Outcome(tuple(steps), float(own), float(best), int(tried), tuple(map(str, notes)))
+    except (ValueError, TypeError, KeyError):  # of another version
         return None
-    rows, own, best, tried, notes = json.loads(data)
-    steps = [_KINDS[kind](*[tuple(f) if isinstance(f, list) else f for f in fields])
-             for kind, *fields in rows]
-    return Outcome(tuple(steps), own, best, tried, tuple(notes))

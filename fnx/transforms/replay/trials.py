@@ -27,11 +27,14 @@ _ROUNDS, _ROUND_SECONDS = 11, 0.08  # of two programs that are timed in turns, a
 _SAMPLE = 1e-3      # seconds that a sample should take at least: short programs run several times
 _MOST_BYTES = 1 << 30  # of the data of a kernel
 _SLOWER = 1.5       # times the other's time, from which on it is clear
+_HOPELESS, _FIRST = 8, 5e-3  # times the other's, and seconds that a first run may take longer
+_LONGER, _LONG = 4, 1 << 14  # times the text of the model's choice, and characters beside
 # Steps of the type of the arithmetic by which two orders of a sum may differ, and for each square
 # root of its terms, each of which is rounded as it goes in; steps of the result's own type.
 _ULPS, _TERM_ULPS, _OWN_ULPS = 8, 4, 4
 
-Begin = Callable[[UOp], Callable[[], Any]]  # of a FUNCTION: to be linked when it is asked for
+# Of a FUNCTION, with at most so many characters of text (0: any): to be linked when asked for.
+Begin = Callable[[UOp, int], Callable[[], Any]]
 
 
 class Trials:
@@ -51,20 +54,31 @@ class Trials:
         self._device = device
         self._data: list[list[Any]] = []  # sets of inputs; the first one is for times
 
-    def begun(self, schedule: Schedule) -> Callable[[], Any]:
+    def begun(self, schedule: Schedule, beside: Any = None) -> Callable[[], Any]:
         """The CALL alone under a schedule, which is compiled from now on: what links it.
 
+        Args:
+            schedule: the schedule.
+            beside: a program with another one, whose code is not much shorter.
+
         Raises:
-            KernelError: the schedule is not legal.
+            KernelError: the schedule is not legal, or its code is too long to be worth compiling.
         """
+        longest = 0 if beside is None else _LONG + _LONGER * max(
+            [len(code.text()) for code in beside.lowered.code.values()], default=0)
         arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
         node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
-        return self._begin(build.function(build.results(node), len(self.params), arg.name))
+        return self._begin(build.function(build.results(node), len(self.params), arg.name),
+                           longest)
 
     def results(self, made: Any) -> list[NDArray]:
         """What a program computes of each set of data, as bytes."""
         return [storage.view(np.dtype(np.uint8), (storage.nbytes,)).copy()
                 for inputs in self._inputs() for storage in made.run(inputs)]
+
+    def is_hopeless(self, ours: Any, theirs: Any) -> bool:
+        """Whether ours is so much slower in its first run that no second one is worth its time."""
+        return self._seconds(ours, 1) > _HOPELESS * self._seconds(theirs, 1) + _FIRST
 
     def agree(self, ours: Sequence[NDArray], theirs: Sequence[NDArray], same_bits: bool) -> bool:
         """Whether results are equal; else up to the order of sums."""
