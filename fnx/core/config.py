@@ -110,6 +110,15 @@ DEVICES = {"cpu": "fnx.backends.cpu.device", "cuda": "fnx.backends.cuda",
            "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace",
            "webgpu": "fnx.backends.webgpu"}  # and their modules
 GPUS = "cuda", "opencl", "webgpu"  # of them those with memory of their own, the best first
+# Levels of instructions by processor, and what each adds, in LLVM's words: "x86-64 System V
+# psABI", section 3.1.1; "Arm Architecture Reference Manual", profile A, version 8.0.
+INSTRUCTIONS = {
+    "x86_64": {"x86-64": "64bit cmov cx8 fxsr mmx sse sse2",
+               "x86-64-v2": "cx16 popcnt sahf sse3 sse4.1 sse4.2 ssse3",
+               "x86-64-v3": "avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave",
+               "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl"},
+    "aarch64": {"armv8-a": "fp-armv8 neon"},
+}
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),
@@ -125,6 +134,9 @@ FIELDS = {
                         "frames that tracebacks show: the user's, or also those of fnx"),
     "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", "calls",
                     "where jit and eager calls run"),
+    "cpu": Field(OneOf(("", *(level for levels in INSTRUCTIONS.values() for level in levels))), "",
+                 "FNX_CPU", "code",
+                 "instructions that kernels on the cpu may have; '': all of this processor"),
     "viz": Field(Bool(), False, "FNX_VIZ", "",
                  "a local page shows what jit makes; its address is told on stderr"),
     "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
@@ -210,6 +222,7 @@ class Config:
     check_spec: bool
     tracebacks: str
     device: str
+    cpu: str
     viz: bool
     disable_jit: bool
     no_tracing: bool

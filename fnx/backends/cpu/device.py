@@ -46,6 +46,7 @@ from fnx.backends.llvm.host import cache_bytes
 from fnx.backends.llvm.kernels import Kernels, LinkedKernel
 from fnx.core import build_commands, host, ops, parts
 from fnx.core.arithmetic import flops
+from fnx.core.config import config
 from fnx.core.direct import DirectCall
 from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
 from fnx.core.limits import arithmetic_of
@@ -53,6 +54,7 @@ from fnx.core.op_args import Linked
 from fnx.core.process import at_fork, fork_safe_lock
 from fnx.core.program import KernelCode, Recorded, known_by_key
 from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.target import Target
 from fnx.core.uop import UOp, forget_dead, substitute
 
 # Estimated nanoseconds up to which a buffer runs where it is called: by the clock, and with idle
@@ -340,15 +342,34 @@ class CpuDevice(HostDevice):
     name = "cpu"
 
     def __init__(self) -> None:
-        self.target = binding.host_target()
+        host = binding.host_target()
         self.shared_cache = cache_bytes(3, 0)
         self.pool = Pool(self._reclaim)
-        self.native = native(self.target)
-        self.queue = CpuQueue(self.target, self.pool)
+        self.native = native(host)
+        self.queue = CpuQueue(host, self.pool)
         self.allocate = functools.partial(HostStorage.several, self.pool, self.queue)
-        self.kernels = Kernels(self.target)
-        atexit.register(self.kernels.helpers.end)
-        at_fork(in_child=self.kernels.in_child)
+        self._kernels: dict[str, Kernels] = {}
+        self._compiling = fork_safe_lock()
+
+    @property
+    def target(self) -> Target:  # type: ignore[override]
+        """This processor, with the instructions that ``config.cpu`` allows."""
+        return binding.host_target(config.cpu)
+
+    @property
+    def kernels(self) -> Kernels:
+        """Those for the present target."""
+        level = config.cpu
+        found = self._kernels.get(level)
+        if found is None:
+            target = binding.host_target(level)
+            with self._compiling:
+                found = self._kernels.get(level)
+                if found is None:
+                    found = self._kernels[level] = Kernels(target)
+                    atexit.register(found.helpers.end)
+                    at_fork(in_child=found.in_child)
+        return found
 
     def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
         """``__call__`` of a class whose objects have records of calls in a slot."""

@@ -27,7 +27,7 @@ from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c
 from typing import Any
 
 from fnx.backends.allocator import require_address_space
-from fnx.backends.llvm.host import cache_bytes, cores, units, vectors
+from fnx.backends.llvm.host import cache_bytes, cores, only, units, vectors
 from fnx.core.errors import DeviceError, SpecError
 from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
@@ -165,11 +165,14 @@ class _Message:
 
 
 @functools.cache
-def host_target() -> Target:
-    """The machine this process runs on.
+def host_target(level: str = "") -> Target:
+    """The machine this process runs on; ``level``: with no more than these instructions.
 
     >>> host_target().name
     'cpu'
+
+    Raises:
+        DeviceError: this processor has not all of the level.
     """
     lib, out = _llvm(), _Message()
     lib.GetProcessTriple(out.reference)
@@ -178,6 +181,9 @@ def host_target() -> Target:
     cpu = out.take()
     lib.GetHostCPUFeatures(out.reference)
     features = sorted(f for f in out.take().split(",") if f)
+    if level:
+        cpu, features = level if triple.startswith("x86") else "generic", only(
+            level, triple, features)
     if triple.startswith(("x86_64", "i686")):
         features.append("-prefer-256-bit")  # some hosts default to half of their width
     have = set(features)

@@ -8,9 +8,39 @@ import os
 import sys
 from ctypes import byref, c_size_t
 
+from fnx.core.config import INSTRUCTIONS
+from fnx.core.errors import DeviceError
 from fnx.core.units import UNITS
 
 _ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # asm/prctl.h
+
+
+def only(level: str, triple: str, features: list[str]) -> list[str]:
+    """The features of a processor without those above a level of ``config.cpu``.
+
+    >>> only("x86-64", "x86_64-linux", ["+avx", *(f"+{f}" for f in INSTRUCTIONS["x86_64"][
+    ...     "x86-64"].split())])[:2]
+    ['-avx', '+64bit']
+
+    Raises:
+        DeviceError: the processor is of another kind, or has not all of the level.
+    """
+    known = INSTRUCTIONS.get("aarch64" if triple.startswith("arm64") else triple.split("-")[0], {})
+    if level not in known:
+        raise DeviceError(f"config.cpu: expected one of {', '.join(known) or 'none'} on "
+                          f"{triple}, got {level!r}", hint="fnx.config.cpu = '' takes all that "
+                          "this processor has")
+    allowed: set[str] = set()
+    for name, added in known.items():
+        allowed.update(added.split())
+        if name == level:
+            break
+    missing = sorted(allowed - {f[1:] for f in features if f.startswith("+")})
+    if missing:
+        raise DeviceError(f"config.cpu: expected a level that this processor has, got {level!r}, "
+                          f"which needs {', '.join(missing)}", hint="name a lower one of "
+                          f"{', '.join(known)}, or '' for all that this processor has")
+    return [f if f.startswith("-") or f[1:] in allowed else f"-{f[1:]}" for f in features]
 
 
 def units(bits: int, features: set[str]) -> tuple[str, ...]:
