@@ -16,6 +16,7 @@ class Target(Record):
         vector_bits: width of a vector register; of what a thread of a group reads at once.
         vector_registers: how many of them there are; of a thread of a group, registers of 32 bits.
         fma: whether fused multiply-add is one instruction.
+        rounds: whether rounding to a whole number is one.
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never part of how a sum associates.
         compiler: name and version of what makes machine code of LLVM IR.
@@ -56,6 +57,7 @@ class Target(Record):
     buffers: int = 0
     wide: bool = True
     steps: int = 0
+    rounds: bool = True
 
     @property
     def has_code(self) -> bool:

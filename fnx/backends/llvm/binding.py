@@ -191,7 +191,8 @@ def host_target(level: str = "") -> Target:
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
                   not triple.startswith("x86") or "+fma" in have, l1, l2, cores(), version(),
-                  units=units(bits, have))
+                  units=units(bits, have),
+                  rounds=not triple.startswith("x86") or "+sse4.1" in have)
 
 
 # ---- the process ------------------------------------------------------------------------------

@@ -36,10 +36,11 @@ class Lines:
 
     Args:
         fma: whether the target multiplies and adds with one rounding.
+        rounds: whether it has an instruction that rounds to a whole number.
     """
 
-    def __init__(self, fma: bool = True) -> None:
-        self.fma = fma
+    def __init__(self, fma: bool = True, rounds: bool = True) -> None:
+        self.fma, self.rounds = fma, rounds
         self.stack: list[list[UOp]] = [[]]
         self._depth: dict[UOp, int] = {}
         self._numbers = 0
@@ -205,7 +206,7 @@ class Lines:
         if monoid not in FORMULAS:
             anyhow = monoid in _OF_EXTREMES and a.dtype.is_float
             return line(monoid, a.dtype, (a, b), ANY_ZERO if anyhow else None)
-        whole = expanded(monoid, a.dtype.scalar, self.fma)
+        whole = expanded(monoid, a.dtype.scalar, self.fma, self.rounds)
         lanes = a.dtype.lanes
         found = {build.var(0, a.dtype.scalar): a, build.var(1, a.dtype.scalar): b}
         for node in toposort([whole]):

@@ -26,7 +26,14 @@ from fnx.core.formulas import FORMULAS
 from fnx.core.ops import Op
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute
-from fnx.lower.program.elementary import exponential, integer, logarithm, power, trigonometric
+from fnx.lower.program.elementary import (
+    exponential,
+    integer,
+    logarithm,
+    power,
+    rounding,
+    trigonometric,
+)
 from fnx.lower.program.elementary.remainder import fmod
 
 Expand = Callable[[UOp], UOp]
@@ -60,15 +67,22 @@ def _of_formula(node: UOp) -> UOp:
 EXPANSIONS.update(dict.fromkeys(FORMULAS, _of_formula))
 
 WITHOUT_FMA: dict[Op, Expand] = {ops.MULACC: _of_operands(_unfused)}
+WITHOUT_ROUNDING: dict[Op, Expand] = {
+    op: _of_operands(formula) for op, formula in rounding.FORMULAS.items()}
 
 
 @functools.cache
-def expanded(op: Op, dtype: DType, fma: bool) -> UOp:
+def expanded(op: Op, dtype: DType, fma: bool, rounds: bool = True) -> UOp:
     """An op that is a formula, over VARs in the place of its operands, in basic operations."""
     assert op.arity is not None
     operands = [Expr(build.var(i, dtype)) for i in range(op.arity)]
-    root = rewritten(FORMULAS[op].of(*operands).node, EXPANSIONS)
-    return root if fma else rewritten(root, WITHOUT_FMA)
+    return _without(rewritten(FORMULAS[op].of(*operands).node, EXPANSIONS), fma, rounds)
+
+
+def _without(root: UOp, fma: bool, rounds: bool) -> UOp:
+    """What uses neither of the instructions that are not there."""
+    root = root if fma else rewritten(root, WITHOUT_FMA)
+    return root if rounds else rewritten(root, WITHOUT_ROUNDING)
 
 
 def rewritten(root: UOp, rows: dict[Op, Expand]) -> UOp:
@@ -100,5 +114,4 @@ def decompose(root: UOp, target: Target) -> UOp:
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False
     """
-    root = rewritten(root, EXPANSIONS)
-    return root if target.fma else rewritten(root, WITHOUT_FMA)
+    return _without(rewritten(root, EXPANSIONS), target.fma, target.rounds)

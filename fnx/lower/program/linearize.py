@@ -83,7 +83,7 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     >>> [line.op for line in linearize(k, Target("cpu")).src]
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
-    lines = Lines(target.fma)
+    lines = Lines(target.fma, target.rounds)
     _KernelWalk(kernel, lines, streamed(kernel, target), target).body(nest(kernel))
     return lines.program(group_of(kernel))
 

@@ -1,0 +1,45 @@
+"""Rounding to whole numbers, for processors that have no instruction for it (x86-64 before SSE4.1).
+
+Adding and taking away 2**mantissa rounds what is smaller, half to even, in the machine's own
+rounding; what is as large is whole, and NaN and infinities are no smaller. All keep the sign, of
+zeros too: floor(-0.0) = -0.0 and ceil(-0.5) = -0.0 (IEEE 754-2019, 5.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import ops
+from fnx.core.expr import Expr, where
+from fnx.core.op import Op
+from fnx.lower.program.elementary.floats import magnitude, with_sign
+
+
+def _of_small(round_small: Callable[[Expr, Expr], Expr]) -> Callable[[Expr], Expr]:
+    """``round_small(x, nearest)`` where x is not whole anyway, with the sign of x."""
+    def rounded(x: Expr) -> Expr:
+        large = 2.0 ** x.dtype.mantissa
+        size = (x.bits() & magnitude(x.dtype)).bitcast(x.dtype)
+        small = where(size < large, size, 0.0)
+        nearest = with_sign((small + large) - large, x)
+        found = round_small(x, nearest)
+        whole = (found.bits() & magnitude(x.dtype)).bitcast(x.dtype)
+        return where(size < large, with_sign(whole, x), x)
+    return rounded
+
+
+def _floor(x: Expr, nearest: Expr) -> Expr:
+    return where(nearest > x, nearest - 1.0, nearest)
+
+
+def _ceil(x: Expr, nearest: Expr) -> Expr:
+    return where(nearest < x, nearest + 1.0, nearest)
+
+
+def _trunc(x: Expr, nearest: Expr) -> Expr:
+    return where(x < 0.0, _ceil(x, nearest), _floor(x, nearest))
+
+
+FORMULAS: dict[Op, Callable[[Expr], Expr]] = {
+    ops.ROUND: _of_small(lambda x, nearest: nearest), ops.FLOOR: _of_small(_floor),
+    ops.CEIL: _of_small(_ceil), ops.TRUNC: _of_small(_trunc)}
