@@ -186,13 +186,21 @@ def host_target(level: str = "") -> Target:
             level, triple, features)
     if triple.startswith(("x86_64", "i686")):
         features.append("-prefer-256-bit")  # some hosts default to half of their width
-    have = set(features)
+    return with_features(triple, cpu, features)
+
+
+def with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
+    """A processor with these features, LLVM's words, with caches and cores like this machine's.
+
+    >>> with_features("aarch64-linux-gnu", "generic", ["+neon"]).vector_bits
+    128
+    """
+    have, x86 = set(features), triple.startswith("x86")
     bits, registers = vectors(triple, have)
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
-                  not triple.startswith("x86") or "+fma" in have, l1, l2, cores(), version(),
-                  units=units(bits, have),
-                  rounds=not triple.startswith("x86") or "+sse4.1" in have)
+                  not x86 or "+fma" in have, l1, l2, cores(), version(),
+                  units=units(bits, have), rounds=not x86 or "+sse4.1" in have)
 
 
 # ---- the process ------------------------------------------------------------------------------
