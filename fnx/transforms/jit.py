@@ -287,8 +287,9 @@ class Jitted(Transformed[P, R_co]):
     # ---- looking inside
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
-        """All steps of this signature, for reading: graph, kernels, commands, LLVM IR."""
-        _, key = self._arguments.key(args, kwargs)
+        """All steps of this signature, for reading: graph, kernels, commands, LLVM IR. Arguments
+        are arrays, or ``ShapeDtypeStruct``s in their place."""
+        _, key = self._arguments.key(args, kwargs, shapes=True)
         return self._lowering(self._replay(key, args, kwargs).value, key, len(args))
 
     def _lowering(self, replay: Replay, key: CallKey, n: int) -> Lowering:
@@ -311,9 +312,10 @@ class Jitted(Transformed[P, R_co]):
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
         """What memory a call with such arguments takes at most, and what of it is there when, by
-        the user's lines. Nothing runs; the program is compiled if it is not yet."""
+        the user's lines. Nothing runs; the program is compiled if it is not yet. Arguments are
+        arrays, or ``ShapeDtypeStruct``s in their place."""
         module = load("fnx.transforms.replay.memory_use")
-        _, key = self._arguments.key(args, kwargs)
+        _, key = self._arguments.key(args, kwargs, shapes=True)
         replay = self._replay(key, args, kwargs).value
         executable = replay.executable or self._link(replay, key, len(args))
         given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in key[1]]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fnx.numpy as jnp
 from fnx.core.array import storage, tree
+from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.array import Array
 from fnx.core.errors import (
     ArgumentError,
@@ -374,6 +375,18 @@ def test_lower_shows_every_stage() -> None:
     assert stages.kernels[0].flops >= 2 * 4 * 5 * 6
     for level in ("graph", "simplified", "kernels", "commands"):
         assert stages.text(level)
+
+
+def test_lower_takes_shapes_in_the_place_of_arrays() -> None:
+    f = jit(lambda x, w, n: jnp.tanh(x @ w["a"]) * n, static_argnames="n")
+    shapes = ShapeDtypeStruct((4, 5), "float32"), {"a": ShapeDtypeStruct((5, 6), "float32")}
+    arrays = jnp.ones((4, 5)), {"a": jnp.ones((5, 6))}
+    assert f.lower(*shapes, n=2).text("graph") == f.lower(*arrays, n=2).text("graph")
+    assert f.memory(*shapes, n=2) == f.memory(*arrays, n=2)
+    assert f(*arrays, n=2).shape == (4, 6)
+    assert f.cache_info().traces == 1
+    with pytest.raises(DTypeError, match="got ShapeDtypeStruct"):
+        f(*shapes, n=2)
 
 
 @pytest.mark.parametrize("how", ["add", "max"])

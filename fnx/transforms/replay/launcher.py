@@ -30,7 +30,7 @@ import numpy as np
 
 from fnx.core.array import tree
 from fnx.core.array.array import Array, from_storage, from_storages
-from fnx.core.array.aval import Aval
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.committed import PlacedAt, commit, common_place
 from fnx.core.array.containers import Keyed, is_named_tuple
 from fnx.core.array.equality import same
@@ -55,7 +55,8 @@ Launcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 def kind_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """What of arguments leads to the launchers that may know them: shapes, and other types."""
-    return tuple([x._shape if type(x) is Array else type(x) for x in args])
+    return tuple([x._shape if type(x) is Array else x.shape if type(x) is ShapeDtypeStruct else
+                  type(x) for x in args])
 
 
 class _Source:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fnx.core.array import public, scope, tree
 from fnx.core.array.array import Array
-from fnx.core.array.aval import Aval
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.committed import PlacedAt, common_place
 from fnx.core.array.containers import SequenceKey
 from fnx.core.array.equality import Static
@@ -59,15 +59,17 @@ class Arguments:
         numbers, names = _static_arguments(f, static_argnums, static_argnames)
         self.numbers, self.names, self.function, self.f = numbers, frozenset(names), name, f
 
-    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False
-            ) -> tuple[list[Array], CallKey]:
-        """The dynamic arguments as Arrays (``concrete``: with memory), and the signature."""
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False,
+            shapes: bool = False) -> tuple[list[Array], CallKey]:
+        """The dynamic arguments as Arrays (``concrete``: with memory; ``shapes``: or as they are
+        where they only have a shape and a dtype), and the signature."""
         statics: tuple[NamedStatic, ...] = ()
         if self.numbers or self.names:
             args, kwargs, statics = self._split(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         for i, x in enumerate(leaves):
-            if type(x) is not Array or concrete and x._storage is None:
+            if (type(x) is not Array or concrete and x._storage is None) and not (
+                    shapes and isinstance(x, ShapeDtypeStruct)):
                 leaves[i] = self._array(x, in_tree, i, concrete)
         return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *context())
 

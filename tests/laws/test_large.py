@@ -1,0 +1,67 @@
+"""More than 2**31 elements: compiled for and linked on the null device, and one array that is real.
+
+A place beyond 2**31 that was computed in 32 bits would read and write elsewhere in silence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.nn as nn
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.backends.base import get_device
+from fnx.core.config import override
+from fnx.core.errors import OverflowedError
+
+COMPILED = True
+LARGE = (1 << 31) + 17
+WIDE = (1 << 16) + 3
+
+ON_NULL: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], tuple[int, ...]]] = {
+    "map": (lambda x: jnp.tanh(x) + 1, [(LARGE,)], (LARGE,)),
+    "fold": (lambda x: x.sum(), [(LARGE,)], ()),
+    "rows": (lambda x: nn.softmax(x), [(WIDE, WIDE)], (WIDE, WIDE)),
+    "columns": (lambda x: nn.softmax(x, axis=0), [(WIDE, WIDE)], (WIDE, WIDE)),
+    "turned": (lambda x: x.T + 1, [(WIDE, WIDE)], (WIDE, WIDE)),
+    "product": (lambda x, y: x @ y, [(WIDE, 8), (8, WIDE)], (WIDE, WIDE)),
+    "gradient": (fnx.grad(lambda x: (x ** 2).sum()), [(LARGE,)], (LARGE,)),
+    "joined": (lambda x, y: jnp.concatenate([x, y]), [(LARGE,), (LARGE,)], (2 * LARGE,)),
+    "window": (lambda x: lax.slice(x, (LARGE - 9,), (LARGE,)), [(LARGE,)], (9,)),
+    "written": (lambda x: x.at[LARGE - 3].set(1), [(LARGE,)], (LARGE,)),
+    "scan": (lambda x: jnp.cumsum(x), [(LARGE,)], (LARGE,)),
+}
+
+
+@pytest.mark.parametrize("name", ON_NULL)
+def test_programs_are_made_and_submitted(name: str) -> None:
+    f, shapes, result = ON_NULL[name]
+    with override(device="null"):
+        null: Any = get_device("null")
+        f = fnx.jit(f)
+        args = [fnx.jit(lambda shape=shape: jnp.zeros(shape, np.float32))() for shape in shapes]
+        before = len(null.submissions)
+        out = f(*args)
+        assert out.shape == result and len(null.submissions) == before + 1
+        use = f.memory(*args)
+        assert use.arguments == 4 * sum(math.prod(shape) for shape in shapes)
+        assert use.results == 4 * math.prod(result)
+        assert use.temporaries < 1 << 28 or name == "scan"
+
+
+def test_a_real_one_is_read_written_and_folded_where_it_should() -> None:
+    """Two gigabytes: an array of int8, in one piece."""
+    x = fnx.jit(lambda: jnp.zeros(LARGE, jnp.int8).at[-3].set(5).at[(1 << 31) - 1].set(2))()
+    assert x.shape == (LARGE,)
+    assert [int(x[i]) for i in (LARGE - 3, (1 << 31) - 1, 14, 0)] == [5, 2, 0, 0]
+    found = fnx.jit(lambda x: (x.sum(dtype=jnp.int32), x.max(), (x == 5).sum(), x[-5:],
+                               lax.dynamic_slice(x, (LARGE - 5,), (4,))))(x)
+    assert [np.asarray(y).tolist() for y in found] == [7, 5, 1, [0, 0, 5, 0, 0], [0, 0, 5, 0]]
+    with pytest.raises(OverflowedError, match="fits int32, got 2147483665"):
+        x.argmax()
