@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import fnx.numpy as jnp
 from fnx.core.array import storage, tree
-from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.array import Array
+from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.errors import (
     ArgumentError,
     DonatedError,
