@@ -409,10 +409,19 @@ def test_what_reads_the_matrix_has_it_written() -> None:
 
 
 def test_it_is_done_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients without a mask take more products than they save."""
+    """Where no block is left out more products are computed: it depends on how many terms they
+    have, and on whether what is written stays near."""
     monkeypatch.setattr(pass_, "MEMORY", 1 << 40)
     _, told = lowered(attended(plain), OPERANDS)
-    assert "products of this size by blocks" in told[0]
+    assert told == [f"fewer than {pass_.WHOLE} elements, of which none are left out"]
+    monkeypatch.setattr(pass_, "WHOLE", 1)
+    _, told = lowered(attended(plain), HEADS)
+    assert told == ["computed by blocks, in 3 kernels"]
+    for near, terms, blocks in ((1 << 40, 64, False), (1, 64, True), (1, 128, False)):
+        monkeypatch.setattr(pass_, "NEAR", near)
+        _, told = lowered(attended(plain), arrays(*[(4, 260, terms)] * 4))
+        assert blocks == told[0].startswith("computed by blocks")
+        assert blocks or "products of this size by blocks" in told[0]
     _, told = lowered(attended(by_einsum), OPERANDS)
     assert told == ["computed by blocks, in 4 kernels"]
     monkeypatch.setattr(products, "LEAST", 1 << 40)

@@ -66,7 +66,8 @@ class RegionKernel:
     def tiles(self) -> Tiles:
         return Tiles(self.frame.shape[self.frame.row], self.length,
                      [n for t in self.terms for _, n in t.fold.lanes],
-                     max([t.value.dtype.compute.itemsize for t in self.terms]), self.target)
+                     max([t.value.dtype.compute.itemsize for t in self.terms]), self.target,
+                     self.online)
 
     @property
     def folds(self) -> list[RegionReduce]:

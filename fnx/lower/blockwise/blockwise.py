@@ -32,9 +32,12 @@ from fnx.lower.blockwise.exchanged import Exchanged, exchanged
 from fnx.lower.blockwise.frame import Frame
 from fnx.lower.blockwise.region import Facts, Region, RegionReduce, regions
 from fnx.lower.loops.cells import Unfit
+from fnx.lower.program.conditions import INEQUALITIES
 
 MEMORY = 1 << 29   # bytes of products from which on not writing them is worth some time
-WRITING = 1.25     # times the products: what they cost where they are written and read
+NEAR = 1 << 24     # bytes of products that stay in a cache
+WRITING = 40, 80   # multiply-adds: what an element that is written and read costs, near and far
+WHOLE = 1 << 18    # elements of a matrix that is worth it where no block is left out
 
 TellProduct = Callable[[UOp, str], None]
 
@@ -55,8 +58,11 @@ def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: b
         why = region if isinstance(region, str) else ""
         if isinstance(region, Region):
             try:
-                blocks = _kernels(facts, region, target)
-                why = _refused(region, [b.made() for b in blocks])
+                why = _too_small(facts, region, not _is_masked(region))
+                blocks = [] if why else _kernels(facts, region, target)
+                made = [b.made() for b in blocks]
+                why = why or _too_small(facts, region, not all(m.skips for m in made)) \
+                    or _refused(region, made)
                 found += [] if why else blocks
                 why = why or f"computed by blocks, in {len(blocks)} kernels"
             except Unfit as e:
@@ -153,12 +159,32 @@ def _dependences(facts: Facts, folds: Sequence[RegionReduce]) -> dict[UOp, froze
     return out
 
 
+def _nbytes(region: Region) -> int:
+    return sum([math.prod(p.shape) * p.dtype.itemsize for p in region.products])
+
+
+def _too_small(facts: Facts, region: Region, whole: bool) -> str:
+    """Why a region is too small, if no block of it is left out; empty where it is not."""
+    small = all(facts.matrix(p) < WHOLE for p in region.products)
+    if whole and small and _nbytes(region) < MEMORY:
+        return f"fewer than {WHOLE} elements, of which none are left out"
+    return ""
+
+
+def _is_masked(region: Region) -> bool:
+    """Whether a fold may leave blocks out: integers are compared in all of them."""
+    walk = region.walk
+    return all(any(n.op in INEQUALITIES and n.src[0].dtype.is_integer
+                   for n, _ in walk.all(fold.node.src[0], fold.inner)) for fold in region.folds)
+
+
 def _refused(region: Region, found: Sequence[ReduceKernel]) -> str:
     """Why kernels that write the products are better; empty where they are not."""
-    nbytes = sum([math.prod(p.shape) * p.dtype.itemsize for p in region.products])
+    nbytes = _nbytes(region)
     again = sum([made.products * (0.5 if made.skips else 1.0) for made in found])
     written = len(region.products) + sum([bool(fold.lanes) for fold in region.folds])
-    if nbytes >= MEMORY or again <= WRITING * written:
+    terms = max([math.prod(p.src[0].shape) // math.prod(p.shape) for p in region.products])
+    if nbytes >= MEMORY or again <= written + WRITING[nbytes > NEAR] / terms:
         return ""
     return f"{again} products of this size by blocks, {written} where they are written"
 

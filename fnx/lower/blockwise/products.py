@@ -15,7 +15,7 @@ import math
 from fnx.core import ops
 from fnx.core.uop import UOp, toposort
 
-LEAST = 1 << 18   # elements of a matrix that is worth it: 512 rows and columns
+LEAST = 1 << 16   # elements of a matrix that is worth it: 256 rows and columns
 MAX_SUMMED = 256  # terms of a product that is computed again
 
 

@@ -98,6 +98,11 @@ class Facts:
             most = max(most, math.prod([lengths[a] for a in self.axes(factor)]))
         return 2 * most <= math.prod(node.shape)
 
+    def matrix(self, product: UOp) -> int:
+        """Elements of the matrix that is gone through by rows and blocks."""
+        return math.prod([max([product.shape[a] for a in f], default=1)
+                          for f in self.families(product)])
+
     def is_light(self, node: UOp) -> bool:
         """Whether a value is computed where it is read."""
         if node.op in (ops.CONST, ops.IOTA) or node.op in MOVED:
@@ -147,9 +152,8 @@ def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], 
 
     for node in facts.nodes:
         if node in facts.contractions:
-            if may_be_product(node, least) and facts.is_product(node) and math.prod(
-                    [max([node.shape[a] for a in f], default=1)
-                     for f in facts.families(node)]) >= least:
+            if may_be_product(node, least) and facts.is_product(node) \
+                    and facts.matrix(node) >= least:
                 owner[node] = node
         elif node.op.kind == "elementwise" or node.op in MOVED:
             for first in [find(s) for s in node.src if s in owner]:

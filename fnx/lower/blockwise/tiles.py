@@ -25,7 +25,8 @@ from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.workload import stride
 
 _MOST_ROWS = 8
-_TILES = 2   # of products in a block
+_TILES = 2   # of products in a block, where there are enough blocks, and sums are scaled by each
+_BLOCKS = 16
 _SHARES = 4  # iterations of a loop that workers share, at least
 
 
@@ -38,10 +39,11 @@ class Tiles:
         lanes: lengths of the sums of a row, of each that a block carries.
         itemsize: bytes of an element.
         target: the machine.
+        scaled: whether each block scales the sums.
     """
 
     def __init__(self, rows: int, length: int, lanes: Sequence[int], itemsize: int,
-                 target: Target) -> None:
+                 target: Target, scaled: bool) -> None:
         self.lanes = target.lanes(itemsize)
         most = max(1, target.vector_registers * 3 // 4)
         vectors = max([-(-n // self.lanes) for n in lanes], default=1)
@@ -50,7 +52,7 @@ class Tiles:
         most = max(1, most // self.rows)
         self.vectors = max(1, min(most, -(-length // self.lanes)))
         tile = self.vectors * self.lanes
-        self.block = tile * max(1, min(_TILES, length // tile))
+        self.block = tile * max(1, min(_TILES if scaled else 1, length // (_BLOCKS * tile)))
         self.places = _whole(self.block, places)  # of sums over the rows, at once
 
     def schedule(self, outer: Sequence[str], more: Sequence[str], inner: Sequence[str],
