@@ -5,13 +5,15 @@
     python benchmarks/sweep.py --one-core                    on one core, by processor time
     python benchmarks/sweep.py --again --above 1.1           what other commits were slow at
     python benchmarks/sweep.py --one-core --again --alone    fnx again, beside the others' old times
+    python benchmarks/sweep.py --again --errors              errors again, beside the old times
     python benchmarks/sweep.py --write                       also renews docs/benchmarks.md
 
 A case is timed in rounds in which the targets take turns; each call is waited for, by the same
 function for all. A time is the median of the rounds; a ratio is fnx's to the better of the others.
 ``cpu`` is the same by the clock of the processor, over all threads. Where other processes were busy
 meanwhile, the case is timed again, and the quietest try counts. Results are compared with JAX's,
-errors are to PyTorch in float64, or to JAX in float64 where PyTorch lacks the function. A target
+errors are to PyTorch in float64, or to JAX in float64 where PyTorch lacks the function: medians
+over several draws of the operands. A target
 that cannot be the better of the others any more stops taking turns. What is measured is kept, a
 line a case with its commit, in the state file: a run goes on where the one before ended.
 
@@ -49,6 +51,7 @@ WORST = 3           # cases of a family that the table names
 LIMIT = 1.1         # above which a case is counted
 RTOL, ATOL = 2e-3, 2e-3
 EXACT = 2.0 ** -25  # an error that counts as none: rounding once
+DRAWS, MOST_DRAWS, NUMBERS = 5, 33, 256  # of operands for errors: more of them for few results
 ERRORS = 2.0        # times the least error of the others, above which a case is counted
 BUILD = Path(__file__).resolve().parent.parent / "build"
 STATE, STATE_OF_ONE_CORE = BUILD / "sweep.jsonl", BUILD / "sweep_one_core.jsonl"
@@ -158,9 +161,29 @@ def error_of(got: Any, reference: Any) -> float | None:
     return max(found, default=None)
 
 
-def in_float64(case: Any, ns: Any, torch: Any) -> Any:
+def errors(case: Any, runs: dict[str, Callable[..., Any]], ns: Any, torch: Any
+           ) -> dict[str, float]:
+    """Medians of the errors of all targets over draws of the operands: one draw may be met by
+    chance, above all where the result is one number, or a factor of all results is."""
+    from run import leaves
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    seed = numbers = 0
+    while seed < DRAWS or seed < MOST_DRAWS and 0 < numbers < NUMBERS:
+        operands = case.operands(seed)
+        exact = in_float64(case, operands, ns, torch)
+        for name, run in runs.items():
+            if (off := error_of(run(operands)(), exact)) is not None:
+                found[name].append(off)
+                numbers += sum(np.size(x) for x in leaves(exact)) if name == "fnx" else 0
+        seed += 1
+        if not any(found.values()):
+            break
+    return {name: statistics.median(each) for name, each in found.items() if each}
+
+
+def in_float64(case: Any, operands: Iterable[Any], ns: Any, torch: Any) -> Any:
     """What the same operands give as float64: by PyTorch, which compiles nothing, else by JAX."""
-    given = [x.astype("float64") if x.dtype.kind == "f" else x for x in case.operands()]
+    given = [x.astype("float64") if x.dtype.kind == "f" else x for x in operands]
     if torch is not None and case.torch is not None:
         return case.torch(torch)(*map(torch.from_numpy, given))
     with ns.jax.enable_x64(True):
@@ -180,33 +203,40 @@ def measure_alone(case: Any, ns: Any, known: Record, one_core: bool) -> Record:
     return known | {"others": others, "fnx": list(times["fnx"])}
 
 
-def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = False) -> Record:
-    """The seconds of each target, whether the results agree, and what failed."""
+def targets(case: Any, spaces: dict[str, Any], torch: Any) -> dict[str, Callable[..., Any]]:
+    """Functions of operands in NumPy, which they make their own."""
     from run import block
+
+    def jitted(ns: Any) -> Callable[..., Any]:
+        f = ns.jax.jit(case.of(ns))
+        return lambda operands: caller(f, [ns.jnp.asarray(x) for x in operands], block)
+    found = {target: jitted(ns) for target, ns in spaces.items()}
+    if torch is not None and case.torch is not None:
+        found["torch"] = lambda operands: caller(
+            case.torch(torch), [torch.from_numpy(x) for x in operands], block)
+    return found
+
+
+def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = False,
+            known: Record | None = None) -> Record:
+    """The seconds of each target (or those that are known), whether the results agree, their
+    errors, and what failed."""
     operands, calls, results = case.operands(), dict[str, Call](), dict[str, Any]()
     found: Record = {}
-    for target, ns in spaces.items():
+    made = targets(case, spaces, torch)
+    for target, of in made.items():
         try:
-            f = ns.jax.jit(case.of(ns))
-            calls[target] = caller(f, [ns.jnp.asarray(x) for x in operands], block)
+            calls[target] = of(operands)
             results[target] = calls[target]()
         except Exception as error:  # what a target cannot run must not hide the rest
             calls.pop(target, None)
             found.setdefault("failed", {})[target] = f"{type(error).__name__}: {error}"[:300]
-    if torch is not None and case.torch is not None:
-        try:
-            f = caller(case.torch(torch), [torch.from_numpy(x) for x in operands], block)
-            results["torch"] = f()
-            calls["torch"] = f
-        except Exception as error:
-            found.setdefault("failed", {})["torch"] = f"{type(error).__name__}: {error}"[:300]
     if results.keys() >= spaces.keys():
         found["agrees"] = agree(results["fnx"], results["jax"])
-        exact = in_float64(case, spaces["jax"], torch)
-        found["errors"] = {name: off for name, result in results.items()
-                           if (off := error_of(result, exact)) is not None}
-        del exact
+        found["errors"] = errors(case, {name: made[name] for name in results}, spaces["jax"], torch)
     results.clear()
+    if known is not None:
+        return known | found
     times, found["others"] = (least(calls), 0.0) if one_core else quietest(calls)
     return found | {name: list(pair) for name, pair in times.items()}
 
@@ -308,7 +338,8 @@ def sweep(options: argparse.Namespace, done: dict[str, Record]) -> None:
             break
         record = {"name": case.name, "family": family} | (
             measure_alone(case, spaces["fnx"], known, options.one_core)
-            if options.alone and known else measure(case, spaces, torch, options.one_core)
+            if options.alone and known else measure(
+                case, spaces, torch, options.one_core, known if options.errors else None)
         ) | {"commit": now}
         done[case.name] = record
         with options.state.open("a") as file:
@@ -342,6 +373,8 @@ def main() -> int:
                         help="only what was above it, or less exact than the others")
     parser.add_argument("--alone", action="store_true",
                         help="time fnx, and keep what is known of the others")
+    parser.add_argument("--errors", action="store_true",
+                        help="compute errors again, and keep the times that are known")
     parser.add_argument("--state", type=Path)
     parser.add_argument("--fresh", action="store_true", help="forget what is in the state file")
     parser.add_argument("--write", action="store_true", help="renew docs/benchmarks.md")

@@ -28,6 +28,7 @@ class Case:
         of: the function over modules under JAX's names.
         torch: the function over the module torch, or None.
         limits: of operands by number: int32 from 0 up to this.
+        distinct: the operand among these that has each number once at most, if any.
     """
 
     name: str
@@ -35,11 +36,16 @@ class Case:
     of: Callable[[SimpleNamespace], Function]
     torch: Callable[[Any], Function] | None = None
     limits: tuple[tuple[int, int], ...] = ()
+    distinct: int | None = None
 
-    def operands(self) -> list[np.ndarray[Any, Any]]:
-        """The same at each call."""
-        draw, limits = np.random.default_rng(0), dict(self.limits)
-        return [draw.integers(0, limits[i], shape).astype("int32") if i in limits
+    def operands(self, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+        """The same at each call with a seed."""
+        draw, limits = np.random.default_rng(seed), dict(self.limits)
+
+        def integers(i: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+            return draw.permutation(limits[i])[:shape[0]] if i == self.distinct else \
+                draw.integers(0, limits[i], shape)
+        return [integers(i, shape).astype("int32") if i in limits
                 else draw.standard_normal(shape, np.float32)
                 for i, shape in enumerate(self.shapes)]
 
@@ -305,6 +311,8 @@ def gathers(draw: Draw) -> Case:
     count = _size(draw, 1, 50_000)
     count = min(count, max(1, (8 << 20) // width))
     kind = _pick(draw, ("take", "add", "set", "grad"))
+    if kind == "set":  # what is written twice has a value of either, in JAX and PyTorch
+        count = min(count, rows)
     shapes = ((rows, width), (count,))
     name, limits = f"{kind} {count} of {rows}x{width}", ((1, rows),)
     if kind == "take":
@@ -315,7 +323,8 @@ def gathers(draw: Draw) -> Case:
                     lambda t: _torch_grad(t, lambda x, i: (x[i] ** 2).sum(), 1), limits)
     return Case(name, (*shapes, (count, width)),
                 lambda ns: lambda x, i, u: getattr(x.at[i], kind)(u),
-                lambda t: lambda x, i, u: x.index_put((i,), u, accumulate=kind == "add"), limits)
+                lambda t: lambda x, i, u: x.index_put((i,), u, accumulate=kind == "add"), limits,
+                1 if kind == "set" else None)
 
 
 def places(draw: Draw) -> Case:

@@ -7,6 +7,8 @@
     python scripts/ulp_table.py --all --state FILE --jobs 2 --seconds 600   in two processes, parts
                                                      that begin within ten minutes
     python scripts/ulp_table.py --parts 1 --state FILE   one part: every 16th float32 number
+    ... --wide           beside fnx's own functions of float64, in the same kernel: all float32
+                         numbers of one function take some minutes
     ... --write          renews the rows of docs/precision.md of which the state has something
 
 Of float16 and bfloat16 all numbers are taken. float32 and shorter types are held against float64
@@ -46,6 +48,7 @@ PAGE = ROOT / "docs" / "precision.md"
 BEGIN, END = "<!-- written by ulp_table.py -->", "<!-- end of ulp_table.py -->"
 CHUNK = 1 << 15           # stays in the cache
 PARTS = 16                # of all float32 numbers
+BLOCK = 1 << 20           # numbers of a call in which both widths are computed
 EACH = 2                  # numbers of each exponent that mpmath is asked about
 BOUND = 2.0
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -54,8 +57,6 @@ ALLOWED: dict[tuple[str, str], float] = {
     # an exponential times a rounded number, so that they are finite wherever the result is
     ("sinh", "float32"): 2.5, ("sinh", "float64"): 3.0, ("cosh", "float64"): 2.5,
     ("arccosh", "float32"): 2.5, ("arccosh", "float64"): 2.5, ("log10", "float64"): 3.0,
-    # a quotient of sine and cosine
-    ("tan", "float32"): 3.5, ("tan", "float64"): 3.5,
     # a difference of two rounded terms near 0.84
     ("arcsin", "float32"): 2.1,
     # half a log1p of a rounded quotient
@@ -177,8 +178,9 @@ def error(f: Callable[[Any], Any], there: Callable[[Any], Any], x: Any, t: Forma
 
 
 @fnx.jit
-def _largest(got: Any, true: Any, mantissa: Any, least: Any, most: Any) -> Any:
-    """The largest of ``_off``, in one kernel."""
+def _largest(got: Any, true: Any, mantissa: Any, least: Any, most: Any, inside: Any = True
+             ) -> Any:
+    """The largest of ``_off`` of what is inside, in one kernel."""
     got = got.astype("float64")
     size = lax.bitcast_convert_type(jnp.clip(jnp.abs(true), least, most), "int64")
     power = lax.bitcast_convert_type(size & int(_EXPONENT), "float64")
@@ -187,7 +189,8 @@ def _largest(got: Any, true: Any, mantissa: Any, least: Any, most: Any) -> Any:
     same = (got == true) | jnp.isnan(got) & jnp.isnan(true)
     edge = (jnp.abs(got) >= top) & (jnp.abs(true) >= top) & (
         jnp.signbit(got) == jnp.signbit(true))
-    return jnp.max(jnp.where(jnp.isfinite(off), off, jnp.where(same | edge, 0, jnp.inf)))
+    return jnp.max(jnp.where(jnp.isfinite(off) & inside, off, jnp.where(
+        same | edge | ~jnp.asarray(inside), 0, jnp.inf)))
 
 
 def _off(got: Any, true: Any, t: Format) -> Any:
@@ -256,6 +259,21 @@ def of_each_exponent(t: Format, seed: int = 0) -> Any:
     return np.concatenate([numbers, -numbers, *near]).astype(t.np)
 
 
+def in_one_kernel(f: Function, stride: int) -> Callable[[Any], Any]:
+    """The largest error of a block of float32 numbers whose bits are ``first + i * stride``, beside
+    the same function of float64, whose own error is nothing here."""
+    t = FORMATS["float32"]
+
+    @fnx.jit
+    def worst(first: Any) -> Any:
+        bits = jnp.arange(BLOCK).astype("uint32") * np.uint32(stride) + first
+        x = lax.bitcast_convert_type(bits, "float32")
+        wide = x.astype("float64")
+        inside = (wide >= f.low) & (wide <= f.high) | jnp.isnan(wide)
+        return _largest(f.here(x), f.here(wide), t.mantissa, t.least, t.most, inside)
+    return worst
+
+
 class Measured:
     """What has been measured of one function and dtype; kept in a file as it goes."""
 
@@ -272,6 +290,17 @@ class Measured:
             worst = self.kept["worst"]
             self.kept["worst"] = max(worst, [*error(
                 self.jitted, there or self.f.there, x, self.t, worst[0])])
+
+    def take_blocks(self, part: int) -> None:
+        """A part of all float32 numbers, beside float64; those of a block that has more than what
+        is known are looked at again."""
+        worst = in_one_kernel(self.f, PARTS)
+        for low in range(part, 1 << 32, PARTS * BLOCK):
+            if float(worst(np.uint32(low))) > self.kept["worst"][0]:
+                steps = np.arange(BLOCK, dtype=np.uint32) * np.uint32(PARTS)
+                self.take((steps + np.uint32(low)).view(np.float32))
+            else:
+                self.kept["count"] += BLOCK
 
     def run(self, given: argparse.Namespace) -> None:
         """What is asked for and not there."""
@@ -294,7 +323,9 @@ class Measured:
         elif given.parts and f.exact is None:
             for part in range(given.parts):
                 if f"part {part}" not in done:
-                    for x in strided(part, PARTS):
+                    if given.wide:
+                        self.take_blocks(part)
+                    for x in () if given.wide else strided(part, PARTS):
                         self.take(x)
                     done.append(f"part {part}")
                     return
@@ -363,6 +394,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--all", action="store_true", help="all numbers of float32")
     parser.add_argument("--parts", type=int, default=0, help="so many sixteenths of them")
+    parser.add_argument("--wide", action="store_true", help="beside fnx's own float64")
     parser.add_argument("--state", type=Path, help="where what is measured is kept")
     parser.add_argument("--seconds", type=float, default=1e9, help="no part begins later")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the state")
