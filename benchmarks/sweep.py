@@ -174,7 +174,7 @@ def errors(case: Any, runs: dict[str, Callable[..., Any]], ns: Any, torch: Any
         for name, run in runs.items():
             if (off := error_of(run(operands)(), exact)) is not None:
                 found[name].append(off)
-                numbers += sum(np.size(x) for x in leaves(exact)) if name == "fnx" else 0
+                numbers += sum(np.asarray(x).size for x in leaves(exact)) if name == "fnx" else 0
         seed += 1
         if not any(found.values()):
             break

@@ -15,6 +15,7 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.array.public import public
+from fnx.core.array.spaced import between, stepped
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr, floor, where
@@ -341,8 +342,9 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
         return Array((steps if first == 0 else steps + int(first)).cast(t).node)
     if n <= _NUMPYS:
         return core.asarray(np.arange(first, last, by), t)
-    at = Expr(build.iota(n)).cast(dtypes.float64)
-    return Array((at * float(first + by - first) + float(first)).cast(t).node)
+    wide = dtypes.float64 if t.is_integer or t.bits == 64 else dtypes.float32
+    at = Expr(build.iota(n))
+    return Array(stepped(float(first), float(first + by - first), at, wide).cast(t).node)
 
 
 def _steps(first: Any, last: Any, by: Any) -> int:
@@ -392,14 +394,14 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     (a, b), _ = promoted("inexact", "linspace", (start, stop))
     gaps = n - 1 if endpoint else n
     shape = (n, *a.shape)
-    place, low, high = (Expr(build.expand(build.cast(x, dtypes.float64), shape)) for x in (
-        build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))  # rounded once
-    share = place / max(gaps, 1)
-    total = low * (max(gaps, 1) - place) + high * place
-    out = where((total - total).eq(0), total / max(gaps, 1), low * (1 - share) + high * share)
-    if endpoint and n > 1:  # exactly stop
-        out = where(place.eq(n - 1), high, out)
     t = dtype_or_default(dtype, a.dtype)
+    place, low, high = (Expr(build.expand(x, shape)) for x in (
+        build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
+    # what is rounded to whole numbers is not rounded before
+    wide = dtypes.float64 if t.is_integer or a.dtype.bits == 64 else dtypes.float32
+    out = between(low, high, place, max(gaps, 1), wide)
+    if endpoint and n > 1:  # exactly stop
+        out = where(place.eq(n - 1), high.cast(wide), out)
     out = (floor(out) if t.is_integer else out.cast(a.dtype)).cast(t)
     at = axes.one(axis, len(shape))
     result = Array(build.permute(out.node, (*range(1, at + 1), 0, *range(at + 1, len(shape)))))

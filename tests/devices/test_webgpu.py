@@ -172,13 +172,25 @@ def test_types_of_64_bits_are_refused_with_the_cure(webgpu: Any) -> None:
     with pytest.raises(DTypeError, match="at most 32 bits, got float64") as why:
         np.asarray(fnx.jit(lambda x: x.astype("float64") * 2)(jnp.asarray(X)))
     assert "use float32" in str(why.value) and "test_webgpu.py" in str(why.value)
-    for f in (lambda x: jnp.linspace(x[0, 0], 1, 5), lambda x: jnp.histogram(x, bins=5),
-              lambda x: fnx.scipy.special.betainc(1.0, 2.0, x)):
-        for call in (f, fnx.jit(f)):
-            with pytest.raises(DTypeError, match="at most 32 bits, got float64") as why:
-                fnx.tree.map(np.asarray, call(jnp.asarray(X)))
-            assert "test_webgpu.py" in str(why.value) and "on another device" in str(why.value)
+
+    def f(x: Any) -> Any:
+        return fnx.scipy.special.betainc(1.0, 2.0, x)
+    for call in (f, fnx.jit(f)):
+        with pytest.raises(DTypeError, match="at most 32 bits, got float64") as why:
+            fnx.tree.map(np.asarray, call(jnp.asarray(X)))
+        assert "test_webgpu.py" in str(why.value) and "on another device" in str(why.value)
     assert float(jnp.asarray(X).sum()) == pytest.approx(float(X.sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: jnp.linspace(x[0, 0], 1.3, 1001), lambda x: jnp.histogram(x, bins=20),
+    lambda x: jnp.arange(0.1, 300.0, 0.1) + x[0, 0]])
+def test_numbers_at_equal_distances_are_those_of_the_processor(webgpu: Any, f: Any) -> None:
+    on_cpu = fnx.jit(f, device="cpu")(X)
+    for call in (f, fnx.jit(f)):
+        got, want = (fnx.tree.leaves(t) for t in (call(jnp.asarray(X)), on_cpu))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 def test_memory_is_pieces_of_few_buffers(webgpu: Any) -> None:

@@ -28,8 +28,8 @@ from fnx.lower.program.decompose import EXPANSIONS, WITHOUT_FMA, rewritten
 from fnx.lower.program.elementary import single
 
 _CURES: dict[str, str] = {
-    "float": "use float32; what fnx computes in float64 itself, as linspace, histogram and betainc "
-             "do: on another device, from where fnx.device_put brings it",
+    "float": "use float32; what fnx computes in float64 itself, as betainc does: on another "
+             "device, from where fnx.device_put brings it",
     "int": "use int32", "uint": "use uint32"}
 PAIRS = {ops.CONST, ops.REF, ops.INDEX, ops.LOAD, ops.STORE, ops.STAGE, ops.CARRY, ops.ITER,
          ops.GET, ops.STEP, ops.KERNEL, ops.CAST, ops.BITCAST, ops.WHERE, ops.NOT, ops.AND, ops.OR,

@@ -1,4 +1,4 @@
-"""Float formats, signs, log(2) and sums of two floats: what the elementary functions share."""
+"""Float formats, signs and log(2): what the elementary functions share."""
 
 from __future__ import annotations
 
@@ -51,52 +51,3 @@ def with_sign(x: Expr, sign: Expr) -> Expr:
     """x >= 0 with the sign bit of ``sign``."""
     low = ~magnitude(x.dtype)
     return (x.bits() | (sign.bits() & low)).bitcast(x.dtype)
-
-
-# ---- unevaluated sums of two floats (Dekker 1971, Knuth) --------------------------------------
-# Written without fused operations, so that a target without them gets the same results.
-
-Double = tuple[Expr, Expr]
-
-
-def fast_two_sum(a: Expr, b: Expr) -> Double:
-    """a + b and its rounding error, for |a| >= |b| or a = 0."""
-    s = a + b
-    return s, b - (s - a)
-
-
-def two_sum(a: Expr, b: Expr) -> Double:
-    """a + b and its rounding error."""
-    s = a + b
-    t = s - a
-    return s, (a - (s - t)) + (b - t)
-
-
-def split(x: Expr) -> Double:
-    """x as a sum: its leading 26 bits (float64), and the rest."""
-    high = (x.bits() & ~0x7FF_FFFF).bitcast(x.dtype)
-    return high, x - high
-
-
-def two_product(a: Expr, b: Expr) -> Double:
-    """a * b and its rounding error (float64)."""
-    p = a * b
-    (ah, al), (bh, bl) = split(a), split(b)
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
-
-
-def times(a: Double, b: Double) -> Double:
-    """Product of two unevaluated sums, to about 104 bits."""
-    p, e = two_product(a[0], b[0])
-    return fast_two_sum(p, e + (a[0] * b[1] + a[1] * b[0]))
-
-
-def plus(a: Double, b: Double) -> Double:
-    """Sum of two unevaluated sums, to about 104 bits where nothing cancels."""
-    s, e = two_sum(a[0], b[0])
-    return fast_two_sum(s, e + (a[1] + b[1]))
-
-
-def pair(like: Expr, parts: tuple[float, float]) -> Double:
-    """A constant as an unevaluated sum."""
-    return like.like(parts[0]), like.like(parts[1])

@@ -12,17 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import dtypes, ops
+from fnx.core.doubles import two_sum
 from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.core.ops import Op
-from fnx.lower.program.elementary.floats import (
-    INF,
-    LN2_32,
-    LN2_64,
-    NAN,
-    power_of_two,
-    tiny,
-    two_sum,
-)
+from fnx.lower.program.elementary.floats import INF, LN2_32, LN2_64, NAN, power_of_two, tiny
 
 # (log(1 + f) - f + f**2 / 2) / f**3 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1: 2**-27.07
 LOG_32 = (

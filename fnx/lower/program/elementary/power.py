@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import build, dtypes, ops
+from fnx.core.doubles import Double, fast_two_sum, pair, plus, times, two_product
 from fnx.core.expr import Expr, mulacc, polynomial, rint, trunc, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.exponential import exp2
@@ -17,15 +18,9 @@ from fnx.lower.program.elementary.floats import (
     INF,
     LOG2_E,
     NAN,
-    Double,
     as_integer,
     clamp,
-    fast_two_sum,
-    pair,
-    plus,
     power_of_two,
-    times,
-    two_product,
     with_sign,
 )
 from fnx.lower.program.elementary.logarithm import mantissa_and_exponent, scaled_to_normal

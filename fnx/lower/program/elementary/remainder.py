@@ -10,9 +10,10 @@ others by each squaring. Residues are kept in -m/2 .. m/2; a product less its mu
 from __future__ import annotations
 
 from fnx.core import dtypes
+from fnx.core.doubles import two_product
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, rint, seldom, trunc, where
-from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, two_product, with_sign
+from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, with_sign
 
 # p - q < 2**(5 + squarings): the largest differences are 276 and 2045.
 _SQUARINGS = {dtypes.float32: 4, dtypes.float64: 6}

@@ -12,18 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import dtypes, ops
+from fnx.core.doubles import Double, fast_two_sum, two_product
 from fnx.core.expr import Expr, minimum, polynomial, rint, trunc, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary import exponential, integer
-from fnx.lower.program.elementary.floats import (
-    INF,
-    LOG2_E,
-    NAN,
-    Double,
-    clamp,
-    fast_two_sum,
-    with_sign,
-)
+from fnx.lower.program.elementary.floats import INF, LOG2_E, NAN, clamp, with_sign
 from fnx.lower.program.elementary.trigonometric import (
     COS_32,
     INVERSE_TWO_PI,
@@ -165,16 +158,6 @@ def tan(x: Expr) -> Expr:
 # ---- powers -------------------------------------------------------------------------------------
 
 
-def _product(a: Expr, b: Expr) -> Double:
-    """a * b and its rounding error."""
-    def parts(x: Expr) -> Double:
-        high = (x.bits() & ~0xFFF).bitcast(x.dtype)
-        return high, x - high
-
-    p, (ah, al), (bh, bl) = a * b, parts(a), parts(b)
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
-
-
 _ATANH = (1 / 3, 1 / 5, 1 / 7, 1 / 9)  # (atanh(s) - s) / s**3 over s**2, |s| <= 0.172
 _LOG2_E_PARTS = (1.44269502162933349609375, 1.925963033500011079e-08)
 
@@ -187,11 +170,11 @@ def _log2(x: Expr) -> Double:
     top, bottom = m - 1.0, m + 1.0
     bottom_low = m - (bottom - 1.0)
     s = top / bottom
-    p, p_low = _product(s, bottom)
+    p, p_low = two_product(s, bottom)
     s_low = ((top - p) - p_low - s * bottom_low) / bottom
     z = s * s
     half, rest = fast_two_sum(s, s_low + z * s * polynomial(_ATANH, z))
-    p, p_low = _product(half, half.like(2 * _LOG2_E_PARTS[0]))
+    p, p_low = two_product(half, half.like(2 * _LOG2_E_PARTS[0]))
     rest = p_low + (2 * LOG2_E) * rest + 2 * _LOG2_E_PARTS[1] * half
     high, low = fast_two_sum(e, p)
     return where(e.eq(0.0), p, high), where(e.eq(0.0), rest, low + rest)
@@ -201,7 +184,7 @@ def _power(x: Expr, y: Expr) -> Expr:
     """x**y for x >= 0."""
     high, low = _log2(where((x > 0.0) & (x < INF), x, 1.0))
     y = clamp(y, -2.0 ** 40, 2.0 ** 40)
-    exponent, rest = _product(y, high)
+    exponent, rest = two_product(y, high)
     rest = rest + y * low
     ends = x.eq(0.0) | ~(x < INF)
     way = where(x.eq(0.0), -y, y)

@@ -25,21 +25,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from fnx.core import dtypes, ops
+from fnx.core.doubles import Double, fast_two_sum, pair, split, times, two_sum
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, mulacc, polynomial, rint, seldom, sqrt, where
 from fnx.core.ops import Op
-from fnx.lower.program.elementary.floats import (
-    Double,
-    as_integer,
-    fast_two_sum,
-    magnitude,
-    pair,
-    rounder,
-    split,
-    times,
-    two_sum,
-    with_sign,
-)
+from fnx.lower.program.elementary.floats import as_integer, magnitude, rounder, with_sign
 
 # (sin(r) - r) / r**3 over z = r**2, |r| <= pi / 4: 2**-27.60
 SIN_32 = (
