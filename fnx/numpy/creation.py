@@ -15,11 +15,11 @@ from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, operand, promoted
 from fnx.core.array.public import public
-from fnx.core.array.spaced import between, stepped
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr, floor, where
 from fnx.core.ops import Shape
+from fnx.core.process import deferred
 
 __all__ = [
     "arange", "array", "asarray", "empty", "empty_like", "full", "full_like", "linspace",
@@ -27,6 +27,9 @@ __all__ = [
 ]
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
+between = deferred("fnx.core.array.spaced", "between")
+stepped = deferred("fnx.core.array.spaced", "stepped")
+
 
 @public
 def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: MemoryOrder = None, *,
