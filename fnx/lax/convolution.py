@@ -231,12 +231,10 @@ def _how(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
 def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool) -> UOp:
     """(batch, features, places...) with (features of the result, features, places...)."""
     alone = not by_batch and x.shape[1] == w.shape[0] == groups
-    places = ConvolvedPlaces(_placed(x, how), w, how.strides, how.dilation)
-    one = not by_batch and groups == w.shape[0] == 1  # no matrix product either
-    if not (alone or one and places.has_ends()):
+    places = ConvolvedPlaces(_placed(x, how), w.shape[2:], how.strides, how.dilation)
+    if not alone:
         places.in_phases()
     seen, at = places.windows(alone)
-    w = places.w
     batch, features, *rest = seen.shape
     if by_batch:
         seen = build.reshape(seen, (groups, batch // groups, features, *rest))

@@ -164,11 +164,16 @@ class Fusion:
 
     def _is_laid_out(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
         """Whether a product reads windows with zeros around, or parts of rows with zeros behind:
-        from memory without conditions and divisions."""
-        return node.op in _CONDITIONAL and self.varies[node] == cost.long_axes(node.shape) and any(
+        from memory without conditions and divisions; or windows in phases, whose neighbours are
+        neighbours there."""
+        if self.varies[node] != cost.long_axes(node.shape):
+            return False
+        products = [(g, i) for g, found in self._resolved(uses).items() for i in found]
+        return node.op in _CONDITIONAL and any(
             g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
             g.reduces and (windows(i) > 1 or overlaps(i) and is_misaligned(i))
-            for g, found in self._resolved(uses).items() for i in found)
+            for g, i in products) or node.op is ops.PERMUTE and any(
+            g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in products)
 
     def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
         """Uses with merged groups resolved and equal indices dropped."""

@@ -87,6 +87,16 @@ def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[T
     return tiling_.over_pieces() if form == "windows" else tiling_.steps()
 
 
+def _shared(lengths: dict[str, int]) -> str:
+    """The loop that workers share: the outermost one whose iterations are even for two and four
+    of them, so that caches hold what loops inside of it read again; else the longest."""
+    def is_even(n: int) -> bool:
+        return all(-(-n // workers) * workers <= _EVEN * n for workers in (_TWO, _SHARES))
+
+    even = [x for x, n in lengths.items() if is_even(n)]
+    return even[0] if even else max(lengths, key=lengths.__getitem__)
+
+
 def _filled(columns: int, lanes: int) -> float:
     """The part of their lanes that so many columns fill."""
     return columns / (-(-columns // lanes) * lanes)
@@ -350,7 +360,7 @@ class _Tiling:
         lengths[f"{n}_jr"] = -(-extent(self.column) // (vectors * lanes))
         loops = list(lengths)
         if self._is_parallel(product((*outer, *found.rows, self.column))):
-            shared = max(loops, key=lengths.__getitem__)
+            shared = _shared(lengths)
             loops.remove(shared)
             loops.insert(0, shared)
             steps.append(tiling.parallel(shared))

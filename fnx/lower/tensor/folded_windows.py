@@ -4,7 +4,8 @@
     after   sum over k, o of UNFOLD(PAD(g))[n, p, o, K - 1 - k] * w[o, k]
 
 What a window adds to a place is zero where the window does not reach, and so is a product with
-what is zero there: FOLD goes inside of the sum, then to the factor that differs along the axis.
+what is zero there: FOLD goes inside of the sum, then to the factor that differs along the axis, and
+so do zeros (PAD) where windows are counted in phases.
 With stride 1 a FOLD is an UNFOLD of what has zeros around it, in which windows are numbered the
 other way. (An infinite weight times these zeros is NaN, as it is in a convolution with padding.)
 
@@ -25,9 +26,10 @@ import math
 from collections.abc import Callable
 
 from fnx.core import build, op_args, ops
+from fnx.core.rewriting.pattern import constant_of
 from fnx.core.uop import UOp, consumers, rebuild, toposort
 
-_MOVES = (ops.FOLD, ops.PERMUTE, ops.RESHAPE)
+_MOVES = (ops.FOLD, ops.PAD, ops.PERMUTE, ops.RESHAPE)
 Change = Callable[[UOp, int], UOp]
 
 
@@ -51,13 +53,19 @@ def _is_sum(node: UOp) -> bool:
     return node.op is ops.REDUCE and node.arg.monoid is ops.ADD
 
 
+def _is_zero(fill: UOp) -> bool:
+    value = constant_of(fill)
+    return value is not None and value.arg == 0
+
+
 def _chain(node: UOp, once: set[UOp]) -> list[UOp]:
     """The movements between two sums, the inner one of products; nothing of any other node."""
     chain: list[UOp] = []
     if not _is_sum(node):
         return chain
     below = node.src[0]
-    while below.op in _MOVES and below in once:
+    while below.op in _MOVES and below in once and not (
+            below.op is ops.PAD and not _is_zero(below.src[1])):
         chain.append(below)
         below = below.src[0]
     folds = [n for n in chain if n.op is ops.FOLD]
@@ -103,11 +111,34 @@ def _joined(moves: list[UOp]) -> list[tuple[UOp, list[op_args.Window]]]:
 def _moved(move: UOp, factors: list[UOp], summed: int) -> list[UOp] | None:
     """Both factors after a movement of all axes but the last ones."""
     tail = factors[0].shape[len(factors[0].shape) - summed:]
+    if move.op is ops.PAD:
+        for axis, widths in enumerate(move.arg):
+            if widths != (0, 0):
+                padded = _with_zeros(factors, axis, widths)
+                if padded is None:
+                    return None
+                factors = padded
+        return factors
     if move.op is ops.RESHAPE:
         return [build.reshape(f, (*move.shape, *tail)) for f in factors]
     if move.op is ops.PERMUTE:
         rank = len(move.arg)
         return [build.permute(f, (*move.arg, *range(rank, rank + summed))) for f in factors]
+    return None
+
+
+def _with_zeros(factors: list[UOp], axis: int, widths: tuple[int, int]) -> list[UOp] | None:
+    """Zeros around an axis, of the factor that differs along it; the other is of their length."""
+    length = factors[0].shape[axis] + sum(widths)
+
+    def wide(base: UOp, at: int) -> UOp:
+        return _padded(base, at, *widths)
+
+    for i, still in enumerate(factors):
+        same = _at_base(still, axis, length, None)
+        zeros = None if same is None else _at_base(factors[1 - i], axis, length, wide)
+        if same is not None and zeros is not None:
+            return [same, zeros] if i == 0 else [zeros, same]
     return None
 
 

@@ -1,0 +1,101 @@
+"""Convolutions of any kind, forward and both gradients, against sums over places of the kernel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+
+COMPILED = True
+Pairs = list[tuple[int, int]]
+
+
+class Drawn(NamedTuple):
+    """Shapes and numbers of a convolution."""
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    strides: list[int]
+    padding: Pairs
+    apart: list[int]
+    dilation: list[int]
+    groups: int
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Drawn:
+    n = draw(st.sampled_from([1, 2, 2, 3]))
+
+    def numbers(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
+
+    groups, inside, outside = (draw(st.integers(1, m)) for m in (3, 5, 9))
+    places, kernel = numbers(1, {1: 40, 2: 20, 3: 6}[n]), numbers(1, 5)
+    strides, dilation, apart = numbers(1, 4), numbers(1, 3), numbers(1, 2)
+    padding = [(draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(n)]
+    for i in range(n):  # one window at least
+        reach = (kernel[i] - 1) * dilation[i] + 1
+        there = (places[i] - 1) * apart[i] + 1 + sum(padding[i])
+        padding[i] = (padding[i][0], padding[i][1] + max(0, reach - there))
+    batch = draw(st.integers(1, 3))
+    return Drawn((batch, groups * inside, *places), (groups * outside, inside, *kernel),
+                 strides, padding, apart, dilation, groups)
+
+
+def summed(x: Any, w: Any, g: Any, of: Drawn) -> tuple[Any, Any, Any]:
+    """The result, and for a cotangent g (or None) the gradients of x and w."""
+    n, (batch, features), outs = len(of.strides), of.x[:2], of.w[0]
+    wide = [(m - 1) * d + 1 for m, d in zip(of.x[2:], of.apart)]
+    padded = np.zeros((batch, features, *[m + sum(p) for m, p in zip(wide, of.padding)]))
+    inner = (..., *[slice(lo, lo + m, d) for (lo, _), m, d in zip(of.padding, wide, of.apart)])
+    padded[inner] = x
+    out = [(m - (k - 1) * d - 1) // s + 1 for m, k, d, s in zip(
+        padded.shape[2:], of.w[2:], of.dilation, of.strides)]
+    y, gx, gw = np.zeros((batch, outs, *out)), np.zeros_like(padded), np.zeros(of.w)
+    at = "pqr"[:n]
+
+    def grouped(a: Any, axis: int) -> Any:
+        return a.reshape(*a.shape[:axis], of.groups, -1, *a.shape[axis + 1:])
+
+    for k in itertools.product(*map(range, of.w[2:])):
+        place = (..., *[slice(i * d, i * d + (m - 1) * s + 1, s)
+                        for i, d, m, s in zip(k, of.dilation, out, of.strides)])
+        seen, kernel = grouped(padded[place], 1), grouped(w[(..., *k)], 0)
+        y += np.einsum(f"bgc{at},goc->bgo{at}", seen, kernel).reshape(y.shape)
+        if g is not None:
+            back = grouped(g, 1)
+            gw[(..., *k)] = np.einsum(f"bgo{at},bgc{at}->goc", back, seen).reshape(of.w[:2])
+            gx[place] += np.einsum(f"bgo{at},goc->bgc{at}", back, kernel).reshape(
+                (batch, features, *out))
+    return y, gx[inner], gw
+
+
+def integers(shape: Sequence[int], seed: int) -> Any:
+    """So small that sums of their products are exact."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(convolutions())
+def test_convolutions_and_their_gradients(of: Drawn) -> None:
+    x, w = integers(of.x, 0), integers(of.w, 1)
+    g = integers(summed(x, w, None, of)[0].shape, 2)
+
+    def convolved(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(x, w, of.strides, of.padding, of.apart, of.dilation,
+                                        feature_group_count=of.groups)
+
+    def both(x: Any, w: Any, g: Any) -> Any:
+        out, back = fnx.vjp(convolved, x, w)
+        return out, *back(g)
+
+    for got, expected in zip(fnx.jit(both)(*map(jnp.asarray, (x, w, g))), summed(x, w, g, of)):
+        assert np.array_equal(np.asarray(got), expected)

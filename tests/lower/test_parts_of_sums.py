@@ -1,0 +1,84 @@
+"""Of sums of products only the part is computed that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fnx.core import build, dtypes, ops
+from fnx.core.levels import interp
+from fnx.core.uop import UOp, toposort
+from fnx.lower.tensor.folded_windows import folded_windows
+from fnx.lower.tensor.parts_of_sums import parts_of_sums
+
+
+def product(rows: int, columns: int, terms: int = 3) -> UOp:
+    x = build.param(0, dtypes.float32, (rows, terms))
+    y = build.param(1, dtypes.float32, (terms, columns))
+    both = (build.expand(build.reshape(x, (rows, terms, 1)), (rows, terms, columns)),
+            build.expand(build.reshape(y, (1, terms, columns)), (rows, terms, columns)))
+    return build.reduce(build.mul(*both), ops.ADD, [1])
+
+
+def sums(fn: UOp) -> list[tuple[int, ...]]:
+    return [n.shape for n in toposort(fn.src) if n.op is ops.REDUCE]
+
+
+def equal(before: UOp, after: UOp, *shapes: tuple[int, ...]) -> bool:
+    rng = np.random.default_rng(0)
+    given = {build.param(i, dtypes.float32, shape): rng.integers(-9, 9, shape).astype(np.float32)
+             for i, shape in enumerate(shapes)}
+    found = [interp.evaluate(fn.src, given) for fn in (before, after)]
+    return all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@given(st.data())
+def test_a_part_through_movements(data: st.DataObject) -> None:
+    """Before: SHRINK of PERMUTEs and RESHAPEs of a sum. Expected: the same, of a smaller sum."""
+    node = product(12, 10)
+    moves: list[Callable[[UOp], UOp]] = [
+        lambda n: build.permute(n, range(len(n.shape))[::-1]),
+        lambda n: build.reshape(n, (4, 3, *n.shape[1:])) if n.shape[0] == 12 else n,
+        lambda n: build.reshape(n, (*n.shape[:-1], 5, 2)) if n.shape[-1] == 10 else n]
+    for move in data.draw(st.lists(st.sampled_from(moves), max_size=4)):
+        node = move(node)
+    bounds = [tuple(sorted(data.draw(st.lists(
+        st.integers(0, n), min_size=2, max_size=2, unique=True)))) for n in node.shape]
+    before = build.function([build.shrink(node, bounds)], 2)
+    after = parts_of_sums(before)
+    assert equal(before, after, (12, 3), (3, 10))
+    assert np.prod(sums(after)[0]) <= np.prod(sums(before)[0])
+
+
+def test_whole_rows_of_one_long_one_are_left_out() -> None:
+    before = build.function([build.shrink(
+        build.reshape(product(12, 10), (4, 3, 10)), [(1, 3), (1, 3), (2, 9)])], 2)
+    after = parts_of_sums(before)
+    assert sums(before) == [(12, 10)] and sums(after) == [(6, 7)]
+    assert equal(before, after, (12, 3), (3, 10))
+
+
+def test_what_others_read_stays_whole() -> None:
+    total = product(12, 10)
+    both = [build.shrink(total, [(0, 2), (0, 10)]), build.exp(total)]
+    before = build.function(both, 2)
+    assert parts_of_sums(before) is before
+
+
+def test_zeros_go_to_the_factor_that_differs() -> None:
+    """Before: FOLD(PAD(sum of products)), windows counted in phases. Expected: one sum."""
+    g = build.param(0, dtypes.float32, (9, 4))
+    w = build.param(1, dtypes.float32, (4, 3))
+    seen = build.reduce(build.mul(
+        build.expand(build.reshape(g, (9, 4, 1)), (9, 4, 3)), build.expand(w, (9, 4, 3))),
+        ops.ADD, [1])
+    phases = build.permute(build.reshape(build.pad(seen, [(0, 0), (0, 1)]), (9, 2, 2)), (2, 0, 1))
+    total = build.reduce(build.fold(phases, 1, 2, 1, 1, 10), ops.ADD, [2])
+    before = build.function([total], 2)
+    after = folded_windows(before)
+    assert len(sums(before)) == 2 and len(sums(after)) == 1
+    assert not any(n.op is ops.FOLD for n in toposort(after.src))
+    assert equal(before, after, (9, 4), (4, 3))
