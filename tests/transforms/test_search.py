@@ -178,7 +178,7 @@ def test_what_is_far_slower_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None
                         lambda self, program: computed.append(program) or results(self, program))
     with override(search=5.0):
         text = fnx.jit(CASES["product"][0]).lower(*operands("product")).text("schedules")
-    assert "is the fastest" in text and len(made) > 10
+    assert "is the fastest" in text and len(made) > 1
     assert all(program is made[0] for program in computed)
 
 

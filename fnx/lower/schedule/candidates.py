@@ -6,13 +6,14 @@
 
 Decisions (plan.py) are lanes, tiles, blocks, what is packed and where, unrolling, chunks, units,
 workers; a step is a factor or an order of loops (neighbours.py). The model's choice is the first of
-the list; a search (transforms/replay/search.py) times the others. How a float sum associates
+the list, the others follow by the cycles that they are predicted to take (cost.py), and a search
+(transforms/replay/search.py) times them in that order. How a float sum associates
 differs between candidates of other decisions; ``same_bits`` leaves those alone that are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -20,6 +21,7 @@ from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.machines import MACHINES
+from fnx.lower.schedule.cost import predicted
 from fnx.lower.schedule.neighbours import neighbours
 from fnx.lower.schedule.plan import MODEL, Decisions, Plan
 
@@ -61,8 +63,14 @@ def further(kernel: UOp, target: Target, found: Candidate) -> Iterator[Candidate
 def _around(kernel: UOp, target: Target, plan: Plan) -> Iterator[Candidate]:
     decided, decisions = MACHINES[target.kind].decided, Decisions(plan)
     yield Candidate(decided(kernel, target, decisions), plan)
-    for other in decisions.others():
-        yield Candidate(decided(kernel, target, Decisions(other)), other)
+    yield from _by_cost(kernel, target, [
+        Candidate(decided(kernel, target, Decisions(other)), other)
+        for other in decisions.others()])
+
+
+def _by_cost(kernel: UOp, target: Target, found: Iterable[Candidate]) -> list[Candidate]:
+    """The least predicted first; of equal ones in the order in which they were thought of."""
+    return sorted(found, key=lambda c: predicted(kernel, c.schedule, target))
 
 
 def near(kernel: UOp, target: Target, found: Candidate, same_bits: bool = False
@@ -73,5 +81,4 @@ def near(kernel: UOp, target: Target, found: Candidate, same_bits: bool = False
         after = _around(kernel, target, found.plan)
         next(after)
         yield from after
-    for schedule in neighbours(kernel, found.schedule):
-        yield Candidate(schedule)
+    yield from _by_cost(kernel, target, map(Candidate, neighbours(kernel, found.schedule)))
