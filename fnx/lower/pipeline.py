@@ -16,9 +16,10 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline folded_windows parts_of_sums simplify one_kernel turned decide pair_folds blockwise
-split_reduce few_parts unique_results kernelize ranges slices widen outer_factors coalesce
-index_sets row_epilogues runtime_extents canonical choose tile split_global memory commands'
+'inline folded_windows parts_of_sums chunked simplify one_kernel turned decide pair_folds
+blockwise split_reduce few_parts unique_results kernelize ranges slices widen outer_factors
+coalesce index_sets row_epilogues runtime_extents canonical choose tile split_global memory
+commands'
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ from fnx.lower.tensor.split_reduce import split_reduce
 # What is about rare ops is loaded with the first of them.
 folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
 parts_of_sums = deferred("fnx.lower.tensor.parts_of_sums", "parts_of_sums")
+chunked = deferred("fnx.lower.loops.chunked", "chunked")
 one_kernel = deferred("fnx.lower.loops.one_kernel", "one_kernel")
 single_carries = deferred("fnx.lower.loops.single_carries", "single_carries")
 turned = deferred("fnx.lower.loops.turned", "turned")
@@ -201,6 +203,7 @@ TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", about=CALLING),
     Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor", about=FOLDED),
     Pass("parts_of_sums", on_bodies(parts_of_sums), "tensor", "tensor", about=PARTS),
+    Pass("chunked", on_bodies_of(chunked), "tensor", "tensor", about=LOOPING, of_target=True),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
     Pass("one_kernel", on_bodies_of(loops_in_kernels), "tensor", "tensor", about=LOOPING,
          of_target=True, why=loop_decisions),

@@ -44,3 +44,18 @@ def test_any_number_of_workers_gives_the_same_bits(
             with override(workers=workers):
                 found.append(bits(f, operands))
         assert all(other == found[0] for other in found[1:]), case.name
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+@pytest.mark.parametrize("n", [1 << 15, 30011])
+def test_long_running_folds_have_the_same_bits(name: str, n: int) -> None:
+    """In chunks, which follow from the length alone; they are float64 rounded once."""
+    x = np.random.default_rng(n).normal(1, 0.001, n).astype(np.float32)
+    fold = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+    f = fnx.jit(getattr(fnx.lax, name))
+    found = []
+    for workers in (1, 2, 3):
+        with override(workers=workers):
+            found.append(np.asarray(f(jnp.asarray(x))))
+    assert all(other.tobytes() == found[0].tobytes() for other in found[1:])
+    np.testing.assert_allclose(found[0], fold[name].accumulate(x.astype(np.float64)), rtol=6.1e-8)

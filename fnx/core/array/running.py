@@ -20,7 +20,7 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 _FEW_ALONE = 16  # elements, where there are no others: a carry of a loop, one of many lanes
-_FEW_IN_ROW = 8
+_FEW_IN_ROW = 4
 _FEW_ROWS = 2
 
 

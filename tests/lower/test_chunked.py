@@ -1,0 +1,98 @@
+"""Running folds in chunks: which loops, what they compute, in what bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fnx.core import build, build_calls, dtypes, ops
+from fnx.core.array.running import running
+from fnx.core.levels.interp import evaluate
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+from fnx.lower.loops import chunked as module
+from fnx.lower.loops.chunked import chunked
+
+CPU = Target("cpu")
+MONOIDS = {"sum": (ops.ADD, np.add), "prod": (ops.MUL, np.multiply),
+           "max": (ops.MAX, np.maximum), "min": (ops.MIN, np.minimum)}
+
+
+def _scans(fn: UOp) -> list[tuple[int, tuple[int, ...]]]:
+    return [(n.arg.length, n.arg.outs[0][0]) for n in toposort(fn.src) if n.op is ops.SCAN]
+
+
+def test_chunks_are_lanes() -> None:
+    x = build.param(0, dtypes.float32, (1 << 17,))
+    before = build.function([running(x, 0, ops.ADD)], 1)
+    assert _scans(before) == [(1 << 17, ())]
+    assert sorted(_scans(chunked(before, CPU))) == [(256, ()), (512, (256,))]
+
+
+@pytest.mark.parametrize(("x", "monoid"), [
+    (build.param(0, dtypes.float32, (4096,)), ops.ADD),        # short
+    (build.param(0, dtypes.float32, (1 << 17, 2)), ops.ADD),   # chains beside one another
+    (build.param(0, dtypes.float64, (1 << 17,)), ops.ADD),     # nothing rounds what associates
+    (build.param(0, dtypes.float32, (1 << 17,)), ops.LOGADDEXP)])
+def test_other_loops_stay(x: UOp, monoid: Any) -> None:
+    before = build.function([running(x, 0, monoid)], 1)
+    assert chunked(before, CPU) is before
+
+
+def test_a_carry_that_is_read_stays() -> None:
+    x = build.param(0, dtypes.float32, (1 << 17,))
+    c, u = build.param(0, dtypes.float64, ()), build.param(1, dtypes.float32, ())
+    total = build.add(c, build.cast(u, dtypes.float64))
+    body = build.function([total, build.cast(total, dtypes.float32)], 2, "sum")
+    last, ys = build_calls.scan(body, 1 << 17, [], [build.const(0.0, dtypes.float64, ())], [x])
+    both = build.function([last, ys], 1)
+    assert chunked(both, CPU) is both
+    assert len(_scans(chunked(build.function([ys], 1), CPU))) == 2
+
+
+def test_other_steps_stay() -> None:
+    x = build.param(0, dtypes.int32, (1 << 17,))
+    c, u = build.param(0, dtypes.int32, ()), build.param(1, dtypes.int32, ())
+    for step in (build.add(c, c), build.sub(c, u), build.add(u, u),
+                 build.add(c, build.add(c, u))):
+        body = build.function([step, step], 2, "step")
+        ys = build_calls.scan(body, 1 << 17, [], [build.const(0, dtypes.int32, ())], [x])[1]
+        fn = build.function([ys], 1)
+        assert chunked(fn, CPU) is fn
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from([*MONOIDS]), st.integers(256, 1300), st.booleans(),
+       st.sampled_from([(), (1,)]), st.sampled_from(["float32", "int32", "float16", "bfloat16"]),
+       st.integers(0, 1 << 30))
+def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int, ...], dtype: str,
+                           seed: int) -> None:
+    """The same as the loop, of any length, both ways; the last carry, where it may be read."""
+    op, _ = MONOIDS[monoid]
+    t = dtypes.as_dtype(dtype)
+    values = np.random.default_rng(seed).normal(1, 0.01 if monoid == "prod" else 2, (n, *beside))
+    x = build.param(0, t, (n, *beside))
+    outs = [running(x, 0, op, reverse)]
+    scan, = [node for node in toposort(outs) if node.op is ops.SCAN]
+    if dtype == "int32" or monoid in ("max", "min"):
+        outs.append(build.results(scan)[0])
+    before = build.function(outs, 1)
+    was, module.LONG = module.LONG, 256
+    try:
+        after = chunked(before, CPU)
+    finally:
+        module.LONG = was
+    assert len(_scans(after)) > len(_scans(before))
+    given_x = evaluate([build.cast(build.param(0, dtypes.float64, x.shape), t)],
+                       {build.param(0, dtypes.float64, x.shape): values})[0]
+    for a, b in zip(*(evaluate(fn.src, {x: given_x}) for fn in (before, after))):
+        if dtype == "int32" or monoid in ("max", "min"):
+            np.testing.assert_array_equal(a, b)
+        elif a.dtype == np.float32:
+            np.testing.assert_allclose(a, b, rtol=1.2e-7)
+        elif a.dtype == np.float16:
+            np.testing.assert_allclose(a, b, rtol=2e-3)
