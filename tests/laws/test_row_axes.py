@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
 from fnx.core.config import override
+from fnx.lower.tensor.split_reduce import MIN_WORK
 
 COMPILED = True  # lanes along columns, and what is staged for them
 
@@ -49,6 +51,7 @@ def shapes_and_axes(draw: st.DrawFn) -> tuple[Axes, Axes]:
     shape = tuple(draw(st.lists(st.sampled_from([2, 3, 5, 7, 16, 19, 40]), min_size=2,
                                 max_size=4)))
     axes = draw(st.sets(st.sampled_from(range(len(shape))), min_size=1, max_size=len(shape) - 1))
+    assume(math.prod(shape) < MIN_WORK)  # else long sums with few results are cut
     return shape, tuple(sorted(axes))
 
 
@@ -119,6 +122,17 @@ def test_two_statistics_of_which_none_is_inside_the_other_are_two_kernels() -> N
     got, kernels = whole(both, x, ())
     assert kernels == 2
     np.testing.assert_allclose(got, x - x.mean(0) - x.mean(1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in ROWS if n != "logsumexp"])
+@pytest.mark.parametrize("n", [1, 5, 700, 8192])
+def test_a_small_array_is_one_row(name: str, n: int) -> None:
+    x = np.random.default_rng(n).standard_normal(n).astype(f32)
+    got, kernels = whole(ROWS[name], x, (0,))
+    with override(device="interp"):
+        want = np.asarray(ROWS[name](jnp.asarray(x.astype("float64")), (0,)))
+    assert kernels == 1
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
 
 
 def test_statistics_are_results_too() -> None:

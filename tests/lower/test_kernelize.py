@@ -14,7 +14,7 @@ from fnx.core import dtypes, ops
 from fnx.core.array.array import Array
 from fnx.core.levels.interp import apply
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import cost
 from fnx.lower.tensor.split_reduce import split_reduce
 from tests.lower.steps import run_steps, steps_of
@@ -95,7 +95,6 @@ CASES: dict[str, tuple[UOp, int]] = {
 def data(function: UOp, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     shapes = {0: (5, 7), 1: (7, 6), 2: (6,), 3: (6, 4), 4: (5, 4)}
-    from fnx.core.uop import toposort
     for node in toposort(function.src):
         if node.op is ops.PARAM:
             shapes[node.arg.slot] = node.shape
@@ -134,6 +133,18 @@ def test_rows_of_columns_have_their_loops_outside_of_the_others() -> None:
     kernel, = step.graphs
     assert kernel is b.kernel([b.store(b.at(write, i, k, j), value)], "rows_div_exp_sub",
                               (0, 2, 1, 3, 4))
+
+
+def test_differences_from_a_statistic_are_computed_again_and_not_kept() -> None:
+    """x - max is read twice; the exponential of it is what a STAGE would be for."""
+    def stages(function: UOp) -> int:
+        kernel, = [k for step in steps_of(function) for k in step.graphs]
+        return sum(n.op is ops.STAGE for n in toposort(kernel.src))
+
+    d = b.sub(X, keep(b.reduce(X, ops.MAX, [1]), X.shape))
+    total = b.reduce(b.exp(d), ops.ADD, [1])
+    assert stages(fn(b.sub(d, keep(b.log(total), X.shape)))) == 0
+    assert stages(fn(softmax(X))) == 1
 
 
 def test_equal_layers_are_one_kernel() -> None:

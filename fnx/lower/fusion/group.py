@@ -19,6 +19,7 @@ MAX_NODES = 400   # of one group
 MAX_WORK = 1200   # of one group: compilers take time that grows faster than the code
 LoopSet = frozenset[int]
 MEMORY: Tokens = ("memory",)  # the index of what is read as a whole: it needs a buffer
+MAX_WHOLE = 1 << 13  # elements of a group of which all are one row
 MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
 
 
@@ -88,15 +89,16 @@ class Group:
         """Whether what is read at ``index`` is computed once for each row: there are such rows, or
         it is a non-empty leading part of the group's own, as loops are in order by themselves."""
         found = squeeze(index)
-        return found == self.own[:len(found)] and self.may_be_row(index) or \
+        return bool(found) and found == self.own[:len(found)] and self.may_be_row(index) or \
             self._is_in_order(found) and frozenset(found) in self.rows
 
     def may_be_row(self, index: Tokens) -> bool:
         """Whether ``index`` is a part of the group's own, whose loops may be outside of all
-        others: so are those of all rows of the group, one row inside the other."""
+        others: so are those of all rows of the group, one row inside the other. All of a group is
+        a row where it is small enough for one worker."""
         found = squeeze(index)
-        return bool(found) and self._is_in_order(found) and \
-            are_nested({*self.rows, frozenset(found)})
+        return (bool(found) or math.prod(self.space) <= MAX_WHOLE) and \
+            self._is_in_order(found) and are_nested({*self.rows, frozenset(found)})
 
     def _is_in_order(self, found: Tokens) -> bool:
         return all(type(t) is int and t < len(self.space) for t in found) and \
@@ -105,7 +107,7 @@ class Group:
     def add_row(self, index: Tokens) -> None:
         """It folds or stages at an index."""
         row = self.row_of(index)
-        if 0 < len(row) < len(self.space):
+        if len(row) < len(self.space):
             self.rows.add(row)
 
     @property

@@ -37,7 +37,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import concat_parts, cost, effects, recompute
 from fnx.lower.fusion.group import (
     MAX_NODES,
-    MAX_SEARCH,
+    MAX_WHOLE,
     MAX_WORK,
     MEMORY,
     Group,
@@ -54,6 +54,7 @@ from fnx.lower.fusion.group import (
     windows,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
+from fnx.lower.fusion.rows import all_fold_in, folds_in
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
 MAX_COPIES = 4               # times a cheap value is computed again
@@ -202,10 +203,20 @@ class Fusion:
             pays = copies <= MAX_COPIES and (
                 elementwise and cost.is_cheap(self.cost[node]) or node.op is ops.GATHER)
             if elementwise and not pays and len(uses) == 1:
-                return self._stage(node, *next(iter(uses.items())))
+                (group, indices), = uses.items()
+                pays = copies <= MAX_COPIES and self._is_cheap_in_rows(node, group, indices)
+                if not pays:
+                    return self._stage(node, group, indices)
         if pays:
             self._compute_everywhere(node, uses)
         return pays
+
+    def _is_cheap_in_rows(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
+        """Whether it is cheap beside row statistics, which are at hand: x - max, read twice."""
+        found = self.cost[node]
+        rest = found.replace(loads=frozenset([n for n in found.loads if n.op is not ops.REDUCE]))
+        return group.contraction is None and cost.is_cheap(rest) and \
+            all(all_fold_in(group, node, index, self.cost) for index in indices)
 
     def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         for group, indices in uses.items():
@@ -223,8 +234,7 @@ class Fusion:
             if node in self.contractions:
                 return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages
-            return group.contraction is None and (
-                group.is_own(index) or group.may_be_row(index))
+            return group.contraction is None and folds_in(group, node, index)
         if group.is_own(index) or group.is_row(index) or \
                 group.may_be_row(index) and cost.has_folds(self.cost[node]):
             return True
@@ -242,25 +252,8 @@ class Fusion:
         """Whether a reduction below could not be computed with it, as no row of the group."""
         if not cost.has_folds(self.cost[node]):
             return False
-        has_row = common(index, group.own) or self._folds_fit(node, group, index)
+        has_row = common(index, group.own) or all_fold_in(group, node, index, self.cost)
         return (group.contraction is not None or not has_row) and not cost.scales(node)
-
-    def _folds_fit(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether reductions that a node is computed from could be computed in its group."""
-        queue, seen = [(node, index)], {(node, index)}
-        for n, at in queue:  # grows
-            if n.op is ops.REDUCE:
-                if not group.is_own(at) and not group.may_be_row(at):
-                    return False
-                continue
-            for i, s in enumerate(n.src):
-                place = s, source_index(n, i, at)
-                if place not in seen and cost.has_folds(self.cost[s]):
-                    seen.add(place)
-                    queue.append(place)
-            if len(queue) > MAX_SEARCH:
-                return False
-        return True
 
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
         """All read it at their own index over the same loops, and no one waits for another."""
@@ -303,8 +296,8 @@ class Fusion:
     def _stage(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Keep a row of the value inside the kernel: read at several indices of one row."""
         row_of = frozenset.intersection(*map(group.row_of, indices))
-        if not row_of or group.contraction is not None or \
-                not are_nested({*group.rows, row_of}):
+        if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
+                not row_of and math.prod(group.space) > MAX_WHOLE:
             return False
         fill = min(indices, key=self._loop_order)  # in the loop that runs first
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]

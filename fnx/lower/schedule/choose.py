@@ -273,17 +273,21 @@ class LoopPlan:
     def _short_rows(self, vectors: Sequence[UOp]) -> UOp | None:
         """The range of rows, where each is folded in a few vectors: while the lanes of one meet,
         which are steps that wait for one another, others go on."""
-        if len(self.stores) != 1 or len(self.closing) != 1 or self.kept \
-                or sum(n.op in ops.ELEMENTWISE for n in self.nodes) > UNROLL:
+        if len(self.stores) != 1 or not self.closing or self.kept or sum(
+                n.op in ops.ELEMENTWISE for n in self.nodes) > UNROLL * len(self.closing):
             return None
-        node, = self.closing
-        own = closed(node)
         rows = [r for r in self.common if r not in vectors]
-        if node.op is not ops.REDUCE or node.src[0].op is ops.PAIR or not rows or len(own) != 1 \
-                or own[0] not in vectors or not is_known(own[0]) or not is_known(rows[-1]):
+        if not rows or not is_known(rows[-1]) or extent(rows[-1]) < 4 * UNROLL or not all(
+                self._is_short_row(n, vectors) for n in self.closing):
             return None
-        few = self._lanes_along(own[0]) < extent(own[0]) <= UNROLL * self.lanes
-        return rows[-1] if few and extent(rows[-1]) >= 4 * UNROLL else None
+        return rows[-1]
+
+    def _is_short_row(self, node: UOp, vectors: Sequence[UOp]) -> bool:
+        """Whether a fold is over a few vectors."""
+        own = closed(node)
+        return node.op is ops.REDUCE and node.src[0].op is not ops.PAIR and len(own) == 1 \
+            and own[0] in vectors and is_known(own[0]) \
+            and self._lanes_along(own[0]) < extent(own[0]) <= UNROLL * self.lanes
 
     def _beside(self, vectors: Sequence[UOp]) -> Beside | None:
         """Rows that share what they read, if it is decided so."""
@@ -376,7 +380,7 @@ class LoopPlan:
                 total < _INLINE] if _INLINE // 8 <= total <= 8 * _INLINE else []):
             return None
         loops = [r for r in self.common if r not in vectors and r not in self.few
-                 and all(r in n.ranges or not n.ranges or self._is_short(n) for n in self.closing)]
+                 and all(r in n.ranges or self._is_short(n) for n in self.closing)]
         for r in loops:
             if extent(r) >= UNROLL * (BLOCK if r in blocked else 1):
                 return r
@@ -386,8 +390,8 @@ class LoopPlan:
         return long[0] if long else max(loops, key=extent, default=None)
 
     def _is_short(self, fold: UOp) -> bool:
-        """Whether all of it takes a few vectors."""
-        return product(fold.ranges.union(closed(fold))) <= 4 * self.lanes
+        """Whether all of it takes a few vectors, or little beside what a worker takes at once."""
+        return product(fold.ranges.union(closed(fold))) <= max(4 * self.lanes, CHUNK // 64)
 
     def _chunk_of(self, r: UOp) -> int:
         """How many of r make up a parallel iteration that is worth it."""

@@ -1,0 +1,47 @@
+"""Rows: which reductions are computed inside of a group, for each row of it.
+
+    group over (i, k, j)   x[i, k, j] - max(l: x[i, l, j])     its rows are (i, j), in any order of
+                                                               axes; loops i, j, then l and k
+
+A REDUCE is computed at the group's own index, or at that of a row: a part of it. All of a small
+group is one row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fnx.core import ops
+from fnx.core.uop import UOp
+from fnx.lower.fusion.cost import RecomputeCost, has_folds
+from fnx.lower.fusion.group import MAX_SEARCH, MAX_WHOLE, Group
+from fnx.lower.fusion.index_tokens import Tokens, source_index
+
+
+def folds_in(group: Group, fold: UOp, index: Tokens) -> bool:
+    """Whether a REDUCE at an index may be computed in a group."""
+    if group.is_own(index):
+        return True
+    return group.may_be_row(index) and (
+        bool(group.row_of(index)) or math.prod(fold.src[0].shape) <= MAX_WHOLE)
+
+
+def all_fold_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp, RecomputeCost]
+                ) -> bool:
+    """Whether the reductions that a node at an index is computed from may be computed in a group.
+    Where that takes a long search the answer is no."""
+    queue, seen = [(node, index)], {(node, index)}
+    for n, at in queue:  # grows
+        if n.op is ops.REDUCE:
+            if not folds_in(group, n, at):
+                return False
+            continue
+        for i, s in enumerate(n.src):
+            place = s, source_index(n, i, at)
+            if place not in seen and has_folds(costs[s]):
+                seen.add(place)
+                queue.append(place)
+        if len(queue) > MAX_SEARCH:
+            return False
+    return True
