@@ -73,7 +73,8 @@ def test_over_any_axes_is_one_kernel(case: tuple[Axes, Axes], name: str, grad: b
     with override(device="interp"):
         want = np.asarray(f(jnp.asarray(x.astype("float64")), axes))
     assert kernels == 1
-    np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    # a deviation near 0 is amplified by up to 1 / sqrt(1e-5)
+    np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-3 if grad else 1e-4)
 
 
 @settings(max_examples=15)
