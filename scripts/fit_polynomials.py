@@ -108,6 +108,17 @@ def _tanh_tail(z: Real) -> Real:
     return (mpmath.tanh(x) - x) / x ** 3
 
 
+def _erf_tail(z: Real) -> Real:
+    """erf(x) / x - 1 with z = x**2"""
+    x = mpmath.sqrt(z)
+    return (mpmath.erf(x) / x if z else 2 / mpmath.sqrt(mpmath.pi)) - 1
+
+
+def _erfc_log(t: Real) -> Real:
+    """log(erfc(t)) / t + 1"""
+    return mpmath.log(mpmath.erfc(t)) / t + 1
+
+
 def _exp2_tail(f: Real) -> Real:
     """(2**f - 1) / f"""
     if abs(f) < mpf(2) ** -20:
@@ -145,6 +156,9 @@ FITS = (
     Fit("ASIN_64", np.float64, 12, (0.0, 0.25), _asin_tail, lambda z: z + mpf(2) ** -20, -57),
     Fit("TANH_32", np.float32, 4, _TANH, _tanh_tail, lambda z: z + mpf(2) ** -9, -26.5),
     Fit("TANH_64", np.float64, 10, _TANH, _tanh_tail, lambda z: z + mpf(2) ** -20, -57),
+    Fit("ERF_32", np.float32, 5, (0.0, 0.7657), _erf_tail, lambda z: mpf(1), -25.5),
+    Fit("ERFC_LOG_32", np.float32, 6, (0.875, 4.0), _erfc_log,
+        lambda t: t * mpmath.erfc(t) / mpmath.erf(t) + mpf(2) ** -24, -26.5),
     Fit("POW_LOG_32", np.float64, 3, _ATANH, lambda z: _atanh_tail(z, 1),
         lambda z: z + mpf(2) ** -20, -36),
     Fit("POW_EXP2_32", np.float64, 6, (-0.5001, 0.5001), _exp2_tail,
@@ -220,8 +234,9 @@ def error_bits(fit: Fit, coefficients: Sequence[float], count: int = 3000) -> fl
 def held() -> dict[str, Any]:
     """The constants that stand in the package."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+    from fnx.core.array import special
     from fnx.lower.program.elementary import exponential, floats, logarithm, power, trigonometric
-    return {name: value for room in (exponential, floats, logarithm, power, trigonometric)
+    return {name: value for room in (special, exponential, floats, logarithm, power, trigonometric)
             for name, value in vars(room).items() if name.isupper()}
 
 

@@ -157,6 +157,10 @@ def trunc(x: Expr) -> Expr:
     return Expr(elementwise(ops.TRUNC, x.node))
 
 
+def erf(x: Expr) -> Expr:
+    return Expr(elementwise(ops.ERF, x.node))
+
+
 def lgamma(x: Expr) -> Expr:
     """log |gamma(x)|."""
     return Expr(elementwise(ops.LGAMMA, x.node))

@@ -52,6 +52,7 @@ _GAMMA = "fnx.core.array.gamma"
 
 FORMULAS: dict[Op, Formula] = {
     ops.LOGADDEXP: Formula(logaddexp, _softmax),
+    ops.ERF: Formula(deferred("fnx.core.array.special", "erf_formula")),
     ops.LGAMMA: Formula(deferred(_GAMMA, "lgamma_formula"),
                         single=deferred(_GAMMA, "lgamma_single")),
     ops.DIGAMMA: Formula(deferred(_GAMMA, "digamma_formula"),

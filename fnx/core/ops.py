@@ -69,6 +69,8 @@ FLOOR = Op("FLOOR", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.flo
 CEIL = Op("CEIL", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.ceil))
 TRUNC = Op("TRUNC", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.trunc))
 ROUND = Op("ROUND", "tkp", "elementwise", 1, accepts="f", meaning=m.plain(np.rint))
+ERF = Op("ERF", "tkp", "elementwise", 1, accepts="f", exact=False,
+         meaning=m.precise(m.formula("ERF")), cost=20)
 LGAMMA = Op("LGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,
             meaning=m.precise(m.formula("LGAMMA")), cost=150)
 DIGAMMA = Op("DIGAMMA", "tkp", "elementwise", 1, accepts="f", exact=False,

@@ -21,6 +21,8 @@ CASES: dict[str, tuple[list[float], float]] = {
     "gammaln": ([1e-300, 1e-30, -1e-30, 1e-5, 0.3, 2.5, 3.5, 7.9, 8.1, 40.5, 1e10, 1e30, *NEAR,
                  *[2 * v for v in NEAR]], 5),
     "digamma": ([1e-30, -1e-30, 0.3, 0.8, 2.0, 7.9, 8.1, 40.5, 1e30, -0.75, -3.25], 8),
+    "erf": ([1e-30, 1e-5, -0.3, 0.4705, 0.75, *[s * (7 / 8 + d * 2.0 ** -24) for s in (-1, 1)
+             for d in (-2, -1, 0, 1)], 1.1, -1.9, 2.7, 3.9, 4.0, 4.1, -6.0, 1e30, *NEAR], 1.5),
     "erfinv": ([1e-30, 0.1, 0.5, -0.84, 0.99, *[1 - 2.0 ** -k for k in range(4, 24, 2)]], 4),
 }
 TRUE = {"gammaln": lambda x: mpmath.log(abs(mpmath.gamma(x))) if x < 1e5 else mpmath.loggamma(x)}
@@ -60,6 +62,8 @@ def test_gamma_where_it_has_no_value_or_is_infinite() -> None:
 def test_slopes_at_zero_and_at_whole_numbers() -> None:
     slopes: dict[str, tuple[Any, list[float], list[float]]] = {
         "modf": (lambda x: jnp.modf(x)[0], [-2, -0.0, 0, 3, -1.5], [1, 1, 1, 1, 1]),
+        "erf": (special.erf, [0, 1, -20, np.inf], [1.1283792, 0.41510749, 0, 0]),
+        "slope of erf": (fnx.grad(special.erf), [1, 20, np.inf], [-0.83021497, 0, 0]),
         "dawsn": (special.dawsn, [0, -0.0], [1, 1]),
         "fresnel": (lambda x: special.fresnel(x)[1], [0, -0.0], [1, 1]),
         "sine": (lambda x: special.sici(x)[0], [0, -0.0], [1, 1]),

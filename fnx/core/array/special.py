@@ -1,8 +1,9 @@
 """The error function and its inverse, made of ops.
 
-erf near 0 is its Taylor series; further out it is 1 - erfc, and erfc(x) is t exp(-x**2) times a
-Chebyshev series in t = 2 / (2 + x) (coefficients: scripts/fit_erfc.py). The inverse is that of
-M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), with his coefficients,
+erf of float32 is x + x P(x**2) near 0; further out it is 1 - exp(-x + x P(x)) (polynomials:
+scripts/fit_polynomials.py). Of float64 it is its Taylor series near 0, then 1 - erfc, and erfc(x)
+is t exp(-x**2) times a Chebyshev series in t = 2 / (2 + x) (scripts/fit_erfc.py). The inverse is
+that of M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), with his numbers,
 as in XLA, so that normal random numbers agree with JAX's.
 """
 
@@ -14,7 +15,7 @@ from functools import cache
 from fnx.core import dtypes
 from fnx.core.array.elementwise import ElementwiseRow
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, exp, log, polynomial, sqrt, where
+from fnx.core.expr import Expr, erf, exp, log, mulacc, polynomial, sqrt, where
 
 _ERFC = (
     0.577033738616469689,
@@ -46,6 +47,26 @@ _ERFC = (
     3.5916763531814923e-17,
     -5.04980914984772928e-18,
 )
+# erf(x) / x - 1 over x**2, |x| <= 7/8: 2**-25.69
+ERF_32 = (
+    0.12837915122509003,
+    -0.3761255741119385,
+    0.11282523721456528,
+    -0.026793936267495155,
+    0.005035839509218931,
+    -0.0006222233059816062,
+)
+# log(erfc(x)) / x + 1 over 7/8 <= x <= 4: 2**-28.62 of erf
+ERFC_LOG_32 = (
+    -0.12862293422222137,
+    -0.6352567672729492,
+    -0.10605983436107635,
+    0.023607412353157997,
+    -0.0035683740861713886,
+    0.00030436055385507643,
+    -9.367890015710145e-06,
+)
+_NEAR_32, _ONE_32 = 0.875, 4.0  # where the first of these ends; from where on erf rounds to 1
 _ERFC_TERMS = {dtypes.float32: 13, dtypes.float64: 28}
 _TAYLOR_TERMS = {dtypes.float32: 9, dtypes.float64: 15}
 _NEAR = 0.75     # where erf changes from the series to 1 - erfc
@@ -127,10 +148,21 @@ def _size(x: Expr) -> Expr:
     return where(size > _FAR, _FAR, size)
 
 
-def erf(x: Expr) -> Expr:
+def erf_formula(x: Expr) -> Expr:
+    """ERF"""
+    if x.dtype is dtypes.float32:
+        return _erf_single(x)
     size = _size(x)
     near, far = size < _NEAR, 1 - _erfc_positive(size)
     return where(near, _taylor(where(near, x, 0)), where(x < 0, -far, far))
+
+
+def _erf_single(x: Expr) -> Expr:
+    size = abs(x)
+    near = mulacc(x, polynomial(ERF_32, x * x), x)
+    most = where(size > _ONE_32, _ONE_32, size)
+    far = 1 - exp(mulacc(most, polynomial(ERFC_LOG_32, most), -most))
+    return where(size < _NEAR_32, near, where(x < 0, -far, far))
 
 
 def erfc(x: Expr) -> Expr:

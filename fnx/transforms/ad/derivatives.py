@@ -21,12 +21,13 @@ functions are composed: norm'(0) = 0 and relu'(0) = 0.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, dtypes, op_args, ops
-from fnx.core.expr import Expr, cos, digamma, exp, log, rint, sin, sqrt, where
+from fnx.core.expr import Expr, clamped, cos, digamma, exp, log, rint, sin, sqrt, where
 from fnx.core.formulas import FORMULAS
 from fnx.core.ops import OPS, Op
 from fnx.core.process import deferred, load
@@ -47,6 +48,8 @@ from fnx.transforms.ad.rules import (
 from fnx.transforms.ad.structural import CallRule, ResultRule
 
 DERIVATIVES: dict[Op, DerivativeRule] = {}
+
+_FAR = 30.0  # exp(-x**2) is 0 before
 
 trigamma = deferred("fnx.core.array.gamma", "trigamma")
 
@@ -222,6 +225,12 @@ def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
     return ct if ct.dtype.is_bool else build.cast(ct, node.src[0].dtype)
 
 
+def _bell(x: Expr) -> Expr:
+    """The derivative of erf; cut where it is 0, so that those of higher orders are finite."""
+    size = clamped(x, -_FAR, _FAR)
+    return 2 / math.sqrt(math.pi) * exp(-(size * size))
+
+
 # ---- the table --------------------------------------------------------------------------------
 # t is the tangent of an operand, or the cotangent of the result y; a row has, for each operand,
 # t times the derivative of y in it.
@@ -260,6 +269,7 @@ elementwise(ops.COS, lambda t, y, x: -(t * sin(x)))
 elementwise(ops.TAN, lambda t, y, x: t * (1 + y * y))
 elementwise(ops.ATAN, lambda t, y, x: t / (1 + x * x))
 elementwise(ops.ASIN, lambda t, y, x: t / sqrt((1 - x) * (1 + x)), singular=_always)
+elementwise(ops.ERF, lambda t, y, x: t * _bell(x))
 elementwise(ops.LGAMMA, lambda t, y, x: t * digamma(x), singular=_always)
 elementwise(ops.DIGAMMA, lambda t, y, x: t * trigamma(x), singular=_always)
 elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
