@@ -15,7 +15,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.public import asarray, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import NotBuiltError, ShapeError
-from fnx.core.expr import Expr, log, log1p, where
+from fnx.core.expr import Expr, erf, log, log1p, where
 from fnx.core.ops import Shape
 from fnx.numpy import maximum, minimum
 from fnx.numpy.searching import argmax
@@ -102,7 +102,7 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
         if shape is None else axes.shape(shape)
     low, high = bounds((lower, upper), t, size)
     root = math.sqrt(2.0)
-    low, high = (special.erf(Expr(build.wide(x.node)) / root).cast(t) for x in (low, high))
+    low, high = (erf(Expr(build.wide(x.node)) / root).cast(t) for x in (low, high))
     u = between(words_of(key), low, high)
     x = _drawn(root * special.erf_inv(u), t)
     least, most = _inner(lower, t, math.inf), _inner(upper, t, -math.inf)
