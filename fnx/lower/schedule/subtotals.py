@@ -66,8 +66,8 @@ def even(loops: Sequence[tuple[str, int | None]], most: int) -> int:
 
     >>> even([("k", 64)], 64), even([("i", 10), ("j", 20)], 64), even([("k", 100_000)], 64)
     (8, 16, 64)
-    >>> even([("k", 12)], 64)
-    64
+    >>> even([("k", 12)], 64), even([("k", 17)], 64)
+    (64, 64)
     """
     lengths = [n for _, n in loops if n is not None]
     total = math.prod(lengths)
@@ -75,7 +75,9 @@ def even(loops: Sequence[tuple[str, int | None]], most: int) -> int:
         return most // 2
     if not _SHORT <= total <= most * most:
         return most
-    return 1 << ((total - 1).bit_length() + 1) // 2
+    chain = 1 << ((total - 1).bit_length() + 1) // 2
+    masked = all(total % part for part in range(chain // 2 + 1, chain + 1))
+    return most if masked and total < 2 * _SHORT else chain
 
 
 def _part(n: int, most: int) -> int:
