@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core import build, dtypes, ops, tiling
 from fnx.core.dtypes import DType
 from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
@@ -459,3 +459,23 @@ def test_windows_that_fill_few_lanes_are_read_one_by_one(channels, width, depth,
         run_kernel(part.kernel, [buffers[i] for i in part.refs], [])
     near = np.stack([a[:, i:i + width] for i in range(7)], 1)
     np.testing.assert_array_equal(out, np.einsum("ckt,ktx->cx", w, near))
+
+
+def test_a_stage_holds_no_folds_of_what_it_stages() -> None:
+    """before: STAGE(x[i, p] - sum(k: x[i, k]), i, p), a sum for each element; after: STAGE(x)."""
+    i, k, p = (build.range_(n, id, name=name) for id, (n, name) in
+               enumerate([(40, "i"), (9, "k"), (9, "p")]))
+    x, o = (build.ref(slot, dtypes.float32, shape) for slot, shape in enumerate([(40, 9), (40,)]))
+    total = build.reduce_ranges(build.load(build.at(x, i, k)), ops.ADD, [k])
+    off = build.sub(build.load(build.at(x, i, p)), total)
+    store = build.store(build.at(o, i), build.reduce_ranges(build.mul(off, off), ops.ADD, [p]))
+    kernel = build.kernel([store], "squares", (0, 1, 2))
+    tiled = tile(kernel, [tiling.split("i", 16, "io", "il"), tiling.vectorize("il"),
+                          tiling.stage(0, at="io")])
+    nodes = toposort(tiled.src)
+    assert sum(n.op is ops.REDUCE for n in nodes) == 2
+    assert all(n.src[0].op is ops.LOAD for n in nodes if n.op is ops.STAGE)
+    data = np.random.default_rng(0).standard_normal((40, 9)).astype(np.float32)
+    out = np.zeros(40, np.float32)
+    run_kernel(tiled, [data, out], [])
+    np.testing.assert_allclose(out, ((data - data.sum(1, keepdims=True)) ** 2).sum(1), rtol=1e-5)

@@ -130,12 +130,15 @@ def _runs(load: UOp, along: str | None) -> bool:
 
 
 def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
-    """The largest elementwise value made of ``load`` alone, over the same ranges."""
+    """The largest elementwise value made of ``load`` alone, over the same ranges; of what is folded
+    of it nothing, as that would be folded for each element."""
     grown = load
     while len(users[grown]) == 1:
         user, = users[grown]
         if user.op not in ops.ELEMENTWISE or user.ranges != load.ranges or user in written \
-                or user.dtype.kind in ("index", "bool"):
+                or user.dtype.kind in ("index", "bool") \
+                or any(n.op is ops.REDUCE for s in user.src if s is not grown
+                       for n in toposort([s])):
             break
         grown = user
     return grown
