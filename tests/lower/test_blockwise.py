@@ -204,6 +204,48 @@ def test_masks_are_computed_where_they_are_read_and_leave_blocks_out(f: Function
         agree(function, args, "cpu", 1e-5)
 
 
+PLACES = np.arange(N)
+DATA = {"causal": PLACES <= PLACES[:, None], "keys": PLACES[None] < 11,
+        "queries": PLACES[:, None] < 11, "random": np.random.default_rng(0).random((N, N)) < 0.1,
+        "window": abs(PLACES - PLACES[:, None]) < 4, "nothing": np.zeros((N, N), bool),
+        "heads": (PLACES <= PLACES[:, None]) & (PLACES < 9 * np.arange(4)[:, None, None])}
+
+
+def where_seen(q: Any, k: Any, v: Any, seen: Any) -> Any:
+    return nn.softmax(jnp.where(seen, q @ k.swapaxes(-1, -2), -jnp.inf)) @ v
+
+
+def where_hidden(q: Any, k: Any, v: Any, seen: Any) -> Any:
+    return nn.softmax(jnp.where(seen == 0, -1e9, q @ k.swapaxes(-1, -2))) @ v
+
+
+def seeing(f: Function) -> Function:
+    """With the gradients of all but the mask."""
+    return lambda q, k, v, g, seen: attended(lambda q, k, v: f(q, k, v, seen))(q, k, v, g)
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("f", [where_seen, where_hidden])
+@pytest.mark.parametrize("name", DATA)
+def test_masks_that_are_data_end_loops_behind_what_they_leave(
+        f: Function, name: str, device: str) -> None:
+    """The last place that a row sees is found before; a mask of all places alike is one."""
+    args = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
+    for function, operands in ((f, [*args[:3], DATA[name]]), (seeing(f), [*args, DATA[name]])):
+        calls = of_blocks(lowered(function, operands)[0])
+        loops = [n for c in calls for n in toposort(c.src[:1]) if n.op is ops.ITER]
+        assert loops and all(stop(n) is not None for n in loops)
+        agree(function, operands, device, 1e-5)
+
+
+def test_what_masks_leave_may_be_no_number() -> None:
+    """Behind the last key that is seen, and times 0."""
+    for operand in range(3):
+        args = arrays((4, N, D), (4, N, D), (4, N, D))
+        args[operand][1, 30, 2] = np.inf
+        agree(where_seen, [*args, DATA["keys"]], "cpu", 1e-5)
+
+
 @pytest.mark.parametrize("f, ends", [(by_einsum, True), (segments, True), (added, False),
                                      (divided_last, False)])
 def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None:

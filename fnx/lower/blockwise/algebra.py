@@ -153,11 +153,11 @@ def _as_index(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     return None
 
 
-def without(value: UOp, condition: UOp) -> UOp:
-    """A value where a condition does not hold."""
+def without(value: UOp, condition: UOp, holds: bool = False) -> UOp:
+    """A value where a condition does not hold; or does."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node is condition:
-            return build.const(False, dtypes.bool_)
+            return build.const(holds, dtypes.bool_)
         if node.op is ops.WHERE and src[0].op is ops.CONST:
             return src[1] if src[0].arg else src[2]
         if node.op is ops.AND and any(s.op is ops.CONST and not s.arg for s in src):

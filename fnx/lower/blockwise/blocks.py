@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from fnx.core import build, dtypes, op_args, ops
+from fnx.core import build, ops
 from fnx.core.expr import Expr
 from fnx.core.parts import buffer, indices
 from fnx.core.record import Record
@@ -31,13 +31,13 @@ from fnx.core.target import Target
 from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.blockwise import algebra
+from fnx.lower.blockwise.ends import End, end_of, is_nothing
 from fnx.lower.blockwise.frame import Frame, Term
 from fnx.lower.blockwise.region import RegionReduce
 from fnx.lower.blockwise.rows import Rows
 from fnx.lower.blockwise.tiles import Tiles, shared_loop
 from fnx.lower.program.conditions import INEQUALITIES, positive_form
 from fnx.lower.schedule.loops import name_of
-from fnx.lower.schedule.workload import extent
 
 
 class ReduceKernel(Record):
@@ -170,7 +170,7 @@ class RegionKernel:
                                      for i, name in enumerate(("jl", "jm", "jx")))
         self.jq = build.range_(self.block, first + 4 + len(self.terms), name="jq")
         self.kept: dict[UOp, UOp] = {}
-        ends = self._ends()
+        ends = end_of(frame, [*self.terms, *self.across], self.score)
         last = build.index_const(-(-length // self.block) - 1)
         at = build.sub(last, self.t) if ends is not None and ends.way > 0 else self.t
         self.start = (Expr(at) * self.block).node
@@ -180,8 +180,9 @@ class RegionKernel:
         results = zip(self.terms, self._results(build.results(loop)))
         across = [(t.fold, self.rows.step(self._of_tile(t, self.rows), self.t, stop))
                   for t in self.across if self.rows is not None and t.fold.result not in unread]
+        skips = ends is not None and not ends.data  # that it does is known
         return self._kernel([(t.fold, self._apart(t, value)) for t, value in results
-                             if t.fold.result not in unread], across, ends is not None)
+                             if t.fold.result not in unread], across, skips)
 
     def _apart(self, term: Term, value: UOp) -> UOp:
         """A value that is the same for all lanes: the loop is one for all that it carries."""
@@ -353,30 +354,6 @@ class RegionKernel:
 
     # ---- where the loop may end
 
-    def _ends(self) -> End | None:
-        """Where the loop may end; None where no condition is known to bound it."""
-        along, score = self.frame.j, self.score
-        first = self.terms[0].value if score is None else score
-        for condition, as_index, way in algebra.bounding(first, along):
-            tests: list[UOp] = []
-            masked = None
-            if self.online:
-                assert score is not None
-                masked = algebra.without(score, condition)
-                inner = any(other is not None for t in self.terms if t.weighed is not None
-                            for _, other, _ in t.weighed.inner)
-                if along in masked.ranges or _folds(masked) or inner:
-                    continue
-            else:
-                found = [self._vanishes(t, condition) for t in (*self.terms, *self.across)]
-                if any(f is None for f in found):
-                    continue
-                tests += [x for f in found if f is not None for x in f]
-            tests += [self._never(_not_finite(t.other)) for t in (*self.terms, *self.across)
-                      if t.other is not None]
-            return End(as_index, tuple(tests), way, masked)
-        return None
-
     def _stop(self, ends: End) -> UOp:
         """Whether neither this block nor those behind it have anything to add."""
         edge = self.start
@@ -385,7 +362,7 @@ class RegionKernel:
         condition, = substitute([ends.condition], {self.frame.j: edge})
         stop = build.logical_not(condition)
         tests = list(ends.tests)
-        if ends.masked is not None and not _is_nothing(ends.masked):
+        if ends.masked is not None and not is_nothing(ends.masked):
             top = self.carried[0][1]
             rest = build.exp(build.sub(ends.masked, top))
             tests.append(build.eq(rest, build.like(rest, 0)))
@@ -398,9 +375,11 @@ class RegionKernel:
         that is not the same for all of them, as far as is known."""
         frame, rows = self.frame, self.tiles.rows
         row, outer = frame.loops[frame.row], frozenset([frame.loops[a] for a in frame.outer])
+        if ends.data:
+            return None
         terms, _ = positive_form(ends.condition)
         along = [m for m in terms if any(row in a.ranges for a in m)]
-        if ends.masked is not None and not _is_nothing(ends.masked) \
+        if ends.masked is not None and not is_nothing(ends.masked) \
                 or along not in ([], [(row,)]) \
                 or not ends.condition.ranges <= outer | {row, frame.j} \
                 or any(not test.ranges <= outer for test in ends.tests):
@@ -417,73 +396,11 @@ class RegionKernel:
                 test, build.index_const(0), build.index_const(enough)))
         return build.lt(build.index_const(0), whole)
 
-    def _vanishes(self, term: Term, condition: UOp) -> list[UOp] | None:
-        """Tests under which the terms of a sum are 0 where a condition does not hold."""
-        rest = algebra.without(term.weights, condition)
-        if term.monoid is not ops.ADD or rest is term.weights or _folds(rest):
-            return None
-        zero = build.like(rest, 0)
-        if rest.op is ops.CONST:
-            return [] if build.const_of(rest) == 0 else None
-        return [self._never(build.ne(rest, zero))]
-
-    def _never(self, condition: UOp) -> UOp:
-        """That a condition holds nowhere along what is folded, and lanes: a kernel before sees."""
-        frame = self.frame
-        gone = {frame.j, *[frame.loops[a] for a in frame.more], *[
-            frame.loops[token] for t in self.terms for token, _ in t.fold.lanes]}
-        along = sorted(condition.ranges & gone, key=lambda r: r.arg.id)
-        if not along:
-            return build.logical_not(condition)
-        over = sorted(condition.ranges - gone, key=lambda r: r.arg.id)
-        shape = tuple([extent(r) for r in over])
-        value = build.reduce_ranges(build.cast(condition, dtypes.int32), ops.MAX, along)
-        (value,), operands = frame.slotted([value])
-        place = build.at(build.ref(len(operands), dtypes.int32, shape), *over)
-        kernel = build.kernel([build.store(place, value)], "any_other",
-                              [r.arg.id for r in (*over, *along)])
-        call = UOp(ops.CALL, dtypes.void, (kernel, *operands),
-                   op_args.Call("any_other", ((shape, dtypes.int32),)))
-        found, = build.results(call)
-        slot = frame.slots.setdefault(found, len(frame.slots))
-        seen = build.load(build.at(build.ref(slot, dtypes.int32, shape), *over))
-        return build.eq(seen, build.like(seen, 0))
-
-
-class End(Record):
-    """Where a loop may end.
-
-    Attributes:
-        condition: over indices; does not hold of any place behind the first where it does not.
-        tests: that also have to hold.
-        way: -1 where it holds up to some place, 1 where from one on.
-        masked: the score where it does not hold.
-    """
-
-    condition: UOp
-    tests: tuple[UOp, ...]
-    way: int
-    masked: UOp | None
-
 
 def _base(top: UOp) -> UOp:
     """What is taken from scores: the largest one, 0 while none is finite."""
     finite = build.lt(UOp(ops.ABS, top.dtype, (top,)), build.like(top, math.inf))
     return build.where(finite, top, build.like(top, 0))
-
-
-def _is_nothing(masked: UOp) -> bool:
-    """Whether a score is one whose exponential is 0 beside any other."""
-    return masked.op is ops.CONST and build.const_of(masked) == -math.inf
-
-
-def _not_finite(value: UOp) -> UOp:
-    zero = build.like(value, 0)
-    return build.ne(build.mul(value, zero), zero)
-
-
-def _folds(value: UOp) -> bool:
-    return any(n.op is ops.REDUCE for n in toposort([value]))
 
 
 def _moving(places: Iterable[UOp]) -> list[UOp]:
