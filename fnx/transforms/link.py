@@ -121,14 +121,15 @@ def record() -> Callable[[], Recorded]:
     return _device().record()
 
 
-def limits() -> Limits | None:
-    """What the configured device can do, measured once; None where kernels are groups of threads,
+def limits(beyond: bool = False) -> Limits | None:
+    """What the configured device can do, measured once, and again where a kernel is ``beyond`` what
+    was found; None where kernels are groups of threads,
     where nothing is compiled, and while it is being recorded."""
     device = _device()
     if device.target.kind != "host" or device.is_recording:
         return None
     found: Limits = apart(load("fnx.transforms.replay.limits").limits, device, _beginning(device),
-                          disk())
+                          disk(), beyond)
     return found
 
 

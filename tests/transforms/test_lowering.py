@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
+from fnx.core.limits import Limits
 from fnx.core.target import Target
 from fnx.lower.pipeline import passes
+from fnx.transforms.replay import limits
 from fnx.transforms.replay.lowering import STEPS
 
 
@@ -152,3 +155,50 @@ def test_a_long_chain_is_cut_into_equal_kernels() -> None:
         "group 1: full (1200 of 1200 additions, 30 of 400 nodes): it reads SIN (test_lowering.py")
     in_loop = fnx.jit(lambda x: lax.fori_loop(0, 3, lambda i, x: chain(x), x)).lower(jnp.ones(50))
     assert "a step of more work than 2400 additions" in in_loop.text("schedules")
+
+
+def test_programs_with_sorts_and_with_calls_of_python_are_shown() -> None:
+    x = np.arange(12, dtype="f4").reshape(4, 3)
+
+    def twice(x: Any) -> Any:
+        return fnx.pure_callback(lambda a: 2 * np.asarray(a),
+                                 fnx.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    def told(x: Any) -> Any:
+        fnx.debug.print("{}", x.sum())
+        return x + 1
+
+    for f, line in ((lambda x: jnp.sort(x, 0), "sort("), (twice, "host["), (told, "host["),
+                    (lambda x: x[jnp.argsort(x[:, 0])], "sort(")):
+        for device in ("cpu", "interp"):
+            with override(device=device):
+                stages = fnx.jit(f).lower(x)
+                assert line in stages.text("tiled") and "tiled" in stages._repr_html_()
+                for info in stages.kernels:
+                    assert all(isinstance(text(), str)
+                               for text in stages.kernel_texts(info.node).values())
+
+
+def test_limits_that_a_kernel_is_beyond_are_measured_again(monkeypatch: pytest.MonkeyPatch,
+                                                           tmp_path: Path) -> None:
+    def at(speed: float) -> Limits:
+        return Limits((("float32", 1e4 * speed), ("float64", 1e4 * speed)),
+                      (("memory", 0, 1e4 * speed),))
+
+    measured = [at(1e-9), at(1.0), at(2.0)]
+    monkeypatch.setattr(limits, "_measured", lambda *_: measured.pop(0))
+    with override(device="cpu", cache_dir=str(tmp_path)):
+        limits._found.clear()
+        monkeypatch.setattr(limits, "_again", set())
+        stages = fnx.jit(lambda x: x @ x).lower(np.ones((64, 64), "f4"))
+        found = stages.roofline()
+        assert found.limits == at(1.0) and len(measured) == 1
+        assert all(row.limit is not None and row.limit < 1 for row in found.rows)
+        limits._found.clear()  # as in another process
+        assert stages.roofline().limits == at(1.0) and len(measured) == 1
+        limits._found.clear()
+
+
+@pytest.mark.parametrize("data", [None, b"", b"[", b"[1, 2]", b"null", b'[[["float32"]], []]'])
+def test_limits_that_cannot_be_read_are_as_nothing(data: bytes | None) -> None:
+    assert limits._read(data) is None

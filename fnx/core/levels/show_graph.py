@@ -106,7 +106,10 @@ class _GraphPrinter:
         return out
 
     def called(self, root: UOp) -> str:
-        return self.names[root] if root in self.names else number(root).text
+        """A root by name; a call is told by its line."""
+        if root in self.names:
+            return self.names[root]
+        return "_" if root.op in ops.SEVERAL else number(root).text
 
     def _with_comment(self, line: str, node: UOp) -> str:
         where = lines_of(self.sites(node))
