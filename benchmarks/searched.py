@@ -47,6 +47,32 @@ CASES: dict[str, Case] = {
     "sum of columns 3000x401": (lambda x: x.sum(0), ((3000, 401),)),
     "transpose 1999x1001 + y": (lambda x, y: x.T + y, ((1999, 1001), (1001, 1999))),
     "permute 17x177x87": (lambda x: x.transpose(2, 0, 1) * 2, ((17, 177, 87),)),
+    "matmul 512x512 @ 512x512": (lambda x, w: x @ w, ((512, 512), (512, 512))),
+    "matmul 64x64 @ 64x20000": (lambda x, w: x @ w, ((64, 64), (64, 20000))),
+    "matmul 32x2048 @ 2048x2048": (lambda x, w: x @ w, ((32, 2048), (2048, 2048))),
+    "matmul 100x100 @ 100x100": (lambda x, w: x @ w, ((100, 100), (100, 100))),
+    "gram x @ x.T 300x400": (lambda x: x @ x.T, ((300, 400),)),
+    "gram x.T @ x 700x200": (lambda x: x.T @ x, ((700, 200),)),
+    "batch 32x128x32 @ 32x32x128": (lambda x, w: x @ w, ((32, 128, 32), (32, 32, 128))),
+    "matvec 1024x4096 @ 4096": (lambda x, w: x @ w, ((1024, 4096), (4096,))),
+    "depthwise 4x32x28x28 3x3": (conv(1, 32), ((4, 32, 28, 28), (32, 1, 3, 3))),
+    "gradient of tanh(x @ w)": (fnx.grad(lambda x, w: jnp.tanh(x @ w).sum(), argnums=(0, 1)),
+                                ((128, 300), (300, 200))),
+    "layer norm 1000x512": (lambda x: (x - x.mean(1, keepdims=True)) / jnp.sqrt(
+        x.var(1, keepdims=True) + 1e-5), ((1000, 512),)),
+    "norm over axis 1 of 60x40x50": (lambda x: x / jnp.sqrt((x * x).sum(1, keepdims=True)),
+                                     ((60, 40, 50),)),
+    "max over axis 0 of 500x1000": (lambda x: x.max(0), ((500, 1000),)),
+    "argmax over axis 1 of 2000x50": (lambda x: x.argmax(1), ((2000, 50),)),
+    "gelu of 300000": (lambda x: x * 0.5 * (1 + jnp.tanh(0.797 * (x + 0.0447 * x ** 3))),
+                       ((300000,),)),
+    "outer 700 x 900": (lambda x, y: x[:, None] * y[None], ((700,), (900,))),
+    "max pool 2x2 of 32x64x64": (lambda x: x.reshape(32, 32, 2, 32, 2).max((2, 4)),
+                                 ((32, 64, 64),)),
+    "grey of 500x500x3": (lambda x: (x * jnp.asarray([0.3, 0.6, 0.1])).sum(2), ((500, 500, 3),)),
+    "four neighbours 512x512": (lambda x: x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2],
+                                ((512, 512),)),
+    "variance of 8x50000": (lambda x: x.var(1), ((8, 50000),)),
 }
 
 
@@ -54,7 +80,7 @@ def microseconds(f: Callable[..., Any], args: list[Any], seconds: float = 0.004)
     """A call, of as many as take that long."""
     count, began = 0, time.perf_counter()
     while (spent := time.perf_counter() - began) < seconds:
-        f(*args).block_until_ready()
+        fnx.block_until_ready(f(*args))
         count += 1
     return spent / count * 1e6
 
@@ -68,7 +94,7 @@ def gain(name: str, seconds: float, rounds: int) -> float:
     own_commands = model.lower(*args).commands
     began = time.perf_counter()
     with override(search=seconds):
-        searched(*args).block_until_ready()
+        fnx.block_until_ready(searched(*args))
         spent = time.perf_counter() - began
         times: tuple[list[float], list[float]] = [], []
         same = searched.lower(*args).commands is own_commands
