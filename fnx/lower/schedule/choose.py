@@ -14,6 +14,7 @@ done at once by the thread that asks for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fnx.core import ops, parts, tiling
 from fnx.core.parts import closed
@@ -28,7 +29,7 @@ from fnx.lower.schedule.legality import carried, kept_in_order
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.short_rows import turned_rows
-from fnx.lower.schedule.subtotals import even, in_parts
+from fnx.lower.schedule.subtotals import even, in_parts, other_chains
 from fnx.lower.schedule.tiles import by_tiles, tile_unit
 from fnx.lower.schedule.workload import (
     extent,
@@ -118,7 +119,7 @@ class LoopPlan:
         blocked = self._transposed(vectors)
         self.turned = self._turned(vectors)
         shared = self._shared(vectors, blocked)
-        short = None if blocked else self._short_rows(vectors)
+        beside = None if blocked else self._rows_at_once(vectors)
         for r in self.ranges:
             if self.beside is not None and r is self.beside.row:
                 self._several_rows(r, r is shared, self.beside.rows)
@@ -130,8 +131,8 @@ class LoopPlan:
                 self._write_out(r)
             elif r in blocked:
                 self._block(r, vectors)
-            elif r is short:
-                self._several_rows(r, r is shared)
+            elif beside is not None and r is beside[0]:
+                self._several_rows(r, r is shared, beside[1])
             elif r is shared and is_known(r) and (chunk := self._chunk_of(r)) > 1:
                 self._cut(r, chunk, "p", "c")
         self._order(shared, blocked)
@@ -269,6 +270,20 @@ class LoopPlan:
         return [r for r in self.ranges if r in out and r not in self.kept and r not in self.staged]
 
     # ---- several short rows at once
+
+    def _rows_at_once(self, vectors: Sequence[UOp]) -> tuple[UOp, int] | None:
+        """The range of rows that are folded beside one another, if any are, and how many."""
+        short = self._short_rows(vectors)
+        loops = [r for r in self.common if r not in vectors and r not in self.few]
+        row = short
+        if row is None and loops and self.closing and self.beside is None and not self.kept and \
+                all(n.op is ops.REDUCE and n.src[0].op is not ops.PAIR for n in self.closing):
+            row = loops[-1]
+        if row is None or not is_known(row) or row in self.staged:
+            return None
+        count = self.decide("rows", 1 if short is None else UNROLL, lambda: [
+            n for n in (UNROLL, 2, 2 * UNROLL, 1) if 2 * n <= extent(row)])
+        return None if count == 1 else (row, count)
 
     def _short_rows(self, vectors: Sequence[UOp]) -> UOp | None:
         """The range of rows, where each is folded in a few vectors: while the lanes of one meet,
@@ -452,7 +467,9 @@ class LoopPlan:
                      for r in order if r in closed(node) for x in self.parts[r][0]]
             loops.sort(key=lambda loop: loop[0] in blocks)
             if not any(x in out for x, _ in loops):
-                steps, cut = in_parts(loops, even(loops, _CHAIN))
+                chain = even(loops, _CHAIN)
+                steps, cut = in_parts(loops, self.decide(
+                    "terms", chain, partial(other_chains, chain)))
                 self.steps += steps
                 out |= cut if steps else {}
         return out

@@ -33,7 +33,7 @@ from fnx.lower.schedule.contraction import (
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.register_tiles import TALLEST, Tile, other_tiles, register_tile
-from fnx.lower.schedule.subtotals import even, in_parts
+from fnx.lower.schedule.subtotals import even, in_parts, other_chains
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import (
     extent,
@@ -395,8 +395,9 @@ class _Tiling:
         # where registers hold them, too, subtotals cost next to nothing
         few = 2 * self.tile.rows * self.tile.vectors + self.tile.vectors < \
             self.target.vector_registers
-        steps, parts = in_parts(loops, even(loops, _CHAIN)) if few else \
-            in_parts(loops, _CHAIN, _LONGEST)
+        model = even(loops, _CHAIN) if few else _CHAIN
+        chain = self.decide("terms", model, lambda: other_chains(model))
+        steps, parts = in_parts(loops, chain, None if few or chain != model else _LONGEST)
         return [*cut, *steps], _flat(parts), terms
 
     def _collected(self) -> list[Transform]:

@@ -32,6 +32,8 @@ class Plan(Record):
         side: of a block of a transposition; 0: none.
         beside: whether rows that read the same are computed at once.
         unroll: vectors of an iteration.
+        rows: that are folded beside one another.
+        terms: of a sum, that one accumulator adds.
         chunk: times the iterations that a worker takes at once.
         shared: whether workers share the work.
         group: threads of a group, along what they share.
@@ -50,6 +52,8 @@ class Plan(Record):
     side: int | None = None
     beside: bool | None = None
     unroll: int | None = None
+    rows: int | None = None
+    terms: int | None = None
     chunk: float | None = None
     shared: bool | None = None
     group: int | None = None

@@ -60,6 +60,15 @@ def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN,
     return steps, out
 
 
+def other_chains(chain: int) -> list[int]:
+    """Terms that an accumulator may add as well, as far as the error of a sum stays what it is.
+
+    >>> other_chains(64), other_chains(256), other_chains(8)
+    ([128, 256, 32], [128], [16, 32])
+    """
+    return [n for n in (2 * chain, 4 * chain, chain // 2) if _SHORT // 2 < n <= CHAIN]
+
+
 def even(loops: Sequence[tuple[str, int | None]], most: int) -> int:
     """A chain for short sums whose subtotals are about as many as their terms; ``most`` for long
     ones, half of it for those whose length is known at run time only.
