@@ -14,10 +14,10 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.program.linearize import linearize
-from fnx.lower.program.streamed import LEAST
+from fnx.lower.program.streamed import LEAST, TOGETHER, large_results
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.tile import tile
@@ -45,6 +45,15 @@ def test_large_results_stream() -> None:
     assert _streams((LARGE,)) and _streams((LARGE // 64, 64))
 
 
+def test_what_its_operands_push_out_streams() -> None:
+    """Two buffers of half of that size; not a result that is a small part of them."""
+    assert _streams((TOGETHER // 8,)) and TOGETHER // 2 < LEAST
+    r = build.range_(1 << 20, 0)
+    x, o = build.ref(0, dtypes.float32, (1 << 20, 16)), build.ref(1, dtypes.float32, (1 << 20,))
+    first = build.load(build.at(x, r, build.index_const(0)))
+    assert not large_results(toposort([build.store(build.at(o, r), first)]))
+
+
 def _generalized(shape: tuple[int, ...]) -> UOp:
     ranges = [build.range_(n, i) for i, n in enumerate(shape)]
     x, o = (build.at(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
@@ -57,7 +66,7 @@ def test_kernels_of_any_length_stream_where_they_are_large() -> None:
     for shape, other, streams in (((LARGE,), (2 * LARGE + 16,), True),
                                   ((LARGE // 64, 64), (96, LARGE // 32), True),
                                   ((LARGE // 50, 51), (51, LARGE // 50 + 1), False),
-                                  ((512,), (LARGE - 16,), False)):
+                                  ((512,), (TOGETHER // 8 - 16,), False)):
         kernel = _generalized(shape)
         assert kernel is _generalized(other)
         program = linearize(tile(kernel, choose(kernel, X86)), X86)
@@ -65,7 +74,7 @@ def test_kernels_of_any_length_stream_where_they_are_large() -> None:
 
 
 def test_others_do_not() -> None:
-    assert not _streams((LARGE - 1,))                       # a cache may hold it
+    assert not _streams((TOGETHER // 8 - 16,))              # a cache may hold it
     assert not _streams((LARGE,), reads_itself=True)        # its lines are there
     assert not _streams((LARGE // 50, 51))                  # rows that are no whole lines
     assert not _streams((LARGE,), Target("cpu", triple="aarch64-linux"))

@@ -34,7 +34,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.index_sets import are_apart
 from fnx.lower.program.interleaved import MOST
-from fnx.lower.program.streamed import LINE, is_large
+from fnx.lower.program.streamed import LINE, large_results
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -109,7 +109,7 @@ class _Generalizer:
     def __init__(self, nodes: list[UOp]) -> None:
         self.nodes = nodes
         self.scalars: list[UOp] = []
-        self.large = {buffer(n) for n in nodes if n.op is ops.STORE and is_large(buffer(n))}
+        self.large = large_results(nodes)
         self.line = max([LINE // ref.dtype.itemsize for ref in self.large], default=0)
         self.iterations = max([_iterations(n) for n in nodes if n.op is ops.STORE], default=1)
         self.fixed = self._fixed_ranges()
