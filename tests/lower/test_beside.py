@@ -52,14 +52,15 @@ def slot(line: UOp) -> int:
 
 
 @TARGETS
-def test_a_row_is_loaded_once_for_the_results_that_need_it(target: Target) -> None:
-    kernel, _ = windows(8, 56, 64, (7, 7))
+@pytest.mark.parametrize("rows", [56, 59])  # of 59 the last block moves to the end
+def test_a_row_is_loaded_once_for_the_results_that_need_it(target: Target, rows: int) -> None:
+    kernel, _ = windows(8, rows, 64, (7, 7))
     written = [s.range for s in choose(kernel, target) if isinstance(s, Unroll)]
     assert "m" in written and "i_u" in written
     lines = linearize(tile(kernel, choose(kernel, target)), target).src
     loads = [line for line in lines if line.op is ops.LOAD and slot(line) == 0]
     products = [line for line in lines if line.op is ops.MULACC]
-    assert 3 * len(loads) < len(products)
+    assert (3 if rows == 56 else 2) * len(loads) < len(products)
 
 
 @pytest.mark.parametrize("rows,taps", [(1, (3, 3)), (8, (1, 3)), (8, (9, 3))])

@@ -105,6 +105,29 @@ class ScheduledLoop:
             whole = minimum(Expr(self.value()), Expr(self.extent) - 1)
         return symbolic.simplify(whole.node)
 
+    def moved(self) -> tuple[UOp, UOp] | None:
+        """Of neighbours that are written out, the last of which round up: a value by which the
+        last ones move to the end, where they stay neighbours, and the condition under which no
+        others are there. None where it does not suit.
+
+        So the last ones, too, share what they read with one another, where terms of a sum are
+        written out beside them; of those that are clamped all but one are the same.
+
+            before  4 * o + u              u UNROLL 4, of 59
+            after   min(4 * o, 55) + u     if 4 * o + (3 - u) < 59
+        """
+        if self.parts is None:
+            return None
+        outer, inner = self.parts
+        if inner.kind != "UNROLL" or inner.parts or outer.parts or self.extent.op is not ops.CONST:
+            return None
+        many, count = build.const_of(self.extent), build.const_of(inner.extent)
+        if many < count or many % count == 0:
+            return None
+        first, at = Expr(outer.value()) * count, Expr(inner.value())
+        return (symbolic.simplify((minimum(first, first.like(many - count)) + at).node),
+                symbolic.simplify((first + (count - 1) - at < many).node))
+
     def guards(self) -> Iterator[UOp]:
         """Conditions under which it is inside: one for each split that rounds up."""
         if self.parts is None:

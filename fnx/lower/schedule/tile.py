@@ -78,15 +78,23 @@ class _Rewriter:
         self.loops = loops
         self.guard: dict[UOp, UOp] = {}
         self.exact: dict[UOp, UOp] = {}  # the value of a range that is clamped in loads
+        self.inside: set[UOp] = set()  # ranges that are nowhere outside in loads
         values = {r: loop.value() for r, loop in loops.of.items()}
         clamped = _clampable(stores) - masked
+        share = any(leaf.kind == "UNROLL" for n in toposort(stores) if n.op is ops.REDUCE
+                    for r in closed(n) for leaf in loops.of[r].leaves())
         for r, loop in loops.of.items():
             conditions = list(loop.guards())
             if conditions:
                 self.guard[r] = _all(conditions)
-                if r in clamped and all(leaf.kind not in _BESIDE for leaf in loop.leaves()):
-                    self.exact[r] = values[r]
-                    values[r] = loop.clamped()
+                if r not in clamped or any(leaf.kind in _BESIDE for leaf in loop.leaves()):
+                    continue
+                self.inside.add(r)
+                moved = loop.moved() if share else None
+                if moved is not None:
+                    values[r], self.guard[r] = moved
+                else:
+                    self.exact[r], values[r] = values[r], loop.clamped()
         self.values = values
         self.stores = rebuild(stores, self.visit, values)
 
@@ -112,7 +120,7 @@ class _Rewriter:
         at, *valid = src
         if buffer(at).op not in (ops.REF, ops.STAGE):
             return buffer(at)  # a stage of one element is that element
-        conditions = self.conditions(place(node).ranges.difference(self.exact))
+        conditions = self.conditions(place(node).ranges.difference(self.inside))
         if conditions and _is_inside(at):
             conditions = []
         return build.load(at, _together([*conditions, *valid]))
@@ -170,7 +178,7 @@ class _Rewriter:
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         """A loop also ends where the ranges that its stop depends on are outside."""
         end = stop(node)
-        conditions = [] if end is None else self.conditions(end.ranges.difference(self.exact))
+        conditions = [] if end is None else self.conditions(end.ranges.difference(self.inside))
         if not conditions:
             return None
         outside = build.or_(src[-1], build.logical_not(_all(conditions)))
