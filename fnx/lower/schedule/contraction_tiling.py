@@ -12,6 +12,7 @@ beyond all caches, they share blocks of rows beside a right factor that is packe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fnx.core import tiling
@@ -450,6 +451,14 @@ class _SharedTiling(_Tiling):
 
     def _is_parallel(self, iterations: int) -> bool:
         return True
+
+    def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
+        """Cut as where lengths are not known: other lengths have other divisors."""
+        lengths = [length(r) for r in self.found.summed]
+        cut = None in lengths or math.prod([n or 1 for n in lengths]) > _LONGEST
+        steps, parts = in_parts([(name_of(r), None if cut else n)
+                                 for r, n in zip(self.found.summed, lengths)], _CHAIN, _LONGEST)
+        return steps, _flat(parts), []
 
     def _moves(self, r: UOp) -> bool:
         return True
