@@ -34,7 +34,7 @@ from fnx.lower.schedule.contraction import (
 from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.register_tiles import TALLEST, Tile, other_tiles, register_tile
-from fnx.lower.schedule.subtotals import even, in_parts, other_chains
+from fnx.lower.schedule.subtotals import CHAIN, even, in_parts, other_chains
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import (
     extent,
@@ -455,9 +455,9 @@ class _SharedTiling(_Tiling):
     def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
         """Cut as where lengths are not known: other lengths have other divisors."""
         lengths = [length(r) for r in self.found.summed]
-        cut = None in lengths or math.prod([n or 1 for n in lengths]) > _LONGEST
+        cut = None in lengths or math.prod([n or 1 for n in lengths]) > 2 * CHAIN
         steps, parts = in_parts([(name_of(r), None if cut else n)
-                                 for r, n in zip(self.found.summed, lengths)], _CHAIN, _LONGEST)
+                                 for r, n in zip(self.found.summed, lengths)])
         return steps, _flat(parts), []
 
     def _moves(self, r: UOp) -> bool:
