@@ -49,6 +49,7 @@ RANGE_KINDS = {
 }
 
 LOOPS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.becomes == "loop")
+OF_WORKERS = next(name for name, kind in RANGE_KINDS.items() if kind.most == 1)  # share them
 REPLICATED = frozenset(RANGE_KINDS) - LOOPS  # kinds that become instances and lanes
 GIVEN = frozenset(name for name, kind in RANGE_KINDS.items() if kind.given)
 NUMBERED = frozenset(name for name, kind in RANGE_KINDS.items() if kind.numbered)

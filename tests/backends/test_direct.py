@@ -185,6 +185,14 @@ def _counts(objects: list[Any]) -> list[int]:
 
 
 def test_nothing_is_lost_and_nothing_freed_twice() -> None:
+    """In a process of its own: references of types and of ``False`` are those of all its parts."""
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", "from tests.backends import "
+                          "test_direct as t; print(t.count_references())"],
+                         capture_output=True, text=True)
+    assert ran.stdout == "True\n", ran.stderr
+
+
+def count_references() -> bool:
     """References of all that a call touches, objects and memory, after many calls that match, that
     do not, and that end in an error."""
     f = fnx.jit(lambda x, y: (x + y, x * y))
@@ -209,6 +217,7 @@ def test_nothing_is_lost_and_nothing_freed_twice() -> None:
     assert max(abs(a - b) for a, b in zip(_counts(objects), before)) <= 40  # free lists, holdings
     assert get_device("cpu").stats()["held"] == held
     assert len(gc.get_objects()) - alive < 100
+    return True
 
 
 def test_results_have_memory_of_their_own() -> None:

@@ -25,6 +25,7 @@ from functools import partial
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.parts import buffer, closed, dims
+from fnx.core.range_kinds import OF_WORKERS
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, rebuild, toposort
@@ -58,7 +59,7 @@ def predicted(kernel: UOp, schedule: Schedule, target: Target) -> float:
     True
     """
     try:
-        packs, main, _ = split_global(tile(kernel, schedule), "PAR")
+        packs, main, _ = split_global(tile(kernel, schedule), OF_WORKERS)
     except KernelError:
         return math.inf
     return sum([_START + _part(part.kernel, target) for part in (*packs, main)])
@@ -75,7 +76,7 @@ def _part(kernel: UOp, target: Target) -> float:
 
     threads, groups = given("THREAD"), given("GRID")
     processors = target.cores if target.threads == 1 else _GROUPS
-    count = groups * given("PAR")
+    count = groups * given(OF_WORKERS)
     return total / min(threads, _WARP) * -(-count // processors) / count
 
 
