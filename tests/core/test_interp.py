@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.errors import ArgumentError, KernelError
+from fnx.core.errors import ArgumentError, KernelError, OutOfMemoryError
 from fnx.core.levels import interp, interp_kernel
 from fnx.core.levels.interp import apply, evaluate, run_kernel
 from fnx.core.uop import UOp, current_site, toposort
@@ -336,3 +336,13 @@ def test_generated_kernels_give_the_same_in_windows(seed: int, limit: int) -> No
     assert (outs[0] is None) == (outs[1] is None)
     if outs[0] is not None:
         np.testing.assert_allclose(outs[0], outs[1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_value_that_has_no_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(node: UOp, values: Any) -> Any:
+        raise MemoryError("Unable to allocate 2.46 GiB")
+
+    x = build.param(0, dtypes.float32, (3, 4))
+    monkeypatch.setattr(interp, "computed", full)
+    with pytest.raises(OutOfMemoryError, match=r"exp float32\[3, 4\]"):
+        interp.evaluate([build.exp(x)], {x: np.zeros((3, 4), np.float32)})

@@ -26,7 +26,7 @@ import numpy as np
 
 from fnx.core import build, host, ops, parts
 from fnx.core.dtypes import NDArray
-from fnx.core.errors import ArgumentError, SpecError
+from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import combined, fold, sorted_operands
 from fnx.core.row_parts import highest
@@ -125,6 +125,13 @@ _CONSTANT = frozenset({ops.CONST, ops.EXPAND})
 _plans: WeakMemo[UOp, _Plan] = WeakMemo()  # of FUNCTIONs
 
 
+def _too_large(node: UOp) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"interp: expected memory for {node.op.name.lower()} {node.dtype}{list(node.shape)}, the "
+        "system has no more", site=node.site, hint="every value is an array of its own here; on "
+        "the cpu most of them are never written")
+
+
 class _Run:
     """One evaluation: a value is dropped as soon as its last reader has been computed."""
 
@@ -136,7 +143,10 @@ class _Run:
         left = self.plan.readers.copy()
         for node, reads in self.plan.reads.items():
             if node not in self.value:
-                self.value[node] = self._compute(node)
+                try:
+                    self.value[node] = self._compute(node)
+                except MemoryError as e:
+                    raise e if isinstance(e, OutOfMemoryError) else _too_large(node) from e
             for s in reads:
                 left[s] -= 1
                 if not left[s]:
