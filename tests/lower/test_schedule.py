@@ -479,3 +479,15 @@ def test_a_stage_holds_no_folds_of_what_it_stages() -> None:
     out = np.zeros(40, np.float32)
     run_kernel(tiled, [data, out], [])
     np.testing.assert_allclose(out, ((data - data.sum(1, keepdims=True)) ** 2).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "strip"), [
+    (4096, 512), (2048, 256), (1024, 128), (512, 64), (1600, 64), (3000, 64), (300, 16)])
+def test_long_runs_of_rows_that_are_turned_are_read_at_once(columns: int, strip: int) -> None:
+    """x.T + y: as long as strips are even, and there are four of them for each of two workers."""
+    make = Maker({"i": columns, "j": 600})
+    value = build.add(make.load("ji"), make.load("ij"))
+    kernel = make.kernel(build.store(make.place("ij"), value))
+    assert choose(kernel, Target("cpu", cores=2))[0].factor == strip
+    if columns <= 512:
+        compare(make, kernel, exact=True)

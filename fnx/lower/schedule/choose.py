@@ -45,7 +45,8 @@ from fnx.lower.schedule.workload import (
 _INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
 _FAR = 1 << 62  # of work of unknown length
 _PASSES = 4  # of a scatter over its places, each for some of the elements of a row
-_STRIP = 4   # blocks side by side: 256 bytes of each row are read in turn
+_STRIPS = 4, 32  # blocks side by side: 256 bytes to 2 KB of each row are read in turn
+_STRIPS_EACH = 4  # of each processor, of two at least
 _WIDE = 512  # from which extent on
 _BLOCKS = 16  # of columns that are read again, at least
 _CHAIN = 64  # terms of a sum that one accumulator adds
@@ -360,7 +361,7 @@ class LoopPlan:
         statement, lane, store = self.statements[0], vectors[0], self.stores[0]
         lanes = self._lanes_along(lane)
         if self.turned:
-            name, several = name_of(r), _STRIP if extent(r) >= _WIDE else 1
+            name, several = name_of(r), self._strip(extent(r))
             self._cut(r, BLOCK * several, "o", "s" if several > 1 else "b")
             if several > 1:
                 self.steps.append(tiling.split(f"{name}_s", BLOCK, f"{name}_n", f"{name}_b"))
@@ -375,6 +376,17 @@ class LoopPlan:
         outer, inner = self.parts[r][0]
         self.steps.append(tiling.unroll(inner))
         self.parts[r] = ([outer], [inner])
+
+    def _strip(self, columns: int) -> int:
+        """Blocks side by side. Long runs of each row are what the processor fetches ahead: as
+        long as strips are even and there are some for all processors."""
+        if columns < _WIDE:
+            return 1
+        least, most = _STRIPS
+        fit = columns // (BLOCK * _STRIPS_EACH * max(2, self.target.cores))
+        strips = [n for n in (least << i for i in range(most.bit_length()))
+                  if n <= min(fit, most) and columns % (BLOCK * n) == 0]
+        return max(strips, default=least)
 
     def _cut(self, r: UOp, factor: int, outer: str, inner: str) -> None:
         """Two loops for one; their names end in ``outer`` and ``inner``."""
