@@ -338,6 +338,13 @@ def test_generated_kernels_give_the_same_in_windows(seed: int, limit: int) -> No
         np.testing.assert_allclose(outs[0], outs[1], rtol=1e-4, atol=1e-4)
 
 
+def test_a_value_of_more_bytes_than_there_are_addresses_is_named() -> None:
+    for shape, small in (((1 << 62,), (1,)), ((0, 1 << 40, 1 << 40), (0, 1, 1))):
+        x = build.param(0, dtypes.float32, small)
+        with pytest.raises(OutOfMemoryError, match=rf"expand float32\[{shape[0]}"):
+            interp.evaluate([build.expand(x, shape)], {x: np.zeros(small, np.float32)})
+
+
 def test_a_value_that_has_no_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(node: UOp, values: Any) -> Any:
         raise MemoryError("Unable to allocate 2.46 GiB")

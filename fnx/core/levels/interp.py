@@ -19,6 +19,7 @@ folded in order. EXPAND costs nothing: it is a NumPy view with stride 0.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from fnx.core import build, host, ops, parts
 from fnx.core.dtypes import NDArray
-from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
+from fnx.core.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
 from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
 from fnx.core.numpy_semantics import combined, fold, sorted_operands
 from fnx.core.row_parts import highest
@@ -125,6 +126,11 @@ _CONSTANT = frozenset({ops.CONST, ops.EXPAND})
 _plans: WeakMemo[UOp, _Plan] = WeakMemo()  # of FUNCTIONs
 
 
+def _is_huge(node: UOp) -> bool:
+    """Whether NumPy has no array of so many bytes, not even one of equal elements, or of none."""
+    return math.prod([n or 1 for n in node.shape]) * max(1, node.dtype.itemsize) > sys.maxsize
+
+
 def _too_large(node: UOp) -> OutOfMemoryError:
     return OutOfMemoryError(
         f"interp: expected memory for {node.op.name.lower()} {node.dtype}{list(node.shape)}, the "
@@ -145,8 +151,11 @@ class _Run:
             if node not in self.value:
                 try:
                     self.value[node] = self._compute(node)
-                except MemoryError as e:
-                    raise e if isinstance(e, OutOfMemoryError) else _too_large(node) from e
+                except (MemoryError, ValueError) as e:
+                    if not isinstance(e, FnxError) and (
+                            isinstance(e, MemoryError) or _is_huge(node)):
+                        raise _too_large(node) from e
+                    raise
             for s in reads:
                 left[s] -= 1
                 if not left[s]:
