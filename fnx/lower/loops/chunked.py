@@ -31,6 +31,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, toposort
 
 LONG = 1 << 13         # steps from which on that pays
+UNEVEN = 1 << 16       # ... where some are left over, which are walked and joined at the end
 ALONE = 1              # lanes of such a loop: several chains hide the wait of one another
 MOST, LEAST = 256, 128  # chunks; what is left over of a length is walked at the end
 
@@ -87,6 +88,8 @@ def _fold(scan: UOp, slots: set[int]) -> _RunningFold | None:
     exact = folded.op in _EXACT or not folded.dtype.is_float
     rounded = y.dtype.is_float and y.dtype.bits < folded.dtype.bits and 0 not in slots
     chunks = next((c for c in range(MOST, LEAST - 1, -1) if arg.length % c == 0), LEAST)
+    if arg.length % chunks and arg.length < UNEVEN:
+        return None
     return _RunningFold(folded.op, chunks) if exact or rounded else None
 
 
