@@ -81,11 +81,12 @@ def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int
     if dtype == "int32" or monoid in ("max", "min"):
         outs.append(build.results(scan)[0])
     before = build.function(outs, 1)
-    was, module.LONG = module.LONG, 256
+    was = module.LONG, module.UNEVEN
+    module.LONG = module.UNEVEN = 256
     try:
         after = chunked(before, CPU)
     finally:
-        module.LONG = was
+        module.LONG, module.UNEVEN = was
     assert len(_scans(after)) > len(_scans(before))
     given_x = evaluate([build.cast(build.param(0, dtypes.float64, x.shape), t)],
                        {build.param(0, dtypes.float64, x.shape): values})[0]
@@ -96,3 +97,9 @@ def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int
             np.testing.assert_allclose(a, b, rtol=1.2e-7)
         elif a.dtype == np.float16:
             np.testing.assert_allclose(a, b, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("n", "loops"), [(8191, 1), (8192, 2), (16635, 1), (65_537, 3)])
+def test_what_would_be_left_over_is_walked_with_the_rest_of_short_ones(n: int, loops: int) -> None:
+    before = build.function([running(build.param(0, dtypes.float32, (n,)), 0, ops.ADD)], 1)
+    assert len(_scans(chunked(before, CPU))) == loops
