@@ -200,8 +200,8 @@ def count_references() -> bool:
     out = _called(f, x, y)
     other = jnp.ones(7)
     f(other, other)
-    objects = [x, y, x._storage, y._storage, x._shape, x._dtype, out[0]._shape, f, f._direct,
-               other, HostStorage, type(x), Holding, *f._direct[0][2]]
+    own = [x, y, x._storage, y._storage, x._shape, out[0]._shape, f, f._direct, other]
+    shared = [x._dtype, HostStorage, type(x), Holding, *f._direct[0][2]]
 
     def some() -> None:
         for i in range(300):
@@ -211,12 +211,15 @@ def count_references() -> bool:
                 with pytest.raises(fnx.errors.FnxError):
                     f(x, other)
     some()
-    before, held, alive = _counts(objects), get_device("cpu").stats()["held"], len(gc.get_objects())
-    for _ in range(5):
+    before, held, alive = _counts(own + shared), get_device("cpu").stats()["held"], len(
+        gc.get_objects())
+    for _ in range(10):
         some()
-    assert max(abs(a - b) for a, b in zip(_counts(objects), before)) <= 40  # free lists, holdings
+    changes = [abs(a - b) for a, b in zip(_counts(own + shared), before)]
+    assert max(changes[:len(own)]) <= 40, changes  # free lists, holdings
     assert get_device("cpu").stats()["held"] == held
-    assert len(gc.get_objects()) - alive < 100
+    # 6,000 calls; a thread may have loaded a module meanwhile, whose parts refer to False
+    assert max(max(changes), len(gc.get_objects()) - alive) < 2000, changes
     return True
 
 
