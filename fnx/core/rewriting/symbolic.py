@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core import build, dtypes, ops, parts
+from fnx.core.rewriting import conditions
 from fnx.core.rewriting.evaluate import trunc
 from fnx.core.rewriting.intervals import Bounds, hull, times
 from fnx.core.rewriting.polynomial import (
@@ -341,16 +342,12 @@ _ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {
 }
 
 
-def _truth(value: bool) -> UOp:
-    return build.const(value, dtypes.bool_)
-
-
 def _positive(p: Polynomial) -> UOp:
     """The condition p > 0: positive terms to the right, negative ones to the left."""
     if _lower(p) > 0:
-        return _truth(True)
+        return conditions.truth(True)
     if _lower(add({}, p, -1)) >= 0:
-        return _truth(False)
+        return conditions.truth(False)
     for g in factors(p, 0):
         q = {m: c // g for m, c in p.items() if m and c % g == 0}
         low, high = _interval(add(p, q, -g))
@@ -372,27 +369,18 @@ def _compared(node: UOp, done: _Done) -> UOp:
         return _positive(add(add(b, a, -1), _ONE))
     difference = add(a, b, -1)
     if not difference:
-        return _truth(node.op is ops.CMPEQ)
+        return conditions.truth(node.op is ops.CMPEQ)
     if _lower(difference) > 0 or _lower(add({}, difference, -1)) > 0:
-        return _truth(node.op is ops.CMPNE)
+        return conditions.truth(node.op is ops.CMPNE)
     return build.elementwise(node.op, node_of(a), node_of(b))
 
 
 def _connected(node: UOp, done: _Done) -> UOp:
-    """AND and OR: a constant operand decides or falls away, equal operands are one."""
-    conditions: list[UOp] = [done[s] for s in node.src]
-    a, b = conditions
-    for x, y in ((a, b), (b, a)):
-        if x.op is ops.CONST:
-            return y if bool(x.arg) == (node.op is ops.AND) else x
-    return a if a is b else build.elementwise(node.op, a, b)
+    return conditions.connected(node.op, *[done[s] for s in node.src])
 
 
 def _negated(node: UOp, done: _Done) -> UOp:
-    inner = done[node.src[0]]
-    if inner.op is ops.CONST:
-        return _truth(not inner.arg)
-    return inner.src[0] if inner.op is ops.NOT else build.logical_not(inner)
+    return conditions.negated(done[node.src[0]])
 
 
 def _rebuilt(node: UOp, done: _Done) -> UOp:

@@ -1,0 +1,122 @@
+"""What is legal at command level: kernels on memory, loops and branches over them.
+
+Rows of (ops, what is expected, whether a node holds it), taken up by core/levels/spec.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection
+
+from fnx.core import build, ops, parts
+from fnx.core.levels.interp_kernel import extent
+from fnx.core.ops import Op
+from fnx.core.uop import UOp, toposort
+
+_MEMORY = (ops.SLOT, ops.SWAP)
+
+
+def _operands(node: UOp) -> tuple[list[UOp], list[UOp]]:
+    return ([s for s in node.src[1:] if s.op in _MEMORY],
+            [s for s in node.src[1:] if s.op is ops.CONST])
+
+
+def _kernel_args(kernel: UOp, op: Op) -> dict[int, UOp]:
+    return {n.arg.slot: n for n in toposort([kernel]) if n.op is op}
+
+
+def _exec(node: UOp) -> bool:
+    if node.src and node.src[0].op is ops.HOST:
+        arg, memory = node.src[0].arg, node.src[1:]
+        return all(s.op in _MEMORY for s in memory) and \
+            len(memory) == 1 + len(arg.ins) + len(arg.outs) - arg.effect
+    if node.src and node.src[0].op is ops.LINKED:
+        return node.src[1:] == sum(map(tuple, _operands(node)), ())
+    if node.src and node.src[0].op is ops.SORT:
+        arg, (slots, scalars) = node.src[0].arg, _operands(node)
+        return node.src[1:] == (*slots, *scalars) and \
+            len(slots) == len(arg.ins) + len(arg.kept) and len(scalars) == 2 * bool(arg.lengths)
+    if not node.src or node.src[0].op is not ops.KERNEL:
+        return False
+    slots, scalars = _operands(node)
+    refs, variables = (_kernel_args(node.src[0], op) for op in (ops.REF, ops.VAR))
+    return node.src[1:] == (*slots, *scalars) and len(slots) > max(refs, default=-1) and \
+        len(scalars) > max(variables, default=-1) and \
+        all(scalars[i].dtype is v.dtype for i, v in variables.items())
+
+
+def _bounded(node: UOp) -> bool:
+    scalars = _operands(node)[1]
+    return all(v.arg.low <= build.const_of(scalars[i]) <= v.arg.high
+               for i, v in _kernel_args(node.src[0], ops.VAR).items() if v.dtype.is_integer)
+
+
+def _large_enough(node: UOp) -> bool:
+    slots, constants = _operands(node)
+    scalars = [ops.const_value(c) for c in constants]
+    return all(math.prod(extent(d, scalars) for d in ref.src) * ref.dtype.itemsize
+               <= slot.nbytes for i, ref in _kernel_args(node.src[0], ops.REF).items()
+               for slot in parts.slots(slots[i]))
+
+
+def _apart(node: UOp) -> bool:
+    """A slot of the arena that is written shares no byte with another, unless all of them."""
+    slots = _operands(node)[0]
+    loops = {n.arg for n in toposort(slots) if n.op is ops.SWAP}
+    return all(_apart_in(node, slots, dict(zip(loops, odd)))
+               for odd in itertools.product((0, 1), repeat=len(loops)))
+
+
+def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
+    """... in iterations that are odd or even. Slots that move apart are not compared."""
+    written = parts.written_slots(node.src[0])
+    found = [parts.slot_in(s, odd) for s in slots]
+    arena = [(i, s) for i, s in enumerate(found) if s.kind == "arena"]
+    for i, a in arena:
+        for j, b in arena if i in written else ():
+            if i != j and (a.offset, a.nbytes) != (b.offset, b.nbytes) and \
+                    a.strides == b.strides and \
+                    a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
+                return False
+    return True
+
+
+def _is_loop(node: UOp) -> bool:
+    """A body, or what decides whether there is another iteration, its bool, and the body."""
+    ops_of = [s.op for s in node.src]
+    trips = node.arg.trips
+    if trips is not None:
+        return trips >= 0 and ops_of == [ops.COMMANDS]
+    return len(ops_of) == 3 and ops_of[::2] == [ops.COMMANDS] * 2 and ops_of[1] in _MEMORY and \
+        all(slot.nbytes >= 1 for slot in parts.slots(node.src[1]))
+
+
+def _is_branch(node: UOp) -> bool:
+    return len(node.src) > 1 and node.src[0].op in _MEMORY and \
+        all(slot.nbytes >= 4 for slot in parts.slots(node.src[0])) and \
+        all(s.op is ops.COMMANDS for s in node.src[1:])
+
+
+ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
+    ((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
+     lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
+     and n.arg.offset >= 0 and n.arg.nbytes >= 0),
+    ((ops.SLOT,), "strides in bytes of loops, the last of them not 0",
+     lambda n: all(type(s) is int for s in n.arg.strides) and n.arg.strides[-1:] != (0,)),
+    ((ops.SWAP,), "two memories and the number of a loop",
+     lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
+    ((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
+     "HOST or a SORT, a SLOT for its handle and each operand and result; or a LINKED", _exec),
+    ((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
+    ((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
+    ((ops.LINKED,), "iterations and bytes of scratch >= 0",
+     lambda n: n.arg.parallel >= 0 and n.arg.scratch >= 0),
+    ((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
+    ((ops.HOST, ops.SORT), "no operands: those of its EXEC", lambda n: not n.src),
+    ((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
+     _is_loop),
+    ((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),
+    ((ops.COMMANDS,), "EXECs, LOOPs and BRANCHes",
+     lambda n: all(s.op in (ops.EXEC, ops.LOOP, ops.BRANCH) for s in n.src)),
+)

@@ -1,0 +1,33 @@
+"""Connectives of conditions, some of which are decided.
+
+>>> x = build.var(0, dtypes.bool_)
+>>> connected(ops.AND, truth(True), x) is x
+True
+>>> negated(negated(x)) is x
+True
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, dtypes, ops
+from fnx.core.uop import UOp
+
+
+def truth(value: bool) -> UOp:
+    """The condition that always holds, or never."""
+    return build.const(value, dtypes.bool_)
+
+
+def connected(op: ops.Op, a: UOp, b: UOp) -> UOp:
+    """AND and OR: a constant operand decides or falls away, equal operands are one."""
+    for x, y in ((a, b), (b, a)):
+        if x.op is ops.CONST:
+            return y if bool(x.arg) == (op is ops.AND) else x
+    return a if a is b else build.elementwise(op, a, b)
+
+
+def negated(inner: UOp) -> UOp:
+    """NOT of a condition."""
+    if inner.op is ops.CONST:
+        return truth(not inner.arg)
+    return inner.src[0] if inner.op is ops.NOT else build.logical_not(inner)
