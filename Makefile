@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench goals sweep \
-	precision gpu-check race-check device-laws web clean help
+	programs precision gpu-check race-check device-laws web clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -36,12 +36,16 @@ compare: $(VENV)/test.stamp  ## public functions against JAX, live; ARGS="--part
 	$(BIN)/python scripts/compare_jax.py $(ARGS)
 	$(BIN)/python scripts/compare_jax.py --x64 $(ARGS)
 	$(BIN)/python scripts/compare_array_api.py
+	$(BIN)/python scripts/compare_idioms.py --programs 200
+	$(BIN)/python scripts/compare_idioms.py --programs 200 --x64
 
 # A part of a shuffle: always the same, so that a change is judged by what it changes.
 compare-part: SEED ?= 0
 compare-part: $(VENV)/test.stamp  ## a fortieth of the calls against JAX, live; SEED=7
 	$(BIN)/python scripts/compare_jax.py --seed $(SEED) --part 1/40
 	$(BIN)/python scripts/compare_jax.py --seed $(SEED) --part 1/40 --x64
+	$(BIN)/python scripts/compare_idioms.py --seed $(SEED) --programs 25
+	$(BIN)/python scripts/compare_idioms.py --seed $(SEED) --programs 25 --x64
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -61,6 +65,9 @@ goals: $(VENV)/bench.stamp  ## large kernels and steps beside JAX and PyTorch; A
 
 sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--seconds 90 --write"
 	$(BIN)/python benchmarks/sweep.py $(ARGS)
+
+programs: $(VENV)/bench.stamp  ## whole programs beside JAX, worst first; ARGS="mlp --rounds 3"
+	$(BIN)/python benchmarks/whole_programs.py $(ARGS)
 
 gpu-check: $(VENV)/gpu.stamp  ## workloads through ptxas; ARGS="softmax4096", "--laws 400"
 	$(BIN)/python scripts/gpu_check.py $(ARGS)

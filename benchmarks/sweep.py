@@ -74,14 +74,15 @@ def in_play(least: dict[str, float], calls: Iterable[str]) -> list[str]:
     return [name for name in calls if name == "fnx" or least.get(name, 0.0) <= LOST * best]
 
 
-def interleaved(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
+def interleaved(calls: dict[str, Call], rounds: int | None = None
+                ) -> dict[str, tuple[float, float]]:
     """Medians of what each call takes, in rounds in which they take turns."""
     repeats: dict[str, int] = {}
     for name, f in calls.items():
         least = min(once(f, 1)[0] for _ in range(5))
         repeats[name] = max(1, min(2000, int(ROUND_SECONDS / max(least, 1e-7))))
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
-    for i in range(ROUNDS):
+    for i in range(rounds or ROUNDS):
         names = in_play({name: min(t)[0] for name, t in times.items() if i >= TRIAL}, calls)
         for name in names[i % len(names):] + names[:i % len(names)]:
             time.sleep(PAUSE)

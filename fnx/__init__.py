@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # at their first use
         experimental,
         flatten_util,
         image,
+        kernel,
         lax,
         nn,
         ops,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:  # at their first use
         random,
         scipy,
         sharding,
+        stages,
+        test_util,
         tree,
         tree_util,
         typing,
@@ -134,25 +137,25 @@ __all__ = [
     "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
     "experimental", "explain_cache_misses", "export", "flatten_util", "float0", "grad", "hessian",
     "host_count", "host_id", "host_ids", "image", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "lax", "legacy_prng_key", "linear_transpose", "linearize", "load", "load_exported",
+    "kernel", "lax", "legacy_prng_key", "linear_transpose", "linearize", "load", "load_exported",
     "local_device_count", "local_devices", "log_compiles", "make_array_from_callback",
     "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "named_call", "named_scope",
     "nn", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap",
     "print_environment_info", "process_count", "process_index", "process_indices", "profile",
     "profiler", "pure_callback", "random", "remat", "reshard", "save", "scipy", "set_mesh",
-    "shard_map", "sharding", "show_versions", "softmax_custom_jvp", "threefry_partitionable",
-    "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host",
-    "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad",
-    "vjp", "vmap",
+    "shard_map", "sharding", "show_versions", "softmax_custom_jvp", "stages", "test_util",
+    "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
+    "transfer_guard_device_to_host", "transfer_guard_host_to_device", "tree", "tree_util",
+    "typeof", "typing", "value_and_grad", "vjp", "vmap",
 ]
 __version__ = "0.1.0"
 
+_MODULES = (
+    "ad_checkpoint", "cache", "checkpoint_policies", "custom_batching", "custom_derivatives",
+    "debug", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "kernel", "lax",
+    "nn", "ops", "profiler", "random", "scipy", "sharding", "stages", "test_util", "tree",
+    "tree_util", "typing")
 _HOMES = {
-    **{f"fnx.{name}": (name,) for name in (
-        "ad_checkpoint", "cache", "checkpoint_policies", "custom_batching", "custom_derivatives",
-        "debug",
-        "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "lax", "nn", "ops",
-        "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing")},
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
     "fnx.contexts": (
         "check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_device",
@@ -195,4 +198,4 @@ _OTHER_NAMES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs
 if not TYPE_CHECKING:  # else every name would be there for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, homes={
         name: home for home, names in _HOMES.items() for name in names}
-        | _OTHER_NAMES)
+        | {name: f"fnx.{name}" for name in _MODULES} | _OTHER_NAMES)

@@ -168,8 +168,8 @@ check_tracer_leaks = checking_leaks
 def disable_jit(disable: bool = True) -> Iterator[None]:
     """In a ``with`` block jitted functions and loops run in Python: values can be printed.
 
-    ``grad``, ``vmap`` and their like trace as ever, and loops in them. It is a setting of the
-    process, not of a thread: ``fnx.config.disable_jit``.
+    ``grad``, ``vmap`` and their like trace as ever, and loops in them. It sets
+    ``fnx.config.disable_jit`` for the thread or task that enters it.
 
     Args:
         disable: whether.

@@ -1,4 +1,13 @@
-"""Errors under the names of ``jax.errors``: faces of the classes in fnx/core/errors.py.
+"""All errors that users may catch: the classes of fnx/core/errors.py, and ``jax.errors``' names.
+
+>>> import fnx
+>>> try:
+...     fnx.load("of_yesterday.npz")
+... except (FileNotFoundError, fnx.errors.CheckpointError) as error:
+...     print(type(error).__name__)
+FileNotFoundError
+
+The names of ``jax.errors`` are other names of these classes:
 
 >>> import fnx
 >>> try:
@@ -13,20 +22,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fnx.core.errors import (
+    ArgumentError,
+    AxisError,
+    AxisNameError,
+    BatchSizeError,
+    CallbackError,
+    CheckpointError,
     DeviceError,
+    DonatedError,
+    DTypeError,
+    ExchangeError,
     FnxError,
+    GradError,
+    KernelError,
     LeakedTracerError,
+    MutationError,
+    NestingError,
+    NotBatchedError,
+    NotBuiltError,
+    NotFiniteError,
     OutOfBoundsError,
+    OutOfBoundsWarning,
+    OutOfMemoryError,
+    OverflowedError,
+    PlacementError,
+    PytreeError,
+    RetracedError,
+    RuleError,
     ShapeError,
+    SpecError,
+    StaticArgumentError,
     TracedValueError,
+    TypePromotionError,
+    UnknownNameError,
     module_face,
 )
 
 __all__ = [
-    "ConcretizationTypeError", "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError",
-    "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "NonConcreteBooleanIndexError",
-    "TracerArrayConversionError", "TracerBoolConversionError", "TracerIntegerConversionError",
-    "UnexpectedTracerError",
+    "ArgumentError", "AxisError", "AxisNameError", "BatchSizeError", "CallbackError",
+    "CheckpointError", "ConcretizationTypeError", "DTypeError", "DeviceError", "DonatedError",
+    "ExchangeError", "FnxError", "GradError", "InconclusiveDimensionOperation", "JAXIndexError",
+    "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KernelError", "KeyReuseError",
+    "LeakedTracerError", "MutationError", "NestingError", "NonConcreteBooleanIndexError",
+    "NotBatchedError", "NotBuiltError", "NotFiniteError", "OutOfBoundsError",
+    "OutOfBoundsWarning", "OutOfMemoryError", "OverflowedError", "PlacementError",
+    "PytreeError", "RetracedError", "RuleError", "ShapeError", "SpecError",
+    "StaticArgumentError", "TracedValueError", "TracerArrayConversionError",
+    "TracerBoolConversionError", "TracerIntegerConversionError", "TypePromotionError",
+    "UnexpectedTracerError", "UnknownNameError",
 ]
 
 ConcretizationTypeError = TracedValueError

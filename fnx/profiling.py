@@ -7,12 +7,13 @@
     print(seen)
 
 Times are of the kernels themselves, noted by the threads that run them; nothing is traced or
-compiled again for it. A row is a kernel with the user's line that it came from. ``limit`` is the
-share of what this machine can do that it reached, in arithmetic of its type or in bytes of the
-level of memory that its buffers fit in, whichever is more; the machine's limits are measured
-once and kept on disk. ``busy`` is how many workers were at work on average. The last two rows are
-what no kernel took: with them the first column is all of the time by the clock, of which ``%`` is
-the share.
+compiled again for it. On devices with a queue of their own each command is waited for while a
+profile is open: its time is that from the launch until the host knows its end. A row is a kernel
+with the user's line that it came from. ``limit`` is the share of what this machine can do that it
+reached, in arithmetic of its type or in bytes of the level of memory that its buffers fit in,
+whichever is more; the machine's limits are measured once and kept on disk. ``busy`` is how many
+workers were at work on average. The last two rows are what no kernel took: with them the first
+column is all of the time by the clock, of which ``%`` is the share.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -58,6 +59,7 @@ class KernelTime(Record):
         flops: arithmetic of floats.
         busy: nanoseconds that workers were at work on them, of all workers together.
         arithmetic: the type of most of their arithmetic.
+        device: that they ran on.
     """
 
     name: str
@@ -68,6 +70,7 @@ class KernelTime(Record):
     flops: int
     busy: int = 0
     arithmetic: str = "float32"
+    device: str = "cpu"
 
 
 class Profile(Generic[R]):
@@ -144,7 +147,7 @@ class Profile(Generic[R]):
     @property
     def kernels(self) -> list[KernelTime]:
         """Sums by kernel and line, the longest first."""
-        return _sums(self.runs, lambda run: (run.name, run.sites[:1]),
+        return _sums(self.runs, lambda run: (run.name, run.sites[:1], run.device),
                      lambda run: (run.name, _line(run.sites)))
 
     @property
@@ -183,6 +186,7 @@ class Profile(Generic[R]):
         for row in rows[:most]:
             ns = row.nanoseconds or 1
             where = f" ({row.line})" if by == "kernel" and row.line else ""
+            where += f" on {row.device}" if by == "kernel" and row.device != "cpu" else ""
             lines.append(
                 f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
                 f"{row.flops / 1e6:10.2f} {row.nbytes / ns:7.1f} {row.flops / ns:8.1f} "
@@ -320,14 +324,14 @@ def _sums(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
     rows = [KernelTime(*names(some[0]), len(some), sum([r.stop - r.start for r in some]),
                        sum([r.nbytes for r in some]), sum([r.flops for r in some]),
                        sum([c.stop - c.start for r in some for c in _chunks(r)]),
-                       max(some, key=lambda r: r.flops).arithmetic)
+                       max(some, key=lambda r: r.flops).arithmetic, some[0].device)
             for some in found.values()]
     return sorted(rows, key=lambda row: -row.nanoseconds)
 
 
 def _share(row: KernelTime, known: Limits | None) -> float:
     """The share of the machine's limit that the kernels of a row reach; 0 where it is not known."""
-    if known is None or not row.nanoseconds:
+    if known is None or not row.nanoseconds or row.device != "cpu":
         return 0.0
     least, _ = known.least(row.flops // row.count, row.nbytes // row.count, row.arithmetic)
     return least * row.count / row.nanoseconds

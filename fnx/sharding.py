@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from fnx.core.array import arguments, tree
 from fnx.core.array.documented import Family
 from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError, ShapeError, module_face
+from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError, module_face
 from fnx.core.record import Record
 from fnx.platforms import Device, devices
 from fnx.transforms.jit import jit
@@ -130,14 +131,14 @@ class Mesh(AbstractMesh):
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
     def __enter__(self) -> Mesh:
-        _meshes.append(self)
+        _meshes.set((*_meshes.get(), self))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _meshes.pop()
+        _meshes.set(_meshes.get()[:-1])
 
 
-_meshes: list[AbstractMesh] = []
+_meshes: ContextVar[tuple[AbstractMesh, ...]] = ContextVar("fnx meshes", default=())
 
 
 class Sharding:
@@ -275,7 +276,7 @@ class _MeshContext(Record):
         return self.mesh
 
     def __exit__(self, *error: Any) -> None:
-        _meshes.pop()
+        _meshes.set(_meshes.get()[:-1])
 
 
 @public
@@ -292,7 +293,7 @@ def set_mesh(mesh: AbstractMesh) -> Any:
     ...     get_mesh() is mesh
     True
     """
-    _meshes.append(mesh)
+    _meshes.set((*_meshes.get(), mesh))
     return _MeshContext(mesh)
 
 
@@ -309,7 +310,8 @@ def get_mesh() -> AbstractMesh:
     >>> get_mesh().empty
     True
     """
-    return _meshes[-1] if _meshes else AbstractMesh((), ())
+    meshes = _meshes.get()
+    return meshes[-1] if meshes else AbstractMesh((), ())
 
 
 @public
@@ -415,7 +417,9 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
 def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_specs: Any = None,
               mesh: AbstractMesh | None = None, axis_names: Any = frozenset(),
               check_vma: bool = True) -> Any:
-    """A function of the parts of arrays on a mesh: on one device the parts are the whole.
+    """A function of the parts of arrays on a mesh.
+
+    On one device the parts are the whole, so the axes that it opens have length 1.
 
     Args:
         f: a function of parts. Left out: a decorator.
@@ -430,6 +434,7 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
 
     Raises:
         ArgumentError: no mesh.
+        NotBuiltError: an axis of several parts.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> total = shard_map(lambda x: lax.psum(x, "x"), mesh=make_mesh((1,), ("x",)),
@@ -445,6 +450,10 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
     if over.empty:
         raise ArgumentError("shard_map: expected a mesh, got none", hint="give mesh=")
     names = [n for n in over.axis_names if not axis_names or n in axis_names]
+    if several := {n: over.shape[n] for n in names if over.shape[n] != 1}:
+        raise NotBuiltError(
+            f"shard_map: expected axes of length 1, as arrays lie whole on one device; got "
+            f"{several}", hint="vmap(f, axis_name=...) maps over parts and takes collectives")
 
     def whole(*args: Any) -> Any:
         g: Callable[..., Any] = lambda _: f(*args)  # noqa: E731

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fnx.core.array import containers
 from fnx.core.array import tree as core
+from fnx.core.array.containers import is_whole
 from fnx.core.array.refusal import checked
 from fnx.core.array.tree import IsLeaf, TreeDef
 from fnx.core.errors import PytreeError, module_face
@@ -23,13 +24,36 @@ __all__ = [
     "unflatten",
 ]
 
-broadcast = checked(core.broadcast)
-flatten = checked(core.flatten)
-flatten_with_path = checked(core.flatten_with_path)
-leaves = checked(core.leaves)
-map = checked(core.map)
-map_with_path = checked(core.map_with_path)
-structure = checked(core.structure)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _for_users(f: Callable[P, R], place: int | None = None) -> Callable[P, R]:
+    """A function of trees for which that is a leaf, too, which is one to users (float0);
+    ``place``: that of ``is_leaf`` among positional arguments."""
+    def or_whole(is_leaf: Any) -> Any:
+        return is_whole if is_leaf is None else lambda *where: is_leaf(*where) or is_whole(*where)
+
+    inner = checked(f)  # says what it does not take
+
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given: Any = args
+        if place is not None and len(args) > place:
+            given = (*args[:place], or_whole(args[place]), *args[place + 1:])
+        else:
+            kwargs["is_leaf"] = or_whole(kwargs.get("is_leaf"))
+        return inner(*given, **kwargs)
+    return checked(call)
+
+
+broadcast = _for_users(core.broadcast, 2)
+flatten = _for_users(core.flatten, 1)
+flatten_with_path = _for_users(core.flatten_with_path, 1)
+leaves = _for_users(core.leaves, 1)
+map = _for_users(core.map)
+map_with_path = _for_users(core.map_with_path)
+structure = _for_users(core.structure, 1)
 unflatten = checked(core.unflatten)
 
 _all = all

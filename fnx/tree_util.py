@@ -69,7 +69,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
     >>> all_leaves([1, 2]), all_leaves([1, (2,)])
     (True, False)
     """
-    return all(tree.structure(x, is_leaf) is tree.LEAF for x in iterable)
+    return all(tree_structure(x, is_leaf) is tree.LEAF for x in iterable)
 
 
 @checked
@@ -85,12 +85,12 @@ def is_tree_node(typ: type) -> bool:
     >>> is_tree_node(dict), is_tree_node(int)
     (True, False)
     """
-    return containers.container(typ) is not None
+    return containers.container(typ) is not None and typ not in containers.WHOLE
 
 
 def _row(tree: Any) -> containers.Container:
     row = containers.container(type(tree))
-    if row is None:
+    if row is None or containers.is_whole(tree):
         raise PytreeError(f"expected a container, got a leaf of type {type(tree).__name__}",
                           hint="is_tree_node(type(x)) says what is a container")
     return row

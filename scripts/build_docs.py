@@ -34,7 +34,7 @@ MODULES = ["fnx", "fnx.numpy", "fnx.numpy.linalg", "fnx.lax", "fnx.nn", "fnx.nn.
            "fnx.scipy.special", "fnx.scipy.stats", "fnx.image", "fnx.ops", "fnx.debug",
            "fnx.profiler", "fnx.experimental", "fnx.custom_batching", "fnx.custom_derivatives",
            "fnx.checkpoint_policies", "fnx.ad_checkpoint", "fnx.sharding", "fnx.dlpack",
-           "fnx.dtypes", "fnx.errors", "fnx.typing", "fnx.test_util"]
+           "fnx.dtypes", "fnx.errors", "fnx.stages", "fnx.typing", "fnx.test_util"]
 SECTIONS = {"class": "Classes", "exception": "Errors", "function": "Functions", "data": "Values"}
 
 

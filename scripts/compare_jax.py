@@ -9,9 +9,11 @@
     python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file
     python scripts/compare_jax.py --record [family...]   write tests/golden/names.json (a sample)
     python scripts/compare_jax.py --record --part 1/40 [--x64] wide     and tests/golden/wide.json
+    python scripts/compare_jax.py --record --part 1/40 [--x64] degenerate lists      and edges.json
 
-The calls are those of tests/golden/name_cases.py, and of wide_cases.py: every function over every
-dtype and shape. What differs on purpose is listed in tests/golden/differences.py
+The calls are those of tests/golden/name_cases.py, of wide_cases.py: every function over every
+dtype and shape, of degenerate_cases.py: where nothing is left to do, and of list_cases.py: lists of
+numbers of several kinds. What differs on purpose is listed in tests/golden/differences.py
 and docs/differences.md. JAX compiles quickly here (jax_answers.py); a call that differs is asked
 again of JAX as it is, in another process. Counts are printed; the exit status says whether
 something else differs.
@@ -40,6 +42,7 @@ from jax_answers import GOLDEN, Answers, answer, golden, names
 
 SAMPLE = 3           # every so many calls are recorded
 PARTS = 40           # of what goes on where a file ends
+SAMPLED = {"wide.json": {"wide"}, "edges.json": {"degenerate", "lists"}}  # recorded: which families
 INPUTS = ["f", "m", "v", "x", "s", "w", "z", "unit", "pos", "wide", "mixed", "sorted", "nans"]
 
 
@@ -107,9 +110,8 @@ def record(cases: Any, theirs: Answers, families: list[str]) -> None:
     print(len(rows), "calls recorded")
 
 
-def record_wide(agreed: dict[str, Any], x64: bool) -> None:
+def record_wide(path: Path, agreed: dict[str, Any], x64: bool) -> None:
     """Write what both answered of one mode; the other mode stays."""
-    path = GOLDEN / "wide.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     known["x64" if x64 else "x32"] = agreed
     rows = [f"{json.dumps(mode)}: {{\n" + ",\n".join(
@@ -140,7 +142,8 @@ class Comparison:
     def calls(self, part: int, parts: int) -> list[str]:
         """Those of a part: as many of each family."""
         found = []
-        families = golden("name_cases").FAMILIES | golden("wide_cases").families(self.given.x64)
+        families = golden("name_cases").FAMILIES | golden("wide_cases").families(self.given.x64) \
+            | golden("degenerate_cases").FAMILIES | golden("list_cases").FAMILIES
         for family, expressions in families.items():
             if not self.given.families or {family, family.partition(" ")[0]} & {
                     *self.given.families}:
@@ -288,8 +291,9 @@ def main() -> None:
         counts = run_state(given)
     else:
         comparison = Comparison(given)
-        is_wide = any(name.startswith("wide") for name in given.families)
-        if given.record and not is_wide:
+        first_words = {name.partition(" ")[0] for name in given.families}
+        sampled = next((path for path, words in SAMPLED.items() if first_words & words), None)
+        if given.record and sampled is None:
             cases = golden("name_cases")
             record(cases, comparison.theirs, given.families or list(cases.FAMILIES))
             return
@@ -304,7 +308,7 @@ def main() -> None:
         if given.told:
             given.told.write_text(json.dumps(counts.wrong))
         if given.record:
-            record_wide(comparison.agreed, given.x64)
+            record_wide(GOLDEN / str(sampled), comparison.agreed, given.x64)
     if not given.job:
         show(f"x64 {given.x64}", counts)
     sys.exit(bool(counts.wrong))

@@ -7,6 +7,7 @@ pytest-xdist share: tests of the cache are real, and the user's own cache is lef
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,10 +24,9 @@ if _OWNER not in os.environ:  # before fnx is imported: its configuration reads 
     os.environ[_OWNER] = str(os.getpid())
     os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["FNX_CACHE_DIR"], "pocl"))
 
-_COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", **_COMMON)
-settings.register_profile("ci", derandomize=True, print_blob=True, **_COMMON)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("fnx", deadline=None, print_blob=True,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fnx")
 
 
 collect_ignore_glob = ["*/record_*.py",  # they record what JAX says, and import it
@@ -61,8 +61,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Every run draws other examples, in CI, too; the seed is one for all workers and is said."""
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which devices the tests of devices could run on; where one is not here, why."""
+    """The seed of this run, which devices the tests could run on; where one is not here, why."""
+    seed = terminalreporter.config.getoption("hypothesis_seed")
+    terminalreporter.write_line(f"examples were drawn with --hypothesis-seed={seed}")
     from fnx.backends.base import get_device
     from fnx.core.errors import DeviceError
 

@@ -266,26 +266,30 @@ def _reduce(b: Builder, op: Op, x: UOp) -> UOp:
     return build.reduce(x, monoid, [a for a in range(len(x.shape)) if b.number(0, 1)])
 
 
-def _indices(b: Builder, x: UOp) -> list[UOp]:
-    """Index arrays for some leading axes of x; of a smooth graph they stay inside."""
+def _indices(b: Builder, x: UOp) -> dict[int, UOp]:
+    """Index arrays for some axes of x, by axis; of a smooth graph they stay inside."""
     shape = b.shape(30)
-    index = [b.operand(b.one((dtypes.int32, dtypes.uint32)), shape)
-             for _ in range(b.number(1, len(x.shape)))]
+    first = b.number(0, len(x.shape) - 1)
+    axes = [a for a in range(len(x.shape)) if a == first or b.number(0, 1)]
+    index = {a: b.operand(b.one((dtypes.int32, dtypes.uint32)), shape) for a in axes}
     if not b.smooth:
         return index
-    return [build.rem(build.elementwise(ops.AND, i, build.like(i, 255)), build.like(i, n))
-            for i, n in zip(index, x.shape)]
+    return {a: build.rem(build.elementwise(ops.AND, i, build.like(i, 255)),
+                         build.like(i, x.shape[a])) for a, i in index.items()}
 
 
 def _gather(b: Builder, op: Op, x: UOp) -> UOp:
-    return build.gather(x, *_indices(b, x))
+    index = _indices(b, x)
+    return build.gather(x, *index.values(), axes=[*index])
 
 
 def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
     index = _indices(b, x)
     monoids = [None, *[m for m in b.monoids if m.takes(x.dtype)]]
-    updates = b.operand(x.dtype, index[0].shape + x.shape[len(index):])
-    return build.scatter(x, index, updates, b.one(monoids))
+    shape = next(iter(index.values())).shape
+    rest = tuple([n for a, n in enumerate(x.shape) if a not in index])
+    return build.scatter(x, [*index.values()], b.operand(x.dtype, shape + rest), b.one(monoids),
+                         [*index])
 
 
 def _iota(b: Builder, op: Op, x: UOp) -> UOp:

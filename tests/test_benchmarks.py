@@ -144,6 +144,60 @@ def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.Monk
     assert again["jax"] == record["jax"] and again["errors"] == record["errors"]
 
 
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(str(HERE))
+    import whole_programs
+
+    return whole_programs
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_programs_run_at_small_sizes(programs: object, part: int) -> None:
+    """A sample of them; those of all have been held against JAX's values at both sizes."""
+    from programs import PROGRAMS
+    from run import leaves, load
+
+    from fnx.core.config import override
+
+    ns = load("fnx")[0]
+    assert len(PROGRAMS) >= 150
+    for program in [*PROGRAMS.values()][10 * part::20]:
+        f, args = program.build(ns, small=True)
+        got = f(*args)
+        with override(device="interp"):
+            f, args = program.build(ns, small=True)
+            want = [np.asarray(x) for x in leaves(f(*args))]
+        for a, b in zip(leaves(got), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3, err_msg=program.name)
+
+
+def test_programs_are_compared_worst_first(programs: object) -> None:
+    times = {"fast": 1.0, "slow": 9.0, "even": 2.0}
+    records = [{"name": n, "theme": "t", "fnx": [2 * s, s], "jax": [2.0, 2.0],
+                "first": {"fnx": [1.0, 1.0], "jax": [2.0, 2.0]}, "bytes": {"fnx": 6, "jax": 3},
+                "differs": "by 1" if n == "slow" else ""} for n, s in times.items()]
+    text = programs.table(records)  # type: ignore[attr-defined]
+    assert "| processor | 1.31 | 1.00 | 4.50 | 4.50 | slow 4.50 | 1 | 1 |" in text
+    assert "| memory | 2.00 | 2.00 | 2.00 | 2.00 | slow 2.00 | 3 | 3 |" in text
+    assert "Above 1.5 by processor time: slow 4.50." in text and text.endswith("slow: by 1")
+
+
+def test_differences_of_programs_are_told(programs: object) -> None:
+    one = np.ones(4, "float32")
+    tell = programs.difference  # type: ignore[attr-defined]
+    assert tell([one], [one], []) == ""
+    assert tell([one], [one.astype("int32")], []) == "result 0 is float32[4], of JAX int32[4]"
+    assert tell([one, one * 2], [one, one], []) == "result 1 differs in 4 of 4, by 1"
+
+
+def test_parts_of_the_programs_are_all_of_them(programs: object) -> None:
+    from programs import PROGRAMS
+    options = [programs.options_of(["--part", f"{i}/3"]) for i in (1, 2, 3)]  # type: ignore
+    found = [p.name for o in options for p in programs.chosen(o, {}, "x")]  # type: ignore
+    assert sorted(found) == sorted(PROGRAMS)
+
+
 def test_a_goal_is_compared_with_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE))
     import goals

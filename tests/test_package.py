@@ -7,9 +7,12 @@ import importlib
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,9 @@ PUBLIC = ("fnx", "fnx.numpy", "fnx.lax", "fnx.nn", "fnx.random", "fnx.tree")
 IMPORT_ALL = "import fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random"
 
 
-def python(code: str, **environment: str) -> str:
+def python(code: str, cwd: Path = ROOT, **environment: str) -> str:
     """Standard output of a fresh interpreter that runs ``code``."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True,
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, text=True, capture_output=True,
                           env=os.environ | environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -54,9 +57,30 @@ print(*sys.modules.keys() - before)
 """
     first, all_public = (line.split() for line in python(code).splitlines())
     own = [name for name in first if name.startswith("fnx")]
-    assert len(own) <= 80, sorted(own)
+    assert len(own) <= 82, sorted(own)
     assert {*first} - {*own} <= {"__future__", "gc", "signal", "threading", "zlib"}
-    assert len([name for name in all_public if name.startswith("fnx")]) <= 110, sorted(all_public)
+    assert len([name for name in all_public if name.startswith("fnx")]) <= 112, sorted(all_public)
+
+
+def test_each_public_name_is_there_before_another_is_asked_for() -> None:
+    """Each in a child of a process that has only imported fnx: a module that one name has loaded
+    is there for all."""
+    code = """
+import os, types, fnx
+for name in fnx.__all__:
+    child = os.fork()
+    if child == 0:
+        try:
+            found = getattr(fnx, name)
+            if type(found) is types.ModuleType:
+                [getattr(found, inner) for inner in dir(found)]
+            os._exit(0)
+        except BaseException as error:
+            print(name, error, flush=True)
+            os._exit(1)
+    os.waitpid(child, 0)
+"""
+    assert python(code) == ""
 
 
 def test_import_touches_no_device() -> None:
@@ -77,6 +101,38 @@ assert not any(map(shutil.which, ("cc", "gcc", "clang", "ld", "nvcc")))
 print(fnx.jit(lambda x: x * 2 + 1)(jnp.arange(3.0)).tolist())
 """
     assert python(code, PATH=str(tmp_path), FNX_CACHE_DIR="") == "[1.0, 3.0, 5.0]"
+
+
+def test_it_runs_from_a_zip(tmp_path: Path) -> None:
+    """An archive on ``sys.path``: sources, tables and the cache on disk are found in it."""
+    archive = tmp_path / "fnx.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for path in (ROOT / "fnx").rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                zipped.write(path, path.relative_to(ROOT))
+    code = """
+import os
+os.chdir("/")
+import fnx, fnx.as_jax.finder, fnx.numpy as jnp
+from fnx.core import sources
+assert fnx.__file__.startswith(os.environ["PYTHONPATH"]), fnx.__file__
+print(fnx.jit(fnx.grad(lambda x: x * x))(3.0), sources.known()[1])
+"""
+    where = {"PYTHONPATH": str(archive), "FNX_CACHE_DIR": str(tmp_path / "cache")}
+    assert [python(code, cwd=tmp_path, **where) for _ in range(2)] == ["6.0 False", "6.0 True"]
+
+
+def test_a_source_distribution_is_the_repository(tmp_path: Path) -> None:
+    copy = tmp_path / "fnx"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(
+        ".*", "build", "dist", "__pycache__", "*.egg-info", "*.png"))
+    name = python("from setuptools.build_meta import build_sdist\n"
+                  f"print(build_sdist({str(tmp_path)!r}))", cwd=copy).splitlines()[-1]
+    with tarfile.open(tmp_path / name) as archive:
+        held = {member.partition("/")[2] for member in archive.getnames()}
+    missing = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()
+               and ".egg-info" not in str(path)} - held
+    assert not missing
 
 
 def imported(path: Path) -> Iterator[str]:

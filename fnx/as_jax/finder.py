@@ -13,7 +13,7 @@ import importlib.machinery
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ from fnx.as_jax.inner import INNER, PACKAGES
 from fnx.as_jax.stand_ins import stand_in
 from fnx.core.errors import UnknownNameError, suggestion
 
-_RECORDED = json.loads(Path(__file__).with_name("names.json").read_text())
+_RECORDED = json.loads(files(__package__).joinpath("names.json").read_text())
 VERSION: str = _RECORDED["version"]
 _FACTS = {"jax": {"__version__": VERSION,
                   "__version_info__": tuple(map(int, VERSION.split(".")))},

@@ -20,11 +20,12 @@ from fnx.core.config import DEVICES, GPUS
 from fnx.core.direct import DirectCall
 from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.process import deferred, fork_safe_lock, load
-from fnx.core.program import KernelCode, Recorded
+from fnx.core.program import Chunk, KernelCode, KernelRun, Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
 nanoseconds = deferred("fnx.backends.cost_estimate", "nanoseconds")  # for readers only
+_SUBMISSIONS = 48  # bits of a device's number of a submission
 _LOADING = 16 << 20  # bytes of address space without which no device is loaded
 
 
@@ -32,12 +33,14 @@ class DeviceStorage(ABC):
     """Memory of a device that holds one array.
 
     ``lent``: somebody else may look at it: it is not written over.
+    ``placed``: a PlacedAt, set where somebody placed it (core/array/committed.py).
     """
 
     __slots__ = ()
     ptr: int
     nbytes: int
     lent: bool
+    placed: Any
 
     @abstractmethod
     def wait(self) -> None:
@@ -92,7 +95,8 @@ class DeviceBase(ABC):
 
     name: str
     target: Target
-    is_recording = False  # whether it notes when kernels run
+    is_timed = False  # whether it can note when kernels run (``record``),
+    is_recording = False  # ... and does
     shared_cache = 0  # bytes of the cache that all processors share; 0: none that is known
     allocate: Callable[[Iterable[Any]], Sequence[DeviceStorage]]
 
@@ -200,7 +204,63 @@ def get_device(name: str) -> DeviceBase:
     with _lock:
         if name not in _devices:
             _devices[name] = module.device()
+            if _profile is not None and _devices[name].is_timed:
+                _profile[name] = _devices[name].record()
         return _devices[name]
+
+
+_profile: dict[str, Callable[[], Recorded]] | None = None  # what ends recording, by device
+
+
+def record(name: str) -> Callable[[], Recorded]:
+    """Note when each kernel runs on every device, also on one that is made meanwhile.
+
+    Raises:
+        ArgumentError: something is profiled already.
+        NotBuiltError: kernels are not timed on the device with this name.
+    """
+    global _profile
+    first = get_device(name)
+    with _lock:
+        refuse_second_profile(_profile)
+        stops = {name: first.record()}
+        stops |= {other: device.record() for other, device in _devices.items()
+                  if other != name and device.is_timed and not device.is_recording}
+        _profile = stops
+
+    def stop() -> Recorded:
+        global _profile
+        with _lock:
+            _profile = None
+        return _merged({name: end() for name, end in stops.items()})
+    return stop
+
+
+def _merged(found: Mapping[str, Recorded]) -> Recorded:
+    """What devices recorded, in order of time; each has workers and submissions of its own."""
+    runs: list[KernelRun] = []
+    workers = 0
+    for i, (name, recorded) in enumerate(found.items()):
+        for run in recorded.runs:
+            chunks = run.chunks or (Chunk(0, run.start, run.stop),)
+            chunks = tuple([c.replace(worker=c.worker + workers) for c in chunks])
+            runs.append(run.replace(device=name, chunks=chunks,
+                                    submission=run.submission + (i << _SUBMISSIONS)))
+        if recorded.runs or not i:
+            workers += recorded.workers
+    runs.sort(key=lambda run: run.start)
+    return Recorded(runs, sum([recorded.lost for recorded in found.values()]), workers)
+
+
+def refuse_second_profile(first: object) -> None:
+    """One who profiles at a time.
+
+    Raises:
+        ArgumentError: there is a first.
+    """
+    if first is not None:
+        raise ArgumentError("expected one profile at a time, got one inside of another",
+                            hint="leave the one that is open first")
 
 
 def row_of(name: str) -> Target:

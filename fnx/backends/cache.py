@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from fnx.backends import private_files, write_behind
 from fnx.core.config import config
 from fnx.core.record import Record, values
-from fnx.core.sources import keep_in
+from fnx.core.sources import edited, keep_in
 
 _MARK = b"fnx object 2\n"
 _CHECKSUM_BYTES = 16
@@ -92,13 +92,14 @@ class DiskCache:
         return _value(key, data)
 
     def put(self, key: bytes, value: bytes, about: str = "") -> None:
-        """Write an entry, or replace it; silently not where that is impossible. ``about`` says
-        to readers what it is."""
+        """Write an entry, or replace it; silently not where that is impossible, or where no other
+        process could use it, as fnx's sources were edited. ``about`` says to readers what it is.
+        """
         share = min(_LARGEST, self.limit // _FOLDERS)
         words = about.encode()[:_MOST_WORDS]
         value = len(words).to_bytes(2, "little") + words + value
         nbytes = _START + len(value)
-        if nbytes > share or not self._is_used():
+        if nbytes > share or edited() or not self._is_used():
             return
         folder, name = _names(key)
         with self._failing_silently():

@@ -35,6 +35,11 @@ _FEW = 256  # bytes that are copied twice sooner than their address is found
 _CALLEES = (ops.KERNEL, ops.HOST, ops.SORT, ops.LINKED)
 
 
+def signed(pattern: int) -> int:
+    """64 bits as a signed number."""
+    return pattern - (1 << 64) if pattern >> 63 else pattern
+
+
 class Command:
     """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs.
 

@@ -22,7 +22,7 @@ from fnx.core.uop import UOp
 class NullStorage(DeviceStorage):
     """So many bytes, nowhere."""
 
-    __slots__ = ("lent", "nbytes", "ptr")
+    __slots__ = ("lent", "nbytes", "placed", "ptr")
 
     def __init__(self, nbytes: int) -> None:
         self.ptr, self.nbytes, self.lent = 0, nbytes, False

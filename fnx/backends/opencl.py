@@ -19,6 +19,7 @@ from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.ending import EndingDriver
 from fnx.backends.gpu.pinned import BLOCK, Pinned, PinnedCopy
+from fnx.backends.gpu.trial import require
 from fnx.core.bindings import ABORTED
 from fnx.core.errors import DeviceError
 from fnx.core.process import fork_safe_lock
@@ -458,4 +459,5 @@ class OpenClDriver(EndingDriver):
 
 def device() -> GpuDevice:
     """The device, for ``get_device``."""
+    require(OpenClDriver.name)
     return GpuDevice(OpenClDriver())

@@ -26,6 +26,7 @@ from fnx.backends.gpu.driver import (
     QueuedLaunch,
 )
 from fnx.backends.gpu.ending import LeavingDriver
+from fnx.backends.gpu.trial import require
 from fnx.backends.libwgpu import MappedCopy, at_the_border, lost, settled
 from fnx.core.bindings import AXIS, sharing
 from fnx.core.errors import DeviceError
@@ -470,4 +471,5 @@ class WebGpuDriver(LeavingDriver):
 
 def device() -> GpuDevice:
     """The device, for ``get_device``."""
+    require(WebGpuDriver.name)
     return GpuDevice(WebGpuDriver())

@@ -27,6 +27,7 @@ from fnx.core.errors import (
     ShapeError,
 )
 from fnx.core.ops import Op, Shape
+from fnx.core.row_parts import gathered
 from fnx.core.uop import UOp, toposort
 
 # ---- constants --------------------------------------------------------------------------------
@@ -335,32 +336,29 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
                 x.dtype)
 
 
-def gather(x: UOp, *index: UOp) -> UOp:
-    """x[i1, i2, ...] for index arrays of one shape over the leading axes; clamped."""
-    operands.check_index(x, index)
-    if 0 in x.shape[:len(index)] and 0 not in index[0].shape:
+def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
+    """x at index arrays of one shape along ``axes``, by default the leading ones; clamped.
+
+    In front of the result are the axes of the indices, then the others of x.
+    """
+    arg = op_args.Gather(operands.indexed_axes(x, index, axes))
+    if 0 in [x.shape[a] for a in arg.axes] and 0 not in index[0].shape:
         raise OutOfBoundsError(f"gather: expected axes with elements, got shape {x.shape}")
-    return UOp(ops.GATHER, x.dtype, (x, *index))
+    return UOp(ops.GATHER, x.dtype, (x, *index), arg)
 
 
-def scatter(x: UOp, index: Sequence[UOp], updates: UOp,
-            monoid: Op | None = None) -> UOp:
+def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None,
+            axes: Sequence[int] | None = None) -> UOp:
     """x with ``updates`` written, or combined by a monoid with what is there, at index.
 
-    Updates outside are dropped, duplicates apply in index order. What is not computed in is
-    combined in its type for that, and rounded once.
+    Updates, shaped as what ``gather`` reads, are dropped outside; duplicates apply in index
+    order. What is not computed in is combined in its type for that, and rounded once.
     """
-    operands.check_index(x, index)
-    want = index[0].shape + x.shape[len(index):]
-    if updates.shape != want or updates.dtype is not x.dtype:
-        raise ShapeError(f"scatter: expected updates {x.dtype}{list(want)}, got "
-                         f"{updates.dtype}{list(updates.shape)}")
-    if monoid is not None:
-        operands.check_monoid("scatter", monoid, x.dtype)
+    arg = op_args.Scatter(operands.indexed_axes(x, index, axes), monoid)
+    operands.check_updates(x, gathered((x, *index), arg), updates, monoid)
     if monoid is None or x.dtype.storage is None:
-        return UOp(ops.SCATTER, x.dtype, (x, *index, updates), op_args.Scatter(monoid))
-    combined = scatter(wide(x), index, wide(updates), monoid)
-    return cast(combined, x.dtype)
+        return UOp(ops.SCATTER, x.dtype, (x, *index, updates), arg)
+    return cast(scatter(wide(x), index, wide(updates), monoid, axes), x.dtype)
 
 
 def all_gather(x: UOp, axis: op_args.Axis) -> UOp:

@@ -98,11 +98,17 @@ class Cache(Generic[K, V]):
 
     def values(self) -> list[V]:
         """All values, the most recently used last."""
-        return list(self._entries.values())
+        try:
+            return list(self._entries.values())
+        except RuntimeError:  # another thread changed it: as they lie, which no thread interrupts
+            return list(dict.values(self._entries))
 
     def keys(self) -> list[K]:
         """All keys, the most recently used last."""
-        return list(self._entries)
+        try:
+            return list(self._entries)
+        except RuntimeError:  # as in ``values``
+            return list(dict.keys(self._entries))
 
     def get(self, key: K) -> V | None:
         """The value of a key, which counts as used now."""
@@ -169,13 +175,18 @@ def cache_bytes() -> dict[str, int]:
     return dict(+sizes)
 
 
+emptied: list[Callable[[], None]] = []  # what else is done then: forget what was made of entries
+
+
 def clear_caches() -> None:
-    """Empty all caches in memory.
+    """Empty all caches in memory: what was traced is traced anew.
 
     >>> clear_caches()
     """
     for cache in _names.living():
         cache.clear()
+    for forget in emptied:
+        forget()
 
 
 class CacheOf(Generic[Owner, K, V]):

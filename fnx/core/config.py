@@ -8,6 +8,10 @@ True
 >>> config.workers = -1                                     # doctest: +IGNORE_EXCEPTION_DETAIL
 Traceback (most recent call last):
 fnx.core.errors.ArgumentError: config.workers: expected an integer from 0 to 1024, got -1
+
+Assignments are of the process. A ``with`` block is of the thread or task that entered it, and of
+tasks that it starts meanwhile: others keep what the process has. Settings of what all share (worker
+threads, the cache, the page) are of the process in a block, too.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from fnx.core.errors import ArgumentError, nearest_of, suggestion
@@ -119,6 +124,9 @@ INSTRUCTIONS = {
                "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl"},
     "aarch64": {"armv8-a": "fp-armv8 neon"},
 }
+# Fusions that may be left out: by nodes (lower/fusion/unfused.py), or a pass by its name.
+FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "blockwise", "one_kernel",
+           "row_epilogues", "all")
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),
@@ -157,6 +165,8 @@ FIELDS = {
     "search": Field(Number(0.0, 1e9), 0.0, "FNX_SEARCH", "code",
                     "seconds a jitted function's schedules may be searched for, by timing; 0: a "
                     "model chooses"),
+    "unfused": Field(OneOf(("", *FUSIONS)), "", None, "code",
+                     "a kind of fusion that is left out, to see what it is worth; '': none"),
     "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
                          "what a scan may keep of all steps to do work of its steps at once"),
     "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
@@ -186,6 +196,9 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 }
 
 
+# Of what all threads and tasks share: of the process, in a block, too.
+_SHARED = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes", "idle_seconds"})
+_changes = [0]  # of any field, so far: modes in blocks are made anew then
 # What a call that is replayed looks at: one object, ``config.mode``, for each combination.
 _OF_CALLS = tuple([name for name, field in FIELDS.items() if field.changes])
 
@@ -231,6 +244,7 @@ class Config:
     cache_bytes: int
     flight_bytes: int
     idle_seconds: float
+    unfused: str
     hoist_bytes: int
     search: float
     time_limit: float
@@ -241,9 +255,7 @@ class Config:
     _modes: dict[tuple[Any, ...], tuple[Any, ...]]
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        object.__setattr__(self, "_sources", {})
-        object.__setattr__(self, "_listeners", {})
-        object.__setattr__(self, "_modes", {})
+        self.__dict__.update(_sources={}, _listeners={}, _modes={})
         for name, field in FIELDS.items():
             text = None if field.variable is None else environment.get(field.variable)
             value = field.default if text is None else field.kind.read(text.strip())
@@ -268,7 +280,12 @@ class Config:
                                 hint=f"it is: {field.doc}")
         if isinstance(field.kind, Folder) and value:
             value = field.kind.read(value)
-        self._set(name, value, "assigned")
+        block = _setting(name)
+        if block is None:
+            self._set(name, value, "assigned")
+        else:
+            block.values[name] = value
+            _changes[0] += 1
 
     def update(self, name: str, value: Any) -> None:
         """Set a field by its name here or in JAX, as ``update("jax_enable_x64", True)``.
@@ -307,14 +324,18 @@ class Config:
         return self.x64
 
     def _set(self, name: str, value: Any, source: str) -> None:
-        object.__setattr__(self, name, value)
+        self.__dict__[name] = value
         self._sources[name] = source
+        _changes[0] += 1
         if name in _OF_CALLS and len(self._sources) == len(FIELDS):
-            mode = (*[getattr(self, n) for n in _OF_CALLS], self.placing)
-            object.__setattr__(self, "mode", self._modes.setdefault(mode, mode))
-
+            self.__dict__["mode"] = self._mode_of(self.__dict__)
         for told in self._listeners.get(name, ()):
             told()
+
+    def _mode_of(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The mode of some values: equal ones are the same object, as long as the process lives."""
+        mode = (*[values[n] for n in _OF_CALLS], self.placing)
+        return self._modes.setdefault(mode, mode)
 
     def tell(self, name: str, told: Callable[[], None]) -> None:
         """Call a function, for as long as the process lives, whenever a field was set."""
@@ -323,20 +344,20 @@ class Config:
     def begin_placing(self) -> None:
         """From now on calls look where their arguments were placed."""
         if not self.placing:
-            object.__setattr__(self, "placing", True)
-            self._set("device", self.device, self._sources["device"])
+            self.__dict__["placing"] = True
+            self._set("device", self.__dict__["device"], self._sources["device"])
 
     def _restore(self, before: dict[str, tuple[Any, str]]) -> None:
         for name, held in before.items():
             self._set(name, *held)
 
-    def _held(self, name: str) -> tuple[Any, str]:
-        """The value of a field and where it came from."""
-        return getattr(self, name), self._sources[name]
+    def _source(self, name: str) -> str:
+        """Where the value of a field came from."""
+        return self._sources[name] if _setting(name) is None else "assigned"
 
     def __repr__(self) -> str:
         """The settings, where each came from, what it means."""
-        return "\n".join(f"{name} = {getattr(self, name)!r}  ({self._sources[name]}): {field.doc}"
+        return "\n".join(f"{name} = {getattr(self, name)!r}  ({self._source(name)}): {field.doc}"
                          for name, field in FIELDS.items())
 
     def key(self) -> tuple[Any, ...]:
@@ -357,17 +378,107 @@ def _warn_of_unknown(environment: Mapping[str, str]) -> None:
 config = Config()
 
 
+# ---- blocks -------------------------------------------------------------------------------------
+
+
+class _Block:
+    """What a ``with`` block sets, inside of another one."""
+
+    def __init__(self, outer: _Block | None) -> None:
+        self.values: dict[str, Any] = {}
+        self.outer, self.is_over = outer, False
+        self.seen: tuple[Any, int] = None, -1  # the mode here, after so many changes
+
+    def all(self) -> dict[str, Any]:
+        """The values here."""
+        values = {} if self.outer is None else self.outer.all()
+        return values if self.is_over else {**values, **self.values}
+
+    def mode(self) -> tuple[Any, ...]:
+        """The mode here."""
+        count = _changes[0]
+        mode = config._mode_of({**config.__dict__, **self.all()})
+        self.seen = mode, count
+        return mode
+
+
+_block: ContextVar[_Block | None] = ContextVar("fnx settings", default=None)
+_open: set[_Block] = set()  # in any thread or task
+
+
+def _setting(name: str) -> _Block | None:
+    """The innermost block of this thread or task that sets a field."""
+    block = _block.get()
+    while block is not None and (block.is_over or name not in block.values):
+        block = block.outer
+    return block
+
+
+def _read_here(name: str) -> property:
+    """A field as a block of this thread or task has it, else as the process has it."""
+    def read(self: Config) -> Any:
+        block = _setting(name)
+        return self.__dict__[name] if block is None else block.values[name]
+    return property(read)
+
+
+def _mode_here(self: Config) -> tuple[Any, ...]:
+    block = _block.get()
+    mode: tuple[Any, ...]
+    if block is None:
+        mode = self.__dict__["mode"]
+        return mode
+    mode, count = block.seen
+    return mode if count == _changes[0] else block.mode()
+
+
+# The class of ``config`` while any block is open. Else fields are attributes of it, which are read
+# several times as fast: each call that is replayed reads the mode.
+_InBlocks = type("Config", (Config,), {
+    "__doc__": Config.__doc__, "__module__": __name__, "mode": property(_mode_here),
+    **{name: _read_here(name) for name in FIELDS if name not in _SHARED}})
+
+
+def _see_blocks() -> None:
+    """Have ``config`` look at blocks where there are any. No lock is held: who is second, looks
+    again."""
+    kind = None
+    while kind is not (kind := _InBlocks if _open else Config):
+        object.__setattr__(config, "__class__", kind)
+
+
 @contextlib.contextmanager
 def override(**fields: Any) -> Iterator[None]:
-    """Set fields for the length of a ``with`` block (of the whole process, not of a thread)."""
-    before = {name: config._held(name) for name in fields if name in FIELDS}
+    """Set fields for the length of a ``with`` block, in this thread or task (those of what all
+    share, in the whole process)."""
+    here = _Block(_block.get())
+    before = {name: (getattr(config, name), config._sources[name])
+              for name in fields if name in _SHARED}
     try:
+        _open.add(here)
+        _see_blocks()
+        _block.set(here)
         for name, value in fields.items():
+            if name in FIELDS and name not in _SHARED:  # so that it is assigned here
+                here.values[name] = getattr(config, name)
             setattr(config, name, value)
         yield
     finally:
         try:
-            config._restore(before)
+            _leave(here, before)
         except BaseException:  # Ctrl-C came in the middle of it
-            config._restore(before)
+            _leave(here, before)
             raise
+
+
+def _leave(here: _Block, before: dict[str, tuple[Any, str]]) -> None:
+    """End a block, for what was started in it, too; a generator may end it elsewhere, or late."""
+    here.is_over = True
+    _changes[0] += 1
+    block = _block.get()
+    while block is not None and block.is_over:
+        block = block.outer
+    _block.set(block)
+    _open.discard(here)
+    _see_blocks()
+    config._restore(before)

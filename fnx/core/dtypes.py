@@ -163,6 +163,7 @@ NARROW = {t.name: t for t in USER if t._np is not None and t._np.names}
 
 # Without config.x64, 64-bit types that nobody asked for are 32 bits wide.
 _WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32}
+_WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64}  # words that name none
 
 
 def named(name: str) -> DType:
@@ -176,11 +177,14 @@ def named(name: str) -> DType:
 def as_dtype(spec: Any) -> DType:
     """A DType from a DType, a NumPy dtype or scalar type, a name, or Python's bool/int/float.
 
-    Python's ``float`` and ``int`` mean the default width (32 bits, 64 under ``config.x64``);
-    everything else is taken at its word.
+    ``float`` and ``int``, as types or words, and "uint" mean the default width (32 bits, 64 under
+    ``config.x64``); what names its width is taken at its word.
 
     Raises:
         DTypeError: for a type that fnx does not hold.
+
+    >>> as_dtype("float"), as_dtype(int), as_dtype("float64"), as_dtype(np.int64)
+    (float32, int32, float64, int64)
     """
     if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # nearly always
         return _BY_NUMPY[spec]
@@ -193,6 +197,8 @@ def as_dtype(spec: Any) -> DType:
     if spec is float:
         return default(float64)
     if isinstance(spec, str):
+        if spec in _WITHOUT_WIDTH:
+            return default(_WITHOUT_WIDTH[spec])
         found = NARROW.get(spec)
     else:
         found = getattr(spec, "dtype", None)

@@ -294,24 +294,27 @@ def _unordered(bits: NDArray, dtype: np.dtype[Any]) -> NDArray:
 
 def gather(node: UOp, x: NDArray, *index: NDArray) -> NDArray:
     """Indices are clamped into their axis; a caller that wants another mode masks."""
-    inside = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0)) for i, n in zip(index, x.shape))
-    return x[inside]
+    front = np.moveaxis(x, node.arg.axes, range(len(index)))
+    inside = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0))
+                   for i, n in zip(index, front.shape))
+    return front[inside]
 
 
 def scatter(node: UOp, x: NDArray, *rest: NDArray) -> NDArray:
     """Updates at an index outside are dropped; duplicates apply in index order."""
     index, updates = rest[:-1], rest[-1]
     out = np.array(x)
+    front = np.moveaxis(out, node.arg.axes, range(len(index)))
     inside = np.ones(index[0].shape, bool)
-    for i, n in zip(index, x.shape):
+    for i, n in zip(index, front.shape):
         inside &= (i.astype(np.int64) >= 0) & (i.astype(np.int64) < n)
     at = tuple(i[inside] for i in index)
     monoid = node.arg.monoid
     if monoid is None:
         for row, update in zip(zip(*at), updates[inside]):
-            out[row] = update
+            front[row] = update
     else:
-        fold_at(monoid.ufunc, out, at, updates[inside])
+        fold_at(monoid.ufunc, front, at, updates[inside])
     return out
 
 

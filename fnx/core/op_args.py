@@ -65,9 +65,19 @@ class Window(Record):
     length: int
 
 
-class Scatter(Record):
-    """Updates are combined with what is there by ``monoid``; None: the last one stays."""
+class Gather(Record):
+    """Which axes of an array its indices go along: ascending, one for each index array."""
 
+    axes: tuple[int, ...]
+
+
+class Scatter(Record):
+    """Which axes of an array its indices go along: ascending, one for each index array.
+
+    Updates are combined with what is there by ``monoid``; None: the last one stays.
+    """
+
+    axes: tuple[int, ...]
     monoid: Op | None = None
 
 

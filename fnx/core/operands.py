@@ -14,7 +14,7 @@ from fnx.core.errors import (
     OutOfBoundsError,
     ShapeError,
 )
-from fnx.core.ops import Op
+from fnx.core.ops import Op, Shape
 from fnx.core.uop import UOp
 
 
@@ -53,11 +53,25 @@ def check_monoid(name: str, monoid: Op, dtype: DType) -> None:
         raise DTypeError(f"{name}: {monoid} does not fold {dtype}")
 
 
-def check_index(x: UOp, index: Sequence[UOp]) -> None:
+def check_updates(x: UOp, shape: Shape, updates: UOp, monoid: Op | None) -> None:
+    if updates.shape != shape or updates.dtype is not x.dtype:
+        raise ShapeError(f"scatter: expected updates {x.dtype}{list(shape)}, got "
+                         f"{updates.dtype}{list(updates.shape)}")
+    if monoid is not None:
+        check_monoid("scatter", monoid, x.dtype)
+
+
+def indexed_axes(x: UOp, index: Sequence[UOp], axes: Sequence[int] | None) -> tuple[int, ...]:
+    """The axes that index arrays go along; None: the leading ones."""
     if not 0 < len(index) <= len(x.shape):
         raise OutOfBoundsError(f"expected 1 to {len(x.shape)} indices, got {len(index)}")
+    axes = range(len(index)) if axes is None else axes
+    if len(axes) != len(index) or list(axes) != sorted(set(axes) & set(range(len(x.shape)))):
+        raise AxisError(f"expected {len(index)} ascending axes of {x.shape}, one for each index, "
+                        f"got {tuple(axes)}")
     for i in index:
         if not i.dtype.is_integer:
             raise DTypeError(f"expected integer indices, got {i.dtype}")
         if i.shape != index[0].shape:
             raise ShapeError(f"expected indices of one shape, got {index[0].shape}, {i.shape}")
+    return tuple(axes)

@@ -155,9 +155,10 @@ STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="first")
 PAIR = Op("PAIR", "tk", "pair", 2, result="any", meaning=m.pair, batching="elementwise", cost=1)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=op_args.Reduce, shape=r.reduced, meaning=m.reduce,
             binds="tail", cost=1, content=r.fold)
-GATHER = Op("GATHER", "t", "gather", None, shape=r.gathered, meaning=m.gather)
+GATHER = Op("GATHER", "t", "gather", None, arg=op_args.Gather, shape=r.gathered,
+            meaning=m.gather, content=r.indexed)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=op_args.Scatter,
-             meaning=m.scatter, content=r.monoid)
+             meaning=m.scatter, content=r.scattered)
 
 SORT = Op("SORT", "tc", "sort", None, result="void", shape=scalar, arg=op_args.Sort,
           batching="body", cost=20)

@@ -56,7 +56,7 @@ class KernelRun(Record):
     """A kernel that ran: its name and the user's lines, bytes of its buffers and arithmetic of
     floats, when it began and ended (nanoseconds of ``time.monotonic_ns``), the number of the
     submission that it was part of, what each worker did of it (nothing where one ran it whole),
-    and the type of most of its arithmetic."""
+    the type of most of its arithmetic, and the name of the device."""
 
     name: str
     sites: tuple[Site, ...]
@@ -67,6 +67,7 @@ class KernelRun(Record):
     submission: int = 0
     chunks: tuple[Chunk, ...] = ()
     arithmetic: str = "float32"
+    device: str = "cpu"
 
 
 class Recorded(Record):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fnx.core import narrow
 from fnx.core.dtypes import DType
 from fnx.core.op import Node, Op, Shape
+
+T = TypeVar("T")
 
 # ---- what of an arg orders the operands of a commutative op ------------------------------------
 
@@ -43,8 +46,12 @@ def window(arg: Any) -> Any:
     return arg.axis, arg.offset, arg.stride, arg.dilation, arg.length
 
 
-def monoid(arg: Any) -> int:
-    return combine(arg.monoid)
+def indexed(arg: Any) -> Any:
+    return arg.axes
+
+
+def scattered(arg: Any) -> Any:
+    return arg.axes, combine(arg.monoid)
 
 
 def combine(monoid: Op | str | None) -> int:
@@ -64,8 +71,36 @@ def reduced(src: tuple[Node, ...], arg: Any) -> Shape:
     return tuple(n for i, n in enumerate(src[0].shape) if i not in arg.axes)
 
 
+def others(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The axes that are not among some.
+
+    >>> others((1,), 3)
+    (0, 2)
+    """
+    return tuple([a for a in range(rank) if a not in axes])
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes one.
+
+    >>> inverse((1, 2, 0))
+    (2, 0, 1)
+    """
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def interleaved(axes: Sequence[int], index: Iterable[T], rest: Iterable[T]) -> tuple[T, ...]:
+    """One entry an axis of an array: ``index`` for its indexed axes, ``rest`` for the others.
+
+    >>> interleaved((1,), "i", "ab")
+    ('a', 'i', 'b')
+    """
+    at, found = dict(zip(axes, index)), [*rest]
+    return tuple([at[a] if a in at else found.pop(0) for a in range(len(at) + len(found))])
+
+
 def gathered(src: tuple[Node, ...], arg: Any) -> Shape:
-    return src[1].shape + src[0].shape[len(src) - 1:]
+    return src[1].shape + tuple([n for a, n in enumerate(src[0].shape) if a not in arg.axes])
 
 
 def concatenated(src: tuple[Node, ...], axis: int) -> Shape:

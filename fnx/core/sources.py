@@ -2,6 +2,10 @@
 
 To read all sources takes longer than a small program. So what they digest to is itself on disk,
 by what the system says of the files: an edit changes at least when the file was last changed.
+Sources may also be in one archive (a zip on ``sys.path``): then it stands for all rooms.
+
+Sources that were edited after they were imported are not those that run. Nothing that the process
+compiles from then on is written to disk (``edited``), and one warning says so.
 
 >>> versions(("core",)) == versions(("core",)) != versions(("core", "lower"))
 True
@@ -11,6 +15,8 @@ from __future__ import annotations
 
 import functools
 import os
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -45,30 +51,56 @@ def versions(rooms: tuple[str, ...]) -> bytes:
 def known() -> tuple[dict[str, bytes], bool]:
     """The digest of each room, and whether a process with these very sources kept it before."""
     package = os.path.abspath(__file__).rpartition(os.path.join("", "core", ""))[0]
-    return digests_of_rooms(package, ROOMS, LOADED)
+    digests, kept, file = digests_of_rooms(package, ROOMS, LOADED)
+    if file:
+        _edited.append(file)
+        warnings.warn(f"{file} was edited after fnx was imported: what this process compiles is "
+                      "not cached on disk; restart it to run the new source", stacklevel=2)
+    return digests, kept
+
+
+_edited: list[str] = []
+
+
+def edited() -> bool:
+    """Whether ``known`` found a source that is newer than what runs."""
+    return bool(_edited)
 
 
 def digests_of_rooms(package: str, rooms: tuple[str, ...], loaded: float
-                     ) -> tuple[dict[str, bytes], bool]:
-    """``digest_of_sources`` of folders of a package, and whether it was read from where it is
-    kept."""
+                     ) -> tuple[dict[str, bytes], bool, str]:
+    """``digest_of_sources`` of folders of a package, whether it was read from where it is kept,
+    and a file that was edited since it was loaded, else ""."""
     folders = [os.path.join(package, room) for room in rooms]
-    states = [(path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-              for folder in folders for path, s in _files(folder)]
-    edited = any(state[3] > loaded * 1e9 for state in states)
-    kept = _kept[0]() if _kept and not edited else None
+    files = [file for folder in folders for file in _files(folder)]
+    changed = next((path for path, s in files if _is_edited(s, loaded)), "")
+    kept = _kept[0]() if _kept and not changed else None
+    states = [(path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in files]
     key = b"sources" + load("hashlib").sha256(repr((rooms, states)).encode()).digest()
     found = None if kept is None else kept.get(key)
     if found is not None and len(found) == _DIGEST * len(rooms):
-        return {room: found[i * _DIGEST:(i + 1) * _DIGEST] for i, room in enumerate(rooms)}, True
+        return {room: found[i * _DIGEST:(i + 1) * _DIGEST]
+                for i, room in enumerate(rooms)}, True, ""
     made = [digest_of_sources(folder, loaded) for folder in folders]
     if kept is not None:
         kept.put(key, b"".join(made), "digest of fnx's sources")
-    return dict(zip(rooms, made)), False
+    return dict(zip(rooms, made)), False, changed
+
+
+def _is_edited(file: os.stat_result, loaded: float) -> bool:
+    """Whether a file was written since a time, by the system's record of it: the time that users
+    see (``st_mtime``) is what an archive or a copy set it to, even one that is yet to come."""
+    return loaded < file.st_ctime <= time.time()
 
 
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The Python files below a folder, in order."""
+    """The Python files below a folder, in order; of a folder in an archive, the archive."""
+    if not os.path.isdir(folder):
+        archive = folder
+        while not os.path.isfile(archive):
+            archive = os.path.dirname(archive)
+        yield archive, os.stat(archive)
+        return
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -88,7 +120,7 @@ def digest_of_sources(package: str, loaded: float) -> bytes:
     for path, _ in _files(package):
         with open(path, "rb") as f:
             content.update(f.read())
-            if os.fstat(f.fileno()).st_mtime > loaded:
+            if _is_edited(os.fstat(f.fileno()), loaded):
                 content.update(os.urandom(16))
     digest: bytes = content.digest()
     return digest

@@ -33,6 +33,7 @@ class Target(Record):
         wide: whether it computes in types of 64 bits.
         steps: iterations of a thread's loops, all together, after which the driver ends them; 0:
             it does not.
+        unfused: a kind of fusion that is left out (core/config.py: FUSIONS); '': none.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Target(Record):
     wide: bool = True
     steps: int = 0
     rounds: bool = True
+    unfused: str = ""
 
     @property
     def has_code(self) -> bool:

@@ -15,7 +15,7 @@ __all__ = ["disable_x64", "enable_x64"]
 def enable_x64(new_val: bool = True) -> Iterator[None]:
     """64-bit data from NumPy and Python stays 64 bits wide in a ``with`` block.
 
-    It sets ``config.x64`` of the whole process, not of a thread; what was jitted under another
+    It sets ``config.x64`` for the thread or task that enters it; what was jitted under another
     value is traced again.
 
     Args:

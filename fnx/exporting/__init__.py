@@ -24,6 +24,7 @@ from fnx.core.process import deferred as load_late
 from fnx.core.uop import toposort
 from fnx.exporting import graph_file
 from fnx.exporting.graph_file import ExportedGraph
+from fnx.exporting.names import identifier
 from fnx.saving import files
 from fnx.transforms.shapes import closed_over
 
@@ -88,7 +89,8 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
         avals: its arguments: arrays, or anything with ``shape`` and ``dtype`` in their place.
         to: "fnx", a file for ``load_exported``; "c", a C file and its header;
             "webgpu", kernels and a module of JavaScript for a browser.
-        name: of the function there; else that of ``f``.
+        name: of the function there; else that of ``f``. What is no name of ASCII becomes
+            "function", and one that C or a browser has itself gets an underscore behind it.
 
     Returns:
         The files, which ``save`` writes.
@@ -103,9 +105,7 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
             raise ArgumentError(f"expected a function that calls no Python, got a callback in "
                                 f"{name or name_of(f)}", site=node.site,
                                 hint="leave prints and callbacks out of what is exported")
-    title = name or name_of(f)
-    if not title.isidentifier():
-        title = "function"
+    title = identifier(name or name_of(f))
     return Exported(title, _FORMATS[to](ExportedGraph(
         title, closed.function, [Array(c)._numpy() for c in closed.captures],
         given, in_tree, closed.outs, closed.out_tree)))
@@ -175,8 +175,7 @@ def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
         CheckpointError: it is no such file, of another version, damaged, or holds what is no
             graph.
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = files.Mapped(os.fspath(path)).memory.tobytes()
     try:
         return LoadedFunction(graph_file.read(data))
     except CheckpointError as error:

@@ -22,6 +22,7 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
+from fnx.exporting.names import comment
 from fnx.transforms.link import lowered_for
 
 TARGET = Target("c", kind="c", fma=False)
@@ -55,7 +56,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
              (("x", graph.ins), ("y", graph.outs)) for i, a in enumerate(avals)]
     work = max(lowered.block.arena + body.scratch, 64)
     header = "\n".join([
-        f"#ifndef {name.upper()}_H", f"#define {name.upper()}_H", "#include <stdint.h>", "",
+        f"#ifndef {name}_H", f"#define {name}_H", "#include <stdint.h>", "",
         "/* Arrays are row-major. work: memory of the call's own, aligned to 64 bytes.",
         *notes, "*/", f"#define {name}_WORK {work}", "#ifdef __cplusplus", 'extern "C" {', "#endif",
         f"void {name}({given});", "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
@@ -136,7 +137,7 @@ class _Body:
                            *[str(v) for v in signed[:used]],
                            "0", str(evaluate(code.extents["parallel"], env)),
                            f"a + {self.block.arena}"])
-        return [f"{'  ' * indent}{code.symbol}({given}); /* {node.arg.label} */"]
+        return [f"{'  ' * indent}{code.symbol}({given}); /* {comment(node.arg.label)} */"]
 
     def loop(self, node: UOp, depth: int, indent: int) -> list[str]:
         """So many times, or while a flag is true."""

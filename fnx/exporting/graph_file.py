@@ -1,16 +1,18 @@
 """A file of checked IR: a FUNCTION, what it closes over, the trees of its arguments and results.
 
-    fnx graph 1\\n   SHA-256 of the rest, 32 bytes   length of the text, 8 bytes   text   arrays
+    fnx graph 2\\n   SHA-256 of the rest, 32 bytes   length of the text, 8 bytes   text   arrays
 
 The text is JSON: nodes in an order in which operands come first, each [op, dtype, operands, arg].
 An arg is a number, a string, a tuple, the name of an op or a dtype, or one of the records of
 core/op_args.py and core/tiling.py by its name; nothing else can be written there, or read. What is
-read is checked against the spec of the tensor level before anybody uses it.
+read is checked before anybody uses it: each arg by its type, each node by the spec, and of kernels
+that all places lie inside of the arguments of their CALLs (graph_checks.py).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -23,12 +25,15 @@ from fnx.core.array import tree
 from fnx.core.array.aval import Aval
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import ArgumentError, CheckpointError, FnxError
-from fnx.core.levels import spec
 from fnx.core.op import Op
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
+from fnx.exporting import graph_checks
+from fnx.exporting.names import identifier
+from fnx.saving import safetensors
+from fnx.saving.arrays import stray_bits
 
-MAGIC = b"fnx graph 1\n"
+MAGIC = b"fnx graph 2\n"
 _DIGEST, _LENGTH = 32, 8
 _RECORDS: dict[str, type[Record]] = {
     name: value for module in (op_args, tiling) for name, value in vars(module).items()
@@ -75,6 +80,11 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
     """The file."""
     nodes = toposort([graph.function], into_functions=True)
     number = {node: i for i, node in enumerate(nodes)}
+    fault = graph_checks.kernel_fault(number, graph_checks.Effort(1 << 20))
+    if fault is not None:
+        raise ArgumentError(f"expected kernels of which it can be proved what who loads the file "
+                            f"proves: {fault[1]}; got {fault[2]}", site=fault[0].site,
+                            hint="do without checked=False: k.clip(i, 0, n - 1) is inside")
     arrays = [np.ascontiguousarray(value).tobytes() for value in graph.consts]
     types = _types(graph)
     text = json.dumps({
@@ -99,8 +109,11 @@ def _aval(a: Aval) -> list[Any]:
 
 def _encoded(value: Any) -> Any:
     """An arg as JSON: what is no number, string or None is a list with its kind in front."""
-    if value is None or type(value) in (bool, int, str):
+    if value is None or type(value) in (bool, int):
         return value
+    if type(value) is str:  # a name: as others may read it
+        return "".join([c if c.isprintable() else "?" for c in
+                        value[:graph_checks.LONGEST_NAME]])
     if type(value) is float:
         return ["float", value.hex()]
     if type(value) is tuple:
@@ -156,44 +169,124 @@ def read(data: bytes) -> ExportedGraph:
         raise CheckpointError(f"expected bytes with the digest {digest.hex()[:16]}..., got others: "
                               "the file is damaged", hint="copy or export it again")
     length = int.from_bytes(rest[:_LENGTH], "little")
+    if length > len(rest) - _LENGTH:
+        raise CheckpointError(f"expected a text of {length:,} bytes, got {len(rest) - _LENGTH:,}")
     try:
-        return _graph(json.loads(rest[_LENGTH:_LENGTH + length]), rest[_LENGTH + length:])
+        return _graph(rest[_LENGTH:_LENGTH + length], rest[_LENGTH + length:])
     except CheckpointError:
         raise
     except FnxError as why:
         raise CheckpointError(f"expected a graph, got one that is none: {why.message}") from None
-    except (LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError,
-            OverflowError) as why:
-        raise CheckpointError(f"expected a graph, got {type(why).__name__}: {why}") from None
+    except graph_checks.RAISED as why:
+        raise CheckpointError(f"expected a graph, got {type(why).__name__}: {str(why)[:200]}"
+                              ) from None
 
 
-def _graph(fields: dict[str, Any], arrays: bytes) -> ExportedGraph:
+def _graph(text: bytes, arrays: bytes) -> ExportedGraph:
+    effort = graph_checks.Effort(len(text) + len(arrays))
+    fields = json.loads(text, object_pairs_hook=safetensors.unique)
+    if not isinstance(fields, dict) or set(fields) != set(_MEMBERS):
+        raise CheckpointError(f"expected the members {', '.join(_MEMBERS)}, got others")
+    for name, kind in _MEMBERS.items():
+        if kind is not None and type(fields[name]) is not kind:
+            raise CheckpointError(f"{name}: expected a {kind.__name__}, got "
+                                  f"{type(fields[name]).__name__}")
     nodes: list[UOp] = []
-    for op, dtype, src, arg in fields["nodes"]:
-        if not all(type(i) is int and 0 <= i < len(nodes) for i in src):
-            raise CheckpointError(f"expected operands in front of node {len(nodes)}, got {src}")
-        nodes.append(UOp(_op(op), _DTYPES[dtype], tuple([nodes[i] for i in src]), _decoded(arg)))
+    for row in fields["nodes"]:
+        nodes.append(_node(nodes, row))
+    if not nodes or nodes[-1].op is not ops.FUNCTION:
+        raise CheckpointError("nodes: expected a FUNCTION as the last one")
     function = nodes[-1]
-    if function.op is not ops.FUNCTION:
-        raise CheckpointError(f"expected a FUNCTION, got {function.op}")
-    for node in nodes:
-        if node.op in (ops.BUFFER, ops.LEAF, ops.HOST):
-            raise CheckpointError(f"expected a closed graph, got {node.op}")
-    spec.check([function], "tensor")
-    ins, outs = ([Aval(tuple(s), _DTYPES[t], bool(w)) for s, t, w in fields[k]]
+    unused = graph_checks.order_fault(nodes, function)
+    if unused:
+        raise CheckpointError(f"{unused}: expected a part of the function, got one of nothing")
+    graph_checks.check(function, {node: i for i, node in enumerate(nodes)}, effort)
+    ins, outs = ([_read_aval(f"{k}[{i}]", row) for i, row in enumerate(fields[k])]
                  for k in ("ins", "outs"))
-    consts, at = [], 0
-    for name, shape in fields["consts"]:
-        t = _DTYPES[name]
-        nbytes = t.itemsize * math.prod(shape)
-        consts.append(np.frombuffer(arrays[at:at + nbytes], t.np).reshape(shape))
-        at += nbytes
-    if at != len(arrays):
-        raise CheckpointError(f"expected {at} bytes of arrays, got {len(arrays)}")
-    graph = ExportedGraph(str(fields["name"]), function, consts, ins, _tree(fields["in_tree"]),
-                          outs, _tree(fields["out_tree"]))
+    graph = ExportedGraph(
+        identifier(fields["name"]), function, _consts(fields["consts"], arrays), ins,
+        _tree("in_tree", fields["in_tree"]), outs, _tree("out_tree", fields["out_tree"]))
     _check_signature(graph)
     return graph
+
+
+_MEMBERS: dict[str, type | None] = {
+    "name": str, "nodes": list, "ins": list, "in_tree": None, "outs": list, "out_tree": None,
+    "consts": list}
+
+
+def _node(before: list[UOp], row: Any) -> UOp:
+    """A node of the file, over those in front of it."""
+    where = f"node {len(before)}"
+    if type(row) is not list or len(row) != 4 or type(row[0]) is not str or \
+            type(row[2]) is not list:
+        raise CheckpointError(f"{where}: expected [op, dtype, operands, arg], got "
+                              f"{repr(row)[:80]}")
+    name, dtype, src, arg = row
+    where = f"{where} ({name[:20]})"
+    if not all(type(i) is int and 0 <= i < len(before) for i in src):
+        raise CheckpointError(f"{where}: expected operands in front of it, got {repr(src)[:80]}")
+    try:
+        op = _op(name)
+        value = _decoded(arg)
+        if not graph_checks.fits_arg(op, value):
+            raise CheckpointError(f"expected an arg as its op has it, got {repr(arg)[:80]}")
+        node = UOp(op, _dtype(dtype), tuple([before[i] for i in src]), value)
+    except CheckpointError as error:
+        raise CheckpointError(f"{where}: {error.message}") from None
+    except graph_checks.RAISED as why:
+        raise CheckpointError(f"{where}: expected operands and an arg as its op has them, got "
+                              f"{type(why).__name__}: {str(why)[:80]}") from None
+    fault = graph_checks.size_fault(node)
+    if fault:
+        raise CheckpointError(f"{where}: expected {fault}")
+    return node
+
+
+def _dtype(name: Any) -> DType:
+    found = _DTYPES.get(name) if type(name) is str else None
+    if found is None:
+        raise CheckpointError(f"expected a dtype that fnx has, got {repr(name)[:40]}")
+    return found
+
+
+def _array_type(where: str, name: Any, shape: Any) -> DType:
+    """The dtype of an array, whose shape is one."""
+    t = _DTYPES.get(name) if type(name) is str else None
+    if t is None or t not in (*dtypes.USER, dtypes.key_fry) or \
+            not graph_checks.is_shape(shape, t.itemsize):
+        raise CheckpointError(f"{where}: expected the type of an array, got "
+                              f"{repr(name)[:40]} {repr(shape)[:80]}")
+    return t
+
+
+def _read_aval(where: str, row: Any) -> Aval:
+    if type(row) is not list or len(row) != 3 or type(row[2]) is not bool or \
+            type(row[0]) is not list:
+        raise CheckpointError(f"{where}: expected [shape, dtype, weak], got {repr(row)[:80]}")
+    return Aval(tuple(row[0]), _array_type(where, row[1], row[0]), row[2])
+
+
+def _consts(rows: list[Any], arrays: bytes) -> list[NDArray]:
+    consts, at = [], 0
+    for i, row in enumerate(rows):
+        where = f"consts[{i}]"
+        if type(row) is not list or len(row) != 2 or type(row[1]) is not list:
+            raise CheckpointError(f"{where}: expected [dtype, shape], got {repr(row)[:80]}")
+        t = _array_type(where, *row)
+        data = np.frombuffer(arrays, np.uint8)[at:at + t.itemsize * math.prod(row[1])]
+        if data.nbytes != t.itemsize * math.prod(row[1]):
+            raise CheckpointError(f"{where}: expected {t.itemsize * math.prod(row[1]):,} bytes of "
+                                  f"arrays, got {data.nbytes:,}")
+        wrong = stray_bits(t, data)
+        if wrong is not None:
+            raise CheckpointError(f"{where}: expected bits of {t}, got {data[wrong]} at byte "
+                                  f"{wrong}")
+        consts.append(data.view(t.np).reshape(row[1]))
+        at += data.nbytes
+    if at != len(arrays):
+        raise CheckpointError(f"consts: expected {at:,} bytes of arrays, got {len(arrays):,}")
+    return consts
 
 
 def _check_signature(graph: ExportedGraph) -> None:
@@ -202,19 +295,21 @@ def _check_signature(graph: ExportedGraph) -> None:
     params = [n for n in toposort(graph.function.src) if n.op is ops.PARAM]
     if graph.function.arg.n_params != len(given) or \
             any((n.arg.shape, n.dtype) != given[n.arg.slot][:2] for n in params):
-        raise CheckpointError("expected a function of the arguments that the file has, got another")
+        raise CheckpointError("ins and consts: expected the arguments of the function, got others")
     found = [(n.shape, n.dtype) for n in graph.function.src]
     if found != [a[:2] for a in graph.outs]:
-        raise CheckpointError("expected a function with the results that the file has, got another")
-    for treedef, avals in ((graph.in_tree, graph.ins), (graph.out_tree, graph.outs)):
+        raise CheckpointError("outs: expected the results of the function, got others")
+    for name, treedef, avals in (("in_tree", graph.in_tree, graph.ins),
+                                 ("out_tree", graph.out_tree, graph.outs)):
         if treedef.num_leaves != len(avals):
-            raise CheckpointError(f"expected {len(avals)} leaves, got {treedef.num_leaves}")
+            raise CheckpointError(f"{name}: expected {len(avals)} leaves, got "
+                                  f"{treedef.num_leaves}")
 
 
-def _op(name: str) -> Op:
-    found = ops.OPS.get(name)
+def _op(name: Any) -> Op:
+    found = ops.OPS.get(name) if type(name) is str else None
     if found is None:
-        raise CheckpointError(f"expected an op that fnx has, got {name!r}")
+        raise CheckpointError(f"expected an op that fnx has, got {repr(name)[:40]}")
     return found
 
 
@@ -229,16 +324,29 @@ def _decoded(value: Any) -> Any:
     if kind == "op":
         return _op(rest[0])
     if kind == "dtype":
-        return _DTYPES[rest[0]]
+        return _dtype(rest[0])
     return _RECORDS[kind](*map(_decoded, rest))
 
 
-def _tree(shown: Any) -> tree.TreeDef:
+def _tree(where: str, shown: Any) -> tree.TreeDef:
+    """The tree whose leaves are numbered in order."""
+    leaves = itertools.count()
+
     def of(value: Any) -> Any:
-        if not isinstance(value, list):
+        if value is None or type(value) is int and value == next(leaves):
             return value
+        if type(value) is not list or not value or repr(value[0]) not in map(repr, _TREES):
+            raise CheckpointError(f"{where}: expected tuples, lists and dicts of leaves in order, "
+                                  f"got {repr(value)[:80]}")
         kind, *rest = value
-        if kind == "dict":
-            return {k: of(v) for k, v in rest}
-        return {"tuple": tuple, "list": list}[kind](map(of, rest))
+        if kind != "dict":
+            return _TREES[kind](map(of, rest))
+        keys = [row[0] if type(row) is list and len(row) == 2 else None for row in rest]
+        if not all(type(k) is str for k in keys) or len(set(keys)) < len(keys):
+            raise CheckpointError(f"{where}: expected names as keys, each once, got "
+                                  f"{repr(keys)[:80]}")
+        return {k: of(v) for k, v in rest}
     return tree.structure(of(shown))
+
+
+_TREES: dict[str, Any] = {"tuple": tuple, "list": list, "dict": dict}

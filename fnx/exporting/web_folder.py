@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
         "ins": [_described(a, at) for a, at in zip(graph.ins, places)],
         "outs": [_described(a, at) for a, at in zip(graph.outs, results)]}
     weights = b"".join([_padded(np.ascontiguousarray(v).tobytes()) for v in graph.consts])
-    script = Path(__file__).with_name("replay.js").read_text()
+    script = files(__package__).joinpath("replay.js").read_text()
     return {f"{graph.name}.js": script.replace("NAME", graph.name).encode(),
             f"{graph.name}.json": json.dumps(about).encode(), f"{graph.name}.bin": data + weights,
             **{f"{graph.name}_{i}.wgsl": text.encode() for i, text in enumerate(texts)}}

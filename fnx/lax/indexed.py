@@ -187,13 +187,12 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
 
 def _read(x: UOp, plan: WindowPlan, starts: dict[int, Expr]) -> UOp:
     """Windows: the batch, then ``window_axes``."""
-    front = build.permute(x, plan.front())
     shape = (*plan.batch, *[plan.size[a] for a in plan.window_axes()])
     if 0 in shape:
         return build.const(0, x.dtype, shape)
     if not plan.indexed:
-        return build.expand(build.reshape(front, (*(1,) * len(plan.batch), *front.shape)), shape)
-    return build.gather(front, *plan.indices(starts))
+        return build.expand(build.reshape(x, (*(1,) * len(plan.batch), *x.shape)), shape)
+    return build.gather(x, *plan.indices(starts), axes=plan.indexed)
 
 
 # ---- written ------------------------------------------------------------------------------------
@@ -251,15 +250,12 @@ def _written(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: UOp, mono
     if 0 in value.shape:
         return x
     monoid = None if monoid is None else monoid.of(x.dtype)
-    order = plan.front()
-    back = sorted(range(len(order)), key=order.__getitem__)
     if not plan.indexed:  # the whole array, as often as the batch says
         value = build.reshape(value, (math.prod(plan.batch), *x.shape))
         index = [build.const(0, dtypes.int32, value.shape[:1])]
         out = build.scatter(build.reshape(x, (1, *x.shape)), index, value, monoid)
         return build.reshape(out, x.shape)
-    out = build.scatter(build.permute(x, order), plan.indices(starts), value, monoid)
-    return build.permute(out, back)
+    return build.scatter(x, plan.indices(starts), value, monoid, plan.indexed)
 
 
 def _documented(what: str, result: str) -> Callable[[Callable[..., Array]], Callable[..., Array]]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes
+from fnx.core import build
 from fnx.core.array import arguments, axes, indexing, operate
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import OutOfBoundsError, ShapeError
 from fnx.core.expr import Expr, maximum, minimum, where
+from fnx.core.index_arrays import index_type
+from fnx.core.row_parts import inverse, others
 from fnx.core.uop import UOp
 
 __all__ = [
@@ -62,8 +64,8 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 
     Args:
         operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        start_index: where it begins; None for the beginning.
-        limit_index: where it ends; None for the end.
+        start_index: where it begins, negative: counted from the end; None for the beginning.
+        limit_index: where it ends, in the same way; None for the end.
         stride: a step >= 1.
         axis: which axis; negative ones count from the end.
 
@@ -72,6 +74,7 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 
     Raises:
         AxisError: an axis outside of the array.
+        OutOfBoundsError: bounds outside of the array.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.slice_in_dim(jnp.arange(6), 4, None)
@@ -79,8 +82,13 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
     """
     x = asarray(operand)
     at = axes.one(axis, x.ndim)
-    return operate.get_item(x, (builtins.slice(None),) * at
-                         + (builtins.slice(start_index, limit_index, stride),))
+    low, high, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    for bounds, given in (low, start_index), (high, limit_index):
+        if given is not None:
+            i = arguments.integer("a bound", given)
+            bounds[at] = i + x.shape[at] if i < 0 else i
+    steps[at] = stride
+    return slice(x, low, high, steps)
 
 
 @public
@@ -131,24 +139,26 @@ def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]
             start = start + n if start < 0 else start
             out.append(min(max(start, 0), n - size))
             continue
-        i = Expr(as_node(asarray(start), dtypes.int32))
+        i = Expr(as_node(asarray(start), index_type(n)))
         if i.shape:
             raise ShapeError(f"{name}: expected 0-d indices, got shape {i.shape}")
         i = where(i < 0, i + n, i)
-        out.append(minimum(maximum(i, 0), n - size).node)
+        out.append(0 if size == n else minimum(maximum(i, 0), n - size).node)
     return out
 
 
-def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[list[int], list[UOp]]:
-    """The axes whose start is data, and the indices of the slice along them."""
-    moving = [a for a, s in enumerate(starts) if isinstance(s, UOp)]
-    shape = tuple(sizes[a] for a in moving)
+def _window(starts: Mapping[int, UOp | int], sizes: Sequence[int], lengths: Sequence[int]
+            ) -> list[UOp]:
+    """The indices of a slice along the axes that have a start."""
+    shape = tuple(sizes[a] for a in starts)
     index = []
-    for i, a in enumerate(moving):
-        line = build.reshape(build.iota(sizes[a]),
-                             tuple(n if j == i else 1 for j, n in enumerate(shape)))
-        index.append((Expr(build.expand(starts[a], shape)) + Expr(build.expand(line, shape))).node)
-    return moving, index
+    for i, (a, start) in enumerate(starts.items()):
+        t = index_type(lengths[a])
+        line = build.expand(build.reshape(build.iota(sizes[a], t), tuple(
+            n if j == i else 1 for j, n in enumerate(shape))), shape)
+        first = build.const(start, t) if isinstance(start, int) else start
+        index.append(build.add(build.expand(first, shape), line))
+    return index
 
 
 def _fixed(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
@@ -180,12 +190,13 @@ def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[
     sizes = axes.shape(slice_sizes)
     starts = _starts("dynamic_slice", x, start_indices, sizes)
     node = build.shrink(x._node, _fixed(starts, sizes, x.shape))
-    moving, index = _window(starts, sizes)
-    if moving:
-        order = [*moving, *[a for a in range(x.ndim) if a not in moving]]
-        node = build.gather(build.permute(node, order), *index) if 0 not in node.shape else \
-            build.const(0, node.dtype, tuple(sizes[a] for a in order))
-        node = build.permute(node, [order.index(a) for a in range(x.ndim)])
+    moving = [a for a, s in enumerate(starts) if isinstance(s, UOp)]
+    if 0 in sizes:
+        node = build.const(0, node.dtype, sizes)
+    elif moving:
+        index = _window({a: starts[a] for a in moving}, sizes, x.shape)
+        order = (*moving, *others(moving, x.ndim))
+        node = build.permute(build.gather(node, *index, axes=moving), inverse(order))
     return Array(node, x.weak)
 
 
@@ -216,18 +227,13 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
     value = as_node(new, x._dtype)
     if 0 in value.shape:
         return x
-    moving, index = _window(starts, new.shape)
-    region = _fixed(starts, new.shape, x.shape)
-    if moving and value.shape and 0 not in value.shape:
-        order = [*moving, *[a for a in range(x.ndim) if a not in moving]]
-        inside = build.permute(build.shrink(x._node, region), order)
-        flags = inside.dtype.is_bool
-        parts = [inside, build.permute(value, order)]
-        base, put = [build.cast(p, dtypes.int32) for p in parts] if flags else parts
-        changed = build.cast(build.scatter(base, index, put), inside.dtype)
-        value = build.permute(changed, [order.index(a) for a in range(x.ndim)])
-    entries = tuple(builtins.slice(lo, hi) for lo, hi in region)
-    return Array(indexing.write(x._node, entries, value), x.weak)
+    if not any(isinstance(s, UOp) for s in starts):
+        entries = tuple(builtins.slice(lo, hi) for lo, hi in _fixed(starts, new.shape, x.shape))
+        return Array(indexing.write(x._node, entries, value), x.weak)
+    partial = [a for a, n in enumerate(x.shape) if new.shape[a] < n]
+    index = _window({a: starts[a] for a in partial}, new.shape, x.shape)
+    value = build.permute(value, (*partial, *others(partial, x.ndim)))
+    return Array(build.scatter(x._node, index, value, None, partial), x.weak)
 
 
 @public

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes
+from fnx.core import build
 from fnx.core.array import axes
 from fnx.core.array.array import Array
+from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.expr import Expr, maximum, minimum
+from fnx.core.index_arrays import index_type
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp
@@ -50,6 +52,9 @@ class WindowPlan(Record):
         return [a for a in range(len(self.shape)) if a not in self.kept or a in self.moved
                 or self.size[a] < self.shape[a]]
 
+    def _type(self, axis: int) -> DType:
+        return index_type(self.shape[axis])
+
     def starts(self, vectors: UOp, clip: bool) -> tuple[dict[int, Expr], UOp | None]:
         """Where windows begin along the axes that indices move them; and which are inside."""
         found: dict[int, Expr] = {}
@@ -57,7 +62,7 @@ class WindowPlan(Record):
         rank = len(self.batch)
         for number, axis in enumerate(self.moved):
             part = build.shrink(vectors, [*[(0, n) for n in self.batch], (number, number + 1)])
-            start = Expr(build.cast(build.reshape(part, self.batch[:rank]), dtypes.int32))
+            start = Expr(build.cast(build.reshape(part, self.batch[:rank]), self._type(axis)))
             most = self.shape[axis] - self.size[axis]
             here = (0 <= start) & (start <= most)
             inside = here if inside is None else inside & here
@@ -79,22 +84,19 @@ class WindowPlan(Record):
         out = []
         for a in self.indexed:
             if a in beside:
-                out.append(along(build.iota(self.shape[a]), beside[a]))
+                out.append(along(build.iota(self.shape[a], self._type(a)), beside[a]))
                 continue
-            index = Expr(build.const(0, dtypes.int32, shape))
+            index = Expr(build.const(0, self._type(a), shape))
             if a in starts:
                 start = starts[a].node
                 start = build.reshape(start, (*start.shape, *(1,) * len(wide)))
                 index = Expr(build.expand(start, shape))
             if a in wide and self.size[a] > 1:
-                line = along(build.iota(self.size[a]), len(self.batch) + wide.index(a))
+                line = along(build.iota(self.size[a], self._type(a)),
+                             len(self.batch) + wide.index(a))
                 index = index + Expr(line)
             out.append(index.node)
         return out
-
-    def front(self) -> list[int]:
-        """The axes of the array, those that are indexed first."""
-        return [*self.indexed, *[a for a in range(len(self.shape)) if a not in self.indexed]]
 
     def window_axes(self) -> list[int]:
         """The axes of windows in the order in which GATHER and SCATTER have them."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-from fnx.core import build, ops, parts
+from fnx.core import build, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
 from fnx.lower.fusion.group import memory_of
+from fnx.lower.written_parts import updated
 
 Pairs = tuple[tuple[int, int], ...]  # (result, parameter)
 _TRIES = 4  # parameters of its type that a result is tried with
@@ -71,20 +72,8 @@ def _type_of(node: UOp) -> tuple[DType, int]:
 
 def parameter_below(node: UOp) -> int | None:
     """The slot of the parameter that a node is an update of, or that a loop carried there."""
-    while node.op is not ops.PARAM:
-        if node.op in (ops.STOP, ops.RESHAPE, ops.SCATTER):
-            node = node.src[0]
-        elif node.op is ops.GET and node.arg < _carries(node.src[0]):
-            node = parts.operands(node.src[0])[node.src[0].arg.n_consts + node.arg]
-        else:
-            return None
-    slot: int = node.arg.slot
+    below, _ = updated(node)
+    if below.op is not ops.PARAM:
+        return None
+    slot: int = below.arg.slot
     return slot
-
-
-def _carries(node: UOp) -> int:
-    """How many results of a node are carries of a loop."""
-    if node.op is ops.WHILE:
-        return len(node.arg.outs)
-    count: int = node.arg.n_carries if node.op is ops.SCAN else 0
-    return count

@@ -129,7 +129,7 @@ class Driver:
             if found is None and step.about is not None:
                 found = kinds(graphs_of(state))
             after = state
-            if found is None or step.concerns(found):
+            if step.name != self.target.unfused and (found is None or step.concerns(found)):
                 after = step.run(state, self.target) if step.of_target else step.run(state)
             spent = (time.perf_counter() - start) * 1e3
             self.milliseconds[step.name] = self.milliseconds.get(step.name, 0.0) + spent

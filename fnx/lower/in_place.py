@@ -7,7 +7,7 @@
 A place that one iteration writes may be read by that iteration only, and before it writes:
 
   - what is read is read at the place that is written; or the dimensions in which both places
-    are the same RANGEs tell all iterations of the STORE apart;
+    are the same index tell all iterations of the STORE apart;
   - the STORE needs the value; another STORE does only where all share one loop and one LOAD.
 
 Places are those of the untiled kernel. A schedule may read earlier than that, never later.
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 from fnx.core import build, ops, parts
 from fnx.core.uop import UOp, toposort
+from fnx.lower.places import told_apart
 
 
 def shared_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
@@ -89,7 +90,7 @@ def _together(store: UOp, load: UOp) -> bool:
     pairs = list(zip(parts.indices(store), parts.indices(load)))
     if store.arg is None and all(a is b for a, b in pairs):
         return True
-    same = {a for a, b in pairs if a is b and a.op is ops.RANGE}
+    same = told_apart([a for a, b in pairs if a is b])
     loops = {r for r in store.ranges if build.const_of(parts.extent(r)) != 1} \
         if all(parts.extent(r).op is ops.CONST for r in store.ranges) else store.ranges
     return loops <= same and load.ranges <= store.ranges

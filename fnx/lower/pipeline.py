@@ -16,9 +16,9 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline folded_windows parts_of_sums chunked simplify one_kernel turned decide pair_folds
+'inline folded_windows parts_of_sums chunked simplify one_kernel turned decide one_hots pair_folds
 blockwise split_reduce few_parts unique_results kernelize ranges slices widen outer_factors
-coalesce index_sets row_epilogues runtime_extents canonical choose tile split_global memory
+coalesce columns index_sets row_epilogues runtime_extents canonical choose tile split_global memory
 commands'
 """
 
@@ -43,13 +43,13 @@ from fnx.lower.commands import AnyLaunch, Block, Launch, Launches, commands, pla
 from fnx.lower.donated import donated_pairs
 from fnx.lower.driver import Driver, Pass, Ran
 from fnx.lower.fusion.bindings import within_bindings
-from fnx.lower.fusion.group import MAX_NODES, MAX_WORK
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import BodyStep, StepBody, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.in_place import copied_slots, shared_slots
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.coalesce import coalesce
+from fnx.lower.kernel.columns import columns
 from fnx.lower.kernel.index_sets import split_index_sets
 from fnx.lower.kernel.left_first import left_first
 from fnx.lower.kernel.outer_factors import outer_factors
@@ -61,13 +61,16 @@ from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.program.sorting import of_any_length
 from fnx.lower.schedule import contraction
+from fnx.lower.schedule.cost import cycles
 from fnx.lower.sharing import WrittenRead
 from fnx.lower.tensor.decide import OUTCOMES, decide
 from fnx.lower.tensor.few_parts import few_parts
 from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.one_hots import one_hots
 from fnx.lower.tensor.pair_folds import pair_folds
 from fnx.lower.tensor.simplify import RULES, simplify
 from fnx.lower.tensor.split_reduce import split_reduce
+from fnx.lower.written_parts import parts_in_place
 
 # What is about rare ops is loaded with the first of them.
 folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
@@ -135,13 +138,14 @@ def loop_decisions(fn: UOp, _: UOp) -> list[str]:
 def block_decisions(fn: UOp, after: UOp) -> list[str]:
     """What becomes of products that are only summed, and why."""
     found: list[str] = []
+    reader = Target("reader")
 
     def tell(product: UOp, what: str) -> None:
         if fn is not after or not what.startswith("computed"):  # this machine has other loops
             found.append(f"{labelled('product', product.sites)}: {what}")
     for body in toposort([fn], into_functions=True):
         if body.op is ops.FUNCTION and may_have_products(body):
-            by_blocks(body, Target("reader"), tell)
+            by_blocks(body, reader, partial(predicted_time, target=reader), tell)
     return found
 
 
@@ -151,8 +155,7 @@ def full_kernels(_: UOp, fusion: Fusion) -> list[str]:
     for i, g in enumerate(fusion.groups):
         if g.beyond:
             names = [labelled(node.op.name, node.sites) for node in dict.fromkeys(g.beyond)]
-            lines.append(f"group {i}: full ({g.work} of {MAX_WORK} additions, {g.count} of "
-                         f"{MAX_NODES} nodes): it reads {names[0]} from memory"
+            lines.append(f"group {i}: full ({g.work} additions): it reads {names[0]} from memory"
                          + f", and {len(names) - 1} more" * (len(names) > 1))
     return lines
 
@@ -185,9 +188,23 @@ def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vect
     in_order = bool(machine.code)  # else NumPy sums products as they lie
 
     def by_blocks_if_any(body: UOp) -> UOp:
-        made: UOp = by_blocks(body, target, again=in_order) if may_have_products(body) else body
+        if not may_have_products(body):
+            return body
+        made: UOp = by_blocks(body, target, partial(predicted_time, target=target), again=in_order)
         return made
     return on_bodies(by_blocks_if_any)(fn)
+
+
+def predicted_time(fn: UOp, target: Target) -> float:
+    """The cycles that the kernels of a FUNCTION without bodies are predicted to take, if its
+    products stay as they are."""
+    driver = Driver(target)
+    total = 0.0
+    for step in driver.run((*AFTER_BLOCKS, *FUSION_PASSES), fn):
+        work = driver.once(KERNEL_PASSES, Work(step.kernel, step.schedule, of_loop=step.of_loop))
+        tiled: Tiled = driver.once(MACHINES[target.kind].tiling, work)
+        total += sum([cycles(part.kernel, target) for part in tiled.parts])
+    return total
 
 
 CALLING = frozenset({ops.CALL, ops.CUSTOM})
@@ -196,9 +213,15 @@ KERNELS = frozenset({ops.KERNEL})
 LOOPING = frozenset({ops.SCAN, ops.WHILE})
 DECIDED = frozenset({*OUTCOMES, ops.GATHER})
 REDUCED = frozenset({ops.REDUCE})
+EQUAL = frozenset({ops.CMPEQ})
 CHOOSING = frozenset({ops.WHERE})
 JOINED = frozenset({ops.CONCAT})
 
+AFTER_BLOCKS = (
+    Pass("split_reduce", on_bodies_of(split_reduce), "tensor", "tensor", about=REDUCED,
+         of_target=True),
+    Pass("few_parts", on_bodies_of(few_parts), "tensor", "tensor", about=JOINED, of_target=True),
+)
 TENSOR_PASSES = (
     Pass("inline", inline, "tensor", "tensor", about=CALLING),
     Pass("folded_windows", on_bodies(folded_windows), "tensor", "tensor", about=FOLDED),
@@ -209,12 +232,11 @@ TENSOR_PASSES = (
          of_target=True, why=loop_decisions),
     Pass("turned", on_bodies(turned), "tensor", "tensor", about=KERNELS),
     Pass("decide", on_bodies(decide), "tensor", "tensor", about=DECIDED),
+    Pass("one_hots", on_bodies_of(one_hots), "tensor", "tensor", about=EQUAL, of_target=True),
     Pass("pair_folds", on_bodies(pair_folds), "tensor", "tensor", about=CHOOSING),
     Pass("blockwise", blockwise, "tensor", "tensor", about=REDUCED, of_target=True,
          why=block_decisions),
-    Pass("split_reduce", on_bodies_of(split_reduce), "tensor", "tensor", about=REDUCED,
-         of_target=True),
-    Pass("few_parts", on_bodies_of(few_parts), "tensor", "tensor", about=JOINED, of_target=True),
+    *AFTER_BLOCKS,
 )
 FUSION_PASSES = (
     Pass("unique_results", unique_results, "tensor", "tensor"),
@@ -227,6 +249,7 @@ KERNEL_PASSES = (
     Pass("outer_factors", on_kernel(outer_factors, by_hand=False), "kernel", "kernel",
          about=REDUCED),
     Pass("coalesce", on_kernel(coalesce, by_hand=False), "kernel", "kernel"),
+    Pass("columns", on_kernel(columns, by_hand=False), "kernel", "kernel", about=CHOOSING),
     Pass("index_sets", on_kernel(split_index_sets, by_hand=False), "kernel", "kernel",
          about=CHOOSING),
     Pass("row_epilogues", row_epilogues, "kernel", "kernel", about=REDUCED),
@@ -330,6 +353,7 @@ class Blocks:
             ins, outs: alignments of parameters and results; of those left out, the usual one.
             carried: (result, parameter): the result may be written over the parameter.
         """
+        fn = parts_in_place(fn, unique_results(fn).src, carried)
         steps: list[StepBody | BodyStep] = self.driver.run(FUSION_PASSES, fn)
         results = unique_results(fn).src
         aligned = dict(zip(results, outs))

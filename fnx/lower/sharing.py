@@ -224,17 +224,31 @@ class Sharing:
         self.writable.add(param)
         self.carried = result, param
         life = self.life[result]
+        for copied in self._copies_from(param, result):
+            self.copy(*copied)
         at = life.first
         launch = self.launches[at]
-        if launch.copies == (result, param):
-            self.copy(at, result, param)
-        elif self.life[param].last < at:
-            self._join(result, param)
-        elif (result, param) in launch.shares:
-            self.over(at, result, param)
+        if self.of(result) is not param:
+            if self.life[param].last < at:
+                self._join(result, param)
+            elif (result, param) in launch.shares:
+                self.over(at, result, param)
         self.carried = None
         if self.of(result) is not param:
             self.writable.remove(param)
+
+    def _copies_from(self, param: UOp, result: UOp) -> list[tuple[int, UOp, UOp]]:
+        """The copies by which a result comes from a parameter, in order: one for each update."""
+        found: list[tuple[int, UOp, UOp]] = []
+        node = result
+        while node is not param:
+            at = self.life[node].first if node in self.life else 0
+            copies = self.launches[at].copies
+            if copies is None or copies[0] is not node:
+                return []
+            found.insert(0, (at, *copies))
+            node = copies[1]
+        return found
 
     def copy(self, at: int, to: UOp, source: UOp) -> None:
         """A copy that need not be made: until ``to`` is written again both are the same."""

@@ -413,7 +413,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     shape = (*x.shape[:at], len(places), *x.shape[at + 1:])
     put = build.expand(as_node(new, x._dtype), axes.broadcast_shapes(new.shape, shape))
     order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
-    both = concatenate([x, Array(put)], at)
+    both = concatenate([x, Array(put, x.weak)], at)
     return both[(slice(None),) * at + (order.astype(np.int32),)]
 
 

@@ -57,6 +57,8 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
     if times < 0:
         raise ArgumentError(f"expected n >= 0, got {times}")
     at = axes.one(axis, x.ndim)
+    if not times:  # nor is anything put at the ends
+        return x
     parts = [x]
     for end, place in ((prepend, 0), (append, len(parts) + 1)):
         if end is not None:

@@ -13,7 +13,9 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.documented import Family
 from fnx.core.array.promotion import in_domain, promoted
 from fnx.core.array.public import asarray
+from fnx.core.config import config
 from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.index_arrays import index_type
 from fnx.numpy.basic import (
     clip,
     concatenate,
@@ -88,12 +90,13 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Side = "left",
 def _bisected(line: Array, values: Array, behind: bool) -> Array:
     """A loop that halves what is left of the line, for all values: of any length one kernel."""
     n, shape = line.size, values.shape
-    start = [build.const(k, dtypes.int32, shape) for k in (0, n)]
+    t = index_type(n) if config.x64 else dtypes.int32
+    start = [build.const(k, t, shape) for k in (0, n)]
     if not n:
         return Array(start[0])
     given = (line._node, values._node, *start)
     a, v, low, high = [Array(build.param(i, x.dtype, x.shape)) for i, x in enumerate(given)]
-    middle = (low + high) // 2
+    middle = low + (high - low) // 2  # the sum of both may not fit
     inside = low < high
     goes_right = logical_and(inside, before(take(a, clip(middle, 0, n - 1)), v, behind))
     low = where(goes_right, middle + 1, low)

@@ -293,10 +293,12 @@ def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | N
 empty_like = zeros_like
 
 def _known(name: str, x: Any) -> Any:
-    """A number that decides a shape: Python's or NumPy's, or a concrete 0-d Array."""
-    if type(x) is Array:
+    """A number that decides a shape as Python's, from NumPy's or a concrete 0-d Array."""
+    if type(x) is Array or isinstance(x, (np.ndarray, np.generic)) and not x.ndim:
         x = x.item()
-    if not isinstance(x, (int, float, np.generic)):
+    if isinstance(x, np.generic):  # of a type that NumPy lacks
+        x = float(x)
+    if not isinstance(x, (int, float)):
         raise ArgumentError(f"{name}: expected numbers known while tracing, got {x!r}")
     return x
 
@@ -314,8 +316,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
         start: the first number; alone it is ``stop``, and the first is 0.
         stop: the end, which is not reached.
         step: the difference; by default 1.
-        dtype: of the result; by default the default int, or the default float where one of them is
-            a float.
+        dtype: of the result; by default what the numbers promote to.
 
     Returns:
         An Array of one axis, of max(0, ceil((stop - start) / step)) elements.
@@ -328,15 +329,15 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     >>> jnp.arange(3), jnp.arange(1.0, 2.0, 0.5)
     (Array([0, 1, 2], dtype=int32), Array([1. , 1.5], dtype=float32))
     """
+    given = [x for x in (start, stop, step) if x is not None]
     if stop is None:
         start, stop = 0, start
-    numbers = [_known("arange", x) for x in (start, stop, 1 if step is None else step)]
-    (first, last, by) = numbers
+    first, last, by = [_known("arange", x) for x in (start, stop, 1 if step is None else step)]
     if by == 0:
         raise ArgumentError("arange: expected a step other than 0, got 0",
                             hint="for equal elements use fnx.numpy.full(n, value)")
-    t = dtype_or_default(dtype, convert.default_float() if any(
-        isinstance(x, (float, np.floating)) for x in numbers) else convert.default_int())
+    t = convert.dtype_argument(dtype) if dtype is not None else \
+        core.promoted_kind([core.kind_of(operand(x)) for x in given])[0]
     n = _steps(first, last, by)
     if n == 0:
         return Array(build.const(0, t, (0,)))
@@ -410,4 +411,4 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     result = Array(build.permute(out.node, (*range(1, at + 1), 0, *range(at + 1, len(shape)))))
     if not retstep:
         return result
-    return result, Array(((Expr(b) - Expr(a)) / (gaps if gaps else math.nan)).node)
+    return result, Array(((Expr(b) - Expr(a)) / (gaps if gaps > 0 else math.nan)).node)

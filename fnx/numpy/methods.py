@@ -9,6 +9,7 @@ import numpy as np
 
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike, LoadedMethod, set_methods
+from fnx.core.array.operate import as_operator
 from fnx.core.array.public import public
 from fnx.core.errors import MutationError, TracedValueError
 from fnx.core.process import load
@@ -200,7 +201,8 @@ _OPERATORS = frozenset((
     "less_equal", "greater", "greater_equal", "equal", "not_equal"))
 
 set_methods({"__array_ufunc__": _operation, "__array_namespace__": _namespace, "conj": conjugate,
-             "_imag": creation.zeros_like, "_sharding": _sharding})
+             "_imag": creation.zeros_like, "_sharding": _sharding,
+             "_matmul": as_operator(contraction.matmul)})
 set_methods({f.__name__: f for f in (
     compress, conjugate, contraction.dot, contraction.matmul, elementwise.clip, elementwise.round,
     flatten, movement.ravel, movement.squeeze, movement.swapaxes, rearranging.diagonal,

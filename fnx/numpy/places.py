@@ -160,7 +160,7 @@ def _whole(data: Any) -> Array:
     return asarray(np.asarray(data, convert.default_int().np))
 
 
-@_family(n="the length of each axis.", ndim="how many axes: 1 to 64.",
+@_family(n="the length of each axis.", ndim="how many axes: 0 to 64.",
          raises=("ArgumentError: another number of axes.",))
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """The indices of the main diagonal.
@@ -170,8 +170,8 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """
     line = _whole(np.arange(arguments.integer("n", n)))
     count = arguments.integer("ndim", ndim)
-    if not 1 <= count <= axes.MOST_AXES:
-        raise ArgumentError(f"expected ndim from 1 to {axes.MOST_AXES}, got {count}")
+    if not 0 <= count <= axes.MOST_AXES:
+        raise ArgumentError(f"expected ndim from 0 to {axes.MOST_AXES}, got {count}")
     return (line,) * count
 
 

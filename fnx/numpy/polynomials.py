@@ -20,6 +20,7 @@ from fnx.numpy.basic import (
     ones_like,
     ravel,
     stack,
+    zeros_like,
 )
 from fnx.numpy.calculus import convolve
 
@@ -120,6 +121,11 @@ def _trimmed(x: Array, trim: bool) -> Array:
     return cut if cut.size else x[-1:] * 0
 
 
+def _or_zero(x: Array) -> Array:
+    """The coefficients; of none of them the polynomial is 0."""
+    return x if x.size else zeros_like(x, shape=(1,))
+
+
 @_family()
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials.
@@ -129,7 +135,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     """
     nodes, _ = promoted("inexact", "polymul", (_vector(a1), _vector(a2)), broadcast=False)
     x, y = (_trimmed(Array(node), trim_leading_zeros) for node in nodes)
-    return convolve(x, y)
+    return convolve(_or_zero(x), _or_zero(y))
 
 
 @_family("(quotient, remainder), Arrays of coefficients.")
@@ -144,7 +150,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
     left, divisor = map(Array, nodes)
     steps = max(left.size - divisor.size + 1, 1)
     if left.size < divisor.size:
-        return left[:1] * 0, _trimmed(left, trim_leading_zeros)
+        return _or_zero(left)[:1] * 0, _trimmed(left, trim_leading_zeros)
     out = []
     for i in range(steps):
         factor = left[i] / divisor[0]
@@ -196,6 +202,8 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     """
     nodes, _ = promoted("inexact", "poly", (_vector(seq_of_zeros),))
     zeros = Array(nodes[0])
+    if not zeros.size:
+        return ones_like(zeros, shape=())
     out = ones_like(zeros, shape=(1,))
     for i in range(zeros.size):
         out = convolve(out, stack([ones_like(zeros[i]), -zeros[i]]))

@@ -120,7 +120,7 @@ def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, out: None, overwrite_i
     if share.ndim > 1:
         raise ShapeError(f"expected q of at most one axis, got shape {share.shape}")
     rows = _Rows(a, axis, weights)
-    if not rows.values.shape[-1]:
+    if not rows.values.shape[-1] and share.size:
         raise ShapeError(f"expected at least one element to fold, got shape {rows.shape}",
                          hint="test x.size first")
     count = sum(logical_not(rows.nans), -1, share.dtype, keepdims=True) if skip else \

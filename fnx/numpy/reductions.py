@@ -14,6 +14,7 @@ from fnx.core.array.promotion import as_node, in_domain, operand
 from fnx.core.array.public import asarray, public
 from fnx.core.errors import ShapeError
 from fnx.core.expr import Expr
+from fnx.core.expr import where as chosen
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 from fnx.numpy.elementwise import isclose
@@ -274,12 +275,17 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
 
 
 def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
-    """Sum over (number of elements - ``less``), in the dtype of the node, which computes."""
+    """Sum over (number of elements - ``less``), in the dtype of the node, which computes; NaN where
+    that leaves nothing."""
     if where is None:
-        return (Expr(fold(node, ops.ADD, axis, keepdims)) / (counted(node, axis) - less)).node
-    total, count = (Expr(fold(_masked(x, where, ops.ADD), ops.ADD, axis, keepdims))
+        left, whole = counted(node, axis) - less, fold(node, ops.ADD, axis, keepdims)
+        return (Expr(whole) / left).node if left > 0 else build.like(whole, math.nan)
+    total, there = (Expr(fold(_masked(x, where, ops.ADD), ops.ADD, axis, keepdims))
                     for x in (node, build.like(node, 1)))
-    return (total / (count - less)).node
+    if not less:
+        return (total / there).node
+    enough = there > less
+    return chosen(enough, total / chosen(enough, there - less, 1), math.nan).node
 
 
 @public

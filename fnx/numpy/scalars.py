@@ -11,7 +11,7 @@ from fnx.core import dtypes, narrow
 from fnx.core.array import promotion
 from fnx.core.array.array import Array
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.public import asarray, kind_of, public
+from fnx.core.array.public import asarray, kind_of, promoted_kind, public
 from fnx.core.array.repeated import take_apart
 from fnx.core.config import config
 from fnx.core.dtypes import DType
@@ -188,7 +188,9 @@ def result_type(*args: Any) -> np.dtype[Any]:
     >>> result_type(int32, 1.0)
     dtype('float32')
     """
-    t = _common(args)
+    found = map(_type_of, args)
+    t, _ = promoted_kind([(dtypes.default(t), weak) for t, weak in found]
+                         if config.truncate else found)
     return narrow.public_dtype(dtypes.default(t) if config.truncate else t)
 
 
@@ -213,10 +215,7 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype[Any]:
 
 
 def _common(args: Sequence[Any]) -> DType:
-    t, weak = _type_of(args[0])
-    for x in args[1:]:
-        t, weak = dtypes.promote(t, weak, *_type_of(x))
-    return t
+    return promoted_kind(map(_type_of, args))[0]
 
 
 def _type_of(x: Any) -> tuple[DType, bool]:

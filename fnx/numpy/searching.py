@@ -11,7 +11,9 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, in_domain
 from fnx.core.array.public import asarray, public
+from fnx.core.config import config
 from fnx.core.expr import Expr, isnan, where
+from fnx.core.index_arrays import index_type
 from fnx.core.ops import Op
 from fnx.core.process import deferred
 from fnx.core.uop import UOp
@@ -50,7 +52,8 @@ def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
     if x.dtype.is_float:
         hit = hit | isnan(Expr(x))
     n = x.shape[at]
-    line = build.reshape(build.iota(n), tuple(n if i == at else 1 for i in range(len(x.shape))))
+    count = build.iota(n, index_type(n) if config.x64 else dtypes.int32)
+    line = build.reshape(count, tuple(n if i == at else 1 for i in range(len(x.shape))))
     places = where(hit, Expr(build.expand(line, x.shape)), n)
     return build.reduce(places.node, ops.MIN, (at,))
 

@@ -384,7 +384,7 @@ def _variables(given: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array
         raise ShapeError(f"expected at most two axes, got shape {x.shape}")
     if x.ndim < 2:
         return x.reshape(1, -1)
-    return x if rowvar or x.shape[0] == 1 else x.T
+    return x if rowvar else x.T
 
 
 @_observations()

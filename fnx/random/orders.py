@@ -124,8 +124,9 @@ def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = 
     of = None if isinstance(a, int) else asarray(a)
     at = axes.one(axis, 1 if of is None else of.ndim)
     n = int(a) if of is None else of.shape[at]
-    if n < 1 or (not replace and count > n):
-        raise ArgumentError(f"choice: expected at least {1 if replace else count} elements to "
+    least = min(count, 1) if replace else count
+    if n < least:
+        raise ArgumentError(f"choice: expected at least {least} elements to "
                             f"draw {count} from, got {n}", hint="use replace=True")
     if p is not None and not replace:
         raise NotBuiltError("choice: expected p=None where replace=False",

@@ -64,12 +64,18 @@ def check_layout(file: Mapped, stretches: list[Stretch], start: int, stop: int, 
         file.fail(end, "the end of the file behind the last array", f"{stop - end:,} more bytes")
 
 
+def stray_bits(t: DType, data: NDArray) -> int | None:
+    """Which of the bytes of some elements is none that their type has, if any."""
+    largest = {dtypes.bool_: 1, dtypes.int4: 15, dtypes.uint4: 15}.get(t)
+    return int(data.argmax()) if largest is not None and data.size and \
+        int(data.max()) > largest else None
+
+
 def array_of(file: Mapped, a: Stretch, data: NDArray) -> NDArray:
     """The array that some bytes are; without a copy."""
-    largest = {dtypes.bool_: 1, dtypes.int4: 15, dtypes.uint4: 15}.get(a.dtype)
-    if largest is not None and data.size and int(data.max()) > largest:
-        at = int(data.argmax())
-        file.fail(a.start + at, f"a {a.dtype} of {a.name!r}: at most {largest}", f"{data[at]}")
+    at = stray_bits(a.dtype, data)
+    if at is not None:
+        file.fail(a.start + at, f"the bits of a {a.dtype} of {a.name!r}", f"{data[at]}")
     value = data.view(a.dtype.np)
     try:
         return value.reshape(a.shape[::-1]).T if a.columns else value.reshape(a.shape)

@@ -31,10 +31,12 @@ _ENTRY = struct.Struct("<4s6H3I5H2I")  # ... and of its entry in the directory
 _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q4sIQI")  # with larger numbers, and where that is
 _STORED, _UTF8, _FIRST_DAY = 0, 1 << 11, 1 << 5 | 1  # method, flag, 1980-01-01
+_DESCRIBED, _DESCRIPTOR = 1 << 3, 24  # a flag: the sum and sizes are behind the data; bytes of them
 _MAX32, _MAX16 = 0xFFFFFFFF, 0xFFFF  # in place of a number that is elsewhere
 _PADDING = 0x4E46  # the kind of the extra field that holds zeros
 _LARGE = 1 << 31  # bytes from which on numbers are written with 64 bits
 _LONGEST = 10_000  # bytes up to the elements: all that a harmless header needs
+_LONGEST_DTYPE = 80  # characters: one of NumPy's, or a record of bits with the name of ours
 _MOST = 1032  # times that deflate can make data smaller
 
 
@@ -89,28 +91,55 @@ def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
     Raises:
         CheckpointError: names the file, the byte, what is expected there and what is.
     """
+    members, start = _directory(file)
+    places: dict[str, Stretch] = {}
+    contents: list[tuple[zipfile.ZipInfo, int, int]] = []
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename or name in places:
+            file.fail(member.header_offset, "names that end in .npy, each once",
+                      repr(member.filename)[:80])
+        contents.append((member, *_data(file, member)))
+        first, behind = member.header_offset, contents[-1][2]
+        places[name] = Stretch(name, dtypes.uint8, (behind - first,), first, behind)
+    described = {m.header_offset for m in members if m.flag_bits & _DESCRIBED}
+    check_layout(file, _with_descriptors(list(places.values()), described, start), 0, start,
+                 whole=True)  # before anything is unpacked: no byte is two members'
+    return {name: _array(file, name, *_content(file, *content, verify))
+            for name, content in zip(places, contents)}
+
+
+def _directory(file: Mapped) -> tuple[list[zipfile.ZipInfo], int]:
+    """The members of an archive, and the byte where its directory begins: it ends where the end
+    record begins, and both know how many there are."""
     try:
         with zipfile.ZipFile(io.BufferedReader(_Raw(file))) as archive:
             members, end = archive.infolist(), file.size - _END.size - len(archive.comment)
     except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError,
             EOFError, OSError) as error:
         file.fail(max(0, file.size - 22), "the directory of a zip archive", str(error))
-    magic, *_, count, _, _, _ = _END.unpack(file.bytes(end, end + _END.size, "the directory"))
-    if magic == b"PK\5\6" and count not in (len(members), _MAX16):
+    _, disk, of, here, count, size, start, _ = _END.unpack(
+        file.bytes(end, end + _END.size, "the directory"))
+    wide = file.memory[max(0, end - _END64.size):end].tobytes()
+    if len(wide) == _END64.size and (wide[:4], wide[-20:-16]) == (b"PK\6\6", b"PK\6\7"):
+        end -= _END64.size
+        _, _, _, _, disk, of, here, count, size, start, *_ = _END64.unpack(wide)
+    if disk or of or (here, count) != (len(members), len(members)):
         file.fail(end, f"{count:,} members, as the directory says", f"{len(members):,}")
-    found: dict[str, NDArray] = {}
-    places: list[Stretch] = []
-    for member in members:
-        name = member.filename.removesuffix(".npy")
-        if name == member.filename or name in found:
-            file.fail(member.header_offset, "names that end in .npy, each once",
-                      repr(member.filename))
-        start, stop = _data(file, member)
-        places.append(Stretch(name, dtypes.uint8, (stop - member.header_offset,),
-                              member.header_offset, stop))
-        content, at = _content(file, member, start, stop, verify)
-        found[name] = _array(file, name, content, at)
-    check_layout(file, places, 0, file.size, whole=False)
+    if start + size != end:
+        file.fail(end, f"the directory in front of it, of {size:,} bytes from byte {start:,} on",
+                  f"{end - start:,} of them")
+    return members, start
+
+
+def _with_descriptors(places: list[Stretch], described: set[int], end: int) -> list[Stretch]:
+    """Members with what some have behind their data: its sum and sizes, once more."""
+    found = sorted(places, key=lambda a: a.start)
+    for i, a in enumerate(found):
+        if a.start in described:
+            behind = found[i + 1].start if i + 1 < len(found) else end
+            stop = a.stop + max(0, min(behind - a.stop, _DESCRIPTOR))
+            found[i] = Stretch(a.name, a.dtype, (stop - a.start,), a.start, stop)
     return found
 
 
@@ -229,8 +258,9 @@ def _header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...], int]:
     shape, descr = fields["shape"], fields["descr"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"the shape {shape}")
-    if not isinstance(descr, str) and not (isinstance(descr, list) and len(descr) == 1):
-        raise ValueError(f"the dtype {descr}")
+    if not (isinstance(descr, str) or isinstance(descr, list) and len(descr) == 1) or \
+            len(repr(descr)) > _LONGEST_DTYPE:
+        raise ValueError(f"the dtype {repr(descr)[:80]}")
     dtype = np.dtype(descr)
     if dtype.hasobject:
         raise ValueError("Python objects, which are never unpickled")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -97,11 +98,12 @@ def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
     return found
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, each name once."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)!r} twice")
+        name, _ = Counter([name for name, _ in pairs]).most_common(1)[0]
+        raise ValueError(f"the name {name[:80]!r} twice")
     return found
 
 
@@ -114,7 +116,7 @@ def _header(file: Mapped, length: int) -> dict[str, Any]:
     if text[:1] != b"{":
         file.fail(8, "a header that begins with {", repr(text[:1]))
     try:
-        found: dict[str, Any] = json.loads(text.decode(), object_pairs_hook=_unique,
+        found: dict[str, Any] = json.loads(text.decode(), object_pairs_hook=unique,
                                            parse_constant=_no_number)
     except json.JSONDecodeError as error:
         file.fail(8 + len(text.decode()[:error.pos].encode()), "a header in JSON", error.msg)

@@ -22,14 +22,24 @@ from fnx.core.array.committed import PlacedAt, commit
 from fnx.core.array.refusal import checked
 from fnx.core.array.repeated import placed_on_device
 from fnx.core.array.trace import Closed, trace
+from fnx.core.cache import emptied
 from fnx.core.config import DEVICES, config
 from fnx.core.errors import ArgumentError, RetracedError, user_site
 from fnx.core.ops import PARAM
 from fnx.core.process import load
 from fnx.core.uop import UOp
-from fnx.transforms.link import get_device, limits, link, moved, prepared, searched_schedules
+from fnx.core.weak import WeakMemo
+from fnx.transforms.link import (
+    get_device,
+    limits,
+    link,
+    moved,
+    prepared,
+    searched_schedules,
+    target_of,
+)
 from fnx.transforms.replay.captures import Captures
-from fnx.transforms.replay.donation import Donation
+from fnx.transforms.replay.donation import Donation, positions
 from fnx.transforms.replay.executable import DeviceFace, Executable, Executables, Replay
 from fnx.transforms.replay.launcher import (
     MISS,
@@ -41,18 +51,19 @@ from fnx.transforms.replay.launcher import (
 from fnx.transforms.replay.signature import (
     Arguments,
     CallKey,
-    donated_positions,
+    both_ways,
     labels,
     place_of_call,
-    positional,
     several,
 )
 from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
 from fnx.transforms.transformed import Transformed, leave, set_lower
 
 if TYPE_CHECKING:
+    from fnx.transforms.compiled import Compiled, TracedCall
     from fnx.transforms.replay.lowering import Lowering
     from fnx.transforms.replay.memory_use import MemoryUse
+    from fnx.transforms.replay.signed import SignedCall
 
 MAX_LAUNCHERS = 4       # tried one after the other before a key is built
 FEW_LAUNCHERS = 2       # ... without a look at the arguments
@@ -91,14 +102,12 @@ class Jitted(Transformed[P, R_co]):
 
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
-                 device: str | None = None) -> None:
+                 donate_argnames: tuple[str, ...] = (), device: str | None = None) -> None:
         placed = {} if device is None else {"device": device}
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
-                         donate_argnums=donate_argnums, **placed)
+                         donate_argnums=donate_argnums, donate_argnames=donate_argnames, **placed)
         self._arguments = Arguments(f, self._name, static_argnums, static_argnames)
-        if donate_argnums:
-            positional(f, "donate_argnums", donate_argnums)
-        self._donation = Donation(donate_argnums, f)
+        self._donation = Donation(*both_ways(f, "donate", donate_argnums, donate_argnames), f)
         self._traces: Traces[Replay] = Traces(lambda: f)
         self._executables = Executables(
             lambda fn, donated, name: link(fn, get_device(name), donated=donated, stored=True),
@@ -110,6 +119,7 @@ class Jitted(Transformed[P, R_co]):
         self._hits, self._called = 0, False
         self._direct: tuple[Any, ...] = ()
         self._direct_hits = (ctypes.c_int64 * 1)()
+        _all[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co
@@ -148,7 +158,7 @@ class Jitted(Transformed[P, R_co]):
         tracing = scope.is_open()
         arrays, key = self._arguments.key(args, kwargs, concrete=not tracing)
         if not tracing:
-            self._donation.check(args)
+            self._donation.check(args, kwargs)
             if config.placing:
                 place = self._place(key, [x._storage for x in arrays])
                 key = (*key[:3], key[3] if place is None else place.device, *key[4:])
@@ -167,7 +177,7 @@ class Jitted(Transformed[P, R_co]):
         if place is not None:
             key = (*key[:3], place.device, *key[4:])
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
-        outs = executable.run(memory, self._donation.of(args))
+        outs = executable.run(memory, self._donation.of(args, kwargs))
         if self._chosen is not None:
             outs = [_there(s, memory, self._chosen) for s in outs]
         if replay.calls_before_launcher and not self._hands_back(replay.closed):
@@ -288,42 +298,86 @@ class Jitted(Transformed[P, R_co]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
         """All steps of this signature, for reading: graph, kernels, commands, LLVM IR. Arguments
-        are arrays, or ``ShapeDtypeStruct``s in their place."""
-        _, key = self._arguments.key(args, kwargs, shapes=True)
-        return self._lowering(self._replay(key, args, kwargs).value, key, len(args))
+        are arrays, or ``ShapeDtypeStruct``s in their place. It is with these arrays that it times
+        the program, so it keeps them."""
+        given, key = self._arguments.key(args, kwargs, shapes=True)
+        return self._lowering(self._replay(key, args, kwargs).value, key, len(args), given)
 
-    def _lowering(self, replay: Replay, key: CallKey, n: int) -> Lowering:
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
+        """This signature as traced: what it takes and returns, its graph, and how to lower it.
+        Arguments are arrays, or ``ShapeDtypeStruct``s in their place."""
+        _, key = self._arguments.key(args, kwargs, shapes=True)
+        replay = self._replay(key, args, kwargs).value
+        made: TracedCall = load("fnx.transforms.compiled").TracedCall(
+            self._signed(replay, key, len(args)),
+            lambda: load("fnx.transforms.shapes").Graph(replay.closed, key[1]),
+            lambda: self._lowering(replay, key, len(args)))
+        return made
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Shapes and dtypes of the result, as ``fnx.eval_shape`` gives them: nothing is computed.
+        Arguments are arrays, or ``ShapeDtypeStruct``s in their place."""
+        return self.trace(*args, **kwargs).out_info
+
+    def _signed(self, replay: Replay, key: CallKey, n: int) -> SignedCall:
+        """A signature as its stages know it, of a call with n arguments."""
+        dynamic = _dynamic(key, n)
+        donated = positions(self._donation.numbers, n)
+        donation = Donation(tuple([i for i, at in enumerate(dynamic) if at in donated]),
+                            tuple(self._donation.names), self._f)
+        made: SignedCall = load("fnx.transforms.replay.signed").SignedCall(
+            self._name, self._f, replay, key, self._donated(key, n), donation)
+        return made
+
+    def _compiled(self, lowering: Lowering, signed: SignedCall, n: int) -> Compiled:
+        executable = signed.replay.executable or self._link(signed.replay, signed.key, n)
+        made: Compiled = load("fnx.transforms.compiled").Compiled(
+            signed, self._arguments, executable, lowering,
+            lambda: self._memory(signed.replay, signed.key, n), self._device or signed.key[3],
+            self._chosen)
+        return made
+
+    def _lowering(self, replay: Replay, key: CallKey, n: int, given: Sequence[Any] = ()
+                  ) -> Lowering:
         donated = self._donated(key, n)
         executable = replay.executable or self._link(replay, key, n)
         device = executable.device
         fn = prepared(replay.closed.function, device)
         schedules = searched_schedules(replay.closed.function, device, donated)
+        target = target_of(device)
 
         def again(keep: Callable[[Any], None]) -> None:
-            load("fnx.lower.pipeline").lower(fn, device.target, keep=keep, donated=donated,
+            load("fnx.lower.pipeline").lower(fn, target, keep=keep, donated=donated,
                                              schedules=schedules)
 
         module = load("fnx.transforms.replay.lowering")  # printing is for readers
         made: Lowering = module.Lowering(
             fn, executable.lowered, device, replay.milliseconds, again, labels(self._f, key),
             self._name, lambda: load("fnx.transforms.replay.timeline").timeline(
-                replay, executable, key[1]), limits)
+                replay, executable, key[1], given), limits)
+        signed = self._signed(replay, key, n)
+        # what is compiled keeps no arguments
+        made.sign(signed, lambda: self._compiled(
+            self._lowering(replay, key, n) if given else made, signed, n))
         return made
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
         """What memory a call with such arguments takes at most, and what of it is there when, by
         the user's lines. Nothing runs; the program is compiled if it is not yet. Arguments are
         arrays, or ``ShapeDtypeStruct``s in their place."""
-        module = load("fnx.transforms.replay.memory_use")
         _, key = self._arguments.key(args, kwargs, shapes=True)
-        replay = self._replay(key, args, kwargs).value
-        executable = replay.executable or self._link(replay, key, len(args))
+        return self._memory(self._replay(key, args, kwargs).value, key, len(args))
+
+    def _memory(self, replay: Replay, key: CallKey, n: int) -> MemoryUse:
+        module = load("fnx.transforms.replay.memory_use")
+        executable = replay.executable or self._link(replay, key, n)
         given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in key[1]]
         given += [memory.nbytes for memory in replay.storages if memory is not None]
         made = [nbytes for i, nbytes in enumerate(executable.sizes)
                 if i not in dict(executable.over)]
+        over = sum([given[slot] for _, slot in executable.over])
         use: MemoryUse = module.memory_use(executable.block.commands, executable.buffer, given,
-                                           made, executable.device.held)
+                                           made, over, executable.device.held)
         return use
 
     def cache_info(self) -> CacheInfo:
@@ -340,6 +394,16 @@ class Jitted(Transformed[P, R_co]):
         self._launchers, self._by_kind, self._direct = [], {}, ()
 
 
+_all: WeakMemo[Jitted[Any, Any], None] = WeakMemo()
+
+
+def _forget_all() -> None:
+    """Launchers hold programs of traces that are there no more."""
+    for jitted in _all.living():
+        jitted.clear_cache()
+
+
+emptied.append(_forget_all)
 _called_directly: list[DeviceFace] = []  # the device whose method Jitted has
 
 
@@ -435,7 +499,7 @@ def jit(f: Callable[..., Any] | None = None, *,
             donate_argnums=donate_argnums, donate_argnames=donate_argnames, device=device,
             backend=backend)
     return Jitted(f, several(static_argnums), several(static_argnames),
-                  donated_positions(f, several(donate_argnums), several(donate_argnames)),
+                  several(donate_argnums), several(donate_argnames),
                   _named_device(backend if device is None else device))
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fnx.backends.base import DeviceBase, before_each, get_device, moved, row_of
+from fnx.backends.base import record as record_on_all
 from fnx.core import ops
 from fnx.core.array import storage
 from fnx.core.array.trace import apart, rewriting
@@ -68,7 +69,7 @@ def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
     fn = prepared(fn, device)
     before = device.stats()
-    made = apart(load("fnx.lower.pipeline").lower, fn, device.target, runtime_extents,
+    made = apart(load("fnx.lower.pipeline").lower, fn, target_of(device), runtime_extents,
                  prepare or device.prepare, None, donated, schedules)
 
     def linked() -> Executable:
@@ -87,8 +88,8 @@ def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
     if not config.search or config.check_index or not device.target.has_code:
         return None
     kernels: list[UOp] = []
-    apart(load("fnx.lower.pipeline").lower, prepared(fn, device), device.target, False, None, None,
-          donated, kernels.append)
+    apart(load("fnx.lower.pipeline").lower, prepared(fn, device), target_of(device), False, None,
+          None, donated, kernels.append)
     found: dict[UOp, Any] = apart(
         load("fnx.transforms.replay.search").schedules, kernels, device, _beginning(device),
         load("fnx.lower.schedule.candidates"), disk(), config.search, fn.arg.name)
@@ -110,6 +111,12 @@ def _beginning(device: DeviceFace) -> Callable[[UOp, int], Callable[[], Executab
     return begin
 
 
+def target_of(device: DeviceFace) -> Target:
+    """The machine that programs of a device are lowered for."""
+    target: Target = device.target
+    return target.replace(unfused=config.unfused) if config.unfused else target
+
+
 def lowered_for(fn: UOp, target: Target) -> LoweredFace:
     """A FUNCTION taken through all passes for a machine that is elsewhere."""
     made: LoweredFace = apart(load("fnx.lower.pipeline").lower, fn, target)
@@ -117,8 +124,8 @@ def lowered_for(fn: UOp, target: Target) -> LoweredFace:
 
 
 def record() -> Callable[[], Recorded]:
-    """Note when each kernel of the configured device runs, until what is returned is called."""
-    return _device().record()
+    """Note when each kernel of any device runs, until what is returned is called."""
+    return record_on_all(config.device)
 
 
 def limits(beyond: bool = False) -> Limits | None:
@@ -184,4 +191,4 @@ storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize
                       lambda value: _device().borrow(value))
 
 __all__ = ["disk", "get_device", "limits", "link", "lowered_for", "moved", "prepared", "record",
-           "row_of", "searched_schedules"]
+           "row_of", "searched_schedules", "target_of"]

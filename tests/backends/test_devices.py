@@ -100,3 +100,20 @@ def test_llvmlites_python_side_is_never_loaded():
            "print('llvmlite' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["cpu", "interp", "null", "trace"])
+def test_a_function_is_jitted_for_a_device_and_arrays_are_placed_there(name):
+    """In a process of its own: once an array was placed, calls look at places for good."""
+    code = f"""
+import numpy as np, fnx, fnx.numpy as jnp
+x = jnp.arange(3.0)
+for f in (lambda x: x + 1, lambda x: x):
+    y = fnx.jit(f, device={name!r})(x)
+    assert {{d.platform for d in y.devices()}} == {{{name!r}}}
+    assert {{d.platform for d in fnx.device_put(y, fnx.devices({name!r})[0]).devices()}} == {{
+        {name!r}}}
+    got, want = np.asarray(y * 2), np.asarray(f(x)) * 2
+    np.testing.assert_array_equal(got, want * np.nan if {name!r} == "null" else want)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

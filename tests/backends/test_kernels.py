@@ -7,6 +7,7 @@ import pytest
 
 from fnx.backends import write_behind
 from fnx.backends.llvm import binding as llvm
+from fnx.backends.llvm import kernels as kernels_module
 from fnx.backends.llvm.kernels import Kernels
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, SpecError
@@ -138,6 +139,27 @@ def test_threads_get_the_same_kernels(kernels):
         t.join()
     assert not errors and results == [[c.key for c in codes]] * 4
     assert kernels.counts["compiled"] == 6
+
+
+def test_threads_that_wait_for_one_kernel_link_it_once(kernels, monkeypatch):
+    """Else the last to link would own what all others find, and it would go with that owner."""
+    one, results = code(), []
+    waiting, compile_ir = threading.Barrier(3), llvm.compile_ir
+    monkeypatch.setattr(llvm, "compile_ir", lambda *args: (waiting.wait(10), compile_ir(*args))[1])
+    wait = kernels_module._Job.object
+
+    def both_wait(job):
+        waiting.wait(10)
+        return wait(job)
+
+    monkeypatch.setattr(kernels_module._Job, "object", both_wait)
+    threads = [threading.Thread(target=lambda: results.append(kernels.get([one])[0]))
+               for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results[0] is results[1]
 
 
 def test_at_the_end_of_the_process_nothing_is_compiled(kernels):

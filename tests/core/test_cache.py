@@ -62,3 +62,27 @@ def test_all_caches_are_listed_and_emptied_and_results_stay_right() -> None:
         assert not any(cache_sizes().values())
     del kept
     assert "of this test" not in cache_sizes()
+
+
+class Meddling:
+    """A key at whose hash another thread may run: here it adds an entry."""
+
+    def __init__(self, cache: Cache[object, int]) -> None:
+        self.cache, self.armed = cache, False
+
+    def __hash__(self) -> int:
+        if self.armed:
+            self.armed = False
+            self.cache.keep("more", 2)
+        return 1
+
+
+def test_a_cache_is_listed_while_other_threads_use_it() -> None:
+    for listed in (Cache.values, Cache.keys):
+        cache: Cache[object, int] = Cache("listed", 10)
+        key = Meddling(cache)
+        cache.keep(key, 0)
+        cache.keep("other", 1)
+        key.armed = True
+        assert set(listed(cache)) == ({0, 1, 2} if listed is Cache.values
+                                      else {key, "other", "more"})

@@ -143,15 +143,24 @@ TENSOR: dict[str, Mutation] = {
         ops.REDUCE, F, (X,), op_args.Reduce(ops.XOR, (0,))),
     "fold over ranges": lambda g, r: UOp(
         ops.REDUCE, F, (X, X), op_args.Reduce(ops.ADD, (0,))),
-    "gather at floats": lambda g, r: UOp(ops.GATHER, F, (X, build.param(1, F, (2,)))),
-    "gather at too many": lambda g, r: UOp(ops.GATHER, F, (X, *[build.param(1, I, (2,))] * 3)),
+    "gather at floats": lambda g, r: UOp(ops.GATHER, F, (X, build.param(1, F, (2,))),
+                                         op_args.Gather((0,))),
+    "gather at too many": lambda g, r: UOp(
+        ops.GATHER, F, (X, *[build.param(1, I, (2,))] * 3), op_args.Gather((0, 1, 2))),
+    "gather along too few": lambda g, r: UOp(
+        ops.GATHER, F, (X, *[build.param(1, I, (2,))] * 2), op_args.Gather((1,))),
+    "gather along descending axes": lambda g, r: UOp(
+        ops.GATHER, F, (X, *[build.param(1, I, (2,))] * 2), op_args.Gather((1, 0))),
+    "gather along an axis before the first": lambda g, r: UOp(
+        ops.GATHER, F, (X, build.param(1, I, (2,))), op_args.Gather((-1,))),
     "gather from nothing": lambda g, r: UOp(
-        ops.GATHER, F, (build.param(0, F, (0, 3)), build.param(1, I, (2,)))),
+        ops.GATHER, F, (build.param(0, F, (0, 3)), build.param(1, I, (2,))),
+        op_args.Gather((0,))),
     "scatter of other updates": lambda g, r: UOp(
-        ops.SCATTER, F, (X, build.param(1, I, (2,)), X), op_args.Scatter()),
+        ops.SCATTER, F, (X, build.param(1, I, (2,)), X), op_args.Scatter((0,))),
     "scatter with no monoid": lambda g, r: UOp(
         ops.SCATTER, F, (X, build.param(1, I, (2,)), build.param(2, F, (2, 4))),
-        op_args.Scatter(ops.SUB)),
+        op_args.Scatter((0,), ops.SUB)),
     "slot past the end": lambda g, r: raw(g, arg=op_args.Function("f", g.arg.n_params - 1))
     if pick(r, g, lambda n: n.op is ops.PARAM and n.arg.slot == g.arg.n_params - 1) in
     toposort(g.src) else None,

@@ -46,6 +46,14 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"divide\(b_|b_odd / 0", "values", "0 / 0 is NaN"),
     (r"hard_tanh\(u", "", "of unsigned numbers -1 is no bound: JAX makes 255 of it"),
     (r"(?:randint|bits)\(.*int4", "refuses", "of 8 bits or more"),
+    # ---- where nothing is left
+    (r"jnp\.cov\(.*ddof", r"JAX \[-|JAX \[0|\[nan", "NaN or infinite where ddof is more than n"),
+    (r"unwrap\(", "weak False", "not weak: of an array"),
+    (r"trapezoid\(|histogram(?:_bin_edges)?\(|poly(?:add|sub|mul)\(", "JAX refuses",
+     "arrays without elements, and numbers, are taken"),
+    (r"arange\(np\.uint\d+\(9\)", "", "no fewer than 0 numbers: JAX subtracts as uint16"),
+    (r"flatnonzero\(.*fill_value|take\(.*\(2, 0\)", "", "of no elements as of others"),
+    (r"pad\(.*'mean'", "refuses", "nothing has no mean, as NumPy"),
     # ---- values
     (r"exp2\(i8_odd", "values", "JAX's is 3e-6 off at 2**126"),
     (r"modf\(", "", "as NumPy: the fraction of an infinity is 0, that of -0.0 is -0.0"),

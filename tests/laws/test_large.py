@@ -65,3 +65,25 @@ def test_a_real_one_is_read_written_and_folded_where_it_should() -> None:
     assert [np.asarray(y).tolist() for y in found] == [7, 5, 1, [0, 0, 5, 0, 0], [0, 0, 5, 0]]
     with pytest.raises(OverflowedError, match="fits int32, got 2147483665"):
         x.argmax()
+    with override(x64=True):
+        place, *found = fnx.jit(lambda x, i: (
+            jnp.argmax(x), lax.dynamic_slice(x, (i,), (4,)), x[i + jnp.arange(4)]))(
+                x, np.int64(LARGE - 5))
+    assert int(place) == LARGE - 3 and place.dtype == np.int64
+    assert [np.asarray(y).tolist() for y in found] == [[0, 0, 5, 0], [0, 0, 5, 0]]
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, i: jnp.argmax(x), lambda x, i: jnp.argmin(x, 0), lambda x, i: jnp.nanargmax(x),
+    lambda x, i: lax.argmax(x, 0, np.int64), lambda x, i: lax.dynamic_slice(x, (i,), (8,)),
+    lambda x, i: lax.dynamic_update_slice(x, x[:3], (i,)), lambda x, i: x.at[i].set(1),
+    lambda x, i: x[i - jnp.arange(3)], lambda x, i: lax.dynamic_index_in_dim(x, i),
+    lambda x, i: x.reshape(-1, 1)[(1 << 31) + 1:, i], lambda x, i: jnp.searchsorted(x, x[:3]),
+    lambda x, i: fnx.grad(lambda x: lax.dynamic_slice(x, (i,), (8,)).sum())(x)])
+def test_places_of_64_bits(f: Callable[..., Any]) -> None:
+    with override(device="null", x64=True):
+        null: Any = get_device("null")
+        x = fnx.jit(lambda: jnp.zeros(LARGE, np.float32))()
+        before = len(null.submissions)
+        fnx.jit(f)(x, np.int64(LARGE - 9))
+        assert len(null.submissions) == before + 1

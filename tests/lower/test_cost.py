@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +13,15 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops, tiling
 from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.uop import UOp, toposort
+from fnx.lower.blockwise.blockwise import blockwise
 from fnx.lower.pipeline import lower
 from fnx.lower.schedule.candidates import candidates, first
 from fnx.lower.schedule.choose import decided
 from fnx.lower.schedule.cost import predicted
 from fnx.lower.schedule.plan import Decisions, Plan
+from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.simplify import simplify
 from tests.lower.test_candidates import CASES, TARGETS, kernels
 
 CPU = Target("cpu", cores=2)
@@ -57,6 +62,53 @@ def test_rows_a_page_apart_are_lost_by_caches() -> None:
     """The same panel of 64 columns, in rows of 1024 floats and in rows of 1040."""
     apart, near = (product(512, 1024, 64, pitch) for pitch in (1024, 1040))
     assert cost(apart, form="tile", right="") > 1.03 * cost(near, form="tile", right="")
+
+
+def walked(place: Callable[[UOp, UOp], tuple[UOp, ...]], dims: tuple[int, ...]) -> float:
+    """The cost of 512 sums beside one another, each of what is read at 512 places."""
+    i, j = build.range_(512, 0, name="i"), build.range_(512, 1, name="j")
+    value = build.load(build.at(build.ref(0, dtypes.float32, dims), *place(i, j)))
+    kernel = build.kernel([build.store(
+        build.at(build.ref(1, dtypes.float32, (512,)), j),
+        build.reduce_ranges(value, ops.ADD, [i]))], "walked", (1, 0))
+    return predicted(kernel, (tiling.split("j", 16, "jo", "jl"), tiling.order("i", "jo", "jl"),
+                              tiling.unroll("jo"), tiling.vectorize("jl")), CPU)
+
+
+def test_lanes_that_lie_apart_wait_for_a_line_each() -> None:
+    near = walked(lambda i, j: (i, j), (512, 512))
+    assert walked(lambda i, j: (j, i), (512, 512)) > 20 * near
+
+
+def test_rows_that_begin_inside_of_a_line_take_two_for_a_vector() -> None:
+    near = walked(lambda i, j: (i, j), (512, 512))
+    assert 1.1 * near < walked(lambda i, j: (i, j), (512, 513)) < 2 * near
+
+
+def test_digits_of_a_place_are_one_index() -> None:
+    by = build.index_const(16)
+
+    def digits(i: UOp, j: UOp) -> tuple[UOp, ...]:
+        return (build.elementwise(ops.IDIV, i, by), build.elementwise(ops.REM, i, by), j)
+    assert walked(digits, (32, 16, 512)) == walked(lambda i, j: (i, j), (512, 512))
+
+
+def test_a_loop_that_a_condition_ends_takes_half() -> None:
+    def scores(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        s = q @ k.swapaxes(-1, -2)
+        n = q.shape[-2]
+        s = jnp.where(jnp.arange(n) <= jnp.arange(n)[:, None], s, -jnp.inf) if causal else s
+        return fnx.nn.softmax(s) @ v
+    whole, half = (sum(by_blocks(partial(scores, causal=causal))) for causal in (False, True))
+    assert 0.4 < half / whole < 0.7
+
+
+def by_blocks(f: Any) -> list[float]:
+    """The costs of kernels that go by blocks."""
+    x = fnx.ShapeDtypeStruct((8, 2048, 64), "float32")
+    made = blockwise(simplify(inline(fnx.make_jaxpr(f)(x, x, x).function)), CPU)
+    return [predicted(n.src[0], n.arg.schedule, CPU) for n in toposort(made.src)
+            if n.op is ops.CALL and n.arg.schedule]
 
 
 def test_a_panel_beyond_the_second_cache_is_worth_packing() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
@@ -15,7 +18,10 @@ from fnx.core.array.array import Array
 from fnx.core.levels.interp import apply
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.fusion import cost
+from fnx.lower.fusion import cost, group
+from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.tensor.inline import inline
+from fnx.lower.tensor.simplify import simplify
 from fnx.lower.tensor.split_reduce import split_reduce
 from tests.lower.steps import run_steps, steps_of
 
@@ -202,6 +208,45 @@ def test_long_chains_across_rows_are_cut() -> None:
     assert split_reduce(fn(b.reduce(rows, ops.ADD, [1]), n=1), Target("cpu")).src[0].src[0] is rows
 
 
+def mixed(values: list[UOp], rounds: int) -> list[UOp]:
+    """So many rounds of arithmetic, in each of which every value needs its neighbour."""
+    for _ in range(rounds):
+        values = [b.maximum(b.mul(x, b.add(x, y)), b.like(x, -1))
+                  for x, y in zip(values, [*values[1:], values[0]])]
+    return values
+
+
+def between(function: UOp) -> tuple[Fusion, list[UOp]]:
+    """The groups of a FUNCTION, and what they write for one another."""
+    fusion = Fusion(function).run()
+    return fusion, [n for g in fusion.groups for n, _ in g.roots if n not in function.src]
+
+
+@settings(max_examples=15)
+@given(st.integers(2, 30), st.integers(1, 40))
+def test_large_formulas_are_cut_where_that_takes_a_tenth_of_their_time_at_most(
+        width: int, rounds: int) -> None:
+    x = b.param(0, f32, (50,))
+    start = [b.exp(b.mul(x, b.like(x, i))) for i in range(width)]
+    fusion, crossing = between(fn(functools.reduce(b.maximum, mixed(start, rounds)), n=1))
+    work = sum(g.work for g in fusion.groups)
+    assert max(g.work for g in fusion.groups) <= group.MOST_WORK + 24 * width  # cheap ones of it
+    assert len(crossing) * group.CROSSING <= work or work > group.MOST_WORK
+
+
+def test_derivatives_of_a_large_formula_are_few_kernels_of_few_intermediates() -> None:
+    """A kernel that was full stored all masks of erfc, and read them again."""
+    def price(s: Array, k: Array, t: Array, vol: Array) -> Array:
+        d1 = (jnp.log(s / k) + 0.5 * vol ** 2 * t) / (vol * jnp.sqrt(t))
+        cdf = fnx.scipy.stats.norm.cdf
+        return s * cdf(d1) - k * cdf(d1 - vol * jnp.sqrt(t))
+    each = fnx.vmap(fnx.value_and_grad(price, (0, 2, 3)))
+    gamma = fnx.vmap(fnx.grad(fnx.grad(price)))
+    x = fnx.ShapeDtypeStruct((1000,), "float32")
+    stages = fnx.jit(lambda *a: (each(*a), gamma(*a))).lower(x, x, x, x)
+    assert len(stages.kernels) <= 2 and stages.arena <= 3 * 4 * 1000
+
+
 _SAME_PLACE: dict[str, Callable[[Array], Array]] = {
     "one value": lambda k: jnp.broadcast_to(k[0], (4,)),
     "a place of a constant": lambda k: k[jnp.zeros(4, "int32")],
@@ -232,3 +277,44 @@ def test_updates_that_all_go_to_one_place_are_all_combined(
         return getattr(jnp.full(12, base, "int32").at[index(k)], combine)(2)
 
     np.testing.assert_array_equal(np.asarray(fnx.jit(counted)(k)), want)
+
+
+NARROW = ["bfloat16", "float16", "float8_e4m3fn", "int8"]
+BETWEEN: dict[str, Callable[[Array], Array]] = {
+    "nothing": lambda h: h, "elementwise": lambda h: jnp.where(h <= 0, h - h, h + h),
+    "transposed": lambda h: h.swapaxes(-1, -2), "reshaped": lambda h: h[..., None, :].reshape(
+        h.shape), "padded": lambda h: jnp.pad(h, ((0, 0),) * (h.ndim - 1) + ((1, 2),))[..., 2:-1],
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_what_crosses_memory_is_narrow(dtype: str, batch: tuple[int, ...], between: str) -> None:
+    """Kernels are cut before conversions that widen: the second product reads what was rounded."""
+    wide = "int32" if dtype == "int8" else "float32"
+
+    def dot(a: Array, b: Array) -> Array:
+        return jnp.matmul(a, b, preferred_element_type=wide)
+
+    def two(x: Array, a: Array, b: Array) -> Array:
+        return dot(BETWEEN[between](dot(x, a).astype(dtype)), b)
+    struct = fnx.ShapeDtypeStruct((*batch, 8, 8), dtype)
+    groups, values = boundaries(two, [struct] * 3)
+    assert groups == len(values) + 1 and {v.dtype.name for v in values} == {dtype}
+
+
+def test_what_several_kernels_read_is_rounded_before() -> None:
+    def f(x: Array, a: Array, b: Array) -> tuple[Array, Array]:
+        h = x @ a
+        return h @ b, h.astype("float32").sum(0)
+    struct = fnx.ShapeDtypeStruct((8, 8), "bfloat16")
+    _, values = boundaries(f, [struct] * 3)
+    assert [v.dtype for v in values] == [dtypes.bfloat16]
+
+
+def boundaries(f: Callable[..., object], args: list[fnx.ShapeDtypeStruct]) -> tuple[int, list[UOp]]:
+    """How many kernels a function is, and what they write but the results."""
+    graph = simplify(inline(fnx.make_jaxpr(f)(*args).function))
+    groups = Fusion(graph).run().groups
+    return len(groups), [n for g in groups for n, _ in g.roots if n not in graph.src]

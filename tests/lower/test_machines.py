@@ -30,7 +30,7 @@ from fnx.lower.machines import HOST, KERNELS, MACHINES, Machine, Work
 from fnx.lower.pipeline import lower, passes
 from fnx.lower.program import scratch
 from fnx.lower.program.linearize import linearize
-from fnx.lower.render import host, llvm
+from fnx.lower.render import host, llvm, memory
 from fnx.lower.render.host import render as host_text
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.tile import tile
@@ -72,8 +72,9 @@ def _ids(p: llvm.Printer, program: UOp) -> None:
 
 BLOCKS = llvm.Convention(
     _ids, {ops.ID: lambda p, n: {"GRID": "%block", "THREAD": "%thread"}[n.arg]},
-    {ops.SYNC: lambda p, n: p.out.append("  call void @sync()"), ops.SCRATCH: lambda p, n: p.define(
-        n, f"getelementptr i8, ptr %shared, i64 {p.operand(n.src[0])}")})
+    {**memory.LINES, ops.SYNC: lambda p, n: p.out.append("  call void @sync()"),
+     ops.SCRATCH: lambda p, n: p.define(
+         n, f"getelementptr i8, ptr %shared, i64 {p.operand(n.src[0])}")})
 
 
 def in_threads(program: UOp) -> str:
@@ -222,7 +223,7 @@ def test_another_calling_convention_has_the_same_rows() -> None:
         p.out += ["  %id = call i64 @thread()", "  %next = add i64 %id, 1"]
 
     threads = llvm.Convention(
-        enter, {ops.PART: lambda p, node: ("%id", "%next")[node.arg]}, {})
+        enter, {ops.PART: lambda p, node: ("%id", "%next")[node.arg]}, memory.LINES)
     mine, host = llvm.body(program, threads), host_text(program).splitlines()
     assert "  %id = call i64 @thread()" in mine and "icmp slt i64 %id, %next" in "\n".join(mine)
     names = re.compile(r"%[a-z]+\d*")

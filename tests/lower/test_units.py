@@ -14,10 +14,11 @@ import fnx
 import fnx.kernel as loops
 import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes, ops, tiling
+from fnx.core import build, dtypes, ops, parts, tiling
 from fnx.core.arithmetic import flops
 from fnx.core.config import override
 from fnx.core.errors import KernelError
+from fnx.core.expr import Expr
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.parts import closed
 from fnx.core.target import Target
@@ -25,6 +26,7 @@ from fnx.core.tiling import StageOperand
 from fnx.core.units import UNITS, product
 from fnx.core.uop import UOp, toposort
 from fnx.lower.machines import Work, tiled
+from fnx.lower.schedule import contraction
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.tile import tile
 from tests.lower import machine
@@ -213,6 +215,25 @@ def test_an_odd_number_of_terms_reads_nothing_beyond() -> None:
     buffers = [*[a.view(dtypes.bfloat16.np) for a in held], np.zeros((16, 32), np.float32)]
     run_kernel(kernel, buffers, [])  # the interpreter checks every index
     assert np.all(buffers[2] == 33)
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_terms_that_do_not_begin_a_word_are_no_words(begin: int) -> None:
+    """A window of a row begins anywhere: lanes would gather halves of words."""
+    i, j, k, c = (build.range_(n, at, name=name) for at, (n, name) in enumerate((
+        (64, "i"), (64, "j"), (3, "k"), (64, "c"))))
+    x = build.load(build.at(build.ref(0, dtypes.bfloat16, (64, 68), "x"), i,
+                            (Expr(c) + (Expr(k) if begin else 2 * Expr(k))).node))
+    w = build.load(build.at(build.ref(1, dtypes.bfloat16, (64, 64), "w"), j, c))
+    terms = [build.cast(v, dtypes.float32) for v in (x, w)]
+    o = build.at(build.ref(2, dtypes.float32, (64, 64, 3), "o"), i, j, k)
+    kernel = build.kernel([build.store(o, build.reduce_ranges(
+        build.mul(*terms), ops.ADD, [c]))], "product", (0, 1, 2, 3))
+    found = contraction.find(kernel)
+    assert found is not None
+    loads = [n for n in toposort([kernel]) if n.op is ops.LOAD]
+    assert [contraction.words_along(n, c, UNITS[BF16]) for n in sorted(
+        loads, key=lambda n: parts.buffer(n).arg.slot)] == [not begin, True]
 
 
 def test_what_cannot_be_tensorized_is_refused() -> None:

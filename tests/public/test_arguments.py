@@ -46,7 +46,8 @@ CALLABLES = {name: f for name, f in chosen(ROOMS).items()
 
 # Methods that compute nothing: Python itself refuses their arguments.
 PLAIN = [f"Array.{n}" for n in (
-    "addressable_data", "block_until_ready", "copy", "copy_to_host_async", "devices", "is_deleted",
+    "addressable_data", "block_until_ready", "clone", "copy", "copy_to_host_async", "delete",
+    "devices", "is_deleted", "unsafe_buffer_pointer",
     "is_ready", "item", "on_device_size_in_bytes", "platform", "tobytes", "tolist")]
 
 # ---- arguments that are taken -----------------------------------------------------------------

@@ -71,3 +71,15 @@ def test_neighbours_are_of_the_dtype_itself(t: Any) -> None:
         finite = np.isfinite(above) & (x.astype(np.float32) > 0)
     np.testing.assert_array_equal(
         np.asarray(jnp.spacing(x)).astype(np.float32)[finite], above[finite])
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_words_that_name_no_width_are_of_the_default_width(x64: bool) -> None:
+    with fnx.enable_x64(x64):
+        bits = 64 if x64 else 32
+        for word, kind in (float, "float"), ("float", "float"), (int, "int"), ("int", "int"), \
+                ("uint", "uint"):
+            assert str(jnp.zeros(2).astype(word).dtype) == f"{kind}{bits}"
+            assert str(jnp.ones(2, word).dtype) == f"{kind}{bits}"
+        for word in ("float64", np.float64, np.dtype(np.float64)):
+            assert str(jnp.zeros(2, word).dtype) == "float64"

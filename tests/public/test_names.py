@@ -46,6 +46,7 @@ CASES = load(GOLDEN / "name_cases.py")
 WIDE_CASES = load(GOLDEN / "wide_cases.py")
 DIFFERENCES = load(GOLDEN / "differences.py")
 WIDE: dict[str, Any] = json.loads((GOLDEN / "wide.json").read_text())
+EDGES: dict[str, Any] = json.loads((GOLDEN / "edges.json").read_text())
 PARTS = 24
 
 
@@ -90,11 +91,24 @@ def wanted(dtype: str, weak: bool, shape: list[int], values: list[Any]) -> tuple
 @pytest.mark.parametrize("mode", WIDE)
 def test_every_function_over_every_dtype(mode: str, part: int) -> None:
     """A sample of tests/golden/wide_cases.py, and gradients, in both modes."""
+    check(mode, list(WIDE[mode].items())[part::PARTS])
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("mode", EDGES)
+def test_where_nothing_is_left_and_lists_of_several_kinds(mode: str, part: int) -> None:
+    """A sample of degenerate_cases.py and list_cases.py, and gradients, in both modes."""
+    check(mode, [(re.sub(r"\b(?:top|jax)\.jit\(", "(", call), answer)
+                 for call, answer in list(EDGES[mode].items())[part::4]])
+
+
+def check(mode: str, calls: list[tuple[str, Any]]) -> None:
+    """That recorded calls answer as JAX did."""
     wrong = []
     with fnx.enable_x64(mode == "x64"), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         names = seen()
-        for call, recorded in list(WIDE[mode].items())[part::PARTS]:
+        for call, recorded in calls:
             is_gradient = call.startswith("grad(")
             found = DIFFERENCES.difference(
                 DIFFERENCES.answer(call, names, tree.leaves), [wanted(*r) for r in recorded],

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
@@ -79,3 +81,29 @@ def test_gradients_of_what_is_read_and_dropped() -> None:
         np.testing.assert_array_equal(np.asarray(fnx.grad(lambda x: x[10] * 2)(X)), [0, 0, 2])
     slope = fnx.grad(lambda v: jnp.asarray(X).at[9].set(v, mode="drop").sum())(1.0)
     assert float(slope) == 0
+
+
+def index_tuples() -> st.SearchStrategy[tuple[Any, ...]]:
+    arrays = st.lists(st.integers(-6, 6), min_size=2, max_size=2).map(np.array)
+    entry = st.integers(-6, 6) | arrays | st.just(slice(1, None))
+    return st.tuples(entry, entry, entry)
+
+
+@pytest.mark.filterwarnings("ignore::fnx.core.errors.OutOfBoundsWarning")
+@settings(max_examples=40, deadline=None)
+@given(index=index_tuples(), mode=st.sampled_from([None, "clip", "fill", "promise_in_bounds"]),
+       method=st.sampled_from(["get", "set", "add", "max"]))
+def test_a_number_has_the_derivative_of_the_same_index_as_data(
+        index: tuple[Any, ...], mode: str | None, method: str) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) + 1
+
+    def derivative(index: tuple[Any, ...]) -> Any:
+        def f(x: Any) -> Any:
+            at = x.at[index]
+            out = at.get(mode=mode) if method == "get" else \
+                getattr(at, method)(x[0, 0, 0] * 5, mode=mode)
+            return (out * jnp.arange(1.0, out.size + 1).reshape(out.shape)).sum()
+        return fnx.grad(f)(x)
+
+    data = tuple([i if isinstance(i, slice) else jnp.asarray(i) for i in index])
+    np.testing.assert_array_equal(derivative(index), derivative(data))

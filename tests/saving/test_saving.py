@@ -420,6 +420,13 @@ BAD_NPZ = {
     "no int4": zipped([("a.npy", npy(np.full(2, (200,), [("int4", "u1")])))]),
     "bomb": zipped([("a.npy", ONE)], zipfile.ZIP_DEFLATED).replace(
         struct.pack("<I", len(ONE)), struct.pack("<I", 0xFFFFFFF0)),
+    "bytes before": b"#!" + TWO, "bytes of no member": zipped([("b.npy", ONE)])[:200] + TWO,
+    "no members": TWO[:TWO.index(b"PK\1\2")] + zipped([])[:16] + struct.pack(
+        "<IH", TWO.index(b"PK\1\2"), 0),
+    "another disk": TWO[:-18] + b"\1" + TWO[-17:],
+    "a long dtype": zipped([("a.npy", ONE.replace(b"'<f8'", b"'<f8,' 'f8'" + b"'f8,'" * 3))]),
+    **{f"eight zeros, {22 - at} bytes from the end": TWO[:len(TWO) - 22 + at] + bytes(8)
+       + TWO[len(TWO) - 14 + at:] for at in range(15)},
 }
 
 
@@ -429,6 +436,22 @@ def test_bad_npz(name: str, tmp_path: Path) -> None:
     path.write_bytes(BAD_NPZ[name])
     with pytest.raises(CheckpointError, match=r"x\.npz, byte [\d,]+: expected .*, got "):
         fnx.load(path)
+
+
+def test_sums_behind_members_are_read_over(tmp_path: Path) -> None:
+    """Who can't seek in what it writes puts them there."""
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError
+
+    out = Pipe()
+    np.savez(out, a=np.arange(4.0), b=np.arange(9))
+    (tmp_path / "x.npz").write_bytes(out.getvalue())
+    assert {k: x.tolist() for k, x in fnx.load(tmp_path / "x.npz").items()} == {
+        "a": [0, 1, 2, 3], "b": list(range(9))}
 
 
 def test_any_damage_is_refused_or_harmless(path: Path) -> None:

@@ -82,12 +82,14 @@ def test_indexed_ops_with_every_combination_of_batched_operands(op: ops.Op, seed
     choice, rng = random.Random(seed), np.random.default_rng(seed)
     shape, index_shape = (4, 3, 2)[:choice.randint(1, 3)], (5, 2)[:choice.randint(0, 2)]
     k = choice.randint(1, len(shape))
+    axes = sorted(choice.sample(range(len(shape)), k))
     types = [(dtypes.float32, shape), *[(dtypes.int32, index_shape)] * k]
     if op is ops.SCATTER:
-        types.append((dtypes.float32, index_shape + shape[k:]))
-    x, *rest = (build.param(i, *t) for i, t in enumerate(types))
-    node = build.gather(x, *rest) if op is ops.GATHER else build.scatter(
-        x, rest[:-1], rest[-1], choice.choice([None, ops.ADD, ops.MAX]))
+        rest = tuple([n for a, n in enumerate(shape) if a not in axes])
+        types.append((dtypes.float32, index_shape + rest))
+    x, *index = (build.param(i, *t) for i, t in enumerate(types))
+    node = build.gather(x, *index, axes=axes) if op is ops.GATHER else build.scatter(
+        x, index[:-1], index[-1], choice.choice([None, ops.ADD, ops.MAX]), axes)
     fn = build.function([node], len(types))
     for pattern in range(1, 1 << len(types)):
         batched = tuple([bool(pattern >> i & 1) for i in range(len(types))])
@@ -136,5 +138,5 @@ def test_batched_bodies_die_with_their_body() -> None:
     before = live_nodes()
     make()
     gc.collect()
-    assert live_nodes() == before
+    assert live_nodes() <= before  # what other tests left may go meanwhile
 

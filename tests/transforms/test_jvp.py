@@ -80,3 +80,19 @@ def test_float0_goes_through_every_transform() -> None:
     assert (first, second[0]) == (8.0, 8.0) and nothing.dtype == second[1].dtype == FLOAT0
     g = fnx.jit(fnx.grad(lambda x, n: x * n, argnums=(0, 1), allow_int=True))(2.0, 3)
     assert g[0] == 3.0 and g[1].dtype == FLOAT0
+
+
+def test_float0_is_a_leaf_to_users() -> None:
+    params = {"n": np.arange(3, dtype=np.int32), "w": np.float32(2.0)}
+    for transform in (lambda f: f, fnx.jit):
+        g = transform(fnx.grad(lambda p: p["w"] * p["n"].sum(), allow_int=True))(params)
+        assert fnx.tree.structure(g) == fnx.tree.structure(params)
+        assert [x.dtype for x in fnx.tree.leaves(g)] == [FLOAT0, np.float32]
+        left, right = fnx.tree.map(lambda a, b: (a.shape, b.shape), g, params).values()
+        assert left == ((3,), (3,)) and right == ((), ())
+        assert fnx.tree.map(lambda a, b: b.dtype, params, g)["n"] == FLOAT0
+        assert fnx.tree.leaves(g, lambda x: isinstance(x, dict)) == [g]
+        paths = [path for path, _ in fnx.tree.leaves_with_path(g)]
+        assert len(paths) == 2 and fnx.tree.broadcast(1, g) == {"n": 1, "w": 1}
+        assert fnx.tree_util.all_leaves([g["n"]])
+        assert not fnx.tree_util.is_tree_node(type(g["n"]))

@@ -11,7 +11,7 @@ import fnx.numpy as jnp
 from fnx import jit
 from fnx.core.array import containers
 from fnx.core.array.array import Array
-from fnx.core.errors import DonatedError, LeakedTracerError
+from fnx.core.errors import DonatedError, DTypeError, LeakedTracerError, OutOfMemoryError
 from fnx.transforms.replay.launcher import MISS
 
 
@@ -240,3 +240,13 @@ def test_numbers_are_the_same_by_way_of_the_launcher(x: Any) -> None:
     for got in (first, then):
         assert (got.dtype, got.weak_type) == (want.dtype, want.weak_type)
         assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
+
+
+def test_an_argument_that_has_no_memory_is_no_argument_of_a_wrong_type() -> None:
+    large = np.broadcast_to(np.float32(1), (1 << 44,))
+    f = jit(lambda x, y: x[0] + y)
+    with pytest.raises(OutOfMemoryError, match="argument kwargs.* of .*: .* bytes") as why:
+        f(jnp.ones(2), y=large)
+    assert "static" not in why.value.hint
+    with pytest.raises(DTypeError, match="argument .* of .*: expected an array or a number"):
+        f("text", 1.0)

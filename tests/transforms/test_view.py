@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -10,7 +11,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +26,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.core.errors import ArgumentError
+from fnx.transforms.view import strangers
 from fnx.transforms.view.layout import layered
 from fnx.transforms.view.server import FILES, Page
 
@@ -113,6 +119,68 @@ def test_a_page_without_a_browser_tells_its_address(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_browsers_command_line_has_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a private file, which leads to the page, until that is asked for."""
+    opened: list[str] = []
+
+    def browse(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    with fnx.jit(jnp.sin).lower(1.0).view() as page:
+        path = Path(urllib.parse.unquote(urllib.parse.urlparse(opened[0]).path))
+        token = page.url.split("/")[3]
+        assert opened[0].startswith("file://") and token not in opened[0]
+        assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+        assert page.url in path.read_text()
+        with urllib.request.urlopen(page.url) as answer:
+            assert answer.status == 200
+        assert not path.parent.exists()
+    with fnx.jit(jnp.sin).lower(1.0).view():
+        path = Path(urllib.parse.urlparse(opened[1]).path)
+        assert path.exists()
+    assert not path.parent.exists()
+
+
+def test_a_page_that_is_dropped_or_ends_with_its_process_leaves_no_file() -> None:
+    code = """
+import webbrowser
+webbrowser.open = lambda url: print(url) or True
+import fnx
+page = fnx.jit(fnx.numpy.sin).lower(1.0).view()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    path = Path(urllib.parse.urlparse(done.stdout.strip()).path)
+    assert path.name == "page.html" and not path.parent.exists()
+
+
+def test_silent_strangers_keep_nobody_out(view: Page) -> None:
+    """Two hundred connections that say nothing, or a letter now and then."""
+    address = "127.0.0.1", int(view.url.split(":")[2].split("/")[0])
+    silent = [socket.create_connection(address) for _ in range(200)]
+    try:
+        for i in range(5):
+            begun = time.monotonic()
+            for s in silent[i::2]:
+                with contextlib.suppress(OSError):
+                    s.send(b"G")
+            with urllib.request.urlopen(view.url, timeout=20) as answer:
+                assert answer.status == 200
+            assert time.monotonic() - begun < 10
+        assert threading.active_count() < 2 * strangers.MOST + 20
+        limit = time.monotonic() + 4 * strangers.SECONDS
+        while len(view._server.strangers) and time.monotonic() < limit:
+            for s in silent:
+                with contextlib.suppress(OSError):
+                    s.send(b"E")
+            time.sleep(0.2)
+        assert not len(view._server.strangers)
+    finally:
+        for s in silent:
+            s.close()
+
+
 def test_a_forked_child_does_not_answer(view: Page) -> None:
     child = os.fork()
     if child == 0:

@@ -20,10 +20,11 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from fnx.backends.allocator import Pool, PoolBlock, held
+from fnx.backends.base import refuse_second_profile
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.direct import Direct
-from fnx.backends.cpu.encoding import FOREVER, Encoder, Place, signed
+from fnx.backends.cpu.encoding import FOREVER, Encoder, Place
 from fnx.backends.cpu.entry import MOST_WORDS
 from fnx.backends.cpu.layout import MOST_CHUNKS
 from fnx.backends.cpu.queue import CpuQueue, native
@@ -40,6 +41,7 @@ from fnx.backends.hcq import (
     commands_of,
     executions,
     memory_of,
+    signed,
 )
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.host import cache_bytes
@@ -48,7 +50,7 @@ from fnx.core import build_commands, host, ops, parts
 from fnx.core.arithmetic import flops
 from fnx.core.config import config
 from fnx.core.direct import DirectCall
-from fnx.core.errors import ArgumentError, OutOfMemoryError, SpecError
+from fnx.core.errors import OutOfMemoryError, SpecError
 from fnx.core.limits import arithmetic_of
 from fnx.core.op_args import Linked
 from fnx.core.process import at_fork, fork_safe_lock
@@ -415,6 +417,8 @@ class CpuDevice(HostDevice):
         """Machine code of LLVM IR, as text."""
         return binding.assembly(text, self.target)
 
+    is_timed = True
+
     @property
     def is_recording(self) -> bool:  # type: ignore[override]
         """Whether somebody profiles."""
@@ -422,9 +426,7 @@ class CpuDevice(HostDevice):
 
     def record(self) -> Callable[[], Recorded]:
         """Note when each kernel runs; of one who profiles at a time."""
-        if self.queue.recording is not None:
-            raise ArgumentError("expected one profile at a time, got one inside of another",
-                                hint="leave the one that is open first")
+        refuse_second_profile(self.queue.recording)
         recording = Recording()
         self.queue.record(recording)
 

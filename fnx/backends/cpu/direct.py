@@ -46,6 +46,7 @@ _ARGUMENT, _WATCHED, _RESULT = 3, 4, 6
 _TYPE = 1  # word of an object that is its type
 _CELL, _WEAKLY = 1, 2  # bits of kinds of variables
 _EQUAL = 2  # Py_EQ
+_RAISED = 2  # what is neither yes nor no: an exception is set
 _METHOD = 0x80 | 0x02  # METH_FASTCALL | METH_KEYWORDS
 _DOC = b"__call__($self, /, *args, **kwargs)\n--\n\nCall it."
 
@@ -112,11 +113,10 @@ def _variable() -> IRFunction:
 
 
 def _attribute() -> IRFunction:
-    """The object in an attribute of an object that holds it, or 0."""
+    """The object in an attribute of an object that holds it; 0: an exception is set."""
     f = IRFunction("attribute", ("of", "name"))
     found = f.call("PyObject_GetAttr", f["of"], f["name"])
     with f.when(f.compare("eq", found, 0)):
-        f.call("PyErr_Clear")
         f.give(0)
     f.call("Py_DecRef", found)
     f.give(found)
@@ -143,7 +143,8 @@ def _watched() -> IRFunction:
 
 
 def _matches() -> IRFunction:
-    """Whether a record is of these arguments, as things are now."""
+    """Whether a record is of these arguments, as things are now; ``_RAISED``: an exception is set,
+    as where Ctrl-C came while a setting was read, which is a property within a block."""
     f = IRFunction("matches", ("known", "record", "arguments"))
     count, rows = f.load(f["record"], _ARGUMENTS), f.word(f["record"], _TABLES)
     with f.count(count) as i:
@@ -160,12 +161,14 @@ def _matches() -> IRFunction:
             with f.when(_is_not(f, same, 1)):  # an error is -1
                 f.call("PyErr_Clear")
                 f.give(0)
-    with _unless(f, f.call("attribute", _of(f, "config"), _of(f, "mode")),
-                 f.load(f["record"], _MODE)):
-        f.give(0)
-    with _unless(f, f.call("attribute", f.load(f["record"], _QUEUE), _of(f, "clear")),
-                 _of(f, "true")):
-        f.give(0)
+    for of, name, wanted in (
+            (_of(f, "config"), "mode", f.load(f["record"], _MODE)),
+            (f.load(f["record"], _QUEUE), "clear", _of(f, "true"))):
+        found = f.call("attribute", of, _of(f, name))
+        with f.when(f.compare("eq", found, 0)):
+            f.give(_RAISED)
+        with _unless(f, found, wanted):
+            f.give(0)
     rows = f.word(rows, f.mul(count, _ARGUMENT))
     with f.count(f.load(f["record"], _WATCHES)) as i:
         row = f.word(rows, f.mul(i, _WATCHED))
@@ -304,8 +307,11 @@ def _launch() -> IRFunction:
     """Run a record on arguments: its result, 0 where Ctrl-C came, 1 where it is not for them."""
     f = IRFunction("launch", ("known", "record", "arguments"))
     record, ins = f["record"], f.load(f["record"], entry.INS)
-    with f.when(f.compare("eq", f.call("matches", f["known"], record, f["arguments"]), 0)):
+    matches = f.call("matches", f["known"], record, f["arguments"])
+    with f.when(f.compare("eq", matches, 0)):
         f.give(1)
+    with f.when(f.compare("eq", matches, _RAISED)):
+        f.give(0)
     objects = f.words(ins)
     rows = f.call("kept", f["known"], record, f["arguments"], objects)
     with f.when(f.compare("eq", rows, 0)):

@@ -17,7 +17,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from fnx.backends.cpu import layout
-from fnx.backends.hcq import AnyCommand, Command, Commands, QueuedBranch, QueuedLoop
+from fnx.backends.hcq import (
+    AnyCommand,
+    Command,
+    Commands,
+    QueuedBranch,
+    QueuedLoop,
+    signed,
+)
 from fnx.core import op_args, ops, parts
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
@@ -213,10 +220,6 @@ class Encoder:
                      *self.table, *records, *self.scalars, *lists, *starts]
         return Encoded(memory, address, resolved + len(self.table) // 2, tuple(self.places))
 
-
-def signed(pattern: int) -> int:
-    """64 bits as a signed number."""
-    return pattern - (1 << 64) if pattern >> 63 else pattern
 
 
 def _depth(commands: Commands) -> int:

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.backends.cpu import layout
-from fnx.backends.cpu.encoding import Place, signed
-from fnx.core import ops, parts
-from fnx.core.arithmetic import flops
-from fnx.core.limits import arithmetic_of
+from fnx.backends.cpu.encoding import Place
+from fnx.backends.kernel_runs import run_of
 from fnx.core.program import Chunk, KernelRun, Recorded
 
 LIMIT = 1 << 18  # events of a recording, 10 MB
@@ -56,10 +54,4 @@ class Recording:
 
 def _facts(place: Place) -> KernelRun:
     command = place.command
-    if command is None:
-        return KernelRun(place.name, (), 0, 0)
-    nbytes = sum([parts.slots(slot)[0].nbytes for slot in command.slots])
-    scalars = [signed(s) for s in command.scalars]
-    arg = command.node.arg
-    work = flops(command.kernel, scalars) if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
-    return KernelRun(arg.name, arg.sites, nbytes, work, arithmetic=arithmetic_of(command.kernel))
+    return KernelRun(place.name, (), 0, 0) if command is None else run_of(command)

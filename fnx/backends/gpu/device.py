@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.base import CommandBuffer, DeviceBase
+from fnx.backends.base import CommandBuffer, DeviceBase, refuse_second_profile
 from fnx.backends.gpu.driver import (
     DeviceMemory,
     HostBytes,
@@ -42,11 +42,13 @@ from fnx.backends.hcq import (
     commands_of,
     executions,
     run_sort,
+    signed,
 )
+from fnx.backends.kernel_runs import WaitedRuns
 from fnx.core import ops, parts
 from fnx.core.errors import CallbackError, DeviceError, OutOfMemoryError, Site
 from fnx.core.process import fork_safe_lock
-from fnx.core.program import KernelCode
+from fnx.core.program import KernelCode, Recorded
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 from fnx.core.weak import Deaths, WeakMemo
@@ -65,7 +67,7 @@ class _LaunchPlan:
 
     def __init__(self, command: Command, code: KernelCode, kernel: LoadedKernel,
                  driver: QueueDriver) -> None:
-        env: dict[UOp | int, int] = {i: _signed(s) for i, s in enumerate(command.scalars)}
+        env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
         nodes = toposort([command.kernel])
         scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
         self.kernel, self.slots = kernel, command.slots
@@ -94,10 +96,6 @@ def _result_sites(commands: Commands) -> dict[int, Site]:
     return {slot.index: command.node.arg.sites[0] for command in executions(commands)
             if command.node.arg.sites for i in parts.written_slots(command.kernel)
             if (slot := parts.slot_in(command.slots[i], turns)).kind == "out"}
-
-
-def _signed(pattern: int) -> int:
-    return pattern - (1 << 64) if pattern >> 63 else pattern
 
 
 class GpuCommandBuffer(CommandBuffer):
@@ -145,7 +143,7 @@ class GpuCommandBuffer(CommandBuffer):
         for i, site in self._sites.items():
             outs[i].piece.site = site
         run = _Submission(self, device, ins, outs, self._arena)
-        if self.straight is not None:
+        if self.straight is not None and device.runs is None:
             given = [device.own(storage) for storage in ins]
             if begin is not None:
                 begin()
@@ -246,6 +244,14 @@ class _Submission:
             self.iteration[depth] += 1
 
     def _execute(self, command: Command) -> None:
+        runs = self.device.runs
+        if runs is None:
+            self._run(command)
+        else:
+            runs.time(command, self.device.submissions, lambda: self._run(command),
+                      lambda: self.driver.wait(self.driver.signal()))
+
+    def _run(self, command: Command) -> None:
         plan = self.plans.get(command)
         if plan is None:
             self._on_host(command)
@@ -273,7 +279,10 @@ class GpuDevice(DeviceBase):
 
     Attributes:
         submissions: how many command buffers were submitted.
+        runs: what ran since somebody profiles; None: nobody does.
     """
+
+    is_timed = True
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver, self.name, self.target = driver, driver.name, driver.target
@@ -281,6 +290,7 @@ class GpuDevice(DeviceBase):
         self.allocate = self._allocate
         self.lock = fork_safe_lock()
         self.submissions = self.launched = 0
+        self.runs: WaitedRuns | None = None
         self._kernels: dict[bytes, LoadedKernel] = {}
         self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
         self.replayed: weakref.WeakSet[Straight] = weakref.WeakSet()
@@ -416,6 +426,21 @@ class GpuDevice(DeviceBase):
             return {c: _LaunchPlan(c, code[c.kernel], self._kernels[code[c.kernel].key],
                                    self.driver)
                     for c in found}
+
+    @property
+    def is_recording(self) -> bool:  # type: ignore[override]
+        """Whether somebody profiles."""
+        return self.runs is not None
+
+    def record(self) -> Callable[[], Recorded]:
+        """Note when each command runs; of one who profiles at a time."""
+        refuse_second_profile(self.runs)
+        self.runs = runs = WaitedRuns()
+
+        def stop() -> Recorded:
+            self.runs = None
+            return Recorded(runs.runs, runs.lost)
+        return stop
 
     def synchronize(self) -> None:
         """Return when all submitted work is done."""

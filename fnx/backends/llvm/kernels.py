@@ -246,7 +246,6 @@ class Kernels:
             SpecError: LLVM refuses a kernel.
         """
         found: dict[bytes, LinkedKernel] = {}
-        new: list[tuple[bytes, str]] = []
         with self._lock:
             for code in codes:
                 key = code.key
@@ -258,11 +257,18 @@ class Kernels:
                     self._start(key, code)
             jobs = {code.key: self._jobs[code.key] for code in codes if code.key not in found}
         try:
-            new = [(key, job.symbol) for key, job in jobs.items() if job.object()]
+            objects_of = {key: job.object() for key, job in jobs.items()}
             with self._lock:  # a job goes when its kernel is there, or others would begin it again
-                self.counts["llvm_us"] += sum(job.nanoseconds for job in jobs.values()) // 1000
+                new = []
+                for key, data in objects_of.items():
+                    kernel = self._kernel(key)  # another thread that waited has linked it
+                    if kernel is not None:
+                        found[key] = kernel
+                    else:
+                        new.append((key, jobs[key].symbol, data))
+                        self.counts["llvm_us"] += jobs[key].nanoseconds // 1000
                 start = time.perf_counter_ns()
-                found |= self._link([(key, s, jobs[key].object()) for key, s in new])
+                found |= self._link(new)
                 self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
                 for key, kernel in found.items():
                     if self.recent.get(key) is None:
@@ -305,7 +311,9 @@ def compiled_once(text: str, symbols: Sequence[str], target: Target,
     disk = DiskCache(directory())
     key = hashlib.sha256(f"{llvm.version()}|{target}|{text}".encode()).digest()
     data = disk.get(key)
-    if data is None:
-        data = llvm.compile_ir(text, target)
-        disk.put(key, data, "loops of the queue")
+    if data is not None:
+        with contextlib.suppress(DeviceError):  # damaged
+            return llvm.link([(data, symbols)], imports)
+    data = llvm.compile_ir(text, target)
+    disk.put(key, data, "loops of the queue")
     return llvm.link([(data, symbols)], imports)

@@ -197,7 +197,8 @@ class Array(Held, Placed, ValueOperators):
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak else ""
         if self.is_deleted():
-            return f"<donated Array {self._dtype}{list(self._shape)}>"
+            gone = "donated" if self._value else "deleted"
+            return f"<{gone} Array {self._dtype}{list(self._shape)}>"
         if self._storage is None:
             return f"Traced<{self._dtype}{list(self._shape)}{weak}>{scope.describe(self._node)}"
         if not self.size and self._shape != (0,):
@@ -238,16 +239,28 @@ class Array(Held, Placed, ValueOperators):
         """
         return self.__deepcopy__(None)
 
+    def clone(self) -> Array:
+        """As ``copy``.
+
+        Returns:
+            An Array of the same shape, dtype and values.
+
+        >>> import fnx.numpy as jnp
+        >>> jnp.ones(2).clone()
+        Array([1., 1.], dtype=float32)
+        """
+        return self.copy()
+
     # ---- computing
 
     def _apply(self, op: Op, *operands: Any) -> Array:
         return _METHODS["_operator"](op, operands)
 
     def __matmul__(self, other: Any) -> Array:
-        return _METHODS["matmul"](self, other)
+        return _METHODS["_matmul"](self, other)
 
     def __rmatmul__(self, other: Any) -> Array:
-        return _METHODS["matmul"](other, self)
+        return _METHODS["_matmul"](other, self)
 
     def __rlshift__(self, other: Any) -> Array:
         return self._apply(ops.SHL, other, self)
@@ -256,10 +269,12 @@ class Array(Held, Placed, ValueOperators):
         return self._apply(ops.SHR, other, self)
 
     def __divmod__(self, other: Any) -> tuple[Array, Array]:
-        return self // other, self % other
+        quotient = self._apply(ops.IDIV, self, other)
+        return NotImplemented if quotient is NotImplemented else (quotient, self % other)
 
     def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
-        return other // self, other % self
+        quotient = self._apply(ops.IDIV, other, self)
+        return NotImplemented if quotient is NotImplemented else (quotient, other % self)
 
     def __pos__(self) -> Array:
         return self

@@ -151,6 +151,12 @@ class Container(Record):
 
 
 CONTAINERS: dict[type, Container] = {}
+WHOLE: set[type] = set()  # of them those that users see as leaves: transforms pass them through
+
+
+def is_whole(*where: Any) -> bool:
+    """Whether a node, the last argument, is a leaf to users."""
+    return type(where[-1]) in WHOLE
 
 
 def _register(kind: type, take: Any, make: Any, keys: Any, show: Any) -> None:

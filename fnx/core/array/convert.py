@@ -97,7 +97,7 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
         DTypeError: objects, text, dates, and types that fnx does not hold.
         OverflowedError: an integer that does not fit.
     """
-    data = x if isinstance(x, np.ndarray) else _converted(x)
+    data = x if isinstance(x, np.ndarray) else listed(x)
     if type(data) is not np.ndarray:
         check_mask(type(data))
     if not data.dtype.isnative:
@@ -151,7 +151,8 @@ def check_mask(kind: type) -> None:
                               "x.mask")
 
 
-def _converted(x: Any) -> NDArray:
+def listed(x: Any) -> NDArray:
+    """What NumPy makes of a list, or of anything that it takes."""
     try:
         return np.asarray(x)
     except OverflowError as e:

@@ -73,6 +73,9 @@ class Held:
 
     def _donated(self, what: str) -> DonatedError:
         """The error of one that has no value any more; what: which argument it is, for people."""
+        if not self._value:
+            return DonatedError(f"{what}expected an array with a value, got one that was deleted",
+                                hint="call x.delete() when nothing reads x any more")
         return DonatedError(
             f"{what}expected an array with a value, got one that was donated to {self._value}",
             hint="use the result of the call; one that failed after it began has taken it, too")
@@ -80,6 +83,11 @@ class Held:
     @property
     def _aval(self) -> Aval:
         return Aval(self._shape, self._dtype, self.weak)
+
+    @property
+    def aval(self) -> Any:
+        """Shape, dtype and weak type, as ``fnx.typeof`` gives them."""
+        return load("fnx.core.array.faces").ShapedArray.of(self._aval)
 
     @property
     def shape(self) -> Shape:
@@ -157,8 +165,26 @@ class Held:
         ready = getattr(self._storage, "ready", None)
         return self._storage is not None and (ready is None or bool(ready()))
 
+    def delete(self) -> None:
+        """Give the memory back now; the array has no value any more.
+
+        Raises:
+            TracedValueError: it is traced, and has no memory.
+
+        >>> import fnx.numpy as jnp
+        >>> x = jnp.ones(2)
+        >>> x.delete()
+        >>> x.is_deleted(), x.shape
+        (True, (2,))
+        """
+        if self._storage is None and self._uop is not None:
+            raise TracedValueError("delete(): expected an array with memory, got a traced one",
+                                   hint="what a traced function does not return is freed by itself")
+        if not self.is_deleted():
+            self._storage, self._uop, self._value = None, None, ""
+
     def is_deleted(self) -> bool:
-        """Whether the array was donated.
+        """Whether the array was donated or deleted.
 
         Returns:
             A bool.

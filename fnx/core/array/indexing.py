@@ -4,13 +4,14 @@ An index is a tuple of int, slice, None, Ellipsis, masks (NumPy arrays of bool) 
 integers. It splits into a *basic* part, which only moves (SHRINK, FLIP, RESHAPE), and an
 *advanced* part, which is one GATHER or SCATTER:
 
-    x[1:, i, None]  ->  y = x[1:, :, None] (moves);  GATHER over y's axis 1, whose result axes
-                        stand where NumPy puts them
+    x[1:, i, None]  ->  y = x[:, :, None] (moves);  GATHER over y's axes 0 and 1, whose result
+                        axes stand where NumPy puts them
 
-A write is the same two parts backwards: a SCATTER into the region that the basic part selects,
-which is then put back into x under a mask of constants (WHERE keeps every bit of what is
-outside). An index outside its axis clamps when read and is dropped when written, as in JAX, unless
-``mode`` says otherwise; of a static one users are warned (outside.py).
+Beside arrays slices of parts are index arrays, too: what they leave out is neither read nor
+written, so a write costs what it writes. One of slices alone is put into x under a mask of
+constants (WHERE keeps every bit of what is outside). An index outside its axis clamps when read and
+is dropped when written, as in JAX, unless ``mode`` says otherwise; of a static one users are warned
+(outside.py).
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from fnx.core.errors import (
     TracedValueError,
 )
 from fnx.core.expr import Expr, maximum, minimum, where
+from fnx.core.index_arrays import along_axes, index_type, numbers
 from fnx.core.ops import Op, Shape
-from fnx.core.row_parts import highest, lowest
+from fnx.core.record import Record
+from fnx.core.row_parts import highest, inverse, lowest, others
 from fnx.core.uop import UOp
 
 _OF_READS: dict[str | None, OutsidePolicy] = {
-    None: outside.READ, "promise_in_bounds": outside.READ_CLIPPED,
+    None: outside.READ, "promise_in_bounds": outside.READ_PROMISED,
     "clip": outside.READ_CLIPPED, "fill": outside.READ_FILLED, "drop": outside.READ_FILLED}
 _OF_WRITES: dict[str | None, OutsidePolicy] = {
     None: outside.WRITTEN, "clip": outside.WRITTEN_CLIPPED,
@@ -57,18 +60,16 @@ def get(x: UOp, index: Sequence[Any], mode: str | None = None, fill: UOp | None 
     """
     arguments.one_of("mode", mode, (*READ_MODES, None))
     plan = _IndexPlan(x.shape, index, _OF_READS[mode])
-    y = plan.select(x)
     if not plan.advanced:
-        return y
+        return plan.select(x)
     indices, inside = plan.indices()
-    front = build.permute(y, plan.to_front(len(y.shape)))
-    if 0 in front.shape[:len(indices)]:
-        _check_empty(front.shape, indices)
-        out = build.const(0, x.dtype, indices[0].shape + front.shape[len(indices):])
-    else:
-        if mode == "clip" or not indices[0].shape:  # 0-d indices are clipped, as in JAX
-            indices = [_clipped(i, n) for i, n in zip(indices, front.shape)]
-        out = build.gather(front, *indices)
+    if 0 in [plan.region[d] for d in plan.advanced]:
+        _check_empty(plan.region, indices)
+        out = build.const(0, x.dtype, plan.result(indices[0].shape))
+    else:  # 0-d indices are clipped, as in JAX
+        at, order = plan.along(indices, mode == "clip" or not indices[0].shape)
+        found = build.gather(build.reshape(x, plan.whole), *at.values(), axes=[*at])
+        out = build.permute(found, inverse(order))
     if mode in ("fill", "drop"):
         other = default_fill(x) if fill is None else fill
         inside = build.reshape(inside, inside.shape + (1,) * (len(out.shape) - len(inside.shape)))
@@ -87,12 +88,11 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
     arguments.one_of("mode", mode, (*WRITE_MODES, None))
     monoid = None if monoid is None else monoid.of(x.dtype)
     plan = _IndexPlan(x.shape, index, _OF_WRITES[mode])
+    if plan.advanced:
+        return _scattered(plan, x, value, monoid, mode)
     region = plan.select(x)
-    if not plan.advanced:
-        update = _fitted(value, region.shape)
-        update = update if monoid is None else build.elementwise(monoid, region, update)
-    else:
-        update = _scattered(plan, region, value, monoid, mode)
+    update = _fitted(value, region.shape)
+    update = update if monoid is None else build.elementwise(monoid, region, update)
     if plan.is_whole:
         return plan.restore(update)
     mask = plan.restore(build.const(True, dtypes.bool_, region.shape))
@@ -119,31 +119,23 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
                          hint="reshape the value, or insert axes with value[:, None]") from None
 
 
-def _scattered(plan: _IndexPlan, region: UOp, value: UOp, monoid: Op | None,
+def _scattered(plan: _IndexPlan, x: UOp, value: UOp, monoid: Op | None,
                mode: str | None) -> UOp:
     indices, _ = plan.indices()
-    order = plan.to_front(len(region.shape))
-    front = build.permute(region, order)
-    rest = front.shape[len(indices):]
-    placed = plan.into_place(len(indices[0].shape) + len(rest))
-    whole = indices[0].shape + rest
-    value = _fitted(value, tuple(whole[a] for a in placed))
-    value = build.permute(value, _inverse(placed))
-    if mode == "clip":
-        indices = [_clipped(i, n) for i, n in zip(indices, front.shape)]
-    out = front if 0 in front.shape else build.scatter(front, indices, value, monoid)
-    return build.permute(out, _inverse(order))
+    shape = plan.result(indices[0].shape)
+    placed = plan.into_place(len(shape))
+    value = _fitted(value, tuple([shape[a] for a in placed]))
+    value = build.permute(value, inverse(placed))
+    if 0 in value.shape or 0 in x.shape:
+        return x
+    at, order = plan.along(indices, mode == "clip")
+    out = build.scatter(build.reshape(x, plan.whole), [*at.values()],
+                        build.permute(value, order), monoid, [*at])
+    return build.reshape(out, x.shape)
 
 
 def _clipped(i: UOp, n: int) -> UOp:
     return minimum(maximum(Expr(i), 0), max(n - 1, 0)).node
-
-
-def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    out = [0] * len(order)
-    for i, a in enumerate(order):
-        out[a] = i
-    return tuple(out)
 
 
 def _check_empty(shape: Shape, indices: Sequence[UOp]) -> None:
@@ -170,22 +162,30 @@ class _Slice:
         self.n, self.start, self.step = n, start, step
         self.count = len(range(start, stop, step))
 
+    @property
+    def is_whole(self) -> bool:
+        return self.step == 1 and self.count == self.n
+
+    def numbers(self) -> UOp:
+        """The places that it takes."""
+        return numbers(self.start, self.step, self.count, self.n)
+
 
 class _IndexPlan:
     """An index of a shape, taken apart.
 
-    ``slices[axis]`` is what the basic part takes of each axis of x. ``axes`` are those that an
-    int drops or an array indexes; ``advanced`` maps an axis of the basic result to its array.
+    ``slices[axis]`` is what the basic part takes of each axis of x; ints drop an axis where there
+    are no arrays, and are among these otherwise. ``advanced`` maps an axis of the basic result to
+    its array.
     """
 
     def __init__(self, shape: Shape, index: Sequence[Any], outside: OutsidePolicy) -> None:
         self.shape = shape
-        entries = _spelled_out(shape, index)
-        arrays = any(isinstance(e, UOp) for e in entries)
+        entries = _with_ints_inside(_spelled_out(shape, index), shape, outside)
+        arrays = any(isinstance(e, UOp | _OfNewAxis) for e in entries)
         self.slices: list[_Slice] = []
         self.dims: list[int | None] = []       # axes of the basic result; None: length 1
         self.advanced: dict[int, Any] = {}
-        dropped: list[int] = []
         self.places: list[int] = []            # where in ``entries`` the advanced ones stand
         self.in_front = 0                      # axes of the basic result before the first of them
         for place, entry in enumerate(entries):
@@ -193,25 +193,26 @@ class _IndexPlan:
                 self.dims.append(None)
             if entry is None or entry is Ellipsis:
                 continue
+            if isinstance(entry, _OfNewAxis):
+                self._index(entry.index, place, None)
+                continue
             axis, n = len(self.slices), shape[len(self.slices)]
             self.slices.append(_Slice(entry if isinstance(entry, slice) else slice(None), n))
             if isinstance(entry, slice):
                 self.dims.append(axis)
                 continue
-            if isinstance(entry, int):
-                if -n <= entry < n:
-                    entry = entry + n if entry < 0 else entry
-                else:
-                    entry = outside.index(entry, axis, shape)
-                if not arrays and isinstance(entry, int):
-                    self.slices[axis] = _Slice(slice(entry, entry + 1), n)
-                    dropped.append(axis)
-                    continue
-            self.in_front = self.in_front if self.advanced else len(self.dims)
-            self.advanced[len(self.dims)] = entry
-            self.places.append(place)
-            self.dims.append(axis)
-        self.is_whole = all(s.step == 1 and s.count == s.n for s in self.slices)
+            if isinstance(entry, int) and not arrays:
+                self.slices[axis] = _Slice(slice(entry, entry + 1), n)
+                continue
+            self._index(entry, place, axis)
+        self.is_whole = all(s.is_whole for s in self.slices)
+
+    def _index(self, entry: Any, place: int, axis: int | None) -> None:
+        """An array, or an int among them, indexes an axis."""
+        self.in_front = self.in_front if self.advanced else len(self.dims)
+        self.advanced[len(self.dims)] = entry
+        self.places.append(place)
+        self.dims.append(axis)
 
     # ---- the basic part
 
@@ -265,10 +266,26 @@ class _IndexPlan:
             nodes.append(build.expand(node, shape))
         return nodes, functools.reduce(operator.and_, valid).node
 
-    def to_front(self, rank: int) -> tuple[int, ...]:
-        """The order of axes that puts the indexed ones first."""
-        first = tuple(self.advanced)
-        return first + tuple(a for a in range(rank) if a not in self.advanced)
+    @property
+    def whole(self) -> Shape:
+        """The shape of x, with new axes."""
+        return tuple([1 if a is None else self.shape[a] for a in self.dims])
+
+    def result(self, index: Shape) -> Shape:
+        """The axes of the indices, then the others of the region."""
+        return (*index, *[self.region[d] for d in others(tuple(self.advanced), len(self.dims))])
+
+    def along(self, indices: Sequence[UOp], clip: bool) -> tuple[dict[int, UOp], list[int]]:
+        """Index arrays by axes of ``whole``: also for what slices take a part of, so the rest is
+        neither read nor written. And the order of ``result`` with these in front."""
+        at = dict(zip(self.advanced, indices))
+        if clip:
+            at = {d: _clipped(i, self.whole[d]) for d, i in at.items()}
+        rest = others(tuple(at), len(self.dims))
+        parts = {d: self.slices[a].numbers() for d, a in enumerate(self.dims)
+                 if d not in at and a is not None and not self.slices[a].is_whole}
+        rank, windows = len(indices[0].shape), [*parts, *[d for d in rest if d not in parts]]
+        return along_axes(at, parts), [*range(rank), *[rank + rest.index(d) for d in windows]]
 
     def into_place(self, rank: int) -> tuple[int, ...]:
         """The order that moves the index axes from the front to where NumPy has them.
@@ -280,6 +297,12 @@ class _IndexPlan:
         at = self.in_front if together else 0
         rest = list(range(count, rank))
         return tuple(rest[:at] + list(range(count)) + rest[at:])
+
+
+class _OfNewAxis(Record):
+    """A mask without axes, as NumPy has it: an axis of length 1, taken once or not at all."""
+
+    index: UOp
 
 
 def _is_mask(entry: Any) -> bool:
@@ -311,6 +334,19 @@ def _spelled_out(shape: Shape, index: Sequence[Any]) -> list[Any]:
     return entries
 
 
+def _with_ints_inside(entries: Sequence[Any], shape: Shape, outside: OutsidePolicy) -> list[Any]:
+    """Entries with ints that count from the start; of one outside what the policy says."""
+    out: list[Any] = []
+    axis, arrays = 0, any(isinstance(e, UOp | _OfNewAxis) for e in entries)
+    for entry in entries:
+        if isinstance(entry, int):
+            n = shape[axis]
+            entry = entry % n if -n <= entry < n else outside.index(entry, axis, shape, arrays)
+        out.append(entry)
+        axis += not (entry is None or entry is Ellipsis or isinstance(entry, _OfNewAxis))
+    return out
+
+
 def _axes_of(entry: Any) -> int:
     """How many axes of x an entry indexes."""
     if entry is None or entry is Ellipsis:
@@ -330,10 +366,9 @@ def _axes_of(entry: Any) -> int:
                           "not of an array")
 
 
-def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp]:
+def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp | _OfNewAxis]:
     if not mask.ndim:
-        raise ArgumentError("expected a bool mask of at least one dimension, got a 0-d one",
-                            hint="use fnx.numpy.where")
+        return [_OfNewAxis(build.const(0, dtypes.int32, (int(mask),)))]
     if part != mask.shape:
         raise ShapeError(f"expected a mask of shape {part}, got {mask.shape}",
                          hint="a mask has the shape of the axes it indexes")
@@ -341,14 +376,15 @@ def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp]:
 
 
 def _index_node(entry: int | UOp, n: int) -> UOp:
-    """An index as a node of int32; negative values count from the end."""
+    """An index as a node that can hold n; negative values count from the end."""
+    t = index_type(n)
     if isinstance(entry, int):
-        return build.const(entry, dtypes.int32)
+        return build.const(entry, t)
     i = Expr(entry)
-    if entry.dtype.itemsize < dtypes.int32.itemsize:
-        i = i.cast(dtypes.int32)  # n may be no number of its own type
+    if entry.dtype.itemsize < t.itemsize:
+        i = i.cast(t)  # n may be no number of its own type
     elif entry.dtype.kind == "uint":
-        return minimum(i, 0x7FFFFFFF).cast(dtypes.int32).node
+        return minimum(i, t.limits[1]).cast(t).node
     return where(i < 0, i + n, i).node
 
 

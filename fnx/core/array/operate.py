@@ -14,16 +14,16 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, convert, indexing, scope, storage
+from fnx.core.array import arguments, convert, indexing, scope
 from fnx.core.array import elementwise as rows
 from fnx.core.array.arguments import ReadMode, WriteMode
 from fnx.core.array.array import Array, ArrayLike, set_methods
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import OPERATORS, ElementwiseRow
+from fnx.core.array.entries import index_entries
 from fnx.core.array.promotion import as_node, operand, promoted, same_shape
 from fnx.core.array.public import asarray, kind_of, public, strong_cast
 from fnx.core.array.repeated import EagerCall, lift_numbers, numbers_as_data, repeat, take_apart
-from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
 from fnx.core.expr import Expr, integer_power
 from fnx.core.ops import Op
@@ -145,24 +145,43 @@ def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
             return made
     try:
         for x in operands:
-            if type(x) is not Array and not isinstance(x, _OPERANDS):
-                return _refused(op, x)
+            if not _is_operand(x):
+                return _refused(OPERATORS[op].name, x)
         return call(*operands)
     except Exception as error:
         shorten(error)
         raise
 
 
-def _refused(op: Op, x: Any) -> Any:
-    if isinstance(x, (list, tuple, complex)):
-        if isinstance(x, complex):
-            raise dtypes.no_complex("complex")
-        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got "
-                         f"{type(x).__name__}", hint="convert it with fnx.numpy.asarray(...)")
-    if x is None and op not in (ops.CMPEQ, ops.CMPNE):
-        raise DTypeError(f"{OPERATORS[op].name}: expected an array or a number, got None",
+def _is_operand(x: Any) -> bool:
+    return type(x) is Array or isinstance(x, _OPERANDS) or hasattr(type(x), "__jax_array__")
+
+
+def _refused(name: str, x: Any) -> Any:
+    """What an operator says of an operand that it does not know; most may know the array."""
+    if type(x) in (list, tuple):
+        raise DTypeError(f"{name}: expected an array or a number, got {type(x).__name__}",
+                         hint="convert it with fnx.numpy.asarray(...)")
+    if isinstance(x, complex):
+        raise dtypes.no_complex("complex")
+    if x is None and name not in _OF_EQUALITY:
+        raise DTypeError(f"{name}: expected an array or a number, got None",
                          hint="a function without a return statement returns None")
     return NotImplemented
+
+
+_OF_EQUALITY = (OPERATORS[ops.CMPEQ].name, OPERATORS[ops.CMPNE].name)
+
+
+def as_operator(f: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Any]:
+    """A function of two operands as an operator of Python's: it leaves what it does not know to
+    the other operand."""
+    def call(a: Any, b: Any) -> Any:
+        for x in (a, b):
+            if not _is_operand(x):
+                return _refused(f.__name__, x)
+        return f(a, b)
+    return call
 
 
 _OPERATIONS = {op: public(functools.partial(apply, row), row.name)
@@ -228,49 +247,6 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
     if "key" in (array._dtype.kind, to.kind) and to is not array._dtype:
         raise dtypes.not_numbers()
     return strong_cast(array, to)
-
-
-def index_entries(index: Any) -> tuple[Any, ...]:
-    """An index as a tuple of int, slice, None, Ellipsis, NumPy arrays and nodes."""
-    return tuple([_entry(i) for i in (index if isinstance(index, tuple) else (index,))])
-
-
-def _entry(i: Any) -> Any:
-    if type(i) is int or i is None or i is Ellipsis or type(i) is slice:
-        return i if type(i) is not slice else slice(*[_bound(b) for b in
-                                                      (i.start, i.stop, i.step)])
-    if type(i) is Array:
-        return i._numpy() if i._dtype.is_bool and i._storage is not None else i._node
-    if isinstance(i, (np.ndarray, np.generic)):
-        convert.check_mask(type(i))
-        return _array_entry(np.asarray(i))
-    if isinstance(i, (list, tuple)):
-        raise ArgumentError(f"expected an index that is no {type(i).__name__}",
-                            hint="use x[np.array([...])]")
-    if isinstance(i, bool):
-        return np.asarray(i)
-    if hasattr(i, "__index__"):
-        return i.__index__()
-    return i
-
-
-def _array_entry(i: NDArray) -> Any:
-    if i.dtype.kind == "b":
-        return i
-    if i.size == 0 and i.dtype.kind == "f":  # np.array([])
-        i = i.astype(np.int32)
-    if i.dtype.kind not in "iu":
-        raise DTypeError(f"expected integer or bool arrays as an index, got {i.dtype}",
-                         hint="convert it with .astype(np.int32)")
-    return storage.buffer(convert.numpy_data(i, dtypes.int32)) if i.ndim else int(i)
-
-
-def _bound(b: Any) -> int | None:
-    if b is None or type(b) is int:
-        return b
-    if not hasattr(b, "__index__"):
-        raise DTypeError(f"expected whole numbers in a slice, got {b!r}", hint="use int(...)")
-    return int(b.__index__())
 
 
 # ---- x.at[...] --------------------------------------------------------------------------------
@@ -490,7 +466,8 @@ def _written(at: At, value: ArrayLike, monoid: Op | None, mode: WriteMode, indic
              unique_indices: bool) -> Array:
     arguments.promises(indices_are_sorted, unique_indices)
     x = at._x
-    update = as_node(operand(value), x._dtype)
+    update = as_node(asarray(value) if isinstance(value, (list, tuple)) else operand(value),
+                     x._dtype)
     node = indexing.write(x._node, index_entries(at._index), update, monoid, mode)
     return Array(node, x.weak)
 

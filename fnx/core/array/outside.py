@@ -9,10 +9,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from fnx.core import build, dtypes
+from fnx.core import build
 from fnx.core.array import storage
 from fnx.core.config import config
 from fnx.core.errors import OutOfBoundsError, OutOfBoundsWarning, user_site
+from fnx.core.index_arrays import index_type
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp, current_site
 
@@ -25,14 +26,16 @@ class OutsidePolicy:
     Args:
         clamp: it becomes the nearest inside; else it is data, which the mode decides about.
         happens: what happens then, for the warning; empty where the user named a mode.
+        alone: it only does so where no array is beside it: with one it is among arrays, of which
+            what is outside is read as a constant.
     """
 
-    __slots__ = ("_clamp", "_happens")
+    __slots__ = ("_clamp", "_happens", "_alone")
 
-    def __init__(self, clamp: bool, happens: str) -> None:
-        self._clamp, self._happens = clamp, happens
+    def __init__(self, clamp: bool, happens: str, alone: bool = False) -> None:
+        self._clamp, self._happens, self._alone = clamp, happens, alone
 
-    def index(self, i: int, axis: int, shape: Shape) -> int | UOp:
+    def index(self, i: int, axis: int, shape: Shape, beside_arrays: bool) -> int | UOp:
         """The index that is used in place of i."""
         n = shape[axis]
         what = f"expected {-n} <= index < {n} on axis {axis} of shape {shape}, got {i}"
@@ -46,12 +49,14 @@ class OutsidePolicy:
                 "fnx.config.check_index = True makes it an error"
             storage.note()
             warnings.warn_explicit(text, OutOfBoundsWarning, *site, registry=_warned)
-        if self._clamp:
+        if self._clamp and not (self._alone and beside_arrays):
             return 0 if i < 0 else n - 1
-        return build.const(max(min(i, 0x7FFFFFFF), -0x7FFFFFFF), dtypes.int32)
+        t = index_type(n)
+        return build.const(max(min(i, t.limits[1]), -t.limits[1]), t)
 
 
-READ = OutsidePolicy(True, "the nearest element is read")
+READ = OutsidePolicy(True, "the nearest element is read", alone=True)
+READ_PROMISED = OutsidePolicy(True, "", alone=True)
 READ_CLIPPED = OutsidePolicy(True, "")
 READ_FILLED = OutsidePolicy(False, "")
 WRITTEN = OutsidePolicy(False, "nothing is written there")

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fnx.core.array import arguments
 from fnx.core.array.committed import place_of
 from fnx.core.errors import ArgumentError
+from fnx.core.record import Record
 
 A = TypeVar("A", bound="Placed")
+
+
+class Shard(Record):
+    """The part of an array that lies on one device.
+
+    Attributes:
+        device: the device.
+        index: the slices of the whole that it is.
+        replica_id: which of several equal parts.
+        data: the part, as an Array.
+    """
+
+    device: Any
+    index: tuple[slice, ...]
+    replica_id: int
+    data: Any
 
 
 class Placed:
@@ -50,6 +67,34 @@ class Placed:
         if arguments.integer("index", index):
             raise ArgumentError(f"expected index 0, got {index}", hint="there is one device")
         return self
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts on the devices of this process: the whole, on the one there is."""
+        whole = (slice(None),) * self.ndim  # type: ignore[attr-defined]
+        return [Shard(self.device, whole, 0, self)]  # type: ignore[attr-defined]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """The parts on all devices."""
+        return self.addressable_shards
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element, once the value is there.
+
+        Nothing keeps the memory alive but the array itself.
+
+        Returns:
+            An int.
+
+        >>> import numpy as np
+        >>> import fnx.numpy as jnp
+        >>> x = jnp.ones(2)
+        >>> x.unsafe_buffer_pointer() == np.asarray(x).ctypes.data
+        True
+        """
+        found: int = self._numpy().ctypes.data  # type: ignore[attr-defined]
+        return found
 
     def copy_to_host_async(self) -> None:
         """Begin to move the values to the host, where that is not where they are.

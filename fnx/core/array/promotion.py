@@ -15,7 +15,7 @@ from fnx.core.array import axes, convert
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
-from fnx.core.array.public import asarray, kind_of
+from fnx.core.array.public import asarray, kind_of, promoted_kind
 from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, ShapeError
@@ -37,9 +37,7 @@ def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = Tru
              ) -> tuple[list[UOp], bool]:
     """Nodes of one dtype and shape for operands, and whether the result is weak."""
     xs = [operand(x) for x in xs]
-    t, weak = kind_of(xs[0])
-    for x in xs[1:]:
-        t, weak = dtypes.promote(t, weak, *kind_of(x))
+    t, weak = promoted_kind(map(kind_of, xs))
     to = DOMAINS[domain](name, t)
     nodes = [as_node(x, to) for x in xs if type(x) is Array]
     if broadcast and len(nodes) > 1:

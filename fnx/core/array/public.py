@@ -8,7 +8,7 @@ one graph, by the function that ``set_evaluator`` registered.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -40,6 +40,11 @@ _AS_THEY_ARE = {np.dtype(t.name).type: t for t in (
     dtypes.uint16, dtypes.uint32)}  # NumPy scalars
 
 
+def as_given(x: Any) -> Any:
+    """What stands for x where it says so by ``__jax_array__``: a layer of a library's own, say."""
+    return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
+
+
 def concrete(x: Any) -> Array:
     """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
     kind = type(x)
@@ -48,7 +53,10 @@ def concrete(x: Any) -> Array:
         return from_storage(storage.put(np.asarray(x)), (), own)
     scalar = convert.SCALARS.get(kind)
     if scalar is None:
-        return from_numpy(convert.numpy_data(x, None))
+        given = as_given(x)
+        if given is x:
+            return from_numpy(convert.numpy_data(x, None))
+        return given if type(given) is Array else concrete(given)
     t = scalar()
     if kind is float and -_LARGE < x < _LARGE or kind is int and -_WIDE <= x < _WIDE:
         # they fit; the rest is checked below
@@ -65,12 +73,23 @@ def asarray(x: Any, dtype: Any = None) -> Array:
     if scalar is not None:
         t = to or scalar()
         return Array(build.const(convert.fits(x, t), t), to is None and not t.is_bool)
+    given = as_given(x)
+    if given is not x:
+        return asarray(given, dtype)
     if isinstance(x, (list, tuple)):
-        kinds = set(map(type, tree.leaves(x)))
-        if Array in kinds:
-            return _stack([asarray(item, dtype) for item in x])
+        leaves = tree.leaves(x)
+        if any(hasattr(kind, "__jax_array__") for kind in set(map(type, leaves))):
+            x = tree.map(as_given, x)
+            leaves = tree.leaves(x)
+        kinds = set(map(type, leaves))
+        if to is None:
+            to = _common(leaves, kinds)
         for kind in kinds:
             convert.check_mask(kind)
+        data = None if Array in kinds else convert.listed(x)
+        if data is None or _is_lost(data, to if dtype is None else _common(leaves, kinds)):
+            return _stack([asarray(item, to) for item in x])
+        x = data
     if isinstance(x, ValueOperators):
         raise KernelError(f"expected an array or a number, got {x!r}",
                           hint="in a kernel compute with operators and the functions of fnx.kernel")
@@ -86,15 +105,33 @@ def asarray(x: Any, dtype: Any = None) -> Array:
     return from_numpy(data)
 
 
+def _is_lost(data: Any, t: DType | None) -> bool:
+    """Whether NumPy has no type for all elements of a list that promote to ``t``: it made objects
+    of them, or floats of whole numbers."""
+    return t is not None and (data.dtype.kind == "O" or t.is_integer and data.dtype.kind == "f")
+
+
+def _common(leaves: list[Any], kinds: set[type]) -> DType | None:
+    """The dtype of a list: what its elements promote to, Python numbers being weak beside the rest;
+    None where one of them has no dtype."""
+    found = dict.fromkeys([kind_of(kind()) for kind in kinds if kind in convert.SCALARS])
+    for x in leaves if len(found) < len(kinds) else ():
+        if type(x) is Array:
+            found[kind_of(x)] = None
+        elif type(x) not in convert.SCALARS:
+            own = (x if hasattr(x, "dtype") else convert.listed(x)).dtype
+            if own.kind in "OSUMmc":
+                return None
+            found[dtypes.default(dtypes.as_dtype(own)), False] = None
+    return promoted_kind(found)[0] if found else None
+
+
 def _stack(items: list[Array]) -> Array:
-    t, weak = kind_of(items[0])
     for x in items[1:]:
-        t, weak = dtypes.promote(t, weak, x._dtype, x.weak)
         if x._shape != items[0]._shape:
             raise ShapeError(f"expected rows of one shape, got {items[0]._shape} and {x._shape}",
                              hint="pad the rows to one length")
-    rows = [build.reshape(build.cast(x._node, t), (1, *x._shape)) for x in items]
-    return Array(build.concat(rows, 0), weak)
+    return Array(build.concat([build.reshape(x._node, (1, *x._shape)) for x in items], 0))
 
 
 def strong_cast(x: Array, to: DType) -> Array:
@@ -107,6 +144,14 @@ def _strong(x: Array) -> Array:
         return Array(x._node)
     x._storage.lent = True
     return from_storage(x._storage, x._shape, x._dtype)
+
+
+def promoted_kind(kinds: Iterable[tuple[DType, bool]]) -> tuple[DType, bool]:
+    """(dtype, weak) to which operands of some (dtype, weak) promote."""
+    (t, weak), *others = kinds
+    for other in others:
+        t, weak = dtypes.promote(t, weak, *other)
+    return t, weak
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:

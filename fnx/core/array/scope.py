@@ -22,6 +22,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TypeVar
 
@@ -62,10 +63,11 @@ class _OpenScopes(threading.local):
         self.scopes: list[Scope] = []
         self.owner: dict[UOp, Scope] = {}
         self.values: dict[UOp, UOp] = {}
-        self.names: list[tuple[int, str, Site | None]] = []  # of the user's own: (depth, name, ...)
 
 
 of_threads = _open = _OpenScopes()
+# The user's own names of parts, of this thread or task: (depth among the scopes, name, line).
+_names: ContextVar[tuple[tuple[int, str, Site | None], ...]] = ContextVar("fnx names", default=())
 
 
 class Scope:
@@ -134,7 +136,7 @@ def stack() -> list[Scope]:
 
 def _open_transforms() -> list[tuple[str, Site | None]]:
     found = [(s.name, s.opened) for s in _open.scopes]
-    for i, (depth, name, site) in enumerate(_open.names):
+    for i, (depth, name, site) in enumerate(_names.get()):
         found.insert(min(depth, len(_open.scopes)) + i, (name, site))
     return found[::-1]
 
@@ -142,13 +144,12 @@ def _open_transforms() -> list[tuple[str, Site | None]]:
 @contextlib.contextmanager
 def named(name: str, site: Site | None) -> Iterator[None]:
     """A part of the user's program that errors name beside the transforms."""
-    names = _open.names
-    depth = len(names)
+    before = _names.get()
+    _names.set((*before, (len(_open.scopes), name, site)))
     try:
-        names.append((len(_open.scopes), name, site))
         yield
     finally:
-        del names[depth:]
+        _names.set(before)
 
 
 set_open_transforms(_open_transforms)

@@ -25,6 +25,7 @@ from fnx.core.array.containers import (
     Path,
     container,
     is_named_tuple,
+    is_whole,
 )
 from fnx.core.array.equality import same
 from fnx.core.errors import NestingError, PytreeError
@@ -435,7 +436,8 @@ def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -
     >>> broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0})
     {'a': [1, 1], 'b': 2}
     """
-    return map(lambda x, below: map(lambda _: x, below), prefix_tree, full_tree, is_leaf=is_leaf)
+    return map(lambda x, below: map(lambda _: x, below, is_leaf=is_whole), prefix_tree, full_tree,
+               is_leaf=is_leaf)
 
 
 def difference(want: TreeDef, got: TreeDef, path: Path = ()) -> str:

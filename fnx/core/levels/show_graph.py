@@ -17,6 +17,7 @@ from fnx.core.errors import Site
 from fnx.core.expr import Expr
 from fnx.core.levels.show_text import Names, Text, index_text, lines_of, number, operation
 from fnx.core.rewriting import symbolic
+from fnx.core.row_parts import interleaved
 from fnx.core.uop import UOp, toposort
 
 _BIG = 10  # nodes on one line
@@ -148,7 +149,9 @@ class _GraphPrinter:
             x, *index, updates = [self.called(s) for s in node.src]
             monoid = node.arg.monoid
             update = "set" if monoid is None else monoid.name.lower()
-            return f"{name} = {x}.at[{', '.join(index)}].{update}({updates})"
+            whole = [":"] * (len(node.shape) - len(index))
+            at = ", ".join(interleaved(node.arg.axes, index, whole)[:node.arg.axes[-1] + 1])
+            return f"{name} = {x}.at[{at}].{update}({updates})"
         line = _Line(self, node)
         letters = ", ".join(line.letter(i) for i in line.index)
         value = line.value(node, line.index, whole=True).text
@@ -239,8 +242,8 @@ class _Line:
     def gather(self, node: UOp, index: IndexNodes) -> Text:
         x, *rest = node.src
         count = len(rest[0].shape)
-        at = [self.value(s, index[:count]).text for s in rest]
-        at += [self.letter(i) for i in index[count:]]
+        first = [self.value(s, index[:count]).text for s in rest]
+        at = interleaved(node.arg.axes, first, map(self.letter, index[count:]))
         return Text(f"{self.printer.called(x)}[{', '.join(at)}]")
 
 

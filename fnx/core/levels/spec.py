@@ -17,7 +17,7 @@ fnx.core.errors.SpecError: ...: tensor level: expected the dtype that NEG's row 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,7 +26,9 @@ from fnx.core.errors import SpecError
 from fnx.core.levels import spec_command, spec_kernel, spec_program
 from fnx.core.ops import Op, Shape
 from fnx.core.record import Record
+from fnx.core.row_parts import gathered
 from fnx.core.uop import UOp, toposort
+from fnx.core.weak import WeakMemo
 
 
 class Clause(Record):
@@ -55,17 +57,23 @@ def check(roots: Iterable[UOp], level: str) -> None:
     Raises:
         SpecError: names the rule and the node that breaks it.
     """
+    for name, rule, node in rules(roots, level):
+        if not rule.holds(node):
+            raise SpecError(
+                f"{name} level: expected {rule.expected.replace('OP', node.op.name)}; got "
+                f"{node} with operands {', '.join(map(repr, node.src)) or 'none'}",
+                hint="a pass of fnx made this node; config.check_spec finds which",
+                site=node.site)
+
+
+def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, Clause, UOp]]:
+    """Each node of whole graphs with each rule of its level that is about it, operands first."""
     scopes = LEVELS[level].scopes
     for node in toposort(roots, into_functions=True, stop=lambda n: n.op in scopes):
         if node.op in scopes:
-            check([node], scopes[node.op])
-        for rule in () if node.op in scopes else _rules_of(level, node.op):
-            if not rule.holds(node):
-                raise SpecError(
-                    f"{level} level: expected {rule.expected.replace('OP', node.op.name)}; got "
-                    f"{node} with operands {', '.join(map(repr, node.src)) or 'none'}",
-                    hint="a pass of fnx made this node; config.check_spec finds which",
-                    site=node.site)
+            yield from rules([node], scopes[node.op])
+        else:
+            yield from ((level, rule, node) for rule in _rules_of(level, node.op))
 
 
 @cache
@@ -196,20 +204,23 @@ def _reduce(node: UOp) -> bool:
         node.arg.axes != () and _axes(node, node.arg.axes)
 
 
-def _indices(x: UOp, index: tuple[UOp, ...]) -> bool:
-    return 0 < len(index) <= len(x.shape) and all(
-        i.dtype.is_integer and i.shape == index[0].shape for i in index)
+def _indices(node: UOp, index: Sequence[UOp]) -> bool:
+    axes, rank = node.arg.axes, len(node.src[0].shape)
+    return _ints(axes) and 0 < len(axes) == len(index) and \
+        list(axes) == sorted(set(axes)) and axes[-1] < rank and \
+        all(i.dtype.is_integer and i.shape == index[0].shape for i in index)
 
 
 def _gather(node: UOp) -> bool:
     x, *index = node.src
-    return _indices(x, tuple(index)) and (0 not in x.shape[:len(index)] or 0 in node.shape)
+    return _indices(node, index) and (
+        0 not in [x.shape[a] for a in node.arg.axes] or 0 in node.shape)
 
 
 def _scatter(node: UOp) -> bool:
     x, *index, updates = node.src
-    return len(node.src) >= 3 and _indices(x, tuple(index)) and updates.dtype is x.dtype and \
-        updates.shape == index[0].shape + x.shape[len(index):] and \
+    return len(node.src) >= 3 and _indices(node, index) and updates.dtype is x.dtype and \
+        updates.shape == gathered(node.src[:-1], node.arg) and \
         (node.arg.monoid is None or spec_kernel.folds(node.arg.monoid, x.dtype))
 
 
@@ -229,19 +240,33 @@ def _call(node: UOp) -> bool:
         return False
     body, args = node.src[0], node.src[1:]
     if body.op is ops.KERNEL:
-        given = [(math.prod(a.shape), a.dtype) for a in args]
-        given += [(math.prod(shape), dtype) for shape, dtype in node.arg.outs]
-        return all(ref.arg.slot < len(given) and given[ref.arg.slot][1] is ref.dtype
-                   for ref in toposort([body]) if ref.op is ops.REF)
-    return len(args) == body.arg.n_params and \
-        node.arg.outs == tuple((o.shape, o.dtype) for o in body.src) and \
-        all(args[i].dtype is p.dtype and args[i].shape == p.shape
-            for i, p in build.params(body).items())
+        given = [a.dtype for a in args] + [dtype for _, dtype in node.arg.outs]
+        return all(slot < len(given) and given[slot] is dtype for slot, dtype in _refs(body))
+    return _takes(body, _types(args)) and node.arg.outs == _types(body.src)
 
 
 def _takes(body: UOp, args: Sequence[tuple[Shape, dtypes.DType]]) -> bool:
     return body.op is ops.FUNCTION and body.arg.n_params == len(args) and all(
-        args[i] == (p.shape, p.dtype) for i, p in build.params(body).items())
+        args[i] == (p.shape, p.dtype) for i, p in _params(body).items())
+
+
+def _params(body: UOp) -> dict[int, UOp]:
+    found = _params_of.get(body)
+    if found is None:
+        found = _params_of[body] = build.params(body)
+    return found
+
+
+def _refs(kernel: UOp) -> list[tuple[int, dtypes.DType]]:
+    found = _refs_of.get(kernel)
+    if found is None:
+        found = _refs_of[kernel] = [(ref.arg.slot, ref.dtype) for ref in toposort([kernel])
+                                    if ref.op is ops.REF]
+    return found
+
+
+_params_of: WeakMemo[UOp, dict[int, UOp]] = WeakMemo()  # once, however often it is called
+_refs_of: WeakMemo[UOp, list[tuple[int, dtypes.DType]]] = WeakMemo()
 
 
 def _types(nodes: Iterable[UOp]) -> tuple[tuple[Shape, dtypes.DType], ...]:
@@ -353,10 +378,10 @@ TENSOR = (
     Clause((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
     Clause((ops.BARRIER,), "an operand, and what it waits for", lambda n: len(n.src) > 0),
     Clause((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
-    Clause((ops.GATHER,), "integer indices of one shape, at most one an axis with elements",
-           _gather),
-    Clause((ops.SCATTER,), "indices of one shape, updates of the shape they select, a monoid "
-           "that takes them or none", _scatter),
+    Clause((ops.GATHER,), "integer indices of one shape, one for each of its axes, which have "
+           "elements", _gather),
+    Clause((ops.SCATTER,), "indices of one shape, one for each of its axes, updates of the shape "
+           "they select, a monoid that takes them or none", _scatter),
     Clause((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
     Clause((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
     Clause((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",

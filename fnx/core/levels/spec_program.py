@@ -28,13 +28,15 @@ def _address(node: UOp) -> bool:
 
 
 def _access(node: UOp) -> bool:
-    """A LOAD or STORE: an aligned address of its dtype, and perhaps a mask."""
+    """A LOAD or STORE: an aligned address of its dtype, perhaps a mask, and of a LOAD with it
+    where all lanes lie inside."""
     written = 1 if node.op is ops.STORE else 0
     address, value = node.src[0], node.src[1] if written else node
-    mask = node.src[1 + written:]
+    mask, ends = node.src[1 + written:2 + written], node.src[2 + written:]
     return address.op is ops.ADDRESS and address.arg is not None and \
-        address.dtype is value.dtype and len(mask) <= 1 and \
-        all(m.dtype is dtypes.bool_.vec(value.dtype.lanes) for m in mask)
+        address.dtype is value.dtype and \
+        all(m.dtype is dtypes.bool_.vec(value.dtype.lanes) for m in mask) and \
+        all(e.op is ops.ADDRESS and e.dtype is value.dtype.scalar for e in ends)
 
 
 def _shuffle(node: UOp) -> bool:
@@ -165,8 +167,8 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.src[0].dtype in WIDTHS and n.arg.space in ("PRIV", "SHARED")),
     ((ops.ADDRESS,), "a pointer, an offset for all or each of its lanes, a power of two",
      lambda n: _address(n) and (n.arg is None or n.arg in (1, 2, 4, 8, 16, 32, 64))),
-    ((ops.LOAD,), "an address of its dtype and a mask of its lanes",
-     lambda n: len(n.src) in (1, 2) and _access(n)),
+    ((ops.LOAD,), "an address of its dtype, a mask of its lanes, and from where up to where all of "
+     "them lie inside", lambda n: 1 <= len(n.src) <= 4 and _access(n)),
     ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes or whether it streams",
      lambda n: len(n.src) in (2, 3) and _access(n)
      and (n.arg is None or n.arg in ("STREAM", "ASYNC") and len(n.src) == 2)),

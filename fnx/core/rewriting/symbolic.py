@@ -51,6 +51,7 @@ from fnx.core.weak import WeakMemo
 
 Extent = UOp | int
 
+MAX_TERMS = 256  # what has more is an atom: n sums of two are 2**n terms, multiplied
 _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that held its own key would never die
 _polynomials: WeakMemo[UOp, Polynomial] = WeakMemo()
@@ -80,9 +81,10 @@ def _atom_bounds(atom: UOp) -> Bounds:
 
 
 def _dtype_bounds(atom: UOp) -> Bounds:
-    """A value that is data: all that its type (before a cast) can hold."""
+    """A value that is data: all that its type (before a cast) holds, if an index holds it."""
     t = atom.src[0].dtype if atom.op is ops.CAST else atom.dtype
-    return t.limits if t.is_integer or t.is_bool else dtypes.index.limits
+    whole = dtypes.index.limits
+    return t.limits if (t.is_integer or t.is_bool) and t.limits[1] <= whole[1] else whole
 
 
 def _quotient_bounds(atom: UOp) -> Bounds:
@@ -311,10 +313,8 @@ def _decided(nodes: Iterable[UOp], done: _Done) -> list[Polynomial]:
 def _select(node: UOp, done: _Done) -> Polynomial:
     condition = done[node.src[0]]
     a, b = _decided(node.src[1:], done)
-    if condition.op is ops.CONST:
-        return a if condition.arg else b
-    if a == b:
-        return a
+    if condition.op is ops.CONST or a == b:
+        return b if condition is conditions.truth(False) else a
     return _of_atom(build.where(condition, node_of(a), node_of(b)))
 
 
@@ -325,7 +325,10 @@ def _extreme(node: UOp, done: _Done) -> Polynomial:
 
 def _binary(f: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[UOp, _Done],
                                                                           Polynomial]:
-    return lambda node, done: f(done[node.src[0]], done[node.src[1]])
+    def rule(node: UOp, done: _Done) -> Polynomial:
+        a, b = _decided(node.src, done)
+        return f(a, b) if len(a) * len(b) <= MAX_TERMS else _of_atom(node)
+    return rule
 
 
 _ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {

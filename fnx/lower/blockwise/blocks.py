@@ -42,14 +42,13 @@ from fnx.lower.schedule.loops import name_of
 
 class ReduceKernel(Record):
     """A KERNEL with its schedule, the nodes it reads, and the folds it writes; whether its loop
-    may end early, and how many products of the region's size it computes."""
+    may end early."""
 
     kernel: UOp
     operands: tuple[UOp, ...]
     folds: tuple[RegionReduce, ...]
     schedule: tuple[Transform, ...]
     skips: bool
-    products: int
 
 
 class RegionKernel:
@@ -77,6 +76,11 @@ class RegionKernel:
     @property
     def block(self) -> int:
         return self.tiles.block
+
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether a tile is one row of many."""
+        return self.tiles.rows == 1 < self.frame.shape[self.frame.row]
 
     # ---- which folds
 
@@ -345,12 +349,8 @@ class RegionKernel:
                               if n.op in (ops.EXP, ops.WHERE, ops.DIV))
         name = "_".join(["online" if self.online else "blocks", *kinds])
         kernel = build.kernel(stores, name, [r.arg.id for r in found])
-        walk, terms = frame.region.walk, [*self.terms, *self.across]
-        read = {n for t in terms for n, _ in walk.all(t.fold.node.src[0], t.fold.inner)}
-        products = sum([p in read for p in frame.region.products]) + \
-            sum([t.other is not None for t in terms])
         folds = tuple([fold for fold, _ in (*results, *across)])
-        return ReduceKernel(kernel, operands, folds, schedule, skips, products)
+        return ReduceKernel(kernel, operands, folds, schedule, skips)
 
     # ---- where the loop may end
 

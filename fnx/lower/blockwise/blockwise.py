@@ -34,21 +34,22 @@ from fnx.lower.blockwise.region import Facts, Region, RegionReduce, regions
 from fnx.lower.loops.cells import Unfit
 from fnx.lower.program.conditions import INEQUALITIES
 
-MEMORY = 1 << 29   # bytes of products from which on not writing them is worth some time
-NEAR = 1 << 24     # bytes of products that stay in a cache
-WRITING = 40, 80   # multiply-adds: what an element that is written and read costs, near and far
+MEMORY = 1 << 31   # bytes of products from which on not writing them is worth some time:
+SAVED = 2.0        # as many times as long as writing them takes
 WHOLE = 1 << 18    # elements of a matrix that is worth it where no block is left out
 
+Price = Callable[[UOp], float]  # of a FUNCTION: how long its kernels take
 TellProduct = Callable[[UOp, str], None]
 
 
-def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: bool = True
-              ) -> UOp:
+def blockwise(fn: UOp, target: Target, price: Price | None = None,
+              tell: TellProduct | None = None, again: bool = True) -> UOp:
     """A FUNCTION in which regions that fit, and pay, are calls of kernels.
 
     Args:
         fn: the FUNCTION; bodies inside stay as they are.
         target: the machine.
+        price: what a region and its kernels are compared by; None: all that fit are taken.
         tell: told of each region what becomes of it, and why.
         again: whether what is computed in two kernels has the same bits.
     """
@@ -58,13 +59,9 @@ def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: b
         why = region if isinstance(region, str) else ""
         if isinstance(region, Region):
             try:
-                why = _too_small(facts, region, not _is_masked(region))
-                blocks = [] if why else _kernels(facts, region, target)
-                made = [b.made() for b in blocks]
-                why = why or _too_small(facts, region, not all(m.skips for m in made)) \
-                    or _refused(region, made)
-                found += [] if why else blocks
-                why = why or f"computed by blocks, in {len(blocks)} kernels"
+                blocks = _worth(facts, region, target, price)
+                why = f"computed by blocks, in {len(blocks)} kernels"
+                found += blocks
             except Unfit as e:
                 why = str(e)
         if tell is not None:
@@ -80,6 +77,26 @@ def blockwise(fn: UOp, target: Target, tell: TellProduct | None = None, again: b
         made = [blocks.made(unread) for blocks in found]
         results = substitute(fn.src, _calls([m for m in made if m.folds]))
     return fn.over(tuple(results))
+
+
+def _worth(facts: Facts, region: Region, target: Target, price: Price | None
+           ) -> list[RegionKernel | Exchanged]:
+    """The kernels of a region.
+
+    Raises:
+        Unfit: there are none, or writing its products is faster.
+    """
+    if not _is_masked(region):
+        _check_size(facts, region)
+    blocks = _kernels(facts, region, target)
+    if price is not None:
+        _check_rows(region, blocks)
+    made = _in_order(facts, region, blocks)
+    if not all(m.skips for m in made):
+        _check_size(facts, region)
+    if price is not None:
+        _check_price(facts, region, made, price)
+    return blocks
 
 
 def _kernels(facts: Facts, region: Region, target: Target
@@ -115,13 +132,20 @@ def _kernels(facts: Facts, region: Region, target: Target
 
     for fold in _ordered(region.folds, depends):
         place(fold)
-    groups = _joined(groups, depends)
+    return _joined(groups, depends)
+
+
+def _in_order(facts: Facts, region: Region, groups: Sequence[RegionKernel | Exchanged]
+              ) -> list[ReduceKernel]:
+    """The kernels, if each needs only what those before it compute."""
+    depends = _dependences(facts, region.folds)
     at = {f.node: i for i, group in enumerate(groups) for f in group.folds}
-    for i, one in enumerate(groups):
-        for node in one.made().operands:
+    made = [group.made() for group in groups]
+    for i, one in enumerate(made):
+        for node in one.operands:
             if any(at[n] >= i for n in (node, *depends.get(node, ())) if n in at):
                 raise Unfit("a fold waits for what is folded beside it")
-    return groups
+    return made
 
 
 def _joined(groups: Sequence[RegionKernel | Exchanged], depends: dict[UOp, frozenset[UOp]]
@@ -163,12 +187,11 @@ def _nbytes(region: Region) -> int:
     return sum([math.prod(p.shape) * p.dtype.itemsize for p in region.products])
 
 
-def _too_small(facts: Facts, region: Region, whole: bool) -> str:
-    """Why a region is too small, if no block of it is left out; empty where it is not."""
+def _check_size(facts: Facts, region: Region) -> None:
+    """Refuse a region that is too small, if no block of it is left out."""
     small = all(facts.matrix(p) < WHOLE for p in region.products)
-    if whole and small and _nbytes(region) < MEMORY:
-        return f"fewer than {WHOLE} elements, of which none are left out"
-    return ""
+    if small and _nbytes(region) < MEMORY:
+        raise Unfit(f"fewer than {WHOLE} elements, of which none are left out")
 
 
 def _is_masked(region: Region) -> bool:
@@ -178,15 +201,37 @@ def _is_masked(region: Region) -> bool:
                    for n, _ in walk.all(fold.node.src[0], fold.inner)) for fold in region.folds)
 
 
-def _refused(region: Region, found: Sequence[ReduceKernel]) -> str:
-    """Why kernels that write the products are better; empty where they are not."""
-    nbytes = _nbytes(region)
-    again = sum([made.products * (0.5 if made.skips else 1.0) for made in found])
-    written = len(region.products) + sum([bool(fold.lanes) for fold in region.folds])
-    terms = max([math.prod(p.src[0].shape) // math.prod(p.shape) for p in region.products])
-    if nbytes >= MEMORY or again <= written + WRITING[nbytes > NEAR] / terms:
-        return ""
-    return f"{again} products of this size by blocks, {written} where they are written"
+def _check_rows(region: Region, blocks: Sequence[RegionKernel | Exchanged]) -> None:
+    """Refuse tiles of one row, which read a block for each product: no price has to be asked."""
+    one = any(isinstance(b, RegionKernel) and b.shares_nothing for b in blocks)
+    if one and _nbytes(region) < MEMORY:
+        raise Unfit("a sum has so many lanes that a tile is one row")
+
+
+def _check_price(facts: Facts, region: Region, made: Sequence[ReduceKernel], price: Price) -> None:
+    """Refuse kernels that take longer than those that write the products."""
+    by_blocks, written = map(price, _alone(facts, region, made))
+    if by_blocks > written * (SAVED if _nbytes(region) >= MEMORY else 1.0):
+        raise Unfit(f"by blocks it is predicted to take {by_blocks / written:.2f} times as long "
+                    "as where its products are written")
+
+
+def _alone(facts: Facts, region: Region, made: Sequence[ReduceKernel]) -> tuple[UOp, UOp]:
+    """FUNCTIONs of what a region reads from memory: its folds by kernels, and as they are."""
+    nodes, own = set(facts.nodes), {n for f in region.folds for n in (f.node, f.result)}
+    read = {n for m in made for n in m.operands}
+
+    def is_read(node: UOp) -> bool:
+        return node in nodes and node not in own and (
+            node.op is ops.PARAM or node in read or region.walk.is_memory(node))
+
+    folds = [fold.result for fold in region.folds]
+    calls = substitute(folds, _calls(made))
+    known = list(filter(is_read, toposort([*calls, *folds], stop=is_read)))
+    params = {n: build.param(i, n.dtype, n.shape) for i, n in enumerate(known)}
+    by_blocks, written = [build.function(substitute(results, params), len(params))
+                          for results in (calls, folds)]
+    return by_blocks, written
 
 
 def _calls(found: Sequence[ReduceKernel]) -> dict[UOp, UOp]:

@@ -40,7 +40,7 @@ class Exchanged:
         stores, operands = self.frame.stores(results)
         order = sorted(n.arg.id for n in toposort(stores) if n.op is ops.RANGE)
         kernel = build.kernel(stores, "exchanged_sum", order)
-        return ReduceKernel(kernel, operands, tuple([fold for fold, _ in results]), (), True, 0)
+        return ReduceKernel(kernel, operands, tuple([fold for fold, _ in results]), (), True)
 
 
 def exchanged(frame: Frame, fold: RegionReduce, known: RegionReduce) -> Exchanged | None:

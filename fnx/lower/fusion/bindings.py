@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator
 from fnx.core import ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.fusion.group import Group, memory_of
+from fnx.lower.fusion.group import Group, gathered_from, memory_of
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import written_in_place
+from fnx.lower.fusion.unfused import left_out
 
 _ARENA = None  # stands for all nodes that are neither arguments nor results
 _Bound = frozenset[UOp | None]
@@ -27,7 +28,8 @@ _Bound = frozenset[UOp | None]
 
 def within_bindings(fn: UOp, target: Target) -> Fusion:
     """Group the nodes of a FUNCTION into kernels that the target can bind the buffers of."""
-    fusion = Fusion(fn).run()
+    fusion = Fusion(fn)
+    fusion = Fusion(fn, left_out(fusion, target.unfused)).run() if target.unfused else fusion.run()
     while target.buffers:
         found = _Bindings(fusion, target.buffers).cuts() - fusion.cut
         if not found:
@@ -115,7 +117,7 @@ class _Bindings:
             elif memory_of(value).src or memory_of(value).op is ops.PARAM:
                 found.add(self._place(value))
         if reader is not None and reader.op is ops.GATHER:
-            found.add(self._place(reader.src[0]))
+            found.add(self._place(gathered_from(reader)))
         return frozenset(found)
 
 

@@ -23,8 +23,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from fnx.core import ops
 from fnx.core.uop import UOp
-from fnx.lower.fusion.cost import RecomputeCost
-from fnx.lower.fusion.group import Group, memory_of
+from fnx.lower.fusion.cost import RecomputeCost, is_cheap
+from fnx.lower.fusion.group import Group, loops_of, memory_of
+from fnx.lower.fusion.index_tokens import Tokens
 from fnx.lower.memory import View
 
 MANY = 64          # parts, above which each element of one kernel would look at too many
@@ -48,9 +49,43 @@ def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
     return all(any(n.op is ops.REDUCE for n in cost[s].loads) for s in node.src)
 
 
+def is_dear(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
+    """Whether a kernel that chooses among the parts of a CONCAT computes much in vain: each element
+    of it all parts, of which it takes one. In memory each part is computed where it lies.
+
+    >>> from fnx.core import build, dtypes
+    >>> from fnx.lower.fusion import cost
+    >>> x = build.param(0, dtypes.float32, (4, 8))
+    >>> powers = [x]
+    >>> while len(powers) < 5:
+    ...     powers.append(build.exp(powers[-1]))
+    >>> costs = cost.costs(powers)
+    >>> is_dear(build.concat(powers, 1), costs), is_dear(build.concat(powers[:2], 1), costs)
+    (True, False)
+    """
+    weights = [costs[s].weight for s in node.src]
+    return not is_cheap(RecomputeCost(sum(weights) - max(weights), frozenset()))
+
+
+def is_alone(readers: Collection[Group]) -> bool:
+    """Whether one elementwise kernel with one result reads a CONCAT: such a kernel gets loops of
+    each part, without conditions (kernel/columns.py, index_sets.py)."""
+    return all(len(readers) == len(g.roots) == 1 and g.contraction is g.scatter is None
+               and not g.reduces and not g.stages for g in readers)
+
+
 def are_many(node: UOp) -> bool:
     """Whether there are too many of them for one kernel, whatever they are."""
     return len(node.src) > MANY and can(node)
+
+
+def is_folded(node: UOp, group: Group, index: Tokens) -> bool:
+    """Whether a fold reads a CONCAT from memory: it would choose at each element of it, a product
+    again for each tile of its results. Between two parts a plain fold chooses."""
+    if group.contraction is not None:
+        return not loops_of(index).issuperset(group.own)
+    folded = loops_of((index[node.arg],)).difference(group.own)
+    return group.reduces > 0 and len(node.src) > 2 and bool(folded)
 
 
 def can(node: UOp) -> bool:

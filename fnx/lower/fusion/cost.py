@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from fnx.core import ops
 from fnx.core.ops import Op
 from fnx.core.record import Record
+from fnx.core.row_parts import others
 from fnx.core.uop import UOp
 from fnx.lower.factors import two_factors
 
@@ -52,6 +53,22 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
 def is_cheap(cost: RecomputeCost) -> bool:
     """Whether computing a value again costs less than writing and reading it."""
     return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
+
+
+def is_worth_storing(cost: RecomputeCost) -> bool:
+    """Whether a value is written for another kernel: it is no memory yet, nor computed again."""
+    return cost.weight > 0 and not is_cheap(cost)
+
+
+def widens(node: UOp) -> bool:
+    """Whether it has more bytes than what it converts, which is what should cross memory."""
+    return node.op is ops.CAST and node.dtype.itemsize > node.src[0].dtype.itemsize
+
+
+def rounds_folds(node: UOp, cost: RecomputeCost) -> bool:
+    """Whether it has fewer bytes than the folds that it is made of, which are memory else."""
+    return node.op is ops.CAST and node.dtype.itemsize < node.src[0].dtype.itemsize \
+        and has_folds(cost)
 
 
 def has_folds(cost: RecomputeCost) -> bool:
@@ -170,7 +187,7 @@ def _part(node: UOp, out: dict[UOp, int]) -> int:
 def _gather(node: UOp, out: dict[UOp, int]) -> int:
     """Along the axes of its indices as they do, along the others as the array does."""
     x, *index = node.src
-    bits = out[x] >> len(index) << len(index[0].shape)
+    bits = _moved(out[x], others(node.arg.axes, len(x.shape))) << len(index[0].shape)
     for i in index:
         bits |= out[i]
     return bits

@@ -15,9 +15,11 @@ from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
-MAX_NODES = 400   # of one group
-MAX_WORK = 1200   # of one group: compilers take time that grows faster than the code
+MAX_WORK = 1200   # of one group that ends where few values cross: long chains are equal kernels
+MOST_WORK = 9600  # of any group; compilers take time in proportion to it, about
+CROSSING = 240    # additions ten times as long as a value that is written and read again
 LoopSet = frozenset[int]
+LYING = frozenset({ops.RESHAPE, ops.BARRIER, ops.PERMUTE, ops.SHRINK, ops.FLIP})
 MEMORY: Tokens = ("memory",)  # the index of what is read as a whole: it needs a buffer
 MAX_WHOLE = 1 << 13  # elements of a group of which all are one row
 MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
@@ -37,13 +39,13 @@ class Group:
         base_of: the SCATTER node whose base it writes, or None.
         call: the CALL of a hand-written kernel that it stands for, or None.
         whole: the CONCAT whose parts other groups write where they belong in it, or None.
-        count: nodes computed in it, one for each index.
         work: what they cost, in additions: as much code the kernel becomes, about.
+        ahead: nodes that are read in it and not placed, which cross memory if it ends there.
         beyond: nodes that it reads from memory as it was full.
     """
 
     __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",
-                 "reduces", "scatter", "base_of", "call", "whole", "count", "work", "beyond")
+                 "reduces", "scatter", "base_of", "call", "whole", "work", "ahead", "beyond")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
@@ -59,7 +61,8 @@ class Group:
         self.base_of: UOp | None = None
         self.call: UOp | None = None
         self.whole: UOp | None = None
-        self.count = self.work = 0
+        self.work = 0
+        self.ahead: set[UOp] = set()
         self.beyond: list[UOp] = []
 
     @property
@@ -127,6 +130,18 @@ class Group:
         return math.prod(self.space[i] for i in outside - used if i < len(self.space))
 
 
+def are_full(groups: Collection[Group], more: int = 0) -> bool:
+    """Whether one kernel of some groups, with more work, would be too large for what it saves.
+
+    The more values cross memory where it ends, the later it ends: what is placed, and what is
+    ahead.
+    """
+    work = sum([g.work for g in groups]) + more
+    if work <= MAX_WORK:
+        return False
+    return work > min(MOST_WORK, CROSSING * (1 + len(set().union(*[g.ahead for g in groups]))))
+
+
 def are_nested(rows: Collection[LoopSet]) -> bool:
     """Whether of any two sets of loops one is inside the other."""
     return all(a <= b for a, b in itertools.pairwise(sorted(rows, key=len)))
@@ -169,6 +184,26 @@ def memory_of(node: UOp) -> UOp:
     while node.op is ops.RESHAPE or node.op is ops.BARRIER:
         node = node.src[0]
     return node
+
+
+def gathered_from(node: UOp) -> UOp:
+    """The array that a GATHER reads where it lies: below parts and orders of it.
+
+    What lies in no memory is computed as far as it is read. An array whose rows become columns is
+    read as it lies where no more is read than it would be written.
+    """
+    x = below = node.src[0]
+    while below.op in LYING:
+        turned = below.op is ops.PERMUTE and below.arg[-1:] != (len(below.shape) - 1,)
+        if turned and math.prod(node.shape) > math.prod(below.shape) or \
+                below.op is ops.RESHAPE and squeezed(below) != squeezed(below.src[0]):
+            break
+        below = below.src[0]
+    return below if memory_of(below).op in (ops.PARAM, ops.GET, ops.SCATTER) else x
+
+
+def squeezed(node: UOp) -> list[int]:
+    return [n for n in node.shape if n != 1]
 
 
 def is_misaligned(index: Tokens) -> bool:

@@ -10,6 +10,7 @@ A value read inside a kernel is read at one token per axis. A token is
     ("shift", token, k)         token + k; may lie outside the axis, then the value is masked
     ("flip", token, n)          n - 1 - token
     ("window", ((token, k), ...), s)  the sum of all k * token, divided by s, rounded down
+    ("data", index, n)          an index that is data, inside of an axis of length n
 
 Movement ops only change tokens. Tokens are compared by value, so fusion needs no index
 arithmetic; `index_node` turns them into nodes once a kernel is decided.
@@ -215,6 +216,9 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
         return quotient.node
     if kind == "part":
         return _digits(token, ranges, memo)
+    if kind == "data":
+        found: UOp = token[1]
+        return found
     inner = Expr(index_node(token[1], ranges, memo))
     out: Expr = inner + token[2] if kind == "shift" else inner.like(token[2] - 1) - inner
     return out.node

@@ -11,7 +11,7 @@ reading it at an index (see index_tokens.py) inside some group. Then:
   ... at several indices of one row        it becomes a STAGE of the row, if the row is small
   read in several groups at their results' the groups become one, if that makes no cycle
     own index
-  cheap                                    it is computed again in each
+  cheap, or a CAST that widens             it is computed again in each
   otherwise                                it gets a buffer: in a group that reads it at its
                                            results' own index (one more output), else in a new one
 
@@ -36,14 +36,15 @@ from fnx.core import ops, parts
 from fnx.core.uop import UOp, toposort
 from fnx.lower.fusion import concat_parts, cost, effects, recompute
 from fnx.lower.fusion.group import (
-    MAX_NODES,
+    LYING,
     MAX_WHOLE,
-    MAX_WORK,
     MEMORY,
     Group,
+    are_full,
     are_nested,
     by_number,
     common,
+    gathered_from,
     in_order,
     is_misaligned,
     loops_of,
@@ -54,6 +55,7 @@ from fnx.lower.fusion.group import (
     windows,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
+from fnx.lower.fusion.overwritten import read_elsewhere
 from fnx.lower.fusion.rows import all_fold_in, folds_in
 
 MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
@@ -136,6 +138,8 @@ class Fusion:
 
     def _place(self, node: UOp, is_result: bool) -> None:
         uses = self._resolved(self._uses.pop(node, {}))
+        for group in uses:
+            group.ahead.discard(node)
         op = node.op
         if not math.prod(node.shape) and op is not ops.GET:
             return  # an empty result has no elements to compute
@@ -143,6 +147,10 @@ class Fusion:
             return
         is_buffer = is_result or node in self.apart or \
             any(MEMORY in indices for indices in uses.values())
+        if op is ops.CONCAT and (is_buffer or not concat_parts.is_alone(uses)) and \
+                concat_parts.is_dear(node, self.cost):
+            self.apart.add(node)
+            is_buffer = True
         if op is ops.CONST or op is ops.IOTA:
             if is_buffer:
                 self._buffer(node, uses)
@@ -160,8 +168,11 @@ class Fusion:
         elif op is ops.PAIR or op.kind == "movement" and not (
                 is_buffer or self._is_laid_out(node, uses)):
             self._compute_everywhere(node, uses)
-        elif is_buffer or op.kind == "movement" or not self._compute(node, uses):
+        elif is_buffer or op.kind == "movement":
             self._buffer(node, uses)
+        elif not self._compute(node, uses):
+            store = self._compute_everywhere if cost.widens(node) else self._buffer
+            store(node, self._resolved(uses))
 
     def _is_laid_out(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
         """Whether a product reads windows with zeros around, or parts of rows with zeros behind:
@@ -172,6 +183,7 @@ class Fusion:
         products = [(g, i) for g, found in self._resolved(uses).items() for i in found]
         return node.op in _CONDITIONAL and any(
             g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
+            node.op is ops.CONCAT and concat_parts.is_folded(node, g, i) or
             g.reduces and (windows(i) > 1 or overlaps(i) and is_misaligned(i))
             for g, i in products) or node.op is ops.PERMUTE and any(
             g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in products)
@@ -201,7 +213,8 @@ class Fusion:
         else:
             elementwise = node.op.kind == "elementwise"
             pays = copies <= MAX_COPIES and (
-                elementwise and cost.is_cheap(self.cost[node]) or node.op is ops.GATHER)
+                elementwise and cost.is_cheap(self.cost[node]) or node.op is ops.GATHER) \
+                and not (len(uses) > 1 and cost.rounds_folds(node, self.cost[node]))
             if elementwise and not pays and len(uses) == 1:
                 (group, indices), = uses.items()
                 pays = copies <= MAX_COPIES and self._is_cheap_in_rows(node, group, indices)
@@ -225,7 +238,8 @@ class Fusion:
 
     def _fits(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether a node read once may be computed where it is read."""
-        if group.count >= MAX_NODES or group.work + node.op.cost > MAX_WORK:
+        if are_full((group,), node.op.cost) and not (
+                node.op.kind == "elementwise" and cost.is_cheap(self.cost[node])):
             group.beyond.append(node)
             return False
         if group.scatter is not None and node.op is ops.REDUCE:
@@ -263,9 +277,7 @@ class Fusion:
                for g, i in uses.items()):
             return False
         contractions = sum(g.contraction is not None for g in groups)
-        if contractions > 1 or sum([g.count for g in groups]) > MAX_NODES or \
-                sum([g.work for g in groups]) > MAX_WORK or \
-                contractions and any(g.reduces for g in groups):
+        if contractions > 1 or are_full(groups) or contractions and any(g.reduces for g in groups):
             return False
         return are_nested(set().union(*[g.rows for g in groups])) and \
             not reads_any(groups, groups)
@@ -283,8 +295,8 @@ class Fusion:
             first.contraction = g.contraction if first.contraction is None else \
                 first.contraction
             first.reduces += g.reduces
-            first.count += g.count
             first.work += g.work
+            first.ahead |= g.ahead
             first.beyond += g.beyond
             self._merged[g] = first
             for node, _ in g.roots:
@@ -321,8 +333,7 @@ class Fusion:
         if index in here:
             return
         here.append(index)
-        group.count += 1
-        group.work += node.op.cost
+        group.work += node.op.cost + (node.op in _CONDITIONAL)
         if node.op is ops.REDUCE:
             if node in self.contractions:
                 group.contraction = node
@@ -331,7 +342,7 @@ class Fusion:
                 group.add_row(index)
             self._use(node.src[0], group, self.reduced_index(node, index))
         elif node.op is ops.GATHER:
-            self._use(memory_of(node.src[0]), group, MEMORY)
+            self._use(memory_of(gathered_from(node)), group, MEMORY)
             self._wait_in_memory(node.src[0], group)
             for s in node.src[1:]:
                 self._use(s, group, index[:len(s.shape)])
@@ -352,7 +363,7 @@ class Fusion:
 
     def _wait_in_memory(self, node: UOp, group: Group) -> None:
         """The same for the barriers between a node and its memory."""
-        while node.op is ops.RESHAPE or node.op is ops.BARRIER:
+        while node.op in LYING:
             for s in node.src[1:]:
                 self._wait(s, group)
             node = node.src[0]
@@ -364,6 +375,8 @@ class Fusion:
                 group.reads.add(self.writer[node])
             return
         self._uses.setdefault(node, {}).setdefault(group, []).append(index)
+        if index != MEMORY and cost.is_worth_storing(self.cost[node]):
+            group.ahead.add(node)
 
     def reduced_index(self, node: UOp, index: Tokens) -> Tokens:
         """Where a REDUCE at ``index`` reads its operand.
@@ -456,9 +469,10 @@ class Fusion:
             varies |= self.varies[s]
         # a loop that nothing depends on would not be run: then the updates are read from memory
         runs = varies == cost.long_axes(updates.shape)
-        self._use(updates, group, index if runs else MEMORY)
+        apart = read_elsewhere(node)
+        self._use(updates, group, index if runs and updates not in apart else MEMORY)
         for s in indices:
-            self._use(s, group, index[:len(s.shape)])
+            self._use(s, group, MEMORY if s in apart else index[:len(s.shape)])
         self._use(first, base, identity_index(node.shape))
 
     def _assemble(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:

@@ -17,10 +17,12 @@ from fnx.core import build, build_commands, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
+from fnx.core.row_parts import interleaved
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.fusion import concat_parts
-from fnx.lower.fusion.group import Group, memory_of
+from fnx.lower.fusion.data_index import data_index
+from fnx.lower.fusion.group import Group, gathered_from, memory_of
 from fnx.lower.fusion.index_tokens import (
     ZERO,
     Token,
@@ -258,6 +260,8 @@ class _Builder:
             return token[2] - 1 - high, token[2] - 1 - low
         if token[0] == "part":
             return 0, token[3] - 1
+        if token[0] == "data":
+            return 0, token[2] - 1
         if token[0] == "window":
             ends = [[k * end for end in self._bounds(t)] for t, k in token[1]]
             return sum(map(min, ends)) // token[2], sum(map(max, ends)) // token[2]
@@ -301,18 +305,22 @@ class _Builder:
 
     def gather(self, node: UOp, index: Tokens) -> UOp:
         x, *rest = node.src
-        first = [self._clamped(self._read(s, index[:len(s.shape)]), n)
-                 for s, n in zip(rest, x.shape)]
-        tail = index[len(rest[0].shape):]
-        place = build.at(self._ref(x), *first, *[self._index(t) for t in tail])
-        return build.load(place, self._valid(x.shape[len(rest):], tail))
+        axes = node.arg.axes
+        first = [("data", self._clamped(self._read(s, index[:len(s.shape)]), x.shape[a]),
+                  x.shape[a]) for a, s in zip(axes, rest)]
+        at = interleaved(axes, first, index[len(rest[0].shape):])
+        below = gathered_from(node)
+        while x is not below:
+            x, at = x.src[0], source_index(x, 0, at)
+        return build.load(self._place(x, at), self._valid(x.shape, at))
 
     def _clamped(self, i: UOp, n: int) -> UOp:
-        at = Expr(i)
-        if i.dtype.kind == "uint" and n - 1 <= i.dtype.limits[1]:
-            # as an index of the same width the larger half of them would be negative
-            return minimum(at, at.like(n - 1)).cast(dtypes.index).node
-        return minimum(maximum(at.cast(dtypes.index), 0), n - 1).node
+        found, (low, high) = data_index(i)
+        at = Expr(found)
+        if found.op is ops.CAST and n - 1 <= i.dtype.limits[1]:
+            at = Expr(i)  # narrower vectors; and half of the largest integers are negative indices
+        at = maximum(at, 0) if low < 0 else at
+        return (minimum(at, n - 1) if high >= n else at).cast(dtypes.index).node
 
     def pad(self, node: UOp, index: Tokens) -> UOp:
         x, fill = node.src
@@ -356,14 +364,18 @@ class _Builder:
         x, *index, updates = node.src
         own = identity_index(updates.shape)
         count = len(index[0].shape)
-        where = [build.cast(self._read(i, own[:count]), dtypes.index) for i in index]
-        inside = [self._inside(i, n, True, True) for i, n in zip(where, x.shape)]
-        valid = functools.reduce(build.and_, inside)
+        where, inside = [], []
+        for a, i in zip(node.arg.axes, index):
+            at, (low, high) = data_index(self._read(i, own[:count]))
+            where.append(at)
+            if low < 0 or high >= x.shape[a]:
+                inside.append(self._inside(at, x.shape[a], low < 0, high >= x.shape[a]))
+        valid = functools.reduce(build.and_, inside) if inside else None
         value = self._read(updates, own)
-        tail = [self._index(t) for t in own[count:]]
-        place = build.at(self._ref(node), *where, *tail)
+        tail = map(self._index, own[count:])
+        place = build.at(self._ref(node), *interleaved(node.arg.axes, where, tail))
         if node.arg.monoid is not None:
-            runs = toposort([place, value, valid])
+            runs = toposort([place, value, *inside])
             missing = [r for i in own if (r := self._index(i)).op is ops.RANGE and r not in runs]
             value = build.reduce_ranges(value, node.arg.monoid, missing)
         return [build.store(place, value, valid, node.arg.monoid or ops.STORE)], [node]
@@ -380,6 +392,8 @@ def _limits(token: Token) -> list[tuple[Token, int]]:
         return [(token[1], token[4])]
     if kind == "window":
         return [limit for t, _ in token[1] for limit in _limits(t)]
+    if kind == "data":
+        return []
     return _limits(token[1])
 
 

@@ -16,14 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.lower.fusion.group import (
-    MAX_NODES,
-    MAX_WORK,
-    MEMORY,
-    Group,
-    is_misaligned,
-    overlaps,
-)
+from fnx.lower.fusion.group import MEMORY, Group, are_full, is_misaligned, overlaps
 from fnx.lower.fusion.index_tokens import Tokens
 
 FEW = 4                   # elements that a fold has to be like elementwise work
@@ -105,8 +98,7 @@ def _fits(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> boo
     """Whether all groups may compute some nodes at all their indices."""
     work = sum([n.op.cost for n in nodes])
     return not any(
-        g.contraction is not None or g.is_fixed or g.count + len(nodes) * len(i) > MAX_NODES
-        or g.work + work * len(i) > MAX_WORK or MEMORY in i
+        g.contraction is not None or g.is_fixed or are_full((g,), work * len(i)) or MEMORY in i
         or any(overlaps(index) or is_misaligned(index) for index in i) for g, i in uses.items())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fnx.core import ops
 from fnx.core.ops import Op, Shape
+from fnx.core.row_parts import others
 from fnx.core.uop import UOp
 
 NodeAxis = tuple[UOp, int]
@@ -98,23 +99,22 @@ class Axes:
 
     def _gather(self, node: UOp, from_memory: bool) -> None:
         x, *index = node.src
-        count = len(index)
         for i in index:
             self.pairs(node, i, [(a, a) for a in range(len(i.shape))])
         lead = len(index[0].shape)
-        self.pairs(node, x, [(lead + a, count + a) for a in range(len(x.shape) - count)])
+        self.pairs(node, x, enumerate(others(node.arg.axes, len(x.shape)), lead))
         if not from_memory:
-            self.make_small(x, range(count))
+            self.make_small(x, node.arg.axes)
 
     def _scatter(self, node: UOp) -> None:
         x, *index, updates = node.src
-        count, lead = len(index), len(index[0].shape)
+        lead = len(index[0].shape)
         self.same(node, x)
-        self.make_small(x, range(count))
+        self.make_small(x, node.arg.axes)
         for i in index:
             self.make_small(i, range(lead))
         self.make_small(updates, range(lead))
-        self.pairs(node, updates, [(count + a, lead + a) for a in range(len(x.shape) - count)])
+        self.pairs(updates, node, enumerate(others(node.arg.axes, len(x.shape)), lead))
 
     def _reshape(self, node: UOp) -> None:
         x = node.src[0]

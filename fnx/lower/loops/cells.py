@@ -21,6 +21,7 @@ from fnx.core.expr import Expr, clamped
 from fnx.core.levels.interp_kernel import computed
 from fnx.core.ops import Op
 from fnx.core.record import Record
+from fnx.core.row_parts import interleaved, others
 from fnx.core.uop import UOp, inherit
 from fnx.lower.loops.axes import Axes, NodeAxis
 
@@ -176,7 +177,7 @@ class BodyCells:
         found = np.broadcast_arrays(*[self.of(i) for i in index])
         if x in self.memory:
             return self._gathered(node, self.memory[x], found)
-        values = self.of(x)
+        values = np.moveaxis(self.of(x), node.arg.axes, range(len(index)))
         out = np.empty((*found[0].shape, *values.shape[len(index):]), object)
         for at in np.ndindex(found[0].shape):
             chosen = values
@@ -186,22 +187,24 @@ class BodyCells:
         return out
 
     def _gathered(self, node: UOp, memory: Memory, index: Sequence[Cells]) -> Cells:
-        x = node.src[0]
-        tail = self.shape(x)[len(index):]
+        x, axes = node.src[0], node.arg.axes
+        windows = others(axes, len(x.shape))
+        lanes = [self.lane(x, a) for a in windows]
+        tail = [self.shape(x)[a] for a in windows]
         out = np.empty((*index[0].shape, *tail), object)
         for at in np.ndindex(index[0].shape):
-            first = [_clamped(i.item(at), n) for i, n in zip(index, x.shape)]
-            for rest in np.ndindex(tail):
-                lanes = [self.lane(x, len(index) + a) for a in range(len(rest))]
-                place = build.at(memory.ref, *memory.prefix, *first, *[
-                    build.index_const(i) if lane is None else lane
-                    for i, lane in zip(rest, lanes)])
+            first = [_clamped(i.item(at), x.shape[a]) for a, i in zip(axes, index)]
+            for rest in np.ndindex(*tail):
+                found = [build.index_const(i) if lane is None else lane
+                         for i, lane in zip(rest, lanes)]
+                place = build.at(memory.ref, *memory.prefix, *interleaved(axes, first, found))
                 out[(*at, *rest)] = build.load(place)
         return out
 
     def _scatter(self, node: UOp) -> Cells:
         x, *index, updates = node.src
-        out, new, monoid = self.of(x).copy(), self.of(updates), node.arg.monoid
+        whole, new, monoid = self.of(x).copy(), self.of(updates), node.arg.monoid
+        out = np.moveaxis(whole, node.arg.axes, range(len(index)))
         found = np.broadcast_arrays(*[self.of(i) for i in index])
         for at in np.ndindex(found[0].shape):
             for place in np.ndindex(out.shape[:len(index)]):
@@ -214,7 +217,7 @@ class BodyCells:
                     if monoid is not None:
                         value = scalar(monoid, node.dtype, (old, value))
                     out[(*place, *rest)] = scalar(ops.WHERE, node.dtype, (hit, value, old))
-        return out
+        return whole
 
 
 _RULES: dict[Op, Callable[[BodyCells, UOp], Cells]] = {

@@ -133,7 +133,7 @@ class Accumulators:
             less = lines.across(ops.CMPLT, dtypes.bool_, (place_now, place))
             take = lines.across(ops.OR, dtypes.bool_, (
                 take, lines.across(ops.AND, dtypes.bool_, (tie, less))))
-        if condition is not None and not self.values.conditions.truth(condition):
+        if condition is not None and not self.values.truth(condition, instance):
             mask = self.values.value(condition, instance)
             take = lines.across(ops.AND, dtypes.bool_, (
                 lines.widen(mask, key.dtype.lanes), take))
@@ -143,6 +143,9 @@ class Accumulators:
     def _taken_in(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
         lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
         condition, folded = masked(node) or (None, value(node))
+        truth = condition is None or self.values.truth(condition, instance)
+        if truth is False:
+            return accumulator
         multiply = lines.fma and monoid is ops.ADD and folded.op is ops.MUL and dtype.is_float
         unit = folded.op is ops.MMA and monoid is ops.ADD
         operands = [lines.widen(self.values.value(v, instance), dtype.lanes)
@@ -150,7 +153,7 @@ class Accumulators:
         out = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if multiply else \
             lines.add(ops.MMA, dtype, (*operands, accumulator), folded.arg) if unit else \
             lines.combined(monoid, accumulator, operands[0])
-        if condition is None or self.values.conditions.truth(condition):
+        if condition is None or truth:
             return out
         mask = self.values.value(condition, instance)
         return lines.across(ops.WHERE, dtype.scalar, (mask, out, accumulator))

@@ -15,12 +15,13 @@ splatted), by 1 (a vector), by -1 (a vector, reversed), otherwise a gather or sc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.parts import buffer
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.intervals import Bounds, times
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
 from fnx.lower.program import scratch
@@ -32,10 +33,18 @@ ALIGNMENT = 64  # of scratch
 
 
 class Access(Record):
-    """The address of all lanes; ``stride`` says which: 0 of a scalar, -1 of lanes in reverse."""
+    """The address of all lanes; ``stride`` says which: 0 of a scalar, -1 of lanes in reverse.
+
+    The first lane lies ``terms`` + ``constant`` behind the start of ``memory``, in the instance
+    ``at``; of lanes that lie apart that is what they have in common.
+    """
 
     address: UOp
     stride: int | None
+    memory: UOp
+    terms: Polynomial
+    constant: int
+    at: Instance
 
 
 class Offset(Record):
@@ -91,10 +100,12 @@ class Addresses:
         kernel: whose REFs and STAGEs are pointed into.
         lines: where they are written.
         value: (node, instance) -> the scalar or vector that an index's atom is.
+        counter: of each range whose loop is open.
     """
 
-    def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp]) -> None:
-        self.lines, self.value = lines, value
+    def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp],
+                 counter: Mapping[UOp, UOp]) -> None:
+        self.lines, self.value, self.counter = lines, value, counter
         self._stages = {s: at for space in ("PRIV", "SHARED")
                         for s, at in scratch.layout(kernel, space)[0].items()}
         self._offsets: dict[UOp, Offset] = {}
@@ -126,6 +137,9 @@ class Addresses:
             product = lines.times(factors[0], c)
             for f in factors[1:]:
                 product = lines.times(product, f)
+            if product.op is ops.CONST:
+                constant += build.const_of(product)
+                continue
             depth = lines.depth(product)
             sums[depth] = lines.plus(sums[depth], product) if depth in sums else product
         return (dict(sorted(sums.items())) if len(sums) > 1 else sums), constant
@@ -138,6 +152,31 @@ class Addresses:
             out = self.lines.plus(out, part)
         return self.lines.plus(out, rest)
 
+    def bounds(self, terms: Polynomial, constant: int, at: Instance) -> Bounds:
+        """Smallest and largest value of a sum, in the part of each loop that is open."""
+        low = high = constant
+        for monomial, c in terms.items():
+            term = (c, c)
+            for atom in monomial:
+                term = times(term, self._bounds_of(atom, at))
+            low, high = low + term[0], high + term[1]
+        return low, high
+
+    def _bounds_of(self, atom: UOp, at: Instance) -> Bounds:
+        counter, known = self.counter.get(atom), at.get(atom)
+        if known is not None:
+            return known, known
+        if counter is not None and counter.op is ops.CONST:
+            return (build.const_of(counter),) * 2
+        low, high = symbolic.bounds(atom)
+        if counter is not None and counter.op is ops.FOR:
+            start, stop = counter.src
+            if start.op is ops.CONST:
+                low = max(low, build.const_of(start))
+            if stop.op is ops.CONST:
+                high = min(high, build.const_of(stop) - 1)
+        return low, high
+
     # ---- places ----
 
     def base(self, memory: UOp) -> UOp:
@@ -149,23 +188,36 @@ class Addresses:
 
     def access(self, place: UOp, lane: UOp | None, at: Instance) -> Access:
         """Where an INDEX points."""
-        lines, dtype, pointer = self.lines, place.dtype, self.base(buffer(place))
         offset = self.offset(place, lane)
+        if offset.stride not in (0, 1, -1):
+            pointer, constant = self._first_lane(place, offset, at)
+            if constant:
+                pointer = self.lines.add(ops.ADDRESS, place.dtype,
+                                         (pointer, build.index_const(constant)))
+            apart = self.each_lane(pointer, self._lane_offsets(offset, at))
+            return Access(apart, None, buffer(place), offset.common, offset.constant, at)
+        back = offset.lanes - 1 if offset.stride == -1 else 0
+        first = self.neighbours(place, lane, at, -back, offset.lanes if offset.stride else 1)
+        return Access(first, offset.stride, buffer(place), offset.common, offset.constant - back,
+                      at)
+
+    def neighbours(self, place: UOp, lane: UOp | None, at: Instance, shift: int, lanes: int) -> UOp:
+        """The address of so many elements, ``shift`` behind the first lane of an INDEX."""
+        offset = self.offset(place, lane)
+        pointer, constant = self._first_lane(place, offset, at)
+        memory, size = buffer(place), place.dtype.itemsize
+        aligned = memory.arg.alignment if memory.op is ops.REF else ALIGNMENT
+        alignment = math.gcd(aligned, (constant + shift) * size, offset.grain * size)
+        return self.lines.add(ops.ADDRESS, place.dtype.vec(lanes),
+                              (pointer, build.index_const(constant + shift)), alignment)
+
+    def _first_lane(self, place: UOp, offset: Offset, at: Instance) -> tuple[UOp, int]:
+        """A pointer, and how many elements behind it the first lane is."""
+        pointer = self.base(buffer(place))
         sums, constant = self.parts(offset.common, offset.constant, at)
         for part in sums.values():
-            pointer = lines.add(ops.ADDRESS, dtype, (pointer, part))
-        if offset.stride not in (0, 1, -1):
-            if constant:
-                pointer = lines.add(ops.ADDRESS, dtype, (pointer, build.index_const(constant)))
-            return Access(self.each_lane(pointer, self._lane_offsets(offset, at)), None)
-        if offset.stride == -1:
-            constant -= offset.lanes - 1
-        memory = buffer(place)
-        aligned = memory.arg.alignment if memory.op is ops.REF else ALIGNMENT
-        alignment = math.gcd(aligned, constant * dtype.itemsize, offset.grain * dtype.itemsize)
-        address = lines.add(ops.ADDRESS, dtype.vec(offset.lanes if offset.stride else 1),
-                            (pointer, build.index_const(constant)), alignment)
-        return Access(address, offset.stride)
+            pointer = self.lines.add(ops.ADDRESS, place.dtype, (pointer, part))
+        return pointer, constant
 
     def each_lane(self, pointer: UOp, offsets: UOp) -> UOp:
         """An address for each lane."""

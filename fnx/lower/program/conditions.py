@@ -1,7 +1,7 @@
 """Conditions: which are known to hold where the program is being written, and which not to.
 
-A comparison of indices is decided by the bounds of its ranges, or since a loop was peeled such
-that it holds throughout (``assuming``). What is decided costs the program nothing.
+A comparison of indices is decided by the bounds of its ranges, or since a loop was cut such that it
+holds throughout, or nowhere (``assuming``). What is decided costs the program nothing.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Conditions:
         return [c for v in valid for c in conjuncts(v) if self.truth(c) is not True]
 
     @contextmanager
-    def assuming(self, conditions: Iterable[UOp]) -> Iterator[None]:
-        """Conditions that hold throughout what is written meanwhile."""
+    def assuming(self, known: Iterable[tuple[UOp, bool]]) -> Iterator[None]:
+        """Conditions that hold, or do not, throughout what is written meanwhile."""
         outside = self._truth
-        self._truth = {**outside, **dict.fromkeys(conditions, True)}
+        self._truth = {**outside, **dict(known)}
         yield
         self._truth = outside
 

@@ -13,10 +13,9 @@ the last lane. A gather or scatter would touch each element by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fnx.core import build, dtypes, ops, parts
-from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.program.addresses import Access, Addresses, Offset, split_lanes
 from fnx.lower.program.builder import Lines
@@ -44,28 +43,27 @@ def is_strided(place: UOp, itemsize: int, offset: Offset) -> bool:
         and place.src[0].op is ops.REF
 
 
-def strided(lines: Lines, first: UOp, dtype: DType, step: int, mask: UOp | None,
-            at_least: int) -> UOp:
+def strided(lines: Lines, first: Access, lanes: int, step: int, mask: UOp | None,
+            load: Callable[[Access, UOp | None], UOp]) -> UOp:
     """The lanes from the address of the first one on, so many elements apart; ``mask`` is one of
-    all lanes."""
-    pointer, offset = first.src
-    lanes = dtype.lanes
+    all lanes, ``load`` that of a vector of neighbours under a mask."""
+    pointer, offset = first.address.src
+    dtype, masks = first.address.dtype, dtypes.bool_.vec(lanes)
     span = (lanes - 1) * step + 1
     vectors = []
     for start in range(0, span, lanes):
-        address = lines.add(ops.ADDRESS, dtype, (pointer, lines.plus(offset, start)),
-                            math.gcd(first.arg, start * dtype.itemsize))
-        src: tuple[UOp, ...] = (address,)
+        address = lines.add(ops.ADDRESS, dtype.vec(lanes), (pointer, lines.plus(offset, start)),
+                            math.gcd(first.address.arg, start * dtype.itemsize))
+        own = None
         if mask is not None:
-            none = lines.add(ops.LANESBELOW, mask.dtype, (build.index_const(0),))
+            none = lines.add(ops.LANESBELOW, masks, (build.index_const(0),))
             order = [(start + p) // step if (start + p) % step == 0 and start + p < span else lanes
                      for p in range(lanes)]
-            src = (address, lines.add(ops.SHUFFLE, mask.dtype, (mask, none), tuple(order)))
+            own = lines.add(ops.SHUFFLE, masks, (mask, none), tuple(order))
         elif start + lanes > span:
-            left = lines.add(ops.LANESBELOW, dtypes.bool_.vec(lanes),
-                             (build.index_const(span - start),))
-            src = (address, left)
-        vectors.append(lines.add(ops.LOAD, dtype, src, at_least=at_least))
+            own = lines.add(ops.LANESBELOW, masks, (build.index_const(span - start),))
+        access = first.replace(address=address, stride=1, constant=first.constant + start)
+        vectors.append(load(access, own))
     return _picked(lines, vectors, [divmod(p * step, lanes) for p in range(lanes)])
 
 

@@ -10,8 +10,8 @@ Each node is computed in the innermost loop among its free ranges; UNROLL ranges
 instance per value, a VEC range becomes lanes (nodes without it stay scalars, splatted where a
 vector needs them). The values that an ITER carries are PHIs of its loop. A REDUCE keeps one
 accumulator for each instance and lane, carried by its loops, and folds those it closes in a fixed
-tree at the end. REDUCE(ADD, MUL) of floats is MULACC. Conditions that hold in all but the last
-iteration of a streaming loop are tested only there: the loop is run in two parts.
+tree at the end. REDUCE(ADD, MUL) of floats is MULACC. Conditions on the counter of a streaming loop
+are tested only where they change: the loop is run in parts (loop_peeling.py).
 
 What a PROGRAM may hold (level "p"); all integers that address or count are ``index``:
 
@@ -27,7 +27,8 @@ What a PROGRAM may hold (level "p"); all integers that address or count are ``in
 | SCRATCH | (byte offset,) | Stage | pointer into scratch |
 | ADDRESS | (pointer, offset) | alignment | pointer + elements, for lanes of its dtype; a \
 vector of offsets: one for each lane |
-| LOAD | (ADDRESS, mask?) | | the lanes there; 0 where the mask is false |
+| LOAD | (ADDRESS, mask?, last?, first?) | | the lanes there; 0 where the mask is false. At an \
+address up to ``last``, and from ``first`` on, all lanes may be touched, else those of the mask |
 | STORE | (ADDRESS, value, mask?) | STREAM? | alike; past the caches where it streams |
 | FETCH | (ADDRESS, ADDRESS, mask?) | | memory to what threads share, past the registers; 0 where \
 the mask is false; it may take until AWAIT |
@@ -59,12 +60,12 @@ from fnx.core.parts import closed, extent, value
 from fnx.core.range_kinds import NUMBERED
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program import loop_peeling, stores
+from fnx.lower.program import interleaved_groups, loop_peeling, stores
 from fnx.lower.program.accumulators import Accumulators
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.carries import CarriedValues
 from fnx.lower.program.double_buffers import DoubleBuffers
-from fnx.lower.program.loop_nest import Nest, nest
+from fnx.lower.program.loop_nest import Nest, Statement, nest
 from fnx.lower.program.streamed import streamed
 from fnx.lower.program.together import SyncPlan, group_of
 from fnx.lower.program.values import Values
@@ -105,6 +106,7 @@ class _KernelWalk:
         """Lines of a loop's body. Stores wait for the loads of the statements beside them, so
         that a buffer may be updated in place."""
         waiting: list[stores.Write] = []
+        beside: list[UOp] = []
         apart = self.group and self.group.syncs(inner)
         if ahead is not None:
             if self.target.async_copies:
@@ -116,6 +118,11 @@ class _KernelWalk:
                 continue
             if apart and item in apart:
                 self.sync(inner)
+            if isinstance(item, Statement) and item.node.op is ops.STORE:
+                beside.append(item.node)
+                continue
+            waiting += interleaved_groups.collect(self.values, beside)
+            beside = []
             if isinstance(item, Nest):
                 stores.write(self.lines, waiting)
                 waiting = []
@@ -124,10 +131,9 @@ class _KernelWalk:
                 self.accumulators.step(item)
             elif item.node.op is ops.ITER:
                 self.carries.step(item)
-            elif item.node.op is ops.STAGE:
-                stores.write(self.lines, stores.collect(self.values, self.fill(item.node)))
             else:
-                waiting += stores.collect(self.values, item.node)
+                stores.write(self.lines, stores.collect(self.values, self.fill(item.node)))
+        waiting += interleaved_groups.collect(self.values, beside)
         stores.write(self.lines, waiting)
         if ahead is not None:
             ahead.store()
@@ -179,10 +185,10 @@ class _KernelWalk:
         self.carries.start(iters)
         ahead = DoubleBuffers(inner, self.values, self.lines, self.target)
         ahead.first()
-        for start, stop, assumed in loop_peeling.spans(self.values, inner):
-            with self.values.conditions.assuming(assumed):
+        for start, stop, known, only in loop_peeling.spans(self.values, inner):
+            with self.values.conditions.assuming(known):
                 loop = self.lines.open(start, stop)
-                self.values.enter(r, loop)
+                self.values.enter(r, loop if only is None else build.index_const(only))
                 self.accumulators.enter(carried)
                 self.carries.enter(iters, loop)
                 ahead.start(loop)

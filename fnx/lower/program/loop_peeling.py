@@ -1,33 +1,41 @@
-"""Peeling: in how many iterations of a loop do its conditions hold for all lanes?
+"""Peeling: a loop is run in parts, in each of which more conditions are known.
 
-A split that rounds up leaves a condition which is true in all iterations but the last:
+A condition on the counter holds for all lanes up to some iteration, for some in the next one, and
+for none from there on, or the other way round. So the loop is cut there, wherever in the
+expression the condition stands: a prologue, a steady state without any test, an epilogue.
 
-    i = SEQ range ceil(n / 16), l = VEC range 16      for i in 0 .. n // 16:      no masks
-    STORE(o[16*i + l], v, valid=16*i + l < n)         for i in n // 16 .. ceil:   masked
+    i = SEQ range ceil(n / 16), l = VEC range 16      for i in 0 .. 1:             masked
+    x[16*i + l - 1] if 0 < 16*i + l                   for i in 1 .. n // 16:       no masks
+    STORE(o[16*i + l], ..., valid=16*i + l < n)       for i in n // 16 .. ceil:    masked
+
+Where the cuts are numbers, a part of one iteration has a number for its counter: what is masked
+there is known when the program is written. Where they are known at run time only, there are three
+parts, in the middle of which all conditions are as they are in most iterations.
 
 Iterations in which the condition holds for no lane, and without which nothing would be written
 or folded, are left out: a run-time extent may be far below what the split allows.
 
-Only loops without inner loops and with few instances are peeled, and only for conditions that
-depend on lanes or unrolled instances: the code is there twice, and that is what it buys. One that
-depends on loops alone is true up to some iteration and false from there on; where nothing is
+Only loops without inner loops and with few instances are cut, and only at conditions that
+depend on lanes or unrolled instances: the code is there once a part, and that is what it buys. One
+that depends on loops alone is true up to some iteration and false from there on; where nothing is
 written or folded once it is false, the loop ends there.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import closed, conjuncts, extent, validity, value
 from fnx.core.range_kinds import GIVEN, LOOPS, REPLICATED
 from fnx.core.record import Record
-from fnx.core.rewriting.polynomial import Polynomial
+from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.polynomial import Polynomial, add
 from fnx.core.uop import UOp, toposort
 from fnx.lower.factors import vanishes
 from fnx.lower.program.conditions import (
     INEQUALITIES,
-    Conditions,
     masked,
     positive_form,
 )
@@ -36,49 +44,135 @@ from fnx.lower.program.roles import SINGLE, extent_of
 from fnx.lower.program.values import Values
 
 _MOST = 8  # instances of a statement, above which a second copy costs more than masks do
+_LINES = 1 << 10  # of all parts of a loop: compilers take time that grows with them
 
 
 class Span(Record):
-    """A part that a loop is run in, and what holds in all of it."""
+    """A part that a loop is run in, what is known of conditions in all of it, and the number that
+    its counter is, where it has one iteration."""
 
     start: UOp
     stop: UOp
-    assumed: tuple[UOp, ...]
+    known: tuple[tuple[UOp, bool], ...] = ()
+    only: int | None = None
 
 
 class Limit(Record):
-    """Holds for all lanes while step*i < terms + constant, for some up to ``slack`` more."""
+    """A condition is ``at_first`` for all lanes while step*i < terms + constant, for some up to
+    ``slack`` more, for none from there on."""
 
+    at_first: bool
     terms: Polynomial
     constant: int
     step: int
     slack: int
 
 
+class Cut(Record):
+    """The same in iterations: ``at_first`` before ``full``, the opposite from ``empty`` on."""
+
+    condition: UOp
+    at_first: bool
+    full: UOp
+    empty: UOp
+
+    def truth(self, start: int, stop: int) -> bool | None:
+        """What is known of the condition from one iteration up to another."""
+        if stop <= build.const_of(self.full):
+            return self.at_first
+        return not self.at_first if start >= build.const_of(self.empty) else None
+
+
 def spans(values: Values, inner: Nest) -> list[Span]:
-    """The parts that a loop is run in: one, or two where a condition ends it."""
+    """The parts that a loop is run in, in order."""
     r, lines = inner.range, values.lines
     assert r is not None
     start, stop = build.index_const(0), values.value(extent(r))
+    count = stop
     given = r.arg.kind in GIVEN  # those are outermost: its number among them is its depth
     if given:
         start, stop = (UOp(ops.PART, dtypes.index, (), 2 * (inner.depth - 1) + i) for i in (0, 1))
     carried = any(s.node.op is ops.ITER and r in closed(s.node) for s in inner.statements)
-    limits = {} if carried else _limits(inner, r, values.conditions)
+    limits = {} if carried else _limits(values, inner, r)
     if not limits:
-        return [Span(start, stop, ())]
-    ends = not any(map(_is_replicated, limits))
+        return [Span(start, stop)]
     for condition, limit in limits.items():
-        if _governs(condition, inner):
-            stop = lines.integer(ops.MIN, stop, _iterations(values, limit, limit.slack))
-    if ends:
-        return [Span(start, stop, tuple(limits))]
-    full = stop
-    for limit in limits.values():
-        full = lines.integer(ops.MIN, full, _iterations(values, limit, 0))
-    middle = lines.integer(ops.MAX, full, start) if given else full
-    parts = [Span(start, full, tuple(limits)), Span(middle, stop, ())]
-    return [p for p in parts if p.start.op is not ops.CONST or p.start is not p.stop]
+        if limit.at_first and _governs(condition, inner):
+            end = _iterations(values, limit, limit.slack)
+            stop, count = (lines.integer(ops.MIN, x, end) for x in (stop, count))
+    if not any(map(_is_replicated, limits)):
+        return [Span(start, stop, tuple([(c, True) for c in limits]))]
+    cuts = [Cut(c, limit.at_first, _iterations(values, limit, 0),
+                _iterations(values, limit, limit.slack)) for c, limit in limits.items()]
+    lanes = any(map(_has_lanes, limits))
+    if lanes and all(n.op is ops.CONST for cut in cuts for n in (count, cut.full, cut.empty)):
+        most = max(2, _LINES // _lines(inner))
+        return list(_at_numbers(values, cuts, build.const_of(count), most,
+                                (start, stop) if given else None))
+    return _around_most(values, cuts, list(limits.values()), r, (start, stop), given)
+
+
+# ---- cuts that are numbers --------------------------------------------------------------------
+
+
+def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, most: int,
+                given: tuple[UOp, UOp] | None) -> Iterator[Span]:
+    """At most so many parts of 0 .. count; where iterations are given out, what of each is."""
+    lines = values.lines
+    found = {build.const_of(n) for cut in cuts for n in (cut.full, cut.empty)}
+    edges = sorted({0, count} | {n for n in found if n < count})
+
+    def tests(i: int, j: int) -> int:
+        return (j - i) * sum(cut.truth(i, j) is None for cut in cuts)
+
+    while len(edges) - 1 > most:  # what is tested again by leaving an edge out is least there
+        dear = [tests(a, c) - tests(a, b) - tests(b, c)
+                for a, b, c in zip(edges, edges[1:], edges[2:])]
+        del edges[1 + dear.index(min(dear))]
+    for i, j in zip(edges, edges[1:]):
+        known = tuple([(cut.condition, truth) for cut in cuts
+                       if (truth := cut.truth(i, j)) is not None])
+        start, stop = build.index_const(i), build.index_const(j)
+        if given is not None:
+            start = lines.integer(ops.MAX, given[0], i) if i else given[0]
+            stop = lines.integer(ops.MIN, given[1], j) if j < count else given[1]
+        yield Span(start, stop, known, i if j == i + 1 else None)
+
+
+def _lines(inner: Nest) -> int:
+    """About how many lines the body of a loop has."""
+    roots = [s for statement in inner.statements for s in statement.node.src]
+    own = math.prod([extent_of(r) for r in {r for s in inner.statements for r in s.node.ranges}
+                     if r.arg.kind == "UNROLL"])
+    return max(1, own * sum(inner.range in n.ranges and n.dtype is not dtypes.index
+                            for n in toposort(roots, stop=is_statement)))
+
+
+# ---- cuts that are known at run time ------------------------------------------------------------
+
+
+def _around_most(values: Values, cuts: Sequence[Cut], limits: Sequence[Limit], r: UOp,
+                 bounds: tuple[UOp, UOp], given: bool) -> list[Span]:
+    """Three parts: in the middle each condition is as it is in the last iterations, where it
+    changes in the first quarter, else as it is in the first ones."""
+    lines, (start, stop) = values.lines, bounds
+    first, full, known = build.index_const(0), stop, []
+    for cut, limit in zip(cuts, limits):
+        ends = values.addresses.bounds(limit.terms, limit.constant, SINGLE)
+        late = _has_lanes(cut.condition) and \
+            2 * sum([max(end, 0) for end in ends]) < limit.step * symbolic.bounds(extent(r))[1]
+        known.append((cut.condition, cut.at_first != late))
+        if late:
+            first = lines.integer(ops.MAX, first, cut.empty)
+        else:
+            full = lines.integer(ops.MIN, full, cut.full)
+    none = first.op is ops.CONST and build.const_of(first) == 0
+    head = start if none else lines.integer(
+        ops.MIN, lines.integer(ops.MAX, start, first) if given else first, stop)
+    middle = full if none and not given else lines.integer(ops.MAX, full, head)
+    only = 0 if first.op is ops.CONST and build.const_of(first) == 1 else None
+    parts = [Span(start, head, (), only), Span(head, full, tuple(known)), Span(middle, stop)]
+    return [p for p in parts if p.start is not p.stop]
 
 
 def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
@@ -89,14 +183,17 @@ def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
     return lines.divided(lines.plus(room, limit.step - 1), limit.step)
 
 
-def _limits(inner: Nest, r: UOp, conditions: Conditions) -> dict[UOp, Limit]:
-    """The conditions below a loop over r that hold up to some iteration, and that limit."""
+# ---- conditions -------------------------------------------------------------------------------
+
+
+def _limits(values: Values, inner: Nest, r: UOp) -> dict[UOp, Limit]:
+    """The conditions below a loop over r that change once, and where."""
     short = not any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body)
     roots = [s for statement in inner.statements for s in statement.node.src]
     found: dict[UOp, Limit] = {}
     for node in toposort(roots, stop=is_statement):
         if node.op in INEQUALITIES and r in node.ranges \
-                and node.src[0].dtype is dtypes.index and conditions.truth(node) is None \
+                and node.src[0].dtype is dtypes.index and values.truth(node) is None \
                 and (short if _is_replicated(node) else _ends(node, inner)):
             limit = _limit(node, r)
             if limit is not None:
@@ -115,6 +212,10 @@ def _is_replicated(node: UOp) -> bool:
     return any(r.arg.kind in REPLICATED for r in node.ranges)
 
 
+def _has_lanes(condition: UOp) -> bool:
+    return any(r.arg.kind == "VEC" for r in condition.ranges)
+
+
 def _instances(statement: Statement) -> int:
     ranges = statement.node.ranges.union(statement.closed)
     return math.prod([extent_of(r) for r in ranges if r.arg.kind == "UNROLL"])
@@ -122,19 +223,25 @@ def _instances(statement: Statement) -> int:
 
 def _limit(condition: UOp, r: UOp) -> Limit | None:
     terms, constant = positive_form(condition)
+    at_first = terms.get((r,), 0) < 0
+    if not at_first:
+        if not _has_lanes(condition):
+            return None
+        terms, constant = add({}, terms, -1), 1 - constant  # where it does not hold
     step = -terms.pop((r,), 0)
     if step <= 0:
         return None
-    slack = 0
+    least = slack = 0
     for monomial, c in list(terms.items()):
         if any(r in a.ranges for a in monomial):
             return None
         if any(map(_is_replicated, monomial)):
-            if len(monomial) > 1 or monomial[0].op is not ops.RANGE or c > 0:
+            if len(monomial) > 1 or monomial[0].op is not ops.RANGE:
                 return None
-            slack -= c * (extent_of(monomial[0]) - 1)
+            span = c * (extent_of(monomial[0]) - 1)
+            least, slack = least + min(span, 0), slack + abs(span)
             del terms[monomial]
-    return Limit(terms, constant - slack, step, slack)
+    return Limit(at_first, terms, constant + least, step, slack)
 
 
 def _governs(condition: UOp, inner: Nest) -> bool:

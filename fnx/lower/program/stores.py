@@ -13,7 +13,7 @@ neighbours in turn (interleaved.py).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
@@ -25,7 +25,7 @@ from fnx.lower.program.builder import Lines
 from fnx.lower.program.roles import Instance, Replicas, extent_of
 from fnx.lower.program.streamed import LINE, is_line
 from fnx.lower.program.transpose import can_transpose, transpose
-from fnx.lower.program.values import Values
+from fnx.lower.program.values import FALSE, Values
 
 _STREAM = "STREAM"  # what a STORE has that goes past the caches
 
@@ -50,29 +50,33 @@ def collect(values: Values, store: UOp) -> list[Write]:
     across = None if replicas.lane is None else _across(values, store, replicas)
     if across is not None:
         return _transposed(values, store, replicas, across)
-    return [_instance(values, store, i, replicas.lane) for i in replicas.instances()]
+    return [w for i in replicas.instances() for w in instance(values, store, i, replicas.lane)]
 
 
-def _instance(values: Values, store: UOp, instance: Instance, lane: UOp | None) -> Write:
+def instance(values: Values, store: UOp, at: Instance, lane: UOp | None) -> Iterator[Write]:
+    """One instance of a STORE, in all its lanes."""
     lines = values.lines
-    value = values.value(parts.value(store), instance)
-    address, stride = values.addresses.access(parts.place(store), lane, instance)
-    condition, mask = values.masks(store.src[2:], instance)
+    condition, mask = values.masks(store.src[2:], at)
+    if condition is FALSE:
+        return
+    value = values.value(parts.value(store), at)
+    access = values.addresses.access(parts.place(store), lane, at)
     if lane is not None:
-        if stride == 0:
+        if access.stride == 0:
             raise KernelError("expected lanes that write to different places, got a VEC range "
                               "that the store's index does not use",
                               hint="vectorize a range that the index uses")
         value = lines.widen(value, extent_of(lane))
-        if stride == -1:
+        if access.stride == -1:
             value = lines.reverse(value)
             mask = None if mask is None else lines.reverse(mask)
-    streams = lane is not None and stride == 1 and mask is None and _streams(values, store) \
-        and is_line(address, value)
-    return Write(address, value, condition, mask, store.arg, streams)
+    streaming = lane is not None and access.stride == 1 and mask is None and \
+        streams(values, store) and is_line(access.address, value)
+    yield Write(access.address, value, condition, mask, store.arg, streaming)
 
 
-def _streams(values: Values, store: UOp) -> bool:
+def streams(values: Values, store: UOp) -> bool:
+    """Whether what is written there goes past the caches, in whole lines."""
     ref = parts.buffer(store)
     return ref.op is ops.REF and ref.arg.slot in values.streamed
 
@@ -114,12 +118,14 @@ def _interleaved(values: Values, store: UOp, replicas: Replicas, between: UOp) -
         block = [lines.widen(values.value(parts.value(store), {**instance, between: i}), lanes)
                  for i in range(count)]
         condition, mask = values.masks(store.src[2:], {**instance, between: 0})
+        if condition is FALSE:
+            continue
         for i, vector in enumerate(interleaved.together(lines, block)):
-            address = interleaved.access(values.addresses, parts.place(store), between, lane, i,
-                                         instance).address
+            access = interleaved.access(values.addresses, parts.place(store), between, lane, i,
+                                        instance)
             own = None if mask is None else interleaved.mask_of(lines, mask, count, i)
-            streams = mask is None and _streams(values, store) and is_line(address, vector)
-            out.append(Write(address, vector, condition, own, None, streams))
+            streaming = mask is None and streams(values, store) and is_line(access.address, vector)
+            out.append(Write(access.address, vector, condition, own, None, streaming))
     return out
 
 
@@ -163,7 +169,10 @@ def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> 
         for i, column in enumerate(transpose(lines, block)):
             at = {**instance, row: i}
             condition, mask = values.masks(valid, at)
-            address = values.addresses.access(place, across_lane, at).address
-            streams = mask is None and _streams(values, store) and is_line(address, column, LINE)
-            out.append(Write(address, column, condition, mask, None, streams))
+            if condition is FALSE:
+                continue
+            access = values.addresses.access(place, across_lane, at)
+            streaming = mask is None and streams(values, store) and \
+                is_line(access.address, column, LINE)
+            out.append(Write(access.address, column, condition, mask, None, streaming))
     return out

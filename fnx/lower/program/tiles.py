@@ -84,7 +84,7 @@ def _tile(values: Values, factor: UOp, ranges: tuple[UOp, UOp], instance: Instan
         raise KernelError("tensorize: expected tiles that lie whole in memory",
                           hint="stage both factors, with rows and words of a tile innermost")
     first, = substitute([place(factor)], dict.fromkeys(ranges, build.index_const(0)))
-    address, _ = values.addresses.access(first, None, instance)
+    address = values.addresses.access(first, None, instance).address
     whole = values.lines.add(ops.ADDRESS, factor.dtype.vec(TILE), address.src, address.arg)
     return values.lines.add(ops.LOAD, factor.dtype.vec(TILE), (whole,),
                             at_least=values.depth(factor))

@@ -18,10 +18,10 @@ from fnx.core import build, dtypes, ops, parts
 from fnx.core.errors import KernelError
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, substitute
-from fnx.lower.program import interleaved
-from fnx.lower.program.addresses import Addresses, split_lanes
+from fnx.lower.program import interleaved, masked
+from fnx.lower.program.addresses import Access, Addresses, split_lanes
 from fnx.lower.program.builder import Lines
-from fnx.lower.program.conditions import Conditions
+from fnx.lower.program.conditions import INEQUALITIES, Conditions, positive_form
 from fnx.lower.program.roles import SINGLE, Instance, Replication, extent_of
 
 _Need = tuple[Any, UOp, Instance]  # key of the memo, node, instance
@@ -35,10 +35,11 @@ class Values:
         self.lines, self.streamed = lines, streamed
         self.conditions = Conditions()
         self.replication = Replication(kernel)
-        self.addresses = Addresses(kernel, lines, self.value)
         self.counter: dict[UOp, UOp] = {}
+        self.addresses = Addresses(kernel, lines, self.value, self.counter)
         self.level: dict[UOp, int] = {}  # how deep the loop over a RANGE is
         self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, as loops are open now
+        self._decided: dict[Any, bool | None] = {}  # (condition, instance), as loops are open now
         self.memo: dict[Any, UOp] = {}
         self.keys: list[list[Any]] = [[]]
 
@@ -47,14 +48,14 @@ class Values:
         self.counter[r] = counter
         self.level[r] = len(self.keys)
         self.keys.append([])
-        self._depths = {}
+        self._depths, self._decided = {}, {}
 
     def leave(self, r: UOp) -> None:
         """It ends, and with it the values computed inside."""
         for key in self.keys.pop():
             del self.memo[key]
         del self.counter[r], self.level[r]
-        self._depths = {}
+        self._depths, self._decided = {}, {}
 
     def bind(self, r: UOp, counter: UOp) -> None:
         """A range has a value from here on, in the innermost open loop."""
@@ -66,6 +67,28 @@ class Values:
         """It has none any more; its loop has ended."""
         del self.counter[r], self.level[r]
         self._depths = {}
+
+    # ---- conditions -------------------------------------------------------------------------
+
+    def truth(self, condition: UOp, instance: Instance = SINGLE) -> bool | None:
+        """Whether a condition is known to hold, or not to, in all lanes of an instance."""
+        known = self.conditions.truth(condition)
+        if known is not None:
+            return known
+        if condition.op is ops.AND:
+            truths = [self.truth(c, instance) for c in parts.conjuncts(condition)]
+            return False if False in truths else None if None in truths else True
+        if condition.op not in INEQUALITIES or condition.src[0].dtype is not dtypes.index:
+            return None
+        key = self.key(condition, instance) if instance else condition
+        if key not in self._decided:
+            low, high = self.addresses.bounds(*positive_form(condition), instance)
+            self._decided[key] = True if low > 0 else False if high <= 0 else None
+        return self._decided[key]
+
+    def untested(self, valid: Sequence[UOp], instance: Instance) -> list[UOp]:
+        """The conditions of an optional validity that are not known to hold."""
+        return [c for c in self.conditions.untested(valid) if not self.truth(c, instance)]
 
     # ---- the memo ---------------------------------------------------------------------------
 
@@ -127,13 +150,13 @@ class Values:
             offset = self.addresses.offset(parts.place(node), self.replication[node.ranges].lane)
             atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
             found = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
-            src = (*found, *self.conditions.untested(node.src[1:]))
+            src = (*found, *self.untested(node.src[1:], instance))
         elif op is ops.STEP or op is ops.SHUFFLE_XOR:
             src = node.src[:1]
         elif op is ops.WHERE:
-            truth = self.conditions.truth(node.src[0])
+            truth = self.truth(node.src[0], instance)
             src = node.src if truth is None else node.src[1:2] if truth else node.src[2:]
-        elif node.dtype is dtypes.bool_ and self.conditions.truth(node) is not None:
+        elif node.dtype is dtypes.bool_ and self.truth(node, instance) is not None:
             return []
         else:
             src = node.src
@@ -159,7 +182,7 @@ class Values:
             return self.lines.add(op, node.dtype.vec(lanes), tuple(wide), node.arg)
         if op not in ops.ELEMENTWISE:
             raise KernelError(f"expected a value, got {node}")
-        truth = self.conditions.truth(node) if node.dtype is dtypes.bool_ else None
+        truth = self.truth(node, instance) if node.dtype is dtypes.bool_ else None
         if truth is not None:
             return build.const(truth, dtypes.bool_)
         return self.elementwise(node, instance, src)
@@ -208,7 +231,8 @@ class Values:
         """A REDUCE of the values of its instances: those combined first, then the lanes."""
         lines, monoid = self.lines, node.arg.monoid
         lanes = self.replication[frozenset(node.src[1:])].lanes
-        wide = [lines.widen(v, lanes) for v in values]
+        most = max([lanes, *[v.dtype.lanes for v in values]])  # of some instances it is a number
+        wide = [lines.widen(v, most) for v in values]
         if node.src[0].op is ops.PAIR:
             count = len(wide) // 2
             return lines.place_of(monoid, wide[:count], wide[count:], lanes > 1)
@@ -218,9 +242,12 @@ class Values:
     # ---- memory -----------------------------------------------------------------------------
 
     def masks(self, valid: Sequence[UOp], instance: Instance) -> tuple[UOp | None, UOp | None]:
-        """What has to hold for all lanes, and what lane by lane; None: nothing."""
+        """What has to hold for all lanes, and what lane by lane; None: nothing. FALSE for all
+        lanes: it never does."""
         scalar = vector = None
-        for c in self.conditions.untested(valid):
+        for c in self.untested(valid, instance):
+            if self.truth(c, instance) is False:
+                return FALSE, None
             v = self.value(c, instance)
             if v.dtype.lanes == 1:
                 scalar = self.lines.both(scalar, v)
@@ -241,22 +268,23 @@ class Values:
         if lane is not None and interleaved.is_strided(
                 parts.place(node), dtype.itemsize, self.addresses.offset(parts.place(node), lane)):
             return self.strided_load(node, instance, lane)
-        at, stride = self.addresses.access(parts.place(node), lane, instance)
+        access = self.addresses.access(parts.place(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
-        if stride == 0 and vector is None:
-            src = (at,) if scalar is None else (at, scalar)
+        if scalar is FALSE:
+            return build.const(0, dtype)
+        if access.stride == 0 and vector is None:
+            src = (access.address,) if scalar is None else (access.address, scalar)
             return lines.add(ops.LOAD, dtype, src, at_least=depth)
         mask = lines.both(scalar, vector)
+        if access.stride == 0:
+            assert mask is not None
+            return masked.scalar(self.addresses, access, mask, depth)
         if mask is not None:
             mask = lines.widen(mask, lanes)
-            if stride == -1:
+            if access.stride == -1:
                 mask = lines.reverse(mask)
-        if stride == 0:  # the lanes are valid one by one, and may all be invalid
-            at = self.addresses.each_lane(at, lines.widen(build.index_const(0), lanes))
-        src = (at,) if mask is None else (at, mask)
-        out = lines.add(ops.LOAD, dtype.vec(lanes), src, at_least=depth)
-        return lines.reverse(out) if stride == -1 else out
-
+        out = masked.load(self.addresses, access, dtype.vec(lanes), mask, depth)
+        return lines.reverse(out) if access.stride == -1 else out
 
     def strided_load(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
         """Lanes that lie a few elements apart: whole vectors, of which they are picked."""
@@ -264,24 +292,33 @@ class Values:
         step = self.addresses.offset(place, lane).stride
         assert step is not None
         first, = substitute([place], {lane: build.index_const(0)})
-        at, _ = self.addresses.access(first, None, instance)
+        at = self.addresses.access(first, None, instance)
         mask = lines.both(*self.masks(node.src[1:], instance))
+        if mask is FALSE:
+            return build.const(0, node.dtype)
         mask = None if mask is None else lines.widen(mask, lanes)
-        return interleaved.strided(lines, at, node.dtype.vec(lanes), step, mask, self.depth(node))
+
+        depth = self.depth(node)
+
+        def load(access: Access, mask: UOp | None) -> UOp:
+            return masked.load(self.addresses, access, node.dtype.vec(lanes), mask, depth)
+        return interleaved.strided(lines, at, lanes, step, mask, load)
 
     def interleaved_load(self, node: UOp, instance: Instance, lane: UOp, between: UOp) -> UOp:
         """Of one instance; those of all values of ``between`` are loaded together."""
         lines, lanes, depth = self.lines, extent_of(lane), self.depth(node)
         count, loads = extent_of(between), []
         scalar, vector = self.masks(node.src[1:], instance)
+        if scalar is FALSE:
+            return build.const(0, node.dtype)
         mask = lines.both(scalar, vector)
         for i in range(count):
-            src = [interleaved.access(self.addresses, parts.place(node), between, lane, i,
-                                      instance).address]
-            if mask is not None:
-                wide = lines.widen(mask, lanes)
-                src.append(wide if vector is None else interleaved.mask_of(lines, wide, count, i))
-            loads.append(lines.add(ops.LOAD, node.dtype.vec(lanes), tuple(src), at_least=depth))
+            access = interleaved.access(self.addresses, parts.place(node), between, lane, i,
+                                        instance)
+            own = None if mask is None else lines.widen(mask, lanes)
+            if own is not None and vector is not None:
+                own = interleaved.mask_of(lines, own, count, i)
+            loads.append(masked.load(self.addresses, access, node.dtype.vec(lanes), own, depth))
         found = interleaved.apart(lines, loads)
         for i, value in enumerate(found):
             other = {**instance, between: i}
@@ -297,3 +334,4 @@ def columns(fold: UOp) -> tuple[UOp, ...]:
 
 
 _INTEGER = frozenset({ops.ADD, ops.MUL})
+FALSE = build.const(False, dtypes.bool_)

@@ -20,8 +20,8 @@ from __future__ import annotations
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
-from fnx.lower.render import host_units
-from fnx.lower.render.llvm import Convention, Printer, body, store, type_of
+from fnx.lower.render import host_units, memory
+from fnx.lower.render.llvm import Convention, Printer, body, type_of
 
 _STREAM = ", !nontemporal !0"
 _PARAMETERS = "ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64 %lo, i64 %hi, " \
@@ -64,7 +64,7 @@ def from_bits(p: Printer, name: str, t: DType) -> str:
 
 
 def _store(p: Printer, node: UOp) -> None:
-    store(p, node)
+    memory.LINES[ops.STORE](p, node)
     if node.arg:
         p.out[-1] += _STREAM
 
@@ -74,4 +74,4 @@ def _scratch(p: Printer, node: UOp) -> None:
 
 
 _HOST = Convention(_enter, {ops.PART: lambda p, n: ("%lo", "%hi")[n.arg]}, {
-    ops.SCRATCH: _scratch, ops.STORE: _store, **host_units.LINES})
+    **memory.LINES, ops.SCRATCH: _scratch, ops.STORE: _store, **host_units.LINES})

@@ -12,6 +12,7 @@ from fnx.core.units import TILE, UNITS
 from fnx.core.uop import UOp
 from fnx.lower.render.llvm import ROWS as ROWS_OF_LLVM
 from fnx.lower.render.llvm import Printer, type_of
+from fnx.lower.render.memory import LINES as LINES_OF_MEMORY
 
 ROWS = {
     "dpbf16ps": "llvm.x86.avx512bf16.dpbf16ps.{bits}",
@@ -45,7 +46,7 @@ def _multiplied(p: Printer, node: UOp) -> None:
 
 def _load(p: Printer, node: UOp) -> None:
     if node.dtype.lanes != TILE:
-        ROWS_OF_LLVM[ops.LOAD](p, node)
+        LINES_OF_MEMORY[ops.LOAD](p, node)
         return
     p.define(node, "call x86_amx @llvm.x86.tileloadd64.internal(i16 16, i16 64, "
                    f"ptr {p.operand(node.src[0])}, i64 64)")

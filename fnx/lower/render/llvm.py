@@ -31,7 +31,6 @@ from fnx.core.units import TILE
 from fnx.core.uop import UOp
 from fnx.lower.render.constants import constant
 from fnx.lower.render.fences import Fences
-from fnx.lower.render.masks import only_lane
 from fnx.lower.render.zeros import quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
@@ -59,7 +58,7 @@ def body(program: UOp, convention: Convention) -> list[str]:
     rows = {**ROWS, **convention.lines}
     for node in program.src:
         rows[node.op](printer, node)
-    return ["B0:", *printer.out, "  ret void"]
+    return ["B0:", *printer.entry, *printer.out, "  ret void"]
 
 
 def type_of(t: DType) -> str:
@@ -68,12 +67,12 @@ def type_of(t: DType) -> str:
     return "x86_amx" if t.lanes == TILE else scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
 
-def _in_memory(t: DType) -> DType:
+def in_memory(t: DType) -> DType:
     """A bool is a byte."""
     return dtypes.int8.vec(t.lanes) if t.is_bool else t
 
 
-def _suffix(t: DType) -> str:
+def suffix_of(t: DType) -> str:
     scalar = f"{'f' if t.is_float else 'i'}{t.bits}"
     return scalar if t.lanes == 1 else f"v{t.lanes}{scalar}"
 
@@ -95,6 +94,7 @@ class Printer:
         self.inline = {**_INLINE, **convention.operands}
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
+        self.entry: list[str] = []  # lines of memory of the function's own
         self.whole: dict[UOp, str] = {}  # tiles of a matrix unit, as vectors
         self.loops: dict[UOp, _OpenFor] = {}
         self.fences = Fences()
@@ -145,7 +145,7 @@ def _filled(t: DType, value: str) -> str:
     return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
 
 
-def _zero(t: DType) -> str:
+def zero_of(t: DType) -> str:
     return "zeroinitializer" if t.lanes > 1 else "0.0" if t.is_float else "0"
 
 
@@ -201,15 +201,15 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
         text = rows.get(_LETTER[t.kind])
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
-        p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t), s=_suffix(t),
-                                   zero=_zero(t), ones=_filled(t, "-1"),
+        p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t), s=suffix_of(t),
+                                   zero=zero_of(t), ones=_filled(t, "-1"),
                                    zeros="" if node.arg is None else "nsz "))
     return row
 
 
 def _divide(p: Printer, node: UOp) -> None:
     a, b = map(p.operand, node.src)
-    p.define(node, quotient(node, type_of(node.dtype), _suffix(node.dtype), a, b))
+    p.define(node, quotient(node, type_of(node.dtype), suffix_of(node.dtype), a, b))
 
 
 def _shift(p: Printer, node: UOp) -> None:
@@ -222,14 +222,14 @@ def _shift(p: Printer, node: UOp) -> None:
     if count.op is ops.CONST and 0 <= build.const_of(count) <= last:
         p.define(node, f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
     elif signed:
-        low = p.line(f"call {t} @llvm.umin.{_suffix(by.dtype)}({p.typed(by)}, "
+        low = p.line(f"call {t} @llvm.umin.{suffix_of(by.dtype)}({p.typed(by)}, "
                      f"{t} {_filled(by.dtype, str(last))})")
         p.define(node, f"ashr {t} {p.operand(x)}, {low}")
     else:
         inside = p.line(f"icmp ule {p.typed(by)}, {_filled(by.dtype, str(last))}")
         shifted = p.line(f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
         mask = type_of(dtypes.bool_.vec(x.dtype.lanes))
-        p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {_zero(x.dtype)}")
+        p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {zero_of(x.dtype)}")
 
 
 def _where(p: Printer, node: UOp) -> None:
@@ -240,13 +240,13 @@ def _cast(p: Printer, node: UOp) -> None:
     a, b = node.src[0].dtype, node.dtype
     x, to = p.typed(node.src[0]), type_of(b)
     if b.is_bool:
-        p.define(node, f"{'fcmp une' if a.is_float else 'icmp ne'} {x}, {_zero(a)}")
+        p.define(node, f"{'fcmp une' if a.is_float else 'icmp ne'} {x}, {zero_of(a)}")
     elif a.is_float and not b.is_float:
         sign = "u" if b.kind == "uint" else "s"
         if a.lanes > 1:
             _saturated(p, node, sign)
             return
-        p.define(node, f"call {to} @llvm.fpto{sign}i.sat.{_suffix(b)}.{_suffix(a)}({x})")
+        p.define(node, f"call {to} @llvm.fpto{sign}i.sat.{suffix_of(b)}.{suffix_of(a)}({x})")
     else:
         mnemonic = _conversion(a, b)
         if mnemonic:
@@ -276,7 +276,7 @@ def _saturated(p: Printer, node: UOp, sign: str) -> None:
         past = p.line(f"fcmp oge {ta} {x}, {both(high + 1)}")
         whole = p.line(f"select {mask} {past}, {tb} {_filled(b, str(high))}, {tb} {whole}")
     number = p.line(f"fcmp ord {ta} {x}, {x}")
-    p.define(node, f"select {mask} {number}, {tb} {whole}, {tb} {_zero(b)}")
+    p.define(node, f"select {mask} {number}, {tb} {whole}, {tb} {zero_of(b)}")
 
 
 def _conversion(a: DType, b: DType) -> str:
@@ -307,60 +307,8 @@ def _address(p: Printer, node: UOp) -> None:
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = p.operand(pointer)
         return
-    element = type_of(_in_memory(node.dtype.scalar))
+    element = type_of(in_memory(node.dtype.scalar))
     p.define(node, f"getelementptr {element}, ptr {p.operand(pointer)}, {p.typed(offset)}")
-
-
-def _mask(p: Printer, node: UOp, position: int) -> str:
-    if len(node.src) > position:
-        return p.typed(node.src[position])
-    lanes = node.src[0].dtype.lanes
-    return f"<{lanes} x i1> splat (i1 true)"
-
-
-def _load(p: Printer, node: UOp) -> None:
-    place, t = node.src[0], node.dtype
-    at, memory, suffix = p.operand(place), type_of(_in_memory(t)), _suffix(_in_memory(t))
-    if place.src[1].dtype.lanes > 1:
-        name = p.line(f"call {memory} @llvm.masked.gather.{suffix}.v{t.lanes}p0(<{t.lanes} x ptr> "
-                      f"align {t.itemsize} {at}, {_mask(p, node, 1)}, {memory} zeroinitializer)")
-    elif len(node.src) == 1:
-        name = p.line(f"load {memory}, ptr {at}, align {place.arg}")
-    elif t.lanes > 1:
-        name = p.line(f"call {memory} @llvm.masked.load.{suffix}.p0(ptr align {place.arg} {at}, "
-                      f"{_mask(p, node, 1)}, {memory} zeroinitializer)")
-    else:  # where it is not valid, read what can always be read
-        valid = p.typed(node.src[1])
-        safe = p.line(f"select {valid}, ptr {at}, ptr %buffers")
-        read = p.line(f"load {memory}, ptr {safe}, align {t.itemsize}")
-        name = p.line(f"select {valid}, {memory} {read}, {memory} {_zero(t)}")
-    if t.is_bool:
-        name = p.line(f"icmp ne {memory} {name}, {_zero(t)}")
-    p.names[node] = name
-
-
-def store(p: Printer, node: UOp) -> None:
-    """The line of a STORE."""
-    place, value = node.src[:2]
-    t = value.dtype
-    at, memory, suffix = p.operand(place), type_of(_in_memory(t)), _suffix(_in_memory(t))
-    name = p.operand(value)
-    if t.is_bool:
-        name = p.line(f"zext {type_of(t)} {name} to {memory}")
-    if place.src[1].dtype.lanes > 1:
-        text = (f"call void @llvm.masked.scatter.{suffix}.v{t.lanes}p0({memory} {name}, "
-                f"<{t.lanes} x ptr> align {t.itemsize} {at}, {_mask(p, node, 2)})")
-    elif len(node.src) == 2:
-        text = f"store {memory} {name}, ptr {at}, align {place.arg}"
-    elif (lane := only_lane(node.src[2])) is not None:
-        element = type_of(_in_memory(t.scalar))
-        one = p.line(f"extractelement {memory} {name}, i64 {lane}")
-        to = p.line(f"getelementptr {element}, ptr {at}, i64 {lane}")
-        text = f"store {element} {one}, ptr {to}, align {t.scalar.itemsize}"
-    else:
-        text = (f"call void @llvm.masked.store.{suffix}.p0({memory} {name}, "
-                f"ptr align {place.arg} {at}, {_mask(p, node, 2)})")
-    p.out.append(f"  {text}")
 
 
 # ---- vectors ----------------------------------------------------------------------------------
@@ -394,7 +342,7 @@ def _lanes_below(p: Printer, node: UOp) -> None:
 
 def _shuffle(p: Printer, node: UOp) -> None:
     t = type_of(node.src[0].dtype)
-    fence = f"call {t} @llvm.arithmetic.fence.{_suffix(node.src[0].dtype)}({t}"
+    fence = f"call {t} @llvm.arithmetic.fence.{suffix_of(node.src[0].dtype)}({t}"
     a, b = p.fences.operands(node, p.operand, lambda x: p.line(f"{fence} {x})"))
     lanes = f"<{len(node.arg)} x i32> {_vector('i32', node.arg)}"
     p.define(node, f"shufflevector {t} {a}, {t} {b}, {lanes}")
@@ -405,7 +353,7 @@ def _extract(p: Printer, node: UOp) -> None:
 
 
 def _every(p: Printer, node: UOp) -> None:
-    name = f"llvm.vector.reduce.and.{_suffix(node.src[0].dtype)}"
+    name = f"llvm.vector.reduce.and.{suffix_of(node.src[0].dtype)}"
     p.define(node, f"call i1 @{name}({p.typed(node.src[0])})")
 
 
@@ -492,8 +440,7 @@ def _endif(p: Printer, node: UOp) -> None:
 ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.DIV: _divide,
     ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
-    ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: store, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
+    ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
     ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
     ops.ENDFOR: _endfor, ops.BREAK: _break, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
     ops.EVERY: _every,

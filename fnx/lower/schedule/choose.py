@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from fnx.core import ops, parts, tiling
+from fnx.core import dtypes, ops, parts, tiling
 from fnx.core.parts import closed
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Schedule, Transform
 from fnx.core.uop import UOp, toposort
+from fnx.lower.program.conditions import INEQUALITIES
 from fnx.lower.schedule import contraction, contraction_tiling
 from fnx.lower.schedule.beside import Beside, beside
 from fnx.lower.schedule.counted import BLOCK, CHUNK, UNROLL, Counted, between
@@ -89,7 +90,9 @@ class LoopPlan:
         self.kept = {r for s in kernel.src for r in kept_in_order(s)}.union(carried(self.nodes))
         self.common = [r for r in self.ranges if r not in self.kept
                        and all(r in s.ranges for s in kernel.src)]
-        self.lanes, self.target = target.lanes(itemsize(self.nodes)), target
+        self.target, self.lanes = target, target.lanes(itemsize(self.nodes))
+        if len(kernel.src) > UNROLL * len({*map(parts.buffer, kernel.src)}):
+            self.lanes = min(BLOCK, self.lanes)  # each of them is a row of columns
         self.beside: Beside | None = None
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER)]
         self.closing, self.stores = closing, kernel.src
@@ -221,7 +224,7 @@ class LoopPlan:
         columns are left for workers."""
         count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
         vectors = -(-extent(r) // lanes)
-        count *= product(self.few)
+        count = max(count * product(self.few), UNROLL * len(self.stores))
         times = UNROLL if count <= 16 else 2 if count <= 48 else 1
         times = max(1, min(times, UNROLL // product(self.few)))
         kept = lanes * sum(product(closed(n)) * n.dtype.itemsize for n in self.closing
@@ -243,7 +246,7 @@ class LoopPlan:
         times = self._unroll(r, lanes, shared) if unrolled else 1
         step, rest = lanes * times, name
         loops, lane = [f"{name}_o"], [f"{name}_l"]
-        if shared:
+        if shared and not self._is_cut(r):
             rest = f"{name}_t"
             loops.insert(0, f"{name}_p")
             most = max(1, self._chunk_of(r) // step)
@@ -258,6 +261,12 @@ class LoopPlan:
             lane.insert(0, f"{name}_u")
             self.steps += [tiling.split(inner, lanes, *lane), tiling.unroll(lane[0])]
         self.parts[r] = (loops, lane)
+
+    def _is_cut(self, r: UOp) -> bool:
+        """Whether conditions cut the loop over r (program/loop_peeling.py): workers share the loop
+        over blocks of lanes itself, in which the cuts are numbers."""
+        return not self.kept and any(n.op in INEQUALITIES and n.src[0].dtype is dtypes.index
+                                     and r in n.ranges for n in self.nodes)
 
     def _few(self) -> list[UOp]:
         """Ranges that are written out: folds of a few terms alone or inside the loops of other

@@ -15,6 +15,7 @@ from operator import attrgetter
 from fnx.core import build, ops, parts, tiling
 from fnx.core.parts import buffer, closed, dims, indices, validity
 from fnx.core.record import Record
+from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Transform
 from fnx.core.units import Unit
 from fnx.core.uop import UOp, toposort
@@ -114,9 +115,12 @@ def terms_of(found: Contraction, unit: Unit) -> UOp:
 
 
 def words_along(load: UOp, along: UOp, unit: Unit) -> bool:
-    """Whether neighbours along a range of the sum are the terms of a word."""
-    return extent(along) % unit.in_word == 0 and stride(load, along) == 1 and \
-        load.dtype.itemsize * unit.in_word == 4
+    """Whether neighbours along a range of the sum are the terms of a word, wherever it begins."""
+    count = unit.in_word
+    return extent(along) % count == 0 and stride(load, along) == 1 and \
+        load.dtype.itemsize * count == 4 and \
+        not any(stride(load, r) % count for r in load.ranges if r is not along) and \
+        not symbolic.linear(symbolic.element(load))[1] % count
 
 
 def has_words(factor: UOp, along: UOp, unit: Unit) -> bool:

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Sequence
 
 from fnx.core import ops
 from fnx.core.errors import KernelError
-from fnx.core.parts import buffer, closed, indices, place
+from fnx.core.parts import buffer, closed, indices
 from fnx.core.range_kinds import GIVEN, LOOPS, RANGE_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
+from fnx.lower.places import told_apart
 from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quoted
 
 
@@ -101,7 +102,8 @@ def kept_in_order(store: UOp) -> list[UOp]:
     """
     if store.arg is None and not is_data(store):
         return []
-    free = [r for r in store.ranges if not _is_alone(place(store), r)]
+    told = told_apart(indices(store))
+    free = [r for r in store.ranges if r not in told and symbolic.bounds(r)[1] > 0]
     return sorted(free, key=lambda r: r.arg.id)
 
 
@@ -113,12 +115,6 @@ def carried(nodes: Iterable[UOp]) -> set[UOp]:
 def is_data(store: UOp) -> bool:
     """Whether the place of a STORE is read from memory."""
     return any(n.op is ops.LOAD for n in toposort(indices(store)))
-
-
-def _is_alone(at: UOp, r: UOp) -> bool:
-    """Whether one index is a multiple of r and of nothing else, so its values never meet."""
-    return symbolic.bounds(r)[1] == 0 or any(
-        i.ranges == {r} and symbolic.coefficient(i, r) not in (0, None) for i in indices(at))
 
 
 def _check_order(store: UOp, kept: Sequence[ScheduledLoop], loops: Loops) -> None:

@@ -49,8 +49,9 @@ def stride(access: UOp, r: UOp) -> int:
     total, step = 0, 1
     for i, d in reversed(sides):
         c = symbolic.coefficient(i, r) if r in i.ranges else 0
-        if not isinstance(c, int):
-            return FAR
+        if not isinstance(c, int):  # digits of a place may be one index again
+            whole = symbolic.coefficient(symbolic.element(access), r)
+            return whole if isinstance(whole, int) else FAR
         total += c * step
         step *= build.const_of(d) if d.op is ops.CONST else FAR
     return total

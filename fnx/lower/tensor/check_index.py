@@ -172,9 +172,10 @@ def _of_indices(node: UOp) -> Iterator[Fault]:
         what = "write"
         del indices[-1]
     lanes = sum(i.op is ops.STOP for i in indices)  # what batching put in front
-    for axis, (i, n) in enumerate(zip(indices, x.shape)):
+    for axis, i in zip(node.arg.axes, indices):
         if not math.prod(i.shape) or i.op is ops.STOP:
             continue
+        n = x.shape[axis]
         i = _before_clamping(i, n)
         shown = _before_wrapping(i)
         value = fault(i, n, shown)

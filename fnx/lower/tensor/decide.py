@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 from fnx.core import build, ops
 from fnx.core.ops import Op
+from fnx.core.row_parts import others
 from fnx.core.uop import UOp, rebuild, toposort
 
 Interval = tuple[int, int]
@@ -57,11 +58,12 @@ def decide(fn: UOp) -> UOp:
 def _as_shrink(node: UOp, src: tuple[UOp, ...], known: dict[UOp, Interval]) -> UOp | None:
     """A gather at start, start + 1, ... as the part that it reads."""
     x, *index = src
-    start = _start(index[0], known) if len(index) == 1 else None
-    if start is None or not 0 <= start <= x.shape[0] - node.shape[0]:
+    start, axis = _start(index[0], known) if len(index) == 1 else None, node.arg.axes[0]
+    if start is None or not 0 <= start <= x.shape[axis] - node.shape[0]:
         return None
-    rest = [(0, n) for n in x.shape[1:]]
-    return build.shrink(x, [(start, start + node.shape[0]), *rest])
+    bounds = [(0, n) for n in x.shape]
+    bounds[axis] = start, start + node.shape[0]
+    return build.permute(build.shrink(x, bounds), (axis, *others((axis,), len(x.shape))))
 
 
 def _start(index: UOp, known: dict[UOp, Interval]) -> int | None:

@@ -29,7 +29,7 @@ from fnx.lower.tensor.split_products import in_chunks
 
 MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
 MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
-LONG = 1 << 13       # a chain of additions across rows that loses too many bits
+LONG = 1 << 13       # a chain of additions across rows that is worth several workers
 BUSY = 128           # groups of threads that keep a device busy,
 BLOCK, COLUMNS = 1 << 10, 1 << 5  # ... results that one computes, of products and across rows,
 CHAIN = 1 << 9       # ... and terms of each that are worth a group
@@ -66,11 +66,14 @@ def _parts(node: UOp, target: Target) -> int:
 def _is_long(node: UOp) -> bool:
     """Few results, or a long chain across rows: lanes shorten those along rows.
 
-    A sum of products may be a contraction, which is tiled as it is.
+    A sum of products may be a contraction, which is tiled as it is. Below MIN_WORK a schedule's
+    partial sums (schedule/subtotals.py) keep the bits of a chain, and one worker is enough.
     """
     x, axes = node.src[0], node.arg.axes
     total = math.prod(x.shape)
-    if total >= MIN_WORK and math.prod(node.shape) <= MAX_RESULTS:
+    if total < MIN_WORK:
+        return False
+    if math.prod(node.shape) <= MAX_RESULTS:
         return True
     chain = math.prod(x.shape[a] for a in axes)
     return chain >= LONG and len(x.shape) - 1 not in axes and x.op not in (ops.MUL, ops.PAIR)

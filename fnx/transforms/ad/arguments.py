@@ -12,7 +12,7 @@ from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.containers import register_pytree_node
+from fnx.core.array.containers import WHOLE, register_pytree_node
 from fnx.core.array.public import asarray
 from fnx.core.errors import (
     ArgumentError,
@@ -32,8 +32,8 @@ FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 class Float0(np.ndarray[Any, Any]):
-    """The gradient of an array of integers. As a pytree it has no leaves, so that it passes through
-    every transform.
+    """The gradient of an array of integers: a leaf to users. To transforms it is a pytree without
+    leaves, which passes through each of them.
 
     >>> Float0.like((3,)).dtype == FLOAT0
     True
@@ -46,6 +46,7 @@ class Float0(np.ndarray[Any, Any]):
 
 
 register_pytree_node(Float0, lambda x: ((), x.shape), lambda shape, _: Float0.like(shape))
+WHOLE.add(Float0)
 
 
 class Layout(Record):

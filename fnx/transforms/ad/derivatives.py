@@ -105,10 +105,10 @@ def _divides_by_variable(node: UOp) -> bool:
     return number_of(node.src[1]) in (None, 0)
 
 
-def _roots(node: UOp) -> bool:
-    """x**n with a known n >= 1 (or 0) is finite, and so is its derivative."""
-    n = number_of(node.src[1])
-    return n is None or not (n >= 1 or n == 0)
+def _powers(node: UOp) -> bool:
+    """All but those whose partials of every order are finite: others are NaN below 0, or infinite
+    at 0, themselves or in a partial of some order, or overflow."""
+    return number_of(node.src[1]) not in (0, 1, 2)
 
 
 # ---- partials of more than a line -------------------------------------------------------------
@@ -257,7 +257,7 @@ elementwise(ops.DIV, lambda t, y, a, b: t / b, lambda t, y, a, b: -(t / b * y),
             singular=_divides_by_variable)
 elementwise(ops.REM, lambda t, y, a, b: t, lambda t, y, a, b: -(t * rint((a - y) / b)),
             singular=_divides_by_variable)  # y = a - n * b; (a - y) / b is n but for rounding
-elementwise(ops.POW, _base, _exponent, singular=_roots)
+elementwise(ops.POW, _base, _exponent, singular=_powers)
 elementwise(ops.SQRT, lambda t, y, x: t / (y + y), singular=_always)
 elementwise(ops.EXP, lambda t, y, x: t * y, singular=_always)
 elementwise(ops.EXPM1, lambda t, y, x: t * exp(x), singular=_always)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr, where
 from fnx.core.formulas import FORMULAS
+from fnx.core.index_arrays import index_type
 from fnx.core.uop import UOp
 from fnx.transforms.ad.rules import Factor, spread, zeros
 
@@ -28,7 +29,7 @@ def winners(node: UOp) -> Expr:
     shape, axes = node.src[0].shape, node.arg.axes
     lengths = tuple([n if a in axes else 1 for a, n in enumerate(shape)])
     count = math.prod(lengths)
-    number = build.expand(build.reshape(build.iota(count), lengths), shape)
+    number = build.expand(build.reshape(build.iota(count, index_type(count)), lengths), shape)
     lowest = build.reduce(where(won, Expr(number), count).node, ops.MIN, axes)
     return Expr(number).eq(Expr(spread(node, lowest)))
 
@@ -103,9 +104,14 @@ def _inside(rows: UOp, index: Sequence[UOp], places: Sequence[int]) -> Expr:
     return _over_rows(functools.reduce(operator.and_, inside), rows)
 
 
+def _places(node: UOp) -> tuple[int, ...]:
+    """The lengths of the axes that are indexed."""
+    return tuple([node.src[0].shape[a] for a in node.arg.axes])
+
+
 def read_inside(node: UOp) -> UOp:
     """Where GATHER reads what its index names, and not the nearest to it."""
-    return _inside(node, node.src[1:], node.src[0].shape).node
+    return _inside(node, node.src[1:], _places(node)).node
 
 
 def put_back(node: UOp, i: int, ct: UOp) -> UOp:
@@ -116,9 +122,9 @@ def put_back(node: UOp, i: int, ct: UOp) -> UOp:
     x, *index = node.src
     if ct.dtype.is_bool:
         count = build.const(0, dtypes.int32, x.shape)
-        marks = build.scatter(count, index, build.cast(ct, dtypes.int32), ops.ADD)
+        marks = build.scatter(count, index, build.cast(ct, dtypes.int32), ops.ADD, node.arg.axes)
         return build.ne(marks, count)
-    return build.scatter(zeros(x), index, ct, ops.ADD)
+    return build.scatter(zeros(x), index, ct, ops.ADD, node.arg.axes)
 
 
 # ---- SCATTER ----------------------------------------------------------------------------------
@@ -126,11 +132,11 @@ def put_back(node: UOp, i: int, ct: UOp) -> UOp:
 
 def read(x: Expr, node: UOp) -> Expr:
     """The values of x (like the result) at the indices, in the shape of the updates."""
-    return Expr(build.gather(x.node, *node.src[1:-1]))
+    return Expr(build.gather(x.node, *node.src[1:-1], axes=node.arg.axes))
 
 
 def _write(base: Expr, node: UOp, updates: Expr, monoid: ops.Op | None = None) -> Expr:
-    return Expr(build.scatter(base.node, node.src[1:-1], updates.node, monoid))
+    return Expr(build.scatter(base.node, node.src[1:-1], updates.node, monoid, node.arg.axes))
 
 
 def _there(node: UOp, updates: Sequence[Expr], monoid: ops.Op, start: float) -> list[Expr]:
@@ -146,15 +152,17 @@ def _there(node: UOp, updates: Sequence[Expr], monoid: ops.Op, start: float) -> 
 
 def _written(node: UOp) -> Expr:
     """Which updates were not dropped."""
-    return _inside(node.src[-1], node.src[1:-1], node.shape)
+    return _inside(node.src[-1], node.src[1:-1], _places(node))
 
 
 def _last(node: UOp) -> Expr:
     """Which updates that replace were not overwritten by a later one: write their numbers, look."""
     index = node.src[1]
-    number = Expr(build.reshape(build.iota(math.prod(index.shape)), index.shape))
-    nobody = Expr(build.const(-1, dtypes.int32, node.shape[:len(node.src) - 2]))
-    return _over_rows(read(_write(nobody, node, number), node).eq(number), node.src[-1])
+    count = math.prod(index.shape)
+    number = Expr(build.reshape(build.iota(count, index_type(count)), index.shape))
+    nobody = build.const(-1, number.dtype, _places(node))
+    last = build.gather(build.scatter(nobody, node.src[1:-1], number.node), *node.src[1:-1])
+    return _over_rows(Expr(last).eq(number), node.src[-1])
 
 
 def _tied(node: UOp) -> Expr:

@@ -78,7 +78,8 @@ def add_all(parts: Iterable[UOp | None]) -> UOp | None:
 
 def summed(parts: Sequence[UOp]) -> UOp:
     """Sum of numbers, "or" of bools. What was cut out of an array side by side is joined: the
-    cotangent of ``split`` is a CONCAT, not a sum of arrays that are zeros for the most part."""
+    cotangent of ``split`` is a CONCAT, not a sum of arrays that are zeros for the most part. What
+    was read at indices is added there, behind the rest."""
     cut: dict[int, list[UOp]] = {}
     rest: list[UOp] = []
     for part in parts:
@@ -88,10 +89,30 @@ def summed(parts: Sequence[UOp]) -> UOp:
         else:
             cut.setdefault(axis, []).append(part)
     rest += [joined for axis, pieces in cut.items() for joined in _side_by_side(pieces, axis)]
-    out = rest[0]
-    for part in rest[1:]:
-        out = build.or_(out, part) if out.dtype.is_bool else build.add(out, part)
+    out, *others = sorted(rest, key=_is_added_to_zeros)
+    for part in others:
+        out = build.or_(out, part) if out.dtype.is_bool else added(out, part)
     return out
+
+
+def added(total: UOp, part: UOp) -> UOp:
+    """The sum of both: a part that is zeros but at some indices is added there.
+
+    >>> from fnx.core import dtypes
+    >>> x, i = build.param(0, dtypes.float32, (9,)), build.param(1, dtypes.int32, (2,))
+    >>> u = build.param(2, dtypes.float32, (2,))
+    >>> added(x, build.scatter(zeros(x), [i], u, ops.ADD)) is build.scatter(x, [i], u, ops.ADD)
+    True
+    """
+    if not _is_added_to_zeros(part):
+        return build.add(total, part)
+    _, *index, updates = part.src
+    return build.scatter(total, index, updates, ops.ADD, part.arg.axes)
+
+
+def _is_added_to_zeros(node: UOp) -> bool:
+    return node.op is ops.SCATTER and node.arg.monoid is ops.ADD and \
+        node.src[0] is zeros(node) and node.dtype.storage is None
 
 
 def _padded_axis(node: UOp) -> int | None:
@@ -368,7 +389,7 @@ class ScatterRule(DerivativeRule):
         x, index, updates = tangents[0], node.src[1:-1], tangents[-1]
         base = zeros(node) if x is None else self._factor(node, 0, x)
         return base if updates is None else build.scatter(
-            base, index, self._factor(node, -1, updates), ops.ADD)
+            base, index, self._factor(node, -1, updates), ops.ADD, node.arg.axes)
 
     def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
         index, nowhere = node.src[1:-1], build.const(False, dtypes.bool_, node.shape)
@@ -379,7 +400,8 @@ class ScatterRule(DerivativeRule):
         count = build.const(0, dtypes.int32, node.shape)
         ones = build.const(1, dtypes.int32, node.src[-1].shape) if written is None else \
             build.cast(written, dtypes.int32)
-        return build.or_(kept, build.ne(build.scatter(count, index, ones, ops.ADD), count))
+        marks = build.scatter(count, index, ones, ops.ADD, node.arg.axes)
+        return build.or_(kept, build.ne(marks, count))
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self._factor(node, i, self._read(node, i, ct))

@@ -40,7 +40,7 @@ from fnx.transforms.ad.loop import (
     recomputed,
     some,
 )
-from fnx.transforms.ad.rules import zeros
+from fnx.transforms.ad.rules import added, zeros
 from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, Push, Pushed, Source
 
 
@@ -221,7 +221,7 @@ class _ScanReverse:
             grads = dict(zip(self.inputs, by_input))
             found = {i: g for i, g in grads.items() if g is not None}
             new = [or_zeros(grads[carries.first + c], cts[c]) for c in pulled]
-            sums = [build.add(total, found[i])
+            sums = [added(total, found[i])
                     for total, i in zip(states[len(pulled):], summed)]
             return [*new, *sums, *some(token)], [found[i] for i in mapped]
 

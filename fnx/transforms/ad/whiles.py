@@ -37,7 +37,7 @@ from fnx.transforms.ad.loop import (
     pushed_body,
     some,
 )
-from fnx.transforms.ad.rules import zeros
+from fnx.transforms.ad.rules import added, zeros
 from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, Push, Pushed
 
@@ -280,7 +280,7 @@ class _WhileReverse:
             grads = dict(zip(self.inputs, by_input))
             found = {i: g for i, g in grads.items() if g is not None}
             new = [or_zeros(grads[first + c], ct) for c, ct in zip(self.pulled, cts)]
-            return [i, *new, *[build.add(total, found[i]) for total, i in zip(cts[m:], summed)],
+            return [i, *new, *[added(total, found[i]) for total, i in zip(cts[m:], summed)],
                     *some(token)]
 
         _, *found = while_over(lambda consts, states: (Expr(states[0]) > 0).node, step,

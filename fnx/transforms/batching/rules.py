@@ -3,8 +3,8 @@
     elementwise  in front of all operands           ADD(f32[B, 3], f32[3])  ->  the second repeated
     movement     in front, and stays there          PERMUTE (1, 0)          ->  PERMUTE (0, 2, 1)
     reduce       in front, axes count from 1        REDUCE axis 0           ->  axis 1
-    gather       one more index, or an axis of x    x[i]                    ->  x[lane, i]
-    scatter      one more index                     x.at[i]                 ->  x.at[lane, i]
+    gather       one more index, or an axis of x    x[i]                    ->  x[lane, i], x[:, i]
+    scatter      the same                           x.at[i]                 ->  x.at[lane, i]
 
 A rule gets the node, its operands as they are now, which of them have a batch axis (in front),
 and the size of that; it gives the node with a batch axis in front. At least one operand has one.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.ops import Op
+from fnx.core.row_parts import others
 from fnx.core.uop import UOp
 
 BatchingRule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
@@ -102,23 +103,30 @@ def _lane(size: int, like: UOp) -> UOp:
 
 def _gather(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
     x, *index = src
-    k = len(index)
-    if not any(batched[1:]):  # the batch axis goes behind the axes that are indexed, and comes back
-        back = len(index[0].shape)
-        behind = build.permute(x, (*range(1, k + 1), 0, *range(k + 1, len(x.shape))))
-        read = build.gather(behind, *index)
-        return build.permute(read, (back, *range(back), *range(back + 1, len(read.shape))))
-    if index == [build.iota(size)] and not batched[0] and x.shape[0] == size:
+    axes = node.arg.axes
+    behind = [a + 1 for a in axes]
+    if not any(batched[1:]):  # the batch axis is one that is not indexed
+        read, at = build.gather(x, *index, axes=behind), len(index[0].shape)
+        return build.permute(read, (at, *others((at,), len(read.shape))))
+    if index == [build.iota(size)] and not batched[0] and axes == (0,) and x.shape[0] == size:
         return x  # each lane reads its own row
     index = list(_spread_all(index, batched[1:], size))
-    return build.gather(x, _lane(size, index[0]), *index) if batched[0] else \
-        build.gather(x, *index)
+    return build.gather(x, _lane(size, index[0]), *index, axes=(0, *behind)) if batched[0] else \
+        build.gather(x, *index, axes=axes)
 
 
 def _scatter(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
     """Duplicates of a lane stay in their order: rows of an index array follow one another."""
+    x, *index, updates = src
+    monoid, behind = node.arg.monoid, [a + 1 for a in node.arg.axes]
+    if not any(batched[1:-1]):
+        at = len(index[0].shape)
+        updates = spread(updates, batched[-1], size)
+        updates = build.permute(updates, (*range(1, at + 1), 0,
+                                          *range(at + 1, len(updates.shape))))
+        return build.scatter(spread(x, batched[0], size), index, updates, monoid, behind)
     x, *index, updates = _spread_all(src, batched, size)
-    return build.scatter(x, [_lane(size, index[0]), *index], updates, node.arg.monoid)
+    return build.scatter(x, [_lane(size, index[0]), *index], updates, monoid, (0, *behind))
 
 
 RULES: dict[str, BatchingRule] = {

@@ -53,6 +53,7 @@ class custom_jvp(CustomFunction[P, R]):
     """
 
     kind = "custom_jvp"
+    only_derivatives = True
     missing = "call defjvp(rule) or defjvps(...) on it before it is used"
 
     def defjvp(self, jvp: Callable[..., tuple[Any, Any]], symbolic_zeros: bool = False
@@ -115,7 +116,7 @@ def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Si
                 *tangents_of(tangent, made.out_tree, made.outs, told)]
 
     traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
-                         "the jvp", f"{f._name}.jvp")
+                         "the jvp", f"{f._name}.jvp", signature.values)
     return TracedRule("jvp", traced)
 
 

@@ -6,15 +6,18 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.public import asarray
+from fnx.core.array.public import asarray, public
 from fnx.core.array.trace import name_of
+from fnx.core.dtypes import as_dtype
 from fnx.core.errors import FnxError, RuleError, Site, show_site
 from fnx.core.ops import Shape
-from fnx.transforms.ad.arguments import Float0, is_nothing
+from fnx.transforms.ad.arguments import FLOAT0, Float0, is_nothing
 
 
 class SymbolicZero:
@@ -30,11 +33,29 @@ class SymbolicZero:
     SymbolicZero(shape=(3,), dtype=float32)
     """
 
-    __slots__ = ("shape", "dtype")
+    __slots__ = ("aval", "shape", "dtype")
 
     def __init__(self, aval: Any) -> None:
+        self.aval = aval
         self.shape: Shape = tuple(aval.shape)
         self.dtype = aval.dtype
+
+    @staticmethod
+    def from_primal_value(val: Any) -> SymbolicZero:
+        """The zero that is a tangent of a value: of whole numbers and bools, of dtype float0.
+
+        Args:
+            val: an Array, NumPy data or a number.
+
+        Returns:
+            A SymbolicZero of its shape.
+
+        >>> SymbolicZero.from_primal_value(2.0)
+        SymbolicZero(shape=(), dtype=float32)
+        """
+        x = asarray(val)
+        return SymbolicZero(x if x._dtype.is_float else np.broadcast_to(np.zeros((), FLOAT0),
+                                                                        x._shape))
 
     @property
     def ndim(self) -> int:
@@ -51,6 +72,27 @@ class SymbolicZero:
 
     def __repr__(self) -> str:
         return f"SymbolicZero(shape={self.shape}, dtype={self.dtype})"
+
+
+@public
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """A zero tangent of a value, as rules get or return it.
+
+    Args:
+        val: an Array, NumPy data or a number.
+        symbolic_zeros: whether it is to be a SymbolicZero.
+
+    Returns:
+        An Array of zeros like ``val`` (of whole numbers and bools, NumPy data of dtype float0), or
+        a SymbolicZero.
+
+    >>> zero_from_primal(2.0)
+    Array(0., dtype=float32)
+    """
+    zero = SymbolicZero.from_primal_value(val)
+    if symbolic_zeros or zero.dtype == FLOAT0:
+        return zero if symbolic_zeros else np.zeros(zero.shape, FLOAT0)
+    return Array(build.const(0, as_dtype(zero.dtype), zero.shape))
 
 
 _TAKES = {

@@ -6,13 +6,17 @@
 What one of them closes over is an operand of the node, and all of them take all of it in front.
 A rule may call the function it belongs to: that call, met while the rule is traced, is a CUSTOM
 without rules that says how many rules around it to go out for them (``again``).
+
+All of them are traced without values, once for a signature. Where one asks for a value that an
+eager transform knows (Python's ``if``, a mask in an index), they are traced for that value alone.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fnx.core import build, build_calls, op_args, ops
@@ -22,7 +26,7 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.effects import traced_again
 from fnx.core.array.equality import Static
 from fnx.core.array.trace import Traced, close, rewriting, trace
-from fnx.core.errors import ArgumentError, RuleError
+from fnx.core.errors import ArgumentError, RuleError, TracedValueError
 from fnx.core.host import Handle
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
@@ -33,6 +37,8 @@ from fnx.transforms.transformed import Transformed
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_ROUNDS = 8  # of tracing rules, until they close over nothing more
+MAX_OTHER_VALUES = 4  # of rules that call their function on other values: there, and up to so many
+                      # orders of derivatives, the rules are asked
 
 
 class Signature(Record):
@@ -42,6 +48,7 @@ class Signature(Record):
     avals: tuple[Aval, ...]
     touched: tuple[bool, ...]       # leaves that a trace around could differentiate in
     fixed: tuple[tuple[int, Any], ...]  # (position, value) of the other arguments
+    values: tuple[UOp, ...] = ()    # of the leaves, where the trace is for these only
 
     @property
     def primals(self) -> tree.TreeDef:
@@ -181,6 +188,7 @@ class CustomFunction(Transformed[P, R]):
     missing: str = ""  # how to give the rules, for who has not
     stops_captures = False  # whether what it closes over is a constant to derivatives
     linear = 0  # in how many of its last arguments it is linear, together
+    only_derivatives = False  # whether its rules say nothing but these: of floats, then
     looks_at_zeros = False  # whether rules are told which arguments nobody differentiates in
 
     # ---- calls
@@ -191,7 +199,8 @@ class CustomFunction(Transformed[P, R]):
             raise RuleError(f"expected rules for {self._name}, which {self.kind} has made, got "
                             "none", hint=self.missing)
         arrays, found = self._arguments.key(given, {})
-        if not scope.is_open():
+        if not scope.is_open() or self.only_derivatives and all(
+                not x._dtype.is_float for x in arrays):
             return self._plain(arrays, Signature(found[0], found[1], (), fixed))
         touched = tuple([_is_touched(x) for x in arrays]) if self.looks_at_zeros else ()
         signature = Signature(found[0], found[1], touched, fixed)
@@ -205,7 +214,29 @@ class CustomFunction(Transformed[P, R]):
             return made, list(made.captures)
 
         around = tuple([(opened.owner, opened.key) for opened in _tracing.open])
-        return self._traces.find((*key, around), make).value.call(arrays)
+        try:
+            made = self._traces.find((*key, around), make).value
+        except TracedValueError as error:
+            return self._of_values(arrays, signature, key, error)
+        return made.call(arrays)
+
+    def _of_values(self, arrays: Sequence[Array], signature: Signature, key: Any,
+                   error: TracedValueError) -> Any:
+        """A call that asks for values, as ``if x > 0`` does: traced for these only, where known."""
+        try:
+            key = (*key, tuple([x._numpy().tobytes() for x in arrays]))
+        except TracedValueError:
+            raise error from None
+        mine = [level for level, opened in enumerate(reversed(_tracing.open))
+                if opened.owner is self]
+        for level in mine:
+            opened = _tracing.open[-1 - level]
+            if opened.key == key:
+                return opened.again(level).call(arrays)
+        if len(mine) >= MAX_OTHER_VALUES:
+            return self._plain(arrays, signature)
+        values = tuple([x._node for x in arrays])
+        return self._trace(signature.replace(values=values), key).call(arrays)
 
     def _split(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[tuple[int, Any], ...]]:
         """The arguments that are differentiated, and the others by position."""
@@ -243,7 +274,7 @@ class CustomFunction(Transformed[P, R]):
 
     def _trace(self, signature: Signature, key: Any) -> Made:
         """The function and its rules, closed over the same captures."""
-        traced = self._run(signature, [None] * len(signature.avals))
+        traced = self._run(signature, signature.values or [None] * len(signature.avals))
         captures: list[UOp] = []
         effects = bool(traced.tokens)
         handles: dict[Any, list[Any]] = {}
@@ -284,12 +315,16 @@ class CustomFunction(Transformed[P, R]):
                     self.stops_captures)
 
 
-def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, name: str
-                ) -> Traced:
-    """A rule on leaves for the Avals in some lists; it takes these and returns a list of arrays."""
+def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, name: str,
+                values: Iterable[UOp | None] = ()) -> Traced:
+    """A rule on leaves for the Avals in some lists; it takes these and returns a list of arrays.
+
+    ``values`` are those of the first leaves, where they are known.
+    """
     flat = [x for part in given for x in part]
     in_tree = tree.structure((tuple([[0] * len(part) for part in given]), {}))
-    return trace(f, flat, in_tree, by=by, name=name)
+    known = itertools.chain(values, itertools.repeat(None))
+    return trace(f, flat, in_tree, known, by=by, name=name)
 
 
 def closed(traced: Traced, captures: Sequence[UOp], effects: bool

@@ -9,13 +9,16 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from fnx.core import build, op_args
-from fnx.core.array import tree
+from fnx.core import build, op_args, ops
+from fnx.core.array import tree as pytree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.convert import SCALARS
 from fnx.core.array.public import asarray
-from fnx.core.array.trace import Traced
+from fnx.core.array.trace import Traced, rewriting
 from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.record import Record
+from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.arguments import FLOAT0
 from fnx.transforms.custom.results import (
     SymbolicZero,
@@ -52,6 +55,21 @@ class CustomVJPPrimal(Generic[T]):
         return f"CustomVJPPrimal(value={self.value!r}, perturbed={self.perturbed})"
 
 
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """The arguments of a ``fwd`` that was defined with ``symbolic_zeros=True``, as they are.
+
+    Args:
+        tree: a pytree whose leaves are CustomVJPPrimals.
+
+    Returns:
+        The same tree of their values.
+
+    >>> custom_vjp_primal_tree_values((CustomVJPPrimal(3.0, True), [CustomVJPPrimal(4.0, False)]))
+    (3.0, [4.0])
+    """
+    return pytree.map(lambda x: x.value if isinstance(x, CustomVJPPrimal) else x, tree)
+
+
 class custom_vjp(CustomFunction[P, R]):
     """A function with a vjp of its own: reverse mode applies it, forward mode transposes it.
 
@@ -83,6 +101,7 @@ class custom_vjp(CustomFunction[P, R]):
     """
 
     kind = "custom_vjp"
+    only_derivatives = True
     missing = "call defvjp(fwd, bwd) on it before it is used"
 
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any],
@@ -91,7 +110,7 @@ class custom_vjp(CustomFunction[P, R]):
 
         Args:
             fwd: takes the arguments of the function; returns (result, saved), where ``saved`` is
-                a pytree of arrays.
+                a pytree of arrays and numbers; Python's numbers (shapes, flags) come as they are.
             bwd: ``bwd(saved, ct)``, behind the arguments in ``nondiff_argnums``: takes a
                 cotangent like the result, and returns a tuple with one for each other argument.
                 None, for an argument or a part of it, is zero. The cotangent of an integer is
@@ -130,7 +149,7 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
 
         def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
             cts = _cotangents(made.outs, given, asked, f.looks_at_zeros)
-            out = told.call(*signature.static, saved.unflatten(residuals),
+            out = told.call(*signature.static, saved.filled(residuals),
                             made.out_tree.unflatten(cts))
             found, where = cotangents_of(out, signature.primals, signature.avals, told)
             if others:
@@ -138,7 +157,7 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
             places.append(where)
             return found
 
-        traced = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd")
+        traced = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd", saved.values)
         return TracedRule(op_args.pullback(asked, len(floats)), traced, places[-1])
 
     rules = [TracedRule("fwd", forward), backward(whole)]
@@ -168,10 +187,10 @@ def _of_all(found: Sequence[Array], places: Sequence[int], avals: Sequence[Aval]
 
 
 def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
-             made: Made) -> tuple[Traced, tree.TreeDef]:
-    """The first rule, and the structure of what it saves."""
+             made: Made) -> tuple[Traced, _Kept]:
+    """The first rule, and what it saves."""
     told = Told(fwd, "fwd", f._name)
-    saved: list[tree.TreeDef] = []
+    saved: list[tuple[pytree.TreeDef, dict[int, Any]]] = []
 
     def rule(given: Sequence[Any]) -> list[Any]:
         if f.looks_at_zeros:
@@ -179,11 +198,44 @@ def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Si
         out = told.call(*signature.filled(signature.primals.unflatten(given)))
         value, residuals = pair_of(out, told, "(result, saved)")
         results = results_of(value, made.out_tree, made.outs, told)
-        leaves, structure = tree.flatten(residuals)
-        saved.append(structure)
-        return [*results, *[_residual(x, structure, i, told) for i, x in enumerate(leaves)]]
+        leaves, structure = pytree.flatten(residuals)
+        numbers = {i: x for i, x in enumerate(leaves) if type(x) in SCALARS}
+        saved.append((structure, numbers))
+        return [*results, *[_residual(x, structure, i, told) for i, x in enumerate(leaves)
+                            if i not in numbers]]
 
-    return traced_rule(rule, [signature.avals], "the fwd", f"{f._name}.fwd"), saved[-1]
+    traced = traced_rule(rule, [signature.avals], "the fwd", f"{f._name}.fwd", signature.values)
+    return traced, _Kept(*saved[-1], _known(traced, len(made.outs), signature))
+
+
+class _Kept(Record):
+    """What a ``fwd`` saves besides arrays: Python's numbers, which the ``bwd`` gets as they are.
+
+    ``numbers`` go by their places among all leaves, ``values`` are those of the arrays.
+    """
+
+    structure: pytree.TreeDef
+    numbers: dict[int, Any]
+    values: tuple[UOp | None, ...]
+
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        """What the ``bwd`` takes."""
+        rest = iter(arrays)
+        return self.structure.unflatten([self.numbers[i] if i in self.numbers else next(rest)
+                                         for i in range(self.structure.num_leaves)])
+
+
+def _known(traced: Traced, first: int, signature: Signature) -> tuple[UOp | None, ...]:
+    """The values of results of a ``fwd``, from ``first`` on, that hang on no leaf; in a trace for
+    given values, on none but those around it."""
+    nodes = rewriting(substitute, [x._node for x in traced.outs[first:]],
+                      dict(zip(traced.leaves, signature.values)))
+    inside = {*traced.leaves, *traced.tokens}
+
+    def is_known(node: UOp) -> bool:
+        return all(n.op is not ops.LEAF or signature.values and n not in inside
+                   for n in toposort([node]))
+    return tuple([node if is_known(node) else None for node in nodes])
 
 
 def _cotangents(outs: Sequence[Aval], given: Sequence[Any], asked: Container[int],
@@ -200,11 +252,11 @@ def _cotangents(outs: Sequence[Aval], given: Sequence[Any], asked: Container[int
             yield SymbolicZero(none) if symbolic else none
 
 
-def _residual(x: Any, structure: tree.TreeDef, i: int, told: Told) -> Array:
+def _residual(x: Any, structure: pytree.TreeDef, i: int, told: Told) -> Array:
     try:
         return asarray(x)
     except FnxError:
         raise told.error(f"arrays in what it saves, at saved"
-                         f"{tree.keystr(tree.paths(structure)[i])}", type(x).__name__,
+                         f"{pytree.keystr(pytree.paths(structure)[i])}", type(x).__name__,
                          "save arrays and numbers; what is no array goes into "
                          "nondiff_argnums") from None

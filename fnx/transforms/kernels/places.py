@@ -24,7 +24,7 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
 _DATA = frozenset({ops.LOAD, ops.REDUCE, ops.VAR, ops.CARRY, ops.GET})
-_MAX_POINTS = 1 << 22  # of iterations that are tried out
+MAX_POINTS = 1 << 22  # of iterations that are tried out
 Points = np.ndarray[Any, Any]
 
 
@@ -46,6 +46,15 @@ def limits(i: UOp, n: int, valid: UOp | None) -> tuple[bool, bool]:
     return low, high
 
 
+def beyond_64_bits(node: UOp) -> tuple[int, int] | None:
+    """The bounds of index arithmetic that machines may compute otherwise: what they have are 64
+    bits. (Of data that may be any of these nothing is proved, whatever is added to it.)"""
+    low, high = symbolic.bounds(node)
+    least, most = dtypes.index.limits
+    whole = low <= least // 2 and high >= most // 2
+    return None if least <= low and high <= most or whole else (low, high)
+
+
 def never_runs(nodes: Iterable[UOp]) -> bool:
     """Whether one of the ranges of these nodes is empty."""
     return any(_extent(r) == 0 for node in nodes for r in node.ranges)
@@ -58,7 +67,7 @@ def free_ranges(store: UOp) -> list[UOp]:
 
 def is_written_once(store: UOp) -> bool:
     """Whether no two iterations of a STORE write one place."""
-    if _has_own_strides(store, free_ranges(store)):
+    if has_own_strides(store, free_ranges(store)):
         return True
     flat = _places(store)
     return flat is not None and len(np.unique(flat)) == len(flat)
@@ -76,10 +85,10 @@ def are_apart(a: UOp, b: UOp) -> bool:
 
 def is_covered(stores: Sequence[UOp], size: int) -> bool:
     """Whether STOREs without data write all ``size`` places of their buffer."""
-    seen = np.zeros(size, bool) if size <= _MAX_POINTS else None
+    seen = np.zeros(size, bool) if size <= MAX_POINTS else None
     for store in stores:
         valid = validity(store)
-        if valid is None and _has_own_strides(store, free_ranges(store)) \
+        if valid is None and has_own_strides(store, free_ranges(store)) \
                 and math.prod(map(_extent, free_ranges(store))) == size:
             return True
         masked = valid is not None and is_data(valid)
@@ -140,7 +149,7 @@ def _conjuncts(condition: UOp) -> list[UOp]:
     return out
 
 
-def _has_own_strides(store: UOp, ranges: Sequence[UOp]) -> bool:
+def has_own_strides(store: UOp, ranges: Sequence[UOp]) -> bool:
     """Whether the offset of what a STORE writes is a number whose digits are the ranges."""
     if buffer(store).op is not ops.REF:
         return False
@@ -183,7 +192,7 @@ def _values(nodes: Sequence[UOp], valid: UOp | None, ranges: Iterable[UOp] = ()
     roots = [*nodes, *conditions]
     axes = sorted({r for n in roots for r in n.ranges}.union(ranges), key=lambda r: r.arg.id)
     shape = tuple(map(_extent, axes))
-    if math.prod(shape) > _MAX_POINTS:
+    if math.prod(shape) > MAX_POINTS:
         return None
     known: dict[UOp, Any] = {}
     with np.errstate(all="ignore"):

@@ -19,6 +19,7 @@ from fnx.core.dtypes import DType
 from fnx.core.parts import extent
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
+from fnx.core.row_parts import others
 from fnx.core.uop import UOp
 
 Rank = Callable[[UOp], tuple[int, int]]  # sorts ranges: the outermost loop first
@@ -152,11 +153,10 @@ def read(x: UOp, free: Sequence[UOp], index: Sequence[UOp], rank: Rank,
     first = sorted(gathered)
     if gathered:
         over = tuple(sorted(taken, key=rank))
-        rest = [a for a in range(len(forms)) if a not in gathered]
-        x = build.permute(x, (*first, *rest))
-        x = build.gather(x, *[build.cast(spread(value(nodes[a]), over), integer) for a in first])
+        x = build.gather(x, *[build.cast(spread(value(nodes[a]), over), integer) for a in first],
+                         axes=first)
         axes += over
-        forms = [forms[a] for a in rest]
+        forms = [forms[a] for a in others(first, len(forms))]
     for form in forms:
         assert form is not None
         x, ranges = moved(x, len(axes), form)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, ops, parts
+from fnx.core import build, dtypes, ops, parts
 from fnx.core.config import config
 from fnx.core.errors import (
     DTypeError,
@@ -24,7 +24,7 @@ from fnx.core.expr import Expr
 from fnx.core.index_faults import Check
 from fnx.core.ops import Op, Shape
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, current_site
+from fnx.core.uop import UOp, current_site, toposort
 from fnx.transforms.kernels import places
 from fnx.transforms.kernels.tracing import belongs, current, range_names
 from fnx.transforms.kernels.values import (
@@ -176,6 +176,7 @@ class Reference(Whole):
         here = valid
         for condition in self._tracing.conditions():
             here = condition if here is None else build.and_(condition, here)
+        _check_width(nodes if here is None else [*nodes, here])
         for axis, (i, n) in enumerate(zip(nodes, self.shape)):
             low, high = places.limits(i, n, here)
             if not (low or high) or places.never_runs(nodes):
@@ -203,6 +204,16 @@ class Reference(Whole):
                                    f"got {len(given)}", hint="a place has one index an axis; "
                                    "of a 0-d array it is x[()]")
         return [as_index(i) for i in given]
+
+
+def _check_width(roots: Iterable[UOp]) -> None:
+    """Machines compute indices in 64 bits: what may need more is inside of no proof."""
+    for node in toposort(roots, stop=lambda n: n.dtype not in (dtypes.index, dtypes.bool_)):
+        found = places.beyond_64_bits(node) if node.dtype is dtypes.index else None
+        if found is not None:
+            raise OutOfBoundsError(f"expected index arithmetic of 64 bits, got {found[0]} to "
+                                   f"{found[1]}", hint="clamp what is data before it is "
+                                   "multiplied: k.clip(x[i], 0, n)")
 
 
 def _clamped(i: UOp, n: int, low: bool, high: bool) -> UOp:

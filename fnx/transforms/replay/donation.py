@@ -18,40 +18,44 @@ from fnx.core.array.trace import name_of
 from fnx.core.errors import DonatedError, show_site
 
 
-def positions(numbers: Sequence[int], count: int) -> set[int]:
+def positions(numbers: Sequence[int], count: int) -> set[Any]:
     """Positions among ``count`` arguments; negative ones count from the end."""
     return {i + count if i < 0 else i for i in numbers}
 
 
 class Donation:
-    """Which arguments of a function are donated."""
+    """Which arguments of a function are donated, by position and by name."""
 
-    __slots__ = ("numbers", "function", "to")
+    __slots__ = ("numbers", "names", "function", "to")
 
-    def __init__(self, numbers: tuple[int, ...], f: Callable[..., Any]) -> None:
-        self.numbers, self.function = numbers, name_of(f)
-        code = getattr(f, "__code__", None) if numbers else None
+    def __init__(self, numbers: tuple[int, ...], names: tuple[str, ...], f: Callable[..., Any]
+                 ) -> None:
+        self.numbers, self.names, self.function = numbers, frozenset(names), name_of(f)
+        code = getattr(f, "__code__", None) if numbers or names else None
         self.to = self.function if code is None else \
             f"{self.function} ({show_site((code.co_filename, code.co_firstlineno))})"
 
     def leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
         """Numbers of the leaves that are donated, among those of the dynamic arguments."""
-        donated = positions(self.numbers, count)
+        donated = positions(self.numbers, count) | self.names
+        given, named = in_tree.subtrees
+        names: Any = named.data  # of a dict: its keys
         out: list[int] = []
         first = 0
-        for position, child in zip(dynamic, in_tree.subtrees[0].subtrees):
-            if position in donated:
+        for place, child in [*zip(dynamic, given.subtrees), *zip(names, named.subtrees)]:
+            if place in donated:
                 out += range(first, first + child.num_leaves)
             first += child.num_leaves
         return out
 
-    def check(self, args: tuple[Any, ...]) -> None:
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A donated array may be given once: its memory is not the caller's any more."""
-        if not self.numbers:
+        if not self.numbers and not self.names:
             return
-        seen: dict[int, int] = {}
-        donated = positions(self.numbers, len(args))
-        for i, arg in enumerate(args):
+        seen: dict[int, int | str] = {}
+        donated = positions(self.numbers, len(args)) | self.names
+        given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+        for i, arg in given:
             for x in tree.leaves(arg):
                 if type(x) is Array:
                     first = seen.setdefault(id(x._storage), i)
@@ -61,11 +65,12 @@ class Donation:
                             "arrays to be given once, got the same array twice",
                             hint="pass x.copy() for one of them")
 
-    def of(self, args: tuple[Any, ...]) -> Callable[[], None] | None:
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None] | None:
         """What takes the donated ones of these arguments from the caller; None where none is."""
-        if not self.numbers:
+        if not self.numbers and not self.names:
             return None
         donated = [args[i] for i in positions(self.numbers, len(args)) if 0 <= i < len(args)]
+        donated += [kwargs[name] for name in self.names & kwargs.keys()]
         return lambda: give_away([x for x in tree.leaves(donated) if type(x) is Array], self.to)
 
 

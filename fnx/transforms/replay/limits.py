@@ -163,7 +163,10 @@ def _read(data: bytes | None) -> Limits | None:
     """What is kept; what cannot be read is as nothing."""
     try:
         flops, levels = json.loads(data or b"")
-        return Limits(tuple([(str(name), float(rate)) for name, rate in flops]),
-                      tuple([(str(name), int(size), float(rate)) for name, size, rate in levels]))
-    except (ValueError, TypeError):  # of another version
+        found = Limits(tuple([(str(name), float(rate)) for name, rate in flops]),
+                       tuple([(str(name), int(size), float(rate)) for name, size, rate in levels]))
+        found.least(1, 1 << 60)
+        return found
+    except (ValueError, TypeError, LookupError, ArithmeticError, StopIteration,
+            RecursionError):  # of another version
         return None

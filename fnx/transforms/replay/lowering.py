@@ -8,7 +8,7 @@ times. What lies between the graph and the commands is made again for a reader, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fnx.core import build, ops, parts
@@ -25,6 +25,7 @@ from fnx.transforms.replay import lowering_html
 from fnx.transforms.replay.executable import DeviceFace, LoweredFace
 from fnx.transforms.replay.roofline import KernelCost, Roofline
 from fnx.transforms.replay.search import outcome_of
+from fnx.transforms.replay.signed import CompiledFace, OfSignature, SignedCall
 
 # Each step, and passes whose work it shows; one that is not named goes with the one before it.
 STEPS: dict[str, tuple[str, ...]] = {
@@ -65,7 +66,7 @@ class KernelInfo(Record):
     scalars: tuple[int, ...] = ()
 
 
-class Lowering:
+class Lowering(OfSignature):
     """The steps from the graph of one signature to its commands.
 
     Attributes:
@@ -91,6 +92,10 @@ class Lowering:
         self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
         self._name, self._time, self._limits = name, time, limits
         self.steps = tuple(STEPS)
+
+    def sign(self, signed: SignedCall, compiled: Callable[[], CompiledFace]) -> None:
+        """Say of which signature it is, and how to compile it."""
+        self._signed, self._compiled = signed, compiled
 
     def __repr__(self) -> str:
         kernels = len(self.kernels)
@@ -118,6 +123,74 @@ class Lowering:
             raise ArgumentError(f"expected a step of {', '.join(STEPS)}; got {step!r}")
         return row(self)
 
+    def compile(self, compiler_options: Mapping[str, Any] | None = None) -> CompiledFace:
+        """A function of such arguments only, which is never traced again.
+
+        Args:
+            compiler_options: None: there are no options of XLA here.
+
+        Returns:
+            A ``fnx.stages.Compiled``, which is called with the arguments that are not static.
+
+        Raises:
+            ArgumentError: options for XLA.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> fnx.jit(lambda x: 2 * x).lower(jnp.ones(2)).compile()(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
+        """
+        if compiler_options:
+            raise ArgumentError(f"compile: expected no compiler_options, got "
+                                f"{sorted(compiler_options)}", hint="they are XLA's")
+        return self._compiled()
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """One step as text.
+
+        Args:
+            dialect: a step of ``show``; None: the graph.
+            debug_info: accepted as JAX's: the user's lines are always there.
+
+        Returns:
+            A str.
+
+        Raises:
+            ArgumentError: no step; JAX's dialects are none, as nothing here is written in them.
+        """
+        return self.text("graph" if dialect is None else dialect)
+
+    def compiler_ir(self, dialect: str | None = None) -> UOp:
+        """The graph as the compiler has it.
+
+        Args:
+            dialect: "graph", "simplified" or "commands"; None: the graph.
+
+        Returns:
+            The node of that step.
+
+        Raises:
+            ArgumentError: another dialect.
+        """
+        nodes = {"graph": self.graph, "simplified": self.simplified, "commands": self.commands}
+        if dialect is not None and dialect not in nodes:
+            raise ArgumentError(f"compiler_ir: expected {', '.join(nodes)} or None, got "
+                                f"{dialect!r}", hint="fnx has an IR of its own; .text(step) and "
+                                ".llvm() say more")
+        return nodes[dialect or "graph"]
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Estimates of what a call costs; of what a loop repeats, once.
+
+        Returns:
+            A dict: "flops", arithmetic of floats, and "bytes accessed", of the kernels' buffers.
+
+        >>> import fnx, fnx.numpy as jnp
+        >>> fnx.jit(lambda x: 2 * x).lower(jnp.ones(16)).cost_analysis()
+        {'flops': 16.0, 'bytes accessed': 128.0}
+        """
+        return {"flops": float(sum(k.flops for k in self.kernels)),
+                "bytes accessed": float(sum(k.bytes for k in self.kernels))}
+
     def times(self, step: str) -> str:
         """The passes of a step and their times; of what came from a cache, made again."""
         spent = dict(self.milliseconds)
@@ -144,7 +217,9 @@ class Lowering:
         has to take at least on this machine, whose limits are measured once and kept on disk.
 
         Args:
-            measured: whether to run the program, on zeros, to time its kernels.
+            measured: whether to run the program to time its kernels, on the arguments of
+                ``lower``; where these are ShapeDtypeStructs, on numbers that leave no part of
+                the work out (replay/timeline.py).
 
         Returns:
             A Roofline, which prints as a table; its ``rows`` are a KernelCost for each command.
@@ -193,7 +268,7 @@ class Lowering:
 
     def view(self, port: int = 0, browser: bool = True) -> Any:
         """Serve a page of this machine on all of it: the graph after each pass and the rules that
-        matched, kernels at every level, a timeline of a call on zeros with what each worker did
+        matched, kernels at every level, a timeline of a call with what each worker did
         and the memory in use, buffers over the commands, the lines of the source.
 
         Args:
@@ -235,7 +310,7 @@ class Lowering:
 
     @cached
     def timeline(self) -> Recorded:
-        """When each kernel of one call ran, which is made on zeros now."""
+        """When each kernel of one call ran, which is made now."""
         return self._recorded()
 
     def _recorded(self) -> Recorded:

@@ -50,6 +50,7 @@ class MemoryUse(Record):
         scratch: what workers keep for themselves, of all calls together.
         rounding: what blocks of memory are larger than what is asked for; small ones share slabs,
             which other calls use, too.
+        aliased: results that are written over donated arguments.
         buffers: what the temporaries are, in the order they are made.
     """
 
@@ -59,6 +60,32 @@ class MemoryUse(Record):
     scratch: int
     buffers: tuple[LivingBuffer, ...]
     rounding: int = 0
+    aliased: int = 0
+
+    @property
+    def argument_size_in_bytes(self) -> int:
+        """The arguments, under the name that JAX has for it; so are the next four."""
+        return self.arguments
+
+    @property
+    def output_size_in_bytes(self) -> int:
+        """All results."""
+        return self.results + self.aliased
+
+    @property
+    def alias_size_in_bytes(self) -> int:
+        """Results that are written over donated arguments."""
+        return self.aliased
+
+    @property
+    def temp_size_in_bytes(self) -> int:
+        """What is there while the call runs."""
+        return self.temporaries + self.scratch
+
+    @property
+    def generated_code_size_in_bytes(self) -> int:
+        """Machine code is not counted: 0, as JAX has it on the CPU."""
+        return 0
 
     @property
     def total(self) -> int:
@@ -98,12 +125,12 @@ class Measured(Protocol):
 
 
 def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int],
-               held: Callable[[Iterable[int]], int]) -> MemoryUse:
-    """The memory of COMMANDS with arguments and results of so many bytes; ``held`` says what is
-    held of the system for memory of some sizes."""
+               aliased: int, held: Callable[[Iterable[int]], int]) -> MemoryUse:
+    """The memory of COMMANDS with arguments and results of so many bytes, and ``aliased`` ones
+    over arguments; ``held`` says what is held of the system for memory of some sizes."""
     sizes = [*arguments, *results, buffer.temporary, buffer.scratch]
     return MemoryUse(sum(arguments), sum(results), buffer.temporary, buffer.scratch,
-                     tuple(_buffers(commands)), held(sizes) - sum(sizes))
+                     tuple(_buffers(commands)), held(sizes) - sum(sizes), aliased)
 
 
 def _buffers(commands: UOp) -> list[LivingBuffer]:

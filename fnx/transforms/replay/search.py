@@ -341,5 +341,5 @@ def _read(data: bytes | None) -> Outcome | None:
         steps = [_KINDS[kind](*[tuple(f) if isinstance(f, list) else f for f in fields])
                  for kind, *fields in rows]
         return Outcome(tuple(steps), float(own), float(best), int(tried), tuple(map(str, notes)))
-    except (ValueError, TypeError, KeyError):  # of another version
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # of another version
         return None

@@ -28,7 +28,6 @@ from fnx.core.errors import (
     ArgumentError,
     DTypeError,
     FnxError,
-    OverflowedError,
     PlacementError,
     StaticArgumentError,
     suggestion,
@@ -56,7 +55,7 @@ class Arguments:
 
     def __init__(self, f: Callable[..., Any], name: str, static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = ()) -> None:
-        numbers, names = _static_arguments(f, static_argnums, static_argnames)
+        numbers, names = both_ways(f, "static", static_argnums, static_argnames)
         self.numbers, self.names, self.function, self.f = numbers, frozenset(names), name, f
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False,
@@ -67,6 +66,14 @@ class Arguments:
         if self.numbers or self.names:
             args, kwargs, statics = self._split(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
+        return self._key(leaves, in_tree, statics, concrete, shapes)
+
+    def of_leaves(self, leaves: list[Any], in_tree: tree.TreeDef) -> tuple[list[Array], CallKey]:
+        """Leaves of the dynamic arguments as Arrays with memory, and their signature."""
+        return self._key(leaves, in_tree, (), True, False)
+
+    def _key(self, leaves: list[Any], in_tree: tree.TreeDef, statics: tuple[NamedStatic, ...],
+             concrete: bool, shapes: bool) -> tuple[list[Array], CallKey]:
         for i, x in enumerate(leaves):
             if (type(x) is not Array or concrete and x._storage is None) and not (
                     shapes and isinstance(x, ShapeDtypeStruct)):
@@ -80,9 +87,8 @@ class Arguments:
                 return public.concrete(x)
             made = public.asarray(x)
         except FnxError as e:
-            kind = OverflowedError if isinstance(e, OverflowedError) else DTypeError
-            raise kind(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
-                       hint=self._cure(x) if kind is DTypeError else e.hint) from None
+            raise type(e)(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
+                          hint=self._cure(x) if type(e) is DTypeError else e.hint) from None
         if concrete and made.is_deleted():
             raise made._donated(f"argument {argument(in_tree, i)} of {self.function}: ")
         if concrete:
@@ -197,35 +203,24 @@ def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> 
     return names
 
 
-def _static_arguments(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
-                      ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Static arguments both by position and by name, whichever way they were given."""
+def both_ways(f: Callable[..., Any], kind: str, nums: tuple[int, ...], names: tuple[str, ...]
+              ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Arguments that an option of ``kind`` names, as "static": both by position and by name,
+    whichever way they were given."""
     if not nums and not names:
         return nums, names
-    by_position, parameters = positional(f, "static_argnums", nums), parameters_of(f)
+    by_position, parameters = positional(f, f"{kind}_argnums", nums), parameters_of(f)
     known = {p.name for p in parameters}
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name in names:
             if name not in known:
                 raise StaticArgumentError(
-                    f"expected parameters as static_argnames, got {name!r}",
+                    f"expected parameters as {kind}_argnames, got {name!r}",
                     hint=suggestion(str(name), known) or
                     f"the parameters are {', '.join(sorted(known))}")
     more_names = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
     more_nums = {by_position.index(n) for n in names if n in by_position}
     return tuple({*nums, *more_nums}), tuple({*names, *more_names})
-
-
-def donated_positions(f: Callable[..., Any], nums: tuple[int, ...], names: tuple[str, ...]
-                      ) -> tuple[int, ...]:
-    """Positions of donated arguments, some of which are given by name.
-
-    One that can be passed by its name only keeps its memory: donating is a permission.
-    """
-    if not names:
-        return nums
-    _, known = _static_arguments(f, (), names), positional(f, "donate_argnums", nums)
-    return (*nums, *(known.index(n) for n in names if n in known and known.index(n) not in nums))
 
 
 # ---- in words -----------------------------------------------------------------------------------

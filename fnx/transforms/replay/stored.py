@@ -24,6 +24,7 @@ from fnx.core.program import MissingObjectError
 from fnx.core.record import Record
 from fnx.core.sources import ROOMS, versions
 from fnx.core.uop import UOp, rebuild, toposort
+from fnx.transforms.replay import stored_checks
 from fnx.transforms.replay.executable import BlockFace, DeviceFace
 
 _NAMED = (ops.EXEC, ops.LOOP, ops.BRANCH)
@@ -69,9 +70,11 @@ class StoredExecutable:
         if data is None:
             return None
         try:
-            *fields, lines = pickle.loads(data)
+            *fields, lines = stored_checks.read(data)
             block = StoredCommands(*fields)
-        except Exception:  # of another version; who can write here can write machine code, too
+            if not stored_checks.is_block(block, block.commands, build.params(self._fn)):
+                return None
+        except Exception:  # of another version, or damaged
             return None
         try:
             return encode(block.replace(commands=self._with_lines(block.commands, lines)))

@@ -1,8 +1,10 @@
 """When each kernel of a program runs, and which worker has which part of it: of one call that is
 made for the reader.
 
-Its arguments are zeros, as a lowering has only their types. So a program whose loops end by what
-they compute is not run, nor one with effects.
+Its arguments are what the lowering was given. In place of those that have only a type, or are gone
+since, are numbers that leave nothing out: floats that are positive, masks at random, so that each
+row sees something near its end, integers of the upper half of the longest axis, as lengths and
+places may be. A program whose loops end by what they compute is not run, nor one with effects.
 """
 
 from __future__ import annotations
@@ -13,16 +15,27 @@ from typing import Any
 import numpy as np
 
 from fnx.core import ops
-from fnx.core.errors import ArgumentError
+from fnx.core.array.array import Array
+from fnx.core.dtypes import DType, NDArray
+from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.narrow import encoded
 from fnx.core.program import Recorded
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.executable import Executable, Replay
 
 _CALLS = 3  # the last one counts: workers are awake, memory is there
+_BLOCK = 65_521  # numbers that are drawn; more are these again
 
 
-def timeline(replay: Replay, executable: Executable, avals: Sequence[Any]) -> Recorded:
-    """What runs in one call on zeros of these (shape, dtype, weak).
+def timeline(replay: Replay, executable: Executable, avals: Sequence[Any],
+             given: Sequence[Any] = ()) -> Recorded:
+    """What runs in one call.
+
+    Args:
+        replay: the trace.
+        executable: its program.
+        avals: (shape, dtype, weak) of the arguments.
+        given: the arguments, or what only has their shapes and dtypes; (): none is at hand.
 
     Raises:
         ArgumentError: the program is not to be run for that, or something is profiled.
@@ -30,11 +43,16 @@ def timeline(replay: Replay, executable: Executable, avals: Sequence[Any]) -> Re
     """
     why = _not_run(replay, executable.block.commands)
     if why:
-        raise ArgumentError(f"expected a program that can run on zeros; this one {why}",
+        raise ArgumentError(f"expected a program that can run for a reader; this one {why}",
                             hint="fnx.profile(f)(*args) times a call of yours")
     device: Any = executable.device
-    given = [device.upload(np.zeros(shape, np.dtype(dtype.np))) for shape, dtype, _ in avals]
-    ins = [*given, *replay.storages]
+    longest = max([n for shape, *_ in avals for n in shape], default=1)
+    known = map(_known, given or [None] * len(avals))
+    ins = [device.upload(numbers(shape, dtype, longest) if x is None else x)
+           for (shape, dtype, _), x in zip(avals, known)]
+    for storage in ins:
+        storage.lent = True  # so each call has them as they are: none is written over
+    ins += replay.storages
     stop = device.record()
     try:
         for _ in range(_CALLS):
@@ -44,6 +62,34 @@ def timeline(replay: Replay, executable: Executable, avals: Sequence[Any]) -> Re
         found: Recorded = stop()
     last = max([run.submission for run in found.runs], default=0)
     return found.replace(runs=[run for run in found.runs if run.submission == last])
+
+
+def _known(x: Any) -> NDArray | None:
+    """The value of an argument; None where it has none, or has lost it."""
+    try:
+        return x._numpy() if type(x) is Array else None
+    except FnxError:  # traced, or donated since
+        return None
+
+
+def numbers(shape: tuple[int, ...], dtype: DType, longest: int) -> NDArray:
+    """Numbers for an argument that nobody knows, where the longest axis of all has a length.
+
+    >>> from fnx.core import dtypes
+    >>> bool((numbers((3, 4), dtypes.int32, 100) >= 50).all())
+    True
+    """
+    rng = np.random.default_rng(0)
+    if dtype.kind == "key":
+        found = np.frombuffer(rng.bytes(_BLOCK * dtype.itemsize), dtype.np)
+    elif dtype.is_float:
+        found = encoded(rng.uniform(0.1, 1.0, _BLOCK), dtype)
+    elif dtype.is_bool:
+        found = encoded(rng.integers(0, 2, _BLOCK), dtype)
+    else:
+        most = min(longest, int(dtype.limits[1]))
+        found = encoded(rng.integers((most + 1) // 2, most + 1, _BLOCK), dtype)
+    return np.resize(found, shape)
 
 
 def _not_run(replay: Replay, commands: UOp) -> str:

@@ -49,7 +49,7 @@ const LISTS = {
   },
   kernels: () => state.overview.kernels.map((k, i) => ({ text: k.name, note: k.line, i })),
   steps: () => state.overview.steps.map((s, i) => ({ text: s.name, note: "", i })),
-  timeline: () => [{ text: "one call, on zeros", note: "", i: 0 }],
+  timeline: () => [{ text: "one call", note: "", i: 0 }],
   memory: () => [{ text: "buffers over commands", note: "", i: 0 }],
   source: () => state.files.map((f, i) => ({ text: f.file, note: "", i })),
 };

@@ -6,7 +6,9 @@
 
 Any program of any user of the machine can connect, and any page in the browser can send requests:
 so a request needs the token, which is random, and a Host that is this one (a name that an
-attacker lets point at 127.0.0.1 is another). Answers forbid everything that is not from here.
+attacker lets point at 127.0.0.1 is another). What is connected without it is few and short
+(strangers.py). The browser's command line, which every user can read, has the path of a file that
+only this one can, and that leads to the page. Answers forbid everything that is not from here.
 Texts of the user travel as JSON and are shown as text, never as HTML.
 """
 
@@ -14,20 +16,26 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
+import shutil
 import sys
+import tempfile
 import threading
 import weakref
 import webbrowser
 from collections.abc import Callable, Sequence
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from fnx.core.errors import ArgumentError
 from fnx.core.process import at_fork
 from fnx.transforms.replay.lowering import Lowering
 from fnx.transforms.view.data import Json, PageData, parts_of
+from fnx.transforms.view.strangers import Strangers
 
 FILES = {"": ("page.html", "text/html; charset=utf-8"),
          "app.js": ("app.js", "text/javascript; charset=utf-8"),
@@ -65,6 +73,7 @@ class Page:
     def __init__(self, offers: Sequence[Offer], port: int) -> None:
         self._data: list[tuple[str, Callable[[], PageData]]] = []
         self._token = secrets.token_urlsafe(18)
+        self._forget: Callable[[], Any] | None = None  # removes the file that leads here
         try:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as e:
@@ -115,6 +124,24 @@ class Page:
         """End the server; the page in the browser stays as it is."""
         self._server.shutdown()
         self._server.server_close()
+        self.forget_file()
+
+    def private_file(self) -> str:
+        """The address of a file that leads to the page, and that nobody else can read. It is there
+        until the page was asked for, or ends."""
+        folder = tempfile.mkdtemp(prefix="fnx-view-")  # of mode 0700
+        self._forget = weakref.finalize(self, _remove, folder, os.getpid())
+        path = Path(folder, "page.html")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w") as file:
+            file.write('<!doctype html><meta name="referrer" content="no-referrer">'
+                       f'<meta http-equiv="refresh" content="0; url={escape(self.url)}">')
+        return path.as_uri()
+
+    def forget_file(self) -> None:
+        """Remove that file, if there is one."""
+        if self._forget is not None:
+            self._forget()
 
     def leave(self) -> None:
         """Close what a forked child has of the server."""
@@ -149,10 +176,32 @@ class Page:
         return found(which)
 
 
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a forked child leaves it to its parent
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class _Server(ThreadingHTTPServer):
     view: Page
     daemon_threads = True
     allow_reuse_address = False
+    request_queue_size = 128
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.strangers = Strangers()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.strangers.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.strangers.leave(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Now and then."""
+        self.strangers.close_old()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a reader who left
@@ -164,13 +213,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: _Server
     server_version, sys_version = "fnx", ""
-    timeout = 30
+    timeout = 30  # of one who knows the token
 
     def do_GET(self) -> None:
         _, token, *path = [*self.path.partition("?")[0].split("/"), ""]
         if not self.server.view.allows(self.headers.get("Host"), token):
             self._answer(403, "text/plain", b"the address of the page ends in a token")
             return
+        self.server.strangers.leave(self.connection)
+        self.server.view.forget_file()
         path = [p for p in path if p]
         if path[:1] == ["data"]:
             self._data(path[1:])
@@ -205,6 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(offers: Sequence[Offer], port: int = 0, browser: bool = True) -> Page:
     """Serve functions, and open the page; without a browser its address is printed."""
     view = Page(offers, port)
-    if browser and not webbrowser.open(view.url):
+    if browser and not webbrowser.open(view.private_file()):
+        view.forget_file()
         print(f"fnx: {view.url}")
     return view

@@ -1,13 +1,9 @@
-"""Masks that are numbers: where one lane of a vector is stored, a scalar is.
-
-LLVM (22, x86) makes a scalar store of a masked one whose mask is a constant with one lane, and
-forgets that it also narrows: of 16 sums of 32 bits that are stored as 16 bits it writes 4 bytes,
-two of them behind the array.
+"""Masks of lanes that are numbers: which lanes they hold.
 
 >>> from fnx.core import dtypes
->>> mask = UOp(ops.LANESBELOW, dtypes.bool_.vec(8), (build.index_const(1),))
->>> only_lane(mask), only_lane(UOp(ops.NOT, mask.dtype, (mask,)))
-(0, None)
+>>> mask = UOp(ops.LANESBELOW, dtypes.bool_.vec(4), (build.index_const(3),))
+>>> held(mask), held(UOp(ops.NOT, mask.dtype, (mask,)))
+((0, 1, 2), (3,))
 """
 
 from __future__ import annotations
@@ -21,11 +17,8 @@ from fnx.core.numpy_semantics import computed
 from fnx.core.uop import UOp, toposort
 
 
-def only_lane(mask: UOp) -> int | None:
-    """The lane of a mask that is known to have one."""
-    lanes = mask.dtype.lanes
-    if lanes == 1:
-        return None
+def held(mask: UOp) -> tuple[int, ...] | None:
+    """The lanes that a mask holds; None where that is known at run time only."""
     values: dict[UOp, Any] = {}
     for node in toposort([mask]):
         if node.op is ops.CONST:
@@ -35,12 +28,14 @@ def only_lane(mask: UOp) -> int | None:
         elif any(s not in values for s in node.src) or not node.src:
             return None
         elif node.op is ops.LANESBELOW:
-            values[node] = np.arange(lanes) < values[node.src[0]]
+            values[node] = np.arange(node.dtype.lanes) < values[node.src[0]]
         elif node.op is ops.SPLAT:
             values[node] = np.broadcast_to(values[node.src[0]], node.dtype.lanes)
+        elif node.op is ops.SHUFFLE:
+            values[node] = np.concatenate([values[s] for s in node.src])[list(node.arg)]
         elif node.op in ops.ELEMENTWISE:
             values[node] = np.asarray(computed(node, *[values[s] for s in node.src]))
         else:
             return None
-    on = np.flatnonzero(values[mask])
-    return int(on[0]) if on.size == 1 else None
+    found = np.broadcast_to(values[mask], mask.dtype.lanes)
+    return tuple([int(lane) for lane in np.flatnonzero(found)])

@@ -1,0 +1,89 @@
+"""A driver runs its first kernel in a child process: some drivers abort the process they are in.
+
+    require("opencl")       a child opens the device and runs a kernel, once for this environment
+    -> DeviceError          where that aborted, crashed or never ended, with what the driver said
+
+PoCL calls ``abort`` where it finds no linker, for instance. The outcome is kept on disk for as long
+as the environment stays what it was: variables, the directories of PATH and of drivers. Errors that
+the driver returns are not looked at here: who opens it raises them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from fnx.backends.cache import DiskCache, directory
+from fnx.core.errors import DeviceError
+from fnx.core.sources import versions
+
+LIMIT = 60.0  # seconds for opening a device and one kernel
+_CHILD = "TRIAL_OF_FNX_DRIVER"  # in the child: the device that it tries
+# A kernel that no driver has in a cache of its own, so that its whole compiler runs.
+_SCRIPT = ("import sys; sys.path[:] = {path!r}; import fnx, fnx.numpy as jnp; "
+           "fnx.jit(lambda x: x * {number!r})(jnp.ones(3)).block_until_ready()")
+_CRASHES = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+_VARIABLES = ("PATH", "HOME", "TMPDIR", "XDG_", "LD_", "OCL_", "OPENCL_", "POCL_", "VK_", "WGPU_",
+              "MESA_", "LP_")
+_DRIVERS = ("/etc/OpenCL/vendors", "/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/lib",
+            "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+_LINES, _LINE = 3, 200  # of what the driver said
+_outcomes: dict[bytes, bytes] = {}  # by environment; empty: it runs kernels
+
+
+def require(name: str) -> None:
+    """Try a driver once.
+
+    Raises:
+        DeviceError: it ends the process that uses it, or never answers.
+    """
+    if os.environ.get(_CHILD) == name or not sys.executable or getattr(sys, "frozen", False):
+        return
+    key = _environment(name, os.environ)
+    outcome = _outcomes.get(key)
+    if outcome is None:
+        disk = DiskCache(directory())
+        outcome = disk.get(key)
+        if outcome is None:
+            outcome = _try(name)
+            disk.put(key, outcome, f"trial of the driver of {name}")
+        _outcomes[key] = outcome
+    if outcome:
+        raise DeviceError(f"{name}: {outcome.decode()}",
+                          hint='mend what the driver says, or set fnx.config.device = "cpu"; '
+                               "fnx.cache.clear() forgets this trial")
+
+
+def _environment(name: str, variables: Mapping[str, str]) -> bytes:
+    """What decides how a driver behaves: a program that is installed or removed changes the time
+    of its directory."""
+    stated = sorted([(k, v) for k, v in variables.items() if k.startswith(_VARIABLES)])
+    folders = (*variables.get("PATH", "").split(os.pathsep), *_DRIVERS)
+    times = [os.stat(f).st_mtime_ns for f in folders if os.path.isdir(f)]
+    return repr(("trial", name, sys.executable, stated, times)).encode() + versions(("backends",))
+
+
+def _try(name: str) -> bytes:
+    """What is wrong with a driver; empty: nothing, or nothing that ends a process."""
+    code = _SCRIPT.format(path=sys.path, number=random.random())
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FNX_")}
+    environment |= {_CHILD: name, "FNX_DEVICE": name, "FNX_CACHE_DIR": ""}
+    try:
+        done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LIMIT,
+                              env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return f"expected a driver that runs a kernel, got none done in {LIMIT:.0f} s".encode()
+    except OSError:  # no process can be made
+        return b""
+    if -done.returncode not in _CRASHES:
+        return b""
+    said = [line[:_LINE] for line in done.stderr.decode(errors="replace").splitlines()
+            if line.strip()]
+    ended = signal.Signals(-done.returncode).name
+    return (f"expected a driver that runs a kernel, it ends the process ({ended})"
+            + "".join([f"; {line}" for line in said[:_LINES]])).encode()

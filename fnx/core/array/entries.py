@@ -1,0 +1,80 @@
+"""What users write between brackets, as indexing.py takes it: one entry for each part of an index.
+
+    x[:, [0, 2], mask]   ->   (slice(None), the node of [0, 2], the value of mask)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes
+from fnx.core.array import convert, storage, tree
+from fnx.core.array.array import Array
+from fnx.core.array.public import as_given, asarray
+from fnx.core.dtypes import NDArray
+from fnx.core.errors import ArgumentError, DTypeError, TracedValueError
+from fnx.core.uop import UOp
+
+
+def index_entries(index: Any) -> tuple[Any, ...]:
+    """An index as a tuple of int, slice, None, Ellipsis, masks and nodes.
+
+    A list is an array where it is one of several entries; what it means alone, NumPy has changed.
+    """
+    if isinstance(index, tuple):
+        return tuple([_entry(i) for i in index])
+    if isinstance(index, Sequence) and not isinstance(index, str):
+        raise ArgumentError(f"expected an index that is no {type(index).__name__} by itself",
+                            hint="use x[np.array([...])], or a tuple: x[[...], :]")
+    return (_entry(index),)
+
+
+def _entry(i: Any) -> Any:
+    if type(i) is int or i is None or i is Ellipsis or type(i) is slice:
+        return i if type(i) is not slice else slice(*[_bound(b) for b in
+                                                      (i.start, i.stop, i.step)])
+    i = as_given(i)
+    if type(i) is Array:
+        return _mask(i) if i._dtype.is_bool else i._node
+    if isinstance(i, (np.ndarray, np.generic)):
+        convert.check_mask(type(i))
+        return _array_entry(np.asarray(i))
+    if isinstance(i, (list, tuple)):
+        if any(type(x) is Array for x in tree.leaves(i)):
+            return _entry(asarray(i))
+        return _array_entry(convert.numpy_data(i, None) if i else np.empty(0, np.int32))
+    if isinstance(i, bool):
+        return np.asarray(i)
+    if hasattr(i, "__index__"):
+        return i.__index__()
+    return i
+
+
+def _mask(x: Array) -> NDArray | UOp:
+    """The value of a mask, of a traced one where its trace knows it; else its node."""
+    try:
+        return x._numpy()
+    except TracedValueError:
+        return x._node
+
+
+def _array_entry(i: NDArray) -> Any:
+    if i.dtype.kind == "b":
+        return i
+    if i.size == 0 and i.dtype.kind == "f":  # np.array([])
+        i = i.astype(np.int32)
+    if i.dtype.kind not in "iu":
+        raise DTypeError(f"expected integer or bool arrays as an index, got {i.dtype}",
+                         hint="convert it with .astype(np.int32)")
+    return storage.buffer(convert.numpy_data(i, dtypes.int32)) if i.ndim else int(i)
+
+
+def _bound(b: Any) -> int | None:
+    if b is None or type(b) is int:
+        return b
+    if not hasattr(b, "__index__"):
+        raise DTypeError(f"expected whole numbers in a slice, got {b!r}", hint="use int(...)")
+    return int(b.__index__())

@@ -1,0 +1,50 @@
+"""Index arrays of GATHER and SCATTER: of what type, for blocks, and beside indices that are data.
+
+>>> index_type(2**31 - 1), index_type(2**31)
+(int32, int64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fnx.core import build, dtypes
+from fnx.core.dtypes import DType
+from fnx.core.uop import UOp
+
+
+def index_type(n: int) -> DType:
+    """The type of indices into n places: it holds n itself, too."""
+    return dtypes.int32 if n <= dtypes.int32.limits[1] else dtypes.int64
+
+
+def numbers(first: int, step: int, count: int, n: int) -> UOp:
+    """first, first + step, ...: so many indices into n places.
+
+    >>> numbers(0, 1, 4, 9) is build.iota(4)
+    True
+    """
+    t = index_type(n)
+    line = build.iota(count, t)
+    line = line if step == 1 else build.mul(line, build.const(step, t, (count,)))
+    return line if first == 0 else build.add(line, build.const(first, t, (count,)))
+
+
+def along_axes(at: Mapping[int, UOp], parts: Mapping[int, UOp]) -> dict[int, UOp]:
+    """Index arrays of one shape by their axes, in order: that of ``at``, then the parts'.
+
+    Args:
+        at: index arrays of one shape for some axes.
+        parts: what is taken of each of some other axes.
+
+    >>> from fnx.core import dtypes
+    >>> i, part = build.param(0, dtypes.int32, (4,)), build.iota(2)
+    >>> {a: index.shape for a, index in along_axes({1: i}, {0: part}).items()}
+    {0: (4, 2), 1: (4, 2)}
+    """
+    shape = next(iter(at.values())).shape
+    whole = (*shape, *[part.shape[0] for part in parts.values()])
+    found = {a: build.reshape(i, (*shape, *[1] * len(parts))) for a, i in at.items()}
+    for k, (a, part) in enumerate(parts.items(), len(shape)):
+        found[a] = build.reshape(part, tuple([n if i == k else 1 for i, n in enumerate(whole)]))
+    return {a: build.expand(found[a], whole) for a in sorted(found)}

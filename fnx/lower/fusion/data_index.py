@@ -1,0 +1,62 @@
+"""Data indices: an integer of a graph, as an index that address arithmetic sees through.
+
+    before  CAST(min(max(s, 0), 768) + int32(r0))         s: int32, r0 < 256
+    after   CAST(min(max(s, 0), 768)) + r0, between 0 and 1023
+
+So a window at a place that is data is read and written along its ranges, without conditions where
+it is inside. What may overflow in its own type stays one number.
+
+>>> from fnx.core.expr import Expr, maximum, minimum
+>>> r = build.range_(256, 0)
+>>> s = Expr(build.load(build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0))))
+>>> start = minimum(maximum(s, 0), 768)
+>>> at, bounds = data_index((start + Expr(build.cast(r, dtypes.int32))).node)
+>>> at is build.add(build.cast(start.node, dtypes.index), r), bounds
+(True, (0, 1023))
+"""
+
+from __future__ import annotations
+
+from fnx.core import build, dtypes, ops
+from fnx.core.rewriting import symbolic
+from fnx.core.rewriting.intervals import Bounds
+from fnx.core.uop import UOp, toposort
+
+_ARITHMETIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST})
+
+
+def data_index(value: UOp) -> tuple[UOp, Bounds]:
+    """An integer as an index, and what it lies between."""
+    whole: dict[UOp, UOp] = {}  # in the arithmetic of indices, as far as that is the same
+    found: dict[UOp, UOp] = {}  # only where ranges are in it: else vectors of it are longer
+    for node in toposort([value], stop=lambda n: not _is_arithmetic(n)):
+        if node.dtype is dtypes.index:
+            whole[node] = found[node] = node
+        elif node.dtype.is_integer:
+            _take(node, whole, found)
+    return found[value], symbolic.bounds(whole[value])
+
+
+def _is_arithmetic(node: UOp) -> bool:
+    return node.op in _ARITHMETIC and node.dtype is not dtypes.index and \
+        all(s.dtype.is_integer or s.dtype is dtypes.index for s in node.src)
+
+
+def _take(node: UOp, whole: dict[UOp, UOp], found: dict[UOp, UOp]) -> None:
+    whole[node] = found[node] = build.cast(node, dtypes.index)
+    low, high = node.dtype.limits
+    if node.op is ops.CONST:
+        whole[node] = build.index_const(int(build.const_of(node)))
+    elif _is_arithmetic(node):
+        made = _over(node, whole)
+        least, most = symbolic.bounds(made)
+        if low <= least and most <= high:
+            whole[node] = made
+            if node.ranges and any(found[s].op is not ops.CAST for s in node.src):
+                found[node] = _over(node, {s: whole[s] if s.op is ops.CONST else found[s]
+                                           for s in node.src})
+
+
+def _over(node: UOp, of: dict[UOp, UOp]) -> UOp:
+    src = [of[s] for s in node.src]
+    return src[0] if node.op is ops.CAST else build.elementwise(node.op, *src)

@@ -1,0 +1,80 @@
+"""What a kind of fusion is worth: the nodes that get buffers of their own where it is left out.
+
+    before  y = relu(x @ w + b)         one kernel
+    after   t = x @ w                   where epilogues are left out
+            y = relu(t + b)
+
+``config.unfused`` names one kind, so ``f.lower(x).show()`` shows the program without it. A fusion
+that makes a program slower than it is without it is a fault (tests/attack/fusion.py).
+
+>>> from fnx.core import build, dtypes
+>>> x = build.param(0, dtypes.float32, (8,))
+>>> fusion = Fusion(build.function([build.exp(build.add(x, x))], 1))
+>>> sorted(node.op.name for node in left_out(fusion, "all"))
+['ADD', 'EXP']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fnx.core import ops
+from fnx.core.uop import UOp
+from fnx.lower.factors import two_factors
+from fnx.lower.fusion.kernelize import Fusion
+
+
+def left_out(fusion: Fusion, kind: str) -> frozenset[UOp]:
+    """The nodes that have to be buffers where a kind of fusion is left out; of passes none."""
+    found = _KINDS[kind](fusion) if kind in _KINDS else ()
+    return frozenset([n for n in found if n.op not in (ops.PARAM, ops.CONST, ops.IOTA)])
+
+
+def _is_work(node: UOp) -> bool:
+    return node.op.kind == "elementwise" or node.op in (ops.REDUCE, ops.GATHER, ops.CONCAT)
+
+
+def _epilogues(fusion: Fusion) -> Iterable[UOp]:
+    """Products: what is computed of them is another kernel."""
+    return fusion.contractions
+
+
+def _prologues(fusion: Fusion) -> Iterable[UOp]:
+    """Factors of products, where they are computed at all."""
+    def axes(n: UOp) -> frozenset[int]:
+        return frozenset([a for a in range(len(n.shape)) if fusion.varies[n] >> a & 1])
+    for product in fusion.contractions:
+        for factor in two_factors(product, axes, frozenset(product.arg.axes)) or ():
+            while factor.op.kind == "movement" and factor.op is not ops.CONCAT:
+                factor = factor.src[0]
+            if _is_work(factor):
+                yield factor
+
+
+def _rows(fusion: Fusion) -> Iterable[UOp]:
+    """Reductions that are no products."""
+    return [n for n in fusion.nodes if n.op is ops.REDUCE and n not in fusion.contractions]
+
+
+def _concats(fusion: Fusion) -> Iterable[UOp]:
+    return [n for n in fusion.nodes if n.op is ops.CONCAT]
+
+
+def _recomputed(fusion: Fusion) -> Iterable[UOp]:
+    """What several nodes read."""
+    readers: dict[UOp, int] = {}
+    for node in fusion.nodes:
+        for s in set(node.src):
+            readers[s] = readers.get(s, 0) + 1
+    return [n for n, count in readers.items() if count > 1 and _is_work(n)]
+
+
+def _all(fusion: Fusion) -> Iterable[UOp]:
+    """All that is computed but the terms of products, whose sums are the least that there is."""
+    terms = {n.src[0] for n in fusion.contractions}
+    return [n for n in fusion.nodes if _is_work(n) and n not in terms]
+
+
+_KINDS: dict[str, Callable[[Fusion], Iterable[UOp]]] = {
+    "prologue": _prologues, "epilogue": _epilogues, "row": _rows, "concat": _concats,
+    "recompute": _recomputed, "all": _all}

@@ -1,0 +1,32 @@
+"""Places: which iterations of a kernel touch different ones.
+
+    x[r0, s[r0] + r1]      r0 and r1: the first index tells r0, then the second r1
+    x[s[r0], r1]           r1 only: two of s may be equal
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fnx.core.rewriting import symbolic
+from fnx.core.uop import UOp
+
+
+def told_apart(index: Iterable[UOp]) -> set[UOp]:
+    """The ranges that follow from an index: a part of it grows with one of them, and with others
+    that follow from other parts.
+
+    >>> from fnx.core import build
+    >>> r, q = build.range_(4, 0), build.range_(5, 1)
+    >>> told_apart([build.add(r, q), q]) == {r, q}, told_apart([build.add(r, q)])
+    (True, set())
+    """
+    left = list(index)
+    told = {r for i in left for r in i.ranges if symbolic.bounds(r)[1] == 0}
+    while True:
+        found = {r: i for i in left if len(i.ranges - told) == 1 for r in i.ranges - told
+                 if symbolic.coefficient(i, r) not in (0, None)}
+        if not found:
+            return told
+        told.update(found)
+        left = [i for i in left if i not in found.values()]

@@ -1,0 +1,190 @@
+"""Masked: loads of some lanes, none of whose other lanes lies outside of the buffer.
+
+A processor that is asked for lanes of which one lies in memory that is not there finds out in some
+hundred cycles that the mask leaves it out. So what a mask may leave out is looked at here. (What is
+written is memory of fnx's own, and only lanes of the last vectors lie behind it.)
+
+| the lanes, all of them | then |
+|---|---|
+| lie inside | they are loaded, and those of the mask chosen |
+| begin inside, at a multiple of the vector's size | a mask: they cross no line |
+| under a mask that is a number | the run of lanes that it holds, by vectors that are inside |
+| may lie outside at run time | the line has the places from and up to which all lie inside |
+| are valid together | a mask that is one bit: the line reads nothing where it is not set |
+
+>>> from fnx.core import dtypes
+>>> from fnx.core.target import Target
+>>> from fnx.lower.program.linearize import linearize
+>>> l = build.range_(8, 0, "VEC")
+>>> x = build.at(build.ref(0, dtypes.float32, (13,)), build.add(l, build.index_const(7)))
+>>> o = build.at(build.ref(1, dtypes.float32, (8,)), l)
+>>> read = build.load(x, build.lt(l, build.index_const(6)))
+>>> k = build.kernel([build.store(o, read)], "end", (0,))
+>>> loads = [n for n in linearize(k, Target("cpu")).src if n.op is ops.LOAD]
+>>> [(n.dtype.lanes, build.const_of(n.src[0].src[1]), len(n.src)) for n in loads]
+[(8, 5, 1)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fnx.core import build, dtypes, ops, parts
+from fnx.core.dtypes import DType
+from fnx.core.uop import UOp
+from fnx.lower.program import lane_masks
+from fnx.lower.program.addresses import Access, Addresses
+from fnx.lower.program.roles import SINGLE
+
+_Masks = tuple[UOp, ...]  # a mask, and the last and the first place from which all lanes exist
+
+
+def load(addresses: Addresses, access: Access, dtype: DType, mask: UOp | None, depth: int) -> UOp:
+    """The lanes at an address, 0 where a mask does not hold; ``dtype`` is that of the vector."""
+    lines = addresses.lines
+    if mask is None:
+        return lines.add(ops.LOAD, dtype, (access.address,), at_least=depth)
+    if access.stride is None:
+        return lines.add(ops.LOAD, dtype, (_apart(addresses, access, mask), mask), at_least=depth)
+    if mask.op is ops.SPLAT:
+        return lines.add(ops.LOAD, dtype, (access.address, mask), at_least=depth)
+    zero = lines.widen(build.const(0, dtype.scalar), dtype.lanes)
+    if _is_inside(addresses, access, dtype.lanes):
+        found = lines.add(ops.LOAD, dtype, (access.address,), at_least=depth)
+        return lines.across(ops.WHERE, dtype.scalar, (mask, found, zero))
+    held = lane_masks.held(mask)
+    if held == ():
+        return zero
+    guards = _guards(addresses, access, dtype)
+    if not guards or not _is_run(held):
+        return lines.add(ops.LOAD, dtype, (access.address, mask, *guards), at_least=depth)
+    assert held is not None
+    found = _run(addresses, access, dtype, range(held[0], held[-1] + 1), depth)
+    return lines.across(ops.WHERE, dtype.scalar, (mask, found, zero))
+
+
+def scalar(addresses: Addresses, access: Access, mask: UOp, depth: int) -> UOp:
+    """What one place has, in the lanes that a mask holds: all of them may be outside."""
+    lines, dtype = addresses.lines, access.address.dtype
+    address = access.address
+    if not _is_inside(addresses, access, 1):
+        total = addresses.total(access.terms, access.constant, access.at)
+        last = lines.plus(_size(addresses, access.memory), -1)
+        near = lines.integer(ops.MAX, lines.integer(ops.MIN, total, last), 0)
+        address = lines.add(ops.ADDRESS, dtype, (addresses.base(access.memory), near),
+                            dtype.itemsize)
+    found = lines.add(ops.LOAD, dtype, (address,), at_least=depth)
+    return lines.across(ops.WHERE, dtype, (mask, found, build.const(0, dtype)))
+
+
+# ---- what is known ----------------------------------------------------------------------------
+
+
+def _first(addresses: Addresses, access: Access) -> tuple[int, int]:
+    """Bounds of the place of the first lane."""
+    return addresses.bounds(access.terms, access.constant, access.at)
+
+
+def _count(memory: UOp) -> int | None:
+    """How many elements a REF or STAGE has; None where that is known at run time only."""
+    sides = parts.dims(memory)
+    if any(d.op is not ops.CONST for d in sides):
+        return None
+    return math.prod([int(build.const_of(d)) for d in sides])
+
+
+def _size(addresses: Addresses, memory: UOp) -> UOp:
+    """The same as a line."""
+    total = build.index_const(1)
+    for d in parts.dims(memory):
+        total = addresses.lines.times(addresses.value(d, SINGLE), total)
+    return total
+
+
+def _is_inside(addresses: Addresses, access: Access, lanes: int, shift: int = 0) -> bool:
+    """Whether so many lanes from an address on, or from a place before or behind it, exist."""
+    low, high = _first(addresses, access)
+    count = _count(access.memory)
+    return count is not None and 0 <= low + shift and high + shift + lanes <= count
+
+
+def _guards(addresses: Addresses, access: Access, dtype: DType) -> _Masks:
+    """The last place, and the first one, from which all lanes lie inside, or in lines with some
+    that do; none where that is known."""
+    lines, memory = addresses.lines, access.memory
+    low, high = _first(addresses, access)
+    count = _count(memory)
+    in_a_line = access.address.arg >= dtype.itemsize * dtype.lanes
+    lanes = 1 if in_a_line else dtype.lanes
+    below = count is not None and high + lanes <= count
+    if below and low >= 0:
+        return ()
+    base = addresses.base(memory)
+    last = lines.plus(_size(addresses, memory), -lanes)
+    ends = (last,) if low >= 0 else (last, build.index_const(0))
+    return tuple([lines.add(ops.ADDRESS, dtype.scalar, (base, end)) for end in ends])
+
+
+def _is_run(held: tuple[int, ...] | None) -> bool:
+    return held is not None and held[-1] - held[0] + 1 == len(held)
+
+
+# ---- lanes that are known ---------------------------------------------------------------------
+
+
+def _vectors(run: range) -> Iterator[tuple[int, int]]:
+    """(first lane, how many) of vectors that make up a run: as few as there are."""
+    first = run.start
+    while first < run.stop:
+        count = 1 << ((run.stop - first).bit_length() - 1)
+        yield first, count
+        first += count
+
+
+def _address(addresses: Addresses, access: Access, shift: int, lanes: int) -> UOp:
+    """The address of so many lanes, some places before or behind an address."""
+    pointer, offset = access.address.src
+    dtype = access.address.dtype.scalar
+    return addresses.lines.add(ops.ADDRESS, dtype.vec(lanes), (
+        pointer, addresses.lines.plus(offset, shift)),
+        math.gcd(access.address.arg, shift * dtype.itemsize))
+
+
+def _run(addresses: Addresses, access: Access, dtype: DType, run: range, depth: int) -> UOp:
+    """The lanes of a run where they belong; what the others have does not matter."""
+    lines, lanes = addresses.lines, dtype.lanes
+
+    def moved(first: int, count: int) -> UOp:
+        """So many lanes from ``first`` on, in all lanes."""
+        found = lines.add(ops.LOAD, dtype.scalar.vec(count),
+                          (_address(addresses, access, first, count),), at_least=depth)
+        if count == 1:
+            return lines.widen(found, lanes)
+        order = tuple([min(max(i - first, 0), count - 1) for i in range(lanes)])
+        return lines.add(ops.SHUFFLE, dtype, (found, found), order)
+
+    for first in (run.start, run.stop - lanes):
+        if _is_inside(addresses, access, lanes, first):
+            return moved(first, lanes)
+    (first, count), *rest = _vectors(run)
+    out = moved(first, count)
+    for first, count in rest:
+        order = tuple([i + lanes if i >= first else i for i in range(lanes)])
+        out = lines.add(ops.SHUFFLE, dtype, (out, moved(first, count)), order)
+    return out
+
+
+# ---- lanes that lie apart ---------------------------------------------------------------------
+
+
+def _apart(addresses: Addresses, access: Access, mask: UOp) -> UOp:
+    """Addresses of lanes: of those that the mask does not hold a place that exists."""
+    lines, none = addresses.lines, build.index_const(0)
+    pointer, places = access.address.src
+    if not _is_inside(addresses, access, 1):
+        total = addresses.total(access.terms, access.constant, access.at)
+        pointer = addresses.base(access.memory)
+        places = lines.across(ops.ADD, dtypes.index, (places, total))
+    places = lines.across(ops.WHERE, dtypes.index, (mask, places, none))
+    return addresses.each_lane(pointer, places)

@@ -1,0 +1,175 @@
+"""A jitted function step by step: traced, lowered, compiled, each for one signature.
+
+    f.trace(x)                 what it takes and returns, and its graph
+     .lower()                  that and its kernels, commands, text (replay/lowering.py)
+     .compile()(y)             a function of such arguments only: it is never traced again
+
+Static arguments are a part of what was traced: the compiled function takes the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fnx.core.array import array, tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.committed import PlacedAt, commit
+from fnx.core.array.faces import ShapedArray
+from fnx.core.errors import ArgumentError, PlacementError
+from fnx.transforms.replay.executable import Executable
+from fnx.transforms.replay.lowering import Lowering
+from fnx.transforms.replay.memory_use import MemoryUse
+from fnx.transforms.replay.signature import Arguments, argument, place_of_call
+from fnx.transforms.replay.signed import OfSignature, SignedCall
+from fnx.transforms.transformed import leave
+
+
+class TracedCall(OfSignature):
+    """A jitted function traced for one signature: what ``jit(f).trace(*args)`` returns.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> traced = fnx.jit(lambda x: x.sum()).trace(jnp.ones(3))
+    >>> traced.out_info, traced.lower().compile()(jnp.ones(3))
+    (ShapeDtypeStruct(shape=(), dtype=float32), Array(3., dtype=float32))
+    """
+
+    def __init__(self, signed: SignedCall, graph: Callable[[], Any], lower: Callable[[], Lowering]
+                 ) -> None:
+        self._signed, self._graph, self._lower = signed, graph, lower
+
+    def __repr__(self) -> str:
+        return f"<trace of {self.fun_name}>"
+
+    @property
+    def out_avals(self) -> Any:
+        """Shapes and dtypes of the result."""
+        return self.out_tree.unflatten([ShapedArray.of(a)
+                                        for a in self._signed.replay.closed.outs])
+
+    @property
+    def jaxpr(self) -> Any:
+        """The graph, as ``make_jaxpr`` gives it: it prints as formulas."""
+        return self._graph()
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowering:
+        """All steps from the graph to machine code.
+
+        Args:
+            lowering_platforms: accepted as JAX's: it is lowered for the device that runs it.
+
+        Returns:
+            A Lowering.
+        """
+        return self._lower()
+
+
+class Compiled(OfSignature):
+    """A function compiled for one signature: what ``jit(f).lower(*args).compile()`` returns.
+
+    It takes the arguments that are not static, and is not traced: what Python does in it has been
+    done.
+
+    Raises:
+        ArgumentError: arguments of another structure, shape or dtype, or traced ones.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> double = fnx.jit(lambda x: 2 * x).lower(jnp.ones(3)).compile()
+    >>> double(jnp.ones(3))
+    Array([2., 2., 2.], dtype=float32)
+    """
+
+    def __init__(self, signed: SignedCall, arguments: Arguments, executable: Executable,
+                 lowering: Lowering, memory: Callable[[], MemoryUse], device: str,
+                 chosen: PlacedAt | None) -> None:
+        self._signed, self._arguments, self._executable = signed, arguments, executable
+        self._lowering, self._memory, self._device = lowering, memory, device
+        self._chosen = chosen
+
+    def __repr__(self) -> str:
+        return f"<{self.fun_name}, compiled for {', '.join(map(str, self._signed.key[1]))}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._run(args, kwargs)
+        except Exception as error:
+            leave(error, self._signed.function)
+            raise
+
+    call = __call__
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closed, key = self._signed.replay.closed, self._signed.key
+        arrays = self._arrays(args, kwargs)
+        donation = self._signed.donation
+        donation.check(args, kwargs)
+        memory = [*[x._storage for x in arrays], *self._signed.replay.storages]
+        if None in memory:
+            raise self._traced("an array of the function around it, which it captures")
+        place = self._chosen or place_of_call(self.fun_name, key, memory)
+        if place is not None and place.device != self._device:
+            raise PlacementError(f"{self.fun_name} is compiled for {self._device}, got arrays on "
+                                 f"{place.device}", hint="lower it for arrays that lie there")
+        outs = self._executable.run(memory, donation.of(args, kwargs))
+        commit(outs, place, memory)
+        return closed.out_tree.unflatten([array.from_storage(s, *aval)
+                                          for s, aval in zip(outs, closed.outs)])
+
+    def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
+        """The arguments, held against the signature."""
+        in_tree, wanted = self._signed.key[:2]
+        leaves, found = tree.flatten((args, kwargs))
+        if found != in_tree:
+            raise ArgumentError(
+                f"{self.fun_name}: expected arguments like {in_tree}, for which it was compiled; "
+                f"got {found}", hint=f"{tree.difference(in_tree, found)}; static arguments are "
+                "left out: they are a part of what was compiled")
+        for i, x in enumerate(leaves):
+            if type(x) is Array and x._storage is None and not x.is_deleted():
+                raise self._traced(f"a traced array as {argument(in_tree, i)}")
+        arrays, (_, given, *_) = self._arguments.of_leaves(leaves, in_tree)
+        for i, (have, want) in enumerate(zip(given, wanted)):
+            if have[:2] != want[:2]:
+                raise ArgumentError(
+                    f"{self.fun_name} was compiled for {Aval(*want[:2])} as "
+                    f"{argument(in_tree, i)}, got {Aval(*have[:2])}",
+                    hint="lower and compile it for such arguments, or call the jitted function")
+        return arrays
+
+    def _traced(self, what: str) -> ArgumentError:
+        return ArgumentError(f"{self.fun_name}, compiled for one signature: expected arrays with "
+                             f"values, got {what}",
+                             hint="in a transform call the jitted function instead")
+
+    def as_text(self) -> str:
+        """The kernels, tiled, and the commands that start them.
+
+        Returns:
+            A str.
+        """
+        return f"{self._lowering.text('tiled')}\n\n{self._lowering.text('commands')}"
+
+    def cost_analysis(self) -> Mapping[str, float]:
+        """Estimates of what a call costs: as ``Lowering.cost_analysis``.
+
+        Returns:
+            A dict with "flops" and "bytes accessed".
+        """
+        return self._lowering.cost_analysis()
+
+    def memory_analysis(self) -> MemoryUse:
+        """What memory a call takes: as ``f.memory(*args)``.
+
+        Returns:
+            A MemoryUse.
+        """
+        return self._memory()
+
+    def runtime_executable(self) -> Executable:
+        """What runs it.
+
+        Returns:
+            The program with its command buffer.
+        """
+        return self._executable

@@ -1,0 +1,110 @@
+"""A jitted function for one signature: what it takes and returns, of its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from fnx.core.array import tree
+from fnx.core.array.aval import ShapeDtypeStruct
+from fnx.core.array.faces import ShapedArray
+from fnx.core.record import Record
+from fnx.transforms.replay.donation import Donation
+from fnx.transforms.replay.executable import Replay
+from fnx.transforms.replay.memory_use import MemoryUse
+from fnx.transforms.replay.signature import CallKey
+
+
+class ArgInfo(Record):
+    """What is known of one array among the arguments.
+
+    Attributes:
+        aval: shape, dtype and weak type.
+        donated: whether its memory is given away with the call.
+    """
+
+    aval: ShapedArray
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The element type."""
+        return self.aval.dtype
+
+
+class SignedCall(Record):
+    """A jitted function for one signature: what it takes and returns.
+
+    Attributes:
+        name: of the function.
+        function: the Python function.
+        replay: its trace.
+        key: the signature.
+        donated: numbers of the leaves that are donated.
+        donation: of the arguments that are not static.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    replay: Replay
+    key: CallKey
+    donated: tuple[int, ...]
+    donation: Donation
+
+
+class OfSignature:
+    """What a jitted function is traced, lowered and compiled to: each says of which signature."""
+
+    _signed: SignedCall
+
+    @property
+    def fun_name(self) -> str:
+        """The name of the function."""
+        return self._signed.name
+
+    @property
+    def in_tree(self) -> tree.TreeDef:
+        """The structure of ``(args, kwargs)``, without static arguments."""
+        return self._signed.key[0]
+
+    @property
+    def out_tree(self) -> tree.TreeDef:
+        """The structure of the result."""
+        return self._signed.replay.closed.out_tree
+
+    @property
+    def in_avals(self) -> Any:
+        """Shapes and dtypes of ``(args, kwargs)``."""
+        return self.in_tree.unflatten([ShapedArray.of(a) for a in self._signed.key[1]])
+
+    @property
+    def args_info(self) -> Any:
+        """An ArgInfo for each array of ``(args, kwargs)``."""
+        donated = self._signed.donated
+        return self.in_tree.unflatten([ArgInfo(ShapedArray.of(a), i in donated)
+                                       for i, a in enumerate(self._signed.key[1])])
+
+    @property
+    def out_info(self) -> Any:
+        """A ShapeDtypeStruct for each array of the result."""
+        return self.out_tree.unflatten([ShapeDtypeStruct(a.shape, a.dtype.np, weak_type=a.weak)
+                                        for a in self._signed.replay.closed.outs])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Numbers of the leaves that are donated."""
+        return self._signed.donated
+
+
+class CompiledFace(Protocol):
+    """What ``Lowering.compile`` returns."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def as_text(self) -> str: ...
+    def cost_analysis(self) -> Mapping[str, float]: ...
+    def memory_analysis(self) -> MemoryUse: ...

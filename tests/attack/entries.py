@@ -1,0 +1,170 @@
+"""Entries of the disk cache, changed and sealed again: a miss, or what they were; never a crash.
+
+    python -m tests.attack.entries --count 2000 --seed 1
+
+Programs have other bytes, or other memory in their commands; schedules and limits other numbers.
+Machine code is what its writer says it is, so kernels are damaged without a new seal: that is what
+the seal is for. Each mutant is read by a process of its own, which computes what it has to.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from typing import Any
+
+import numpy as np
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+from fnx.backends.cache import DiskCache
+from fnx.core import ops
+from fnx.core.config import override
+from fnx.core.uop import rebuild
+from tests.attack import seeds
+
+CODE = ("kernel", "loops")  # entries that are
+X = np.arange(40, dtype=np.float32).reshape(5, 8) / 8
+FUNCTIONS: dict[str, Any] = {
+    "product": lambda x: jnp.tanh(x @ x.T).sum(0),
+    "scan": lambda x: lax.scan(lambda c, r: (c * 0.5 + r, c.sum()), x[0], x),
+    "while": lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2 + 1, x),
+    "cond": lambda x: lax.cond(x.sum() > 0, lambda y: jnp.sort(y), lambda y: y + 1, x)}
+
+_WRITER = """
+import pickle, sys
+from fnx.backends.cache import DiskCache
+found, put = [], DiskCache.put
+def kept(self, key, value, about=""):
+    found.append((key, value, about))
+DiskCache.put = kept
+import fnx
+from fnx.backends import write_behind
+from tests.attack.entries import FUNCTIONS, X
+with fnx.core.config.override(cache_dir=sys.argv[1]):
+    for f in FUNCTIONS.values():
+        fnx.tree.map(lambda y: y.block_until_ready(), fnx.jit(f)(X))
+    write_behind.wait()
+sys.stdout.buffer.write(pickle.dumps(found))
+"""
+
+
+@functools.cache
+def corpus() -> list[tuple[bytes, bytes, str]]:
+    """(key, value, what it is) of all entries that the functions make."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, "-c", _WRITER, folder], capture_output=True,
+                              check=True)
+    found: list[tuple[bytes, bytes, str]] = pickle.loads(done.stdout)
+    assert {about.split()[0] for *_, about in found} >= {"kernel", "program"}
+    return found
+
+
+def _damaged(data: bytes, choose: random.Random) -> bytes:
+    out, at = bytearray(data), choose.randrange(len(data))
+    what = choose.randrange(4)
+    if what == 0:
+        del out[at:]
+    elif what == 1:
+        out[at:at] = choose.randbytes(8)
+    else:
+        out[at] = choose.choice((out[at] ^ 1 << choose.randrange(8), 0, 255))
+    return bytes(out)
+
+
+def _other_memory(data: bytes, choose: random.Random) -> bytes:
+    """Commands on other memory, as no pass makes them."""
+    commands, arena, *rest = pickle.loads(data)
+    by = choose.choice((1, 64, 1 << 20, 1 << 40, -64, 1 << 62))
+
+    def visit(node: Any, src: Any) -> Any:
+        if node.op is not ops.SLOT or choose.random() < 0.5:
+            return None
+        field = choose.choice(("offset", "nbytes", "index", "strides"))
+        value = (by,) * 2 if field == "strides" else getattr(node.arg, field) + by
+        return node.replace(src=src, arg=node.arg.replace(**{field: value}))
+    if choose.random() < 0.2:
+        return pickle.dumps((commands, choose.choice((0, -1, 1 << 60, "x")), *rest))
+    return pickle.dumps((rebuild([commands], visit)[0], arena, *rest))
+
+
+class _Call:
+    """What a program of a stranger would call when it is read."""
+
+    def __reduce__(self) -> Any:
+        return os.kill, (os.getpid(), signal.SIGKILL)
+
+
+def planted(seed: int, folder: str) -> str:
+    """Write all entries, one of them changed; what it was."""
+    choose = random.Random(seed)
+    disk, entries = DiskCache(folder), corpus()
+    which = choose.randrange(len(entries))
+    for i, (key, value, about) in enumerate(entries):
+        kind = about.split()[0]
+        if i == which and kind not in CODE:
+            how = choose.random()
+            if kind == "program" and how < 0.4:
+                value = _other_memory(value, choose)
+            elif kind == "program" and how < 0.5:
+                value = pickle.dumps(_Call())
+            else:
+                value = _damaged(value, choose)
+        disk.put(key, value, about)
+    key, _, about = entries[which]
+    if about.split()[0] in CODE:
+        with open(disk.path(key), "r+b") as file:
+            data = _damaged(file.read(), choose)
+            file.seek(0)
+            file.write(data)
+            file.truncate()
+    return about.split()[0]
+
+
+def check(seed: int) -> str:
+    """A mutant, read in a child process."""
+    corpus()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        os.write(write, _said(seed).encode()[:4000])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    _, status = os.waitpid(child, 0)
+    assert status == 0 and said.startswith("found "), f"status {status}: {said}"
+    return said.removeprefix("found ")
+
+
+def _said(seed: int) -> str:
+    try:
+        with tempfile.TemporaryDirectory() as folder, override(cache_dir=folder, device="cpu"):
+            kind = planted(seed, folder)
+            for name, f in FUNCTIONS.items():
+                found = fnx.tree.leaves(fnx.jit(f)(X))
+                with override(device="interp"):
+                    want = fnx.tree.leaves(f(jnp.asarray(X)))
+                for a, b in zip(found, want, strict=True):
+                    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5,
+                                               err_msg=name)
+    except BaseException:
+        return traceback.format_exc(limit=-6)
+    return f"found {kind}"
+
+
+def main() -> int:
+    return seeds.attack(str(__doc__), "entries", check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

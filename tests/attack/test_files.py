@@ -1,0 +1,42 @@
+"""Some mutants of files, as ``python -m tests.attack.files`` has many."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fnx.transforms.kernels import proved
+from tests.attack import entries, files, mutants
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_mutant_is_refused_or_safe(seed: int) -> None:
+    assert files.check(seed)
+
+
+def test_kinds_are_all_drawn() -> None:
+    assert {mutants.mutant(seed)[0] for seed in range(20)} == set(mutants.KINDS)
+
+
+def test_a_kernel_that_reads_elsewhere_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the proofs one of the first mutants of kernels is."""
+    monkeypatch.setattr(proved, "fault", lambda *given: None)
+    monkeypatch.setattr(proved, "operand_fault", lambda *given: None)
+
+    def is_found(seed: int) -> bool:
+        try:
+            files.check(seed)
+        except AssertionError as error:
+            return "expected 0 <= index" in str(error) or "ended by" in str(error)
+        return False
+
+    kernels = [seed for seed in range(500) if mutants.drawn(seed)[1] in mutants.KERNELS]
+    assert any(map(is_found, kernels))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_entry_of_the_cache_is_a_miss_or_right(seed: int) -> None:
+    assert entries.check(seed)

@@ -1,0 +1,57 @@
+"""``fnx.profile`` on devices with a queue of their own: each command that ran is a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx import lax
+from fnx.backends.base import get_device
+from tests.devices.conftest import on_device
+
+N = 40
+
+
+@pytest.fixture(params=["opencl", "webgpu"])
+def device(request: pytest.FixtureRequest) -> Any:
+    with on_device(request.param) as device:
+        yield device
+
+
+def test_a_call_on_a_device_gives_its_kernels(device: Any) -> None:
+    f = fnx.jit(lambda x: jnp.exp(x @ x))
+    x = jnp.ones((N, N)) / N
+    for _ in range(3):  # also once its launches are recorded by the driver
+        seen = fnx.profile(f)(x)
+        np.testing.assert_allclose(np.asarray(seen.result), np.full((N, N), np.exp(1 / N)), 1e-5)
+        product = max(seen.kernels, key=lambda row: row.flops)
+        assert product.flops >= 2 * N ** 3 and product.count == 1
+        assert product.device == device.name
+        assert product.line.startswith("test_profiles.py:")
+        assert 0 < seen.nanoseconds <= seen.seconds * 1e9
+    assert device.name in seen.table() and not device.is_recording
+    f(x)
+    assert len(seen.runs) == len({run.start for run in seen.runs})  # nothing is noted afterwards
+
+
+def test_each_turn_of_a_loop_is_counted(device: Any) -> None:
+    f = fnx.jit(lambda x: lax.fori_loop(0, 5, lambda i, x: jnp.sin(x @ x), x))
+    seen = fnx.profile(f)(jnp.ones((N, N)))
+    assert max(row.count for row in seen.kernels) == 5
+
+
+def test_work_on_any_device_is_seen_wherever_the_rest_is() -> None:
+    with on_device("opencl"):
+        pass  # it is here
+    f, g = fnx.jit(jnp.sin, device="opencl"), fnx.jit(jnp.cos)
+    x = jnp.ones(100)
+    with fnx.profile() as seen:
+        f(x).block_until_ready()
+        g(x)
+    assert {(row.device, row.count) for row in seen.kernels} == {("opencl", 1), ("cpu", 1)}
+    assert " on opencl" in seen.table() and len(seen.busy) == seen.workers
+    assert not get_device("opencl").is_recording and not get_device("cpu").is_recording

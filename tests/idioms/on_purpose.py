@@ -1,0 +1,26 @@
+"""Where programs differ from JAX on purpose: what a comparison of them passes over."""
+
+from __future__ import annotations
+
+import re
+
+# (what the program contains, what the difference contains, why)
+_ROWS: tuple[tuple[str, str, str], ...] = (
+    ("", "JAX refuses: (Tracer(Array|Bool|Integer)Conversion|ConcretizationType"
+     "|NonConcreteBooleanIndex)Error", "eager transforms give values where they know them"),
+    ("", "JAX refuses: TypeError can't apply forward-mode", "a custom_vjp is transposed"),
+    ("", "JAX refuses: AttributeError 'TypedNdArray'", "NumPy data is an Array to what is traced"),
+    ("", "JAX refuses: NotImplementedError", "not built in JAX"),
+    ("", "JAX refuses: TypeError primal and tangent arguments", "weak tangents take the dtype"),
+    ("", "JAX refuses: ValueError XLA operations do not allow negative", "axes are as NumPy's"),
+    ("custom_vjp", "^weak True, JAX False", "a gradient has the weak type of its argument"),
+    ("custom_vjp", r"refuses: RuleError .* of \w+ to return cotangent.* like the argument, "
+     "[a-z]+[0-9]+", "a cotangent has the dtype of its argument"),
+    (r"class Layer_", "JAX refuses: TypeError unhashable type", "callables need not be hashable"),
+)
+
+
+def on_purpose(text: str, difference: str) -> str:
+    """Why a program differs so; empty where it should not."""
+    return next((why for what, how, why in _ROWS
+                 if difference and re.search(what, text) and re.search(how, difference)), "")

@@ -1,0 +1,55 @@
+"""Every error that reaches users has a name in ``fnx.errors`` to catch it by."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import errors
+
+CLASSES = [value for value in vars(errors).values()
+           if isinstance(value, type) and issubclass(value, Exception | Warning)]
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda c: str(c.__name__))
+def test_a_class_of_errors_is_public(error: type) -> None:
+    assert getattr(fnx.errors, error.__name__) is error
+    assert error.__name__ in fnx.errors.__all__
+
+
+def test_what_modules_derive_can_be_caught_by_a_public_name() -> None:
+    """A class of a module's own is a kind of one that says more than FnxError does."""
+    for module in pkgutil.walk_packages(fnx.__path__, "fnx."):
+        if not module.name.startswith("fnx.as_jax.") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    left, found = [fnx.FnxError], set[type]()
+    while left:
+        of = left.pop().__subclasses__()
+        left += of
+        found.update(of)
+    for error in found - set(CLASSES):
+        name = error.__name__
+        named = getattr(importlib.import_module(error.__module__), "__all__", ())
+        assert name in named or not {*error.__mro__[1:]}.isdisjoint(CLASSES[1:]), error
+    assert len(found) >= len(CLASSES) - 2
+
+
+def test_they_are_caught(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    path.write_bytes(b"PK")
+    with pytest.raises(fnx.errors.CheckpointError):
+        fnx.load(path)
+    with pytest.raises(fnx.errors.OutOfMemoryError):
+        jnp.zeros((1 << 32, 1 << 32))
+
+    @fnx.call(out=lambda x: x)
+    def nothing(x: object, o: object) -> None:
+        pass
+
+    with pytest.raises(fnx.errors.KernelError):
+        nothing(jnp.ones(3))

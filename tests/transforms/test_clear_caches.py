@@ -1,0 +1,34 @@
+"""After ``clear_caches`` nothing is replayed: what a function reads is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fnx
+import fnx.lax as lax
+import fnx.numpy as jnp
+
+# and how often each calls its function
+TRANSFORMED: list[tuple[Callable[[Callable[[Any], Any]], Callable[[Any], Any]], int]] = [
+    (fnx.jit, 1), (lambda f: fnx.jit(fnx.vmap(f)), 1),
+    (lambda f: fnx.jit(lambda x: fnx.jit(f)(x)), 1), (lambda f: fnx.jit(fnx.checkpoint(f)), 1),
+    (lambda f: fnx.jit(fnx.grad(lambda x: f(x).sum())), 1),
+    (lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0], 2),
+    (lambda f: lambda x: lax.cond(True, f, f, x), 1)]
+
+
+@pytest.mark.parametrize("number", range(len(TRANSFORMED)))
+@pytest.mark.parametrize("calls", [1, 5])
+def test_all_is_traced_anew(number: int, calls: int) -> None:
+    scale = {"by": 2.0}  # what changes inside of an object is not seen by itself
+    transform, steps = TRANSFORMED[number]
+    g = transform(lambda x: x * scale["by"])
+    x = jnp.ones(3)
+    for _ in range(calls):  # by the general path; then by a launcher, then without Python
+        before = g(x)[0]
+    scale["by"] = 3.0
+    fnx.clear_caches()
+    assert float(g(x)[0]) == float(before) * 1.5**steps
