@@ -8,8 +8,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test tiny attack matrix compare compare-part lint notebooks docs bench goals sweep \
-	programs precision gpu-check race-check device-laws web clean help
+.PHONY: demo test conditions tiny attack matrix compare compare-part lint notebooks docs bench \
+	goals sweep programs precision gpu-check race-check device-laws web clean help
 .NOTPARALLEL:  # one environment, one pip at a time
 .DELETE_ON_ERROR:
 
@@ -21,6 +21,9 @@ demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
 
 test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in parallel
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+conditions: $(VENV)/test.stamp  ## the suite as on other machines; ARGS="busy bare --times 2"
+	$(BIN)/python scripts/suite_conditions.py $(ARGS)
 
 tiny: $(VENV)/test.stamp  ## whether anything works, in five seconds
 	$(BIN)/python -m pytest tests/tiny $(ARGS)
