@@ -2,7 +2,7 @@
 
     python -m tests.attack.entries --count 2000 --seed 1
 
-Programs have other bytes, or other memory in their commands; schedules and limits other numbers.
+Programs have other bytes, or other numbers in their commands; schedules and limits other numbers.
 Machine code is what its writer says it is, so kernels are damaged without a new seal: that is what
 the seal is for. Each mutant is read by a process of its own, which computes what it has to.
 """
@@ -80,20 +80,29 @@ def _damaged(data: bytes, choose: random.Random) -> bytes:
     return bytes(out)
 
 
-def _other_memory(data: bytes, choose: random.Random) -> bytes:
-    """Commands on other memory, as no pass makes them."""
-    commands, arena, *rest = pickle.loads(data)
+def _other_numbers(data: bytes, choose: random.Random) -> bytes:
+    """A program with other numbers than a pass can have given it."""
+    commands, *rest = pickle.loads(data)
     by = choose.choice((1, 64, 1 << 20, 1 << 40, -64, 1 << 62))
+    far = choose.choice((-1, 0.5, 1 << 60, "x"))  # where a number near it may be another program's
+    some = choose.random()
 
     def visit(node: Any, src: Any) -> Any:
-        if node.op is not ops.SLOT or choose.random() < 0.5:
+        if node.op is ops.SLOT and some < 0.6 and choose.random() < 0.5:
+            field = choose.choice(("offset", "nbytes", "index", "strides"))
+            value = (by,) * 2 if field == "strides" else getattr(node.arg, field) + by
+        elif node.op is ops.LINKED and 0.6 <= some < 0.8:
+            field = choose.choice(("parallel", "scratch", "nanoseconds", "writes"))
+            value = (far,) if field == "writes" else -1.0 if field == "nanoseconds" else far
+        elif node.op is ops.LOOP and some >= 0.8:
+            field, value = "trips", far
+        else:
             return None
-        field = choose.choice(("offset", "nbytes", "index", "strides"))
-        value = (by,) * 2 if field == "strides" else getattr(node.arg, field) + by
         return node.replace(src=src, arg=node.arg.replace(**{field: value}))
-    if choose.random() < 0.2:
-        return pickle.dumps((commands, choose.choice((0, -1, 1 << 60, "x")), *rest))
-    return pickle.dumps((rebuild([commands], visit)[0], arena, *rest))
+    if choose.random() < 0.4:
+        at = choose.randrange(len(rest))
+        rest[at] = choose.choice((0, far, (), ((0, far),), (("out", far),), (("in", 1),)))
+    return pickle.dumps((rebuild([commands], visit)[0], *rest))
 
 
 class _Call:
@@ -107,13 +116,15 @@ def planted(seed: int, folder: str) -> str:
     """Write all entries, one of them changed; what it was."""
     choose = random.Random(seed)
     disk, entries = DiskCache(folder), corpus()
-    which = choose.randrange(len(entries))
+    kinds = [about.split()[0] for *_, about in entries]
+    wanted = choose.choice(sorted({*kinds}))
+    which = choose.choice([i for i, kind in enumerate(kinds) if kind == wanted])
     for i, (key, value, about) in enumerate(entries):
         kind = about.split()[0]
         if i == which and kind not in CODE:
             how = choose.random()
             if kind == "program" and how < 0.4:
-                value = _other_memory(value, choose)
+                value = _other_numbers(value, choose)
             elif kind == "program" and how < 0.5:
                 value = pickle.dumps(_Call())
             else:

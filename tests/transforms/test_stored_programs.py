@@ -21,10 +21,11 @@ import fnx.numpy as jnp
 from fnx.backends import write_behind
 from fnx.backends.base import get_device
 from fnx.backends.cache import DiskCache
-from fnx.core import sources
+from fnx.core import build, dtypes, ops, sources
 from fnx.core.config import config, override
 from fnx.core.dtypes import NDArray
-from fnx.core.uop import UOp
+from fnx.core.op import Op
+from fnx.core.uop import UOp, rebuild
 from fnx.transforms.link import link
 from fnx.transforms.replay import twins
 from fnx.transforms.replay.executable import Executable
@@ -176,6 +177,54 @@ def test_what_is_no_program_is_made_again(disk: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(DiskCache, "get", lambda self, key: value if key[:7] == b"program" else
                         whole(self, key))
     assert not restored(simple(), X)
+
+
+def _with(op: Op, **fields: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """A stored program with other numbers in all its nodes of an op."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return node.replace(src=src, arg=node.arg.replace(**fields)) if node.op is op else None
+    return lambda entry: (rebuild([entry[0]], visit)[0], *entry[1:])
+
+
+def _at(place: int, value: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    return lambda entry: (*entry[:place], value, *entry[place + 1:])
+
+
+@pytest.mark.parametrize("change", [
+    _at(1, 1 << 60), _at(1, 0), _at(1, "x"),
+    _at(2, (build.param(0, dtypes.float32, (1 << 58,)),)), _at(2, ()),
+    _at(3, (("out", 0.0),)), _at(3, (("in", 0),)), _at(3, ()), _at(4, ((0, 0),)),
+    lambda entry: _at(5, dict.fromkeys(entry[5], (1 << 40, 0)))(entry),
+    _with(ops.SLOT, offset=1 << 60), _with(ops.SLOT, offset=0.5), _with(ops.SLOT, nbytes=1 << 60),
+    _with(ops.SLOT, index=7), _with(ops.SLOT, strides=(1 << 60,)), _with(ops.SLOT, kind="x"),
+    _with(ops.LOOP, trips=1 << 60), _with(ops.LOOP, trips=-1), _with(ops.LOOP, trips=None),
+    _with(ops.LINKED, parallel=1 << 60), _with(ops.LINKED, scratch=1 << 60),
+    _with(ops.LINKED, scratch=-64), _with(ops.LINKED, writes=(9,)),
+    _with(ops.LINKED, nanoseconds=float("nan"))])
+def test_numbers_that_the_program_cannot_have_are_a_miss(
+        disk: Path, monkeypatch: pytest.MonkeyPatch,
+        change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+    """... however its seal was made."""
+    def f() -> Any:
+        return fnx.jit(lambda x: fnx.lax.scan(lambda c, r: (c @ x + r, None), x[0], x)[0])
+
+    x = np.eye(40, dtype=np.float32)
+    assert not restored(f(), x)
+    assert restored(f(), x)
+    whole, changed = DiskCache.get, []
+
+    def get(self: DiskCache, key: bytes) -> bytes | None:
+        value = whole(self, key)
+        if key[:7] == b"program" and value is not None:
+            changed.append(pickle.dumps(change(pickle.loads(value))))
+            assert changed[-1] != value
+            return changed[-1]
+        return value
+    monkeypatch.setattr(DiskCache, "get", get)
+    g = f()
+    assert not restored(g, x)
+    assert changed
+    np.testing.assert_array_equal(g(x), f().__wrapped__(x))
 
 
 def test_a_program_whose_kernels_are_gone_is_made_again(disk: Path) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from fnx.backends.allocator import Pool, PoolBlock, held
+from fnx.backends.allocator import Pool, PoolBlock, held, machine_memory
 from fnx.backends.base import refuse_second_profile
 from fnx.backends.cost_estimate import nanoseconds
 from fnx.backends.cpu import callbacks, layout
@@ -54,7 +54,7 @@ from fnx.core.errors import OutOfMemoryError, SpecError
 from fnx.core.limits import arithmetic_of
 from fnx.core.op_args import Linked
 from fnx.core.process import at_fork, fork_safe_lock
-from fnx.core.program import KernelCode, Recorded, known_by_key
+from fnx.core.program import KernelCode, MissingObjectError, Recorded, known_by_key
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, forget_dead, substitute
@@ -89,6 +89,8 @@ class _KernelPlan:
         if command.kernel.op is ops.LINKED:
             arg = command.kernel.arg
             self.iterations, self.scratch, self.work = arg.parallel, arg.scratch, arg.nanoseconds
+            if self.scratch > machine_memory():  # it cannot have run here
+                raise MissingObjectError(f"{arg.name} with {self.scratch} bytes of scratch")
         else:
             env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
             self.iterations = evaluate(code.extents["parallel"], env)

@@ -38,7 +38,8 @@ class Disk(Protocol):
 
 
 class StoredCommands(Record):
-    """A Block of commands over LINKED. ``outs`` are PARAMs of the types of what is allocated."""
+    """A Block of commands over LINKED. ``outs`` are PARAMs of the types of what is allocated;
+    ``arena``: bytes that the commands reach of it."""
 
     commands: UOp
     arena: int
@@ -54,14 +55,15 @@ class StoredExecutable:
         fn: the FUNCTION.
         device: what it runs on.
         disk: where it is kept.
-        what: else that decides what becomes of it.
+        donated: parameters that it may write over.
     """
 
-    def __init__(self, fn: UOp, device: DeviceFace, disk: Disk, *what: Any) -> None:
-        self._fn, self._disk = fn, disk
+    def __init__(self, fn: UOp, device: DeviceFace, disk: Disk, donated: Sequence[int] = ()
+                 ) -> None:
+        self._fn, self._disk, self._donated = fn, disk, donated
         content = load("hashlib").sha256(fn.digest())
         content.update(versions(ROOMS))
-        content.update(repr((device.target, config.key(), what)).encode())
+        content.update(repr((device.target, config.key(), donated)).encode())
         self._key: bytes = b"program" + content.digest()
 
     def restored(self, encode: Callable[[StoredCommands], Any]) -> Any:
@@ -71,21 +73,23 @@ class StoredExecutable:
             return None
         try:
             *fields, lines = stored_checks.read(data)
-            block = StoredCommands(*fields)
-            if not stored_checks.is_block(block, block.commands, build.params(self._fn)):
+            block, nodes = StoredCommands(*fields), self._nodes()
+            if not stored_checks.is_block(block, self._fn, nodes, self._donated):
                 return None
+            block = block.replace(commands=_with_lines(block.commands, lines, nodes))
         except Exception:  # of another version, or damaged
             return None
         try:
-            return encode(block.replace(commands=self._with_lines(block.commands, lines)))
+            return encode(block)
         except MissingObjectError:
             return None
 
     def keep(self, block: BlockFace, commands: UOp) -> None:
         """Store the program: its commands are over LINKED."""
         outs = [build.param(i, n.dtype, n.shape) for i, n in enumerate(block.outs)]
-        lines = self._lines(commands)
-        data = pickle.dumps((commands, block.arena, tuple(outs), tuple(block.results),
+        lines, nodes = self._lines(commands), self._nodes()
+        reached = stored_checks.Uses(commands, stored_checks.longest(nodes)).arena
+        data = pickle.dumps((commands, reached, tuple(outs), tuple(block.results),
                              tuple(block.over), lines))
         count = len([n for n in toposort([commands]) if n.op is ops.LINKED])
         self._disk.put(self._key, data, f"program {self._fn.arg.name}: {count} kernels")
@@ -100,21 +104,21 @@ class StoredExecutable:
                     found.setdefault(site, (i, k))
         return found
 
-    def _with_lines(self, commands: UOp, lines: dict[Site, tuple[int, int]]) -> UOp:
-        """The commands with the lines that these places have now."""
-        nodes = self._nodes()
-        now = {site: nodes[i].sites[k] if k < len(nodes[i].sites) else None
-               for site, (i, k) in lines.items()}
-        if all(site == other for site, other in now.items()):
-            return commands
-
-        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-            if node.op not in _NAMED or not node.arg.sites:
-                return None
-            sites = [now.get(site) for site in node.arg.sites]
-            return node.replace(src=src, arg=node.arg.replace(
-                sites=tuple(dict.fromkeys(s for s in sites if s is not None))))
-        return rebuild([commands], visit)[0]
-
     def _nodes(self) -> Sequence[UOp]:
         return toposort([self._fn], into_functions=True)
+
+
+def _with_lines(commands: UOp, lines: dict[Site, tuple[int, int]], nodes: Sequence[UOp]) -> UOp:
+    """The commands with the lines that these places have now."""
+    now = {site: nodes[i].sites[k] if k < len(nodes[i].sites) else None
+           for site, (i, k) in lines.items()}
+    if all(site == other for site, other in now.items()):
+        return commands
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op not in _NAMED or not node.arg.sites:
+            return None
+        sites = [now.get(site) for site in node.arg.sites]
+        return node.replace(src=src, arg=node.arg.replace(
+            sites=tuple(dict.fromkeys(s for s in sites if s is not None))))
+    return rebuild([commands], visit)[0]

@@ -12,10 +12,10 @@ from __future__ import annotations
 import io
 import math
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from fnx.core import op_args, ops, parts
+from fnx.core import build, op_args, ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
@@ -43,49 +43,144 @@ def read(data: bytes) -> Any:
     return _DataUnpickler(io.BytesIO(data)).load()
 
 
-def is_inside(commands: UOp, arena: int, ins: Mapping[int, int], outs: list[int]) -> bool:
-    """Whether all memory of commands lies in the arena, the arguments and the results.
+LoopsAround = tuple[int | None, ...]  # a command: iterations of each; None: not known
+
+
+class Uses:
+    """All memory of commands: each SLOT with the loops around it.
 
     Args:
-        commands: COMMANDS.
-        arena: bytes of it.
-        ins, outs: bytes of each argument and result.
+        commands: COMMANDS over LINKED.
+        longest: iterations of the longest loop of what they compute.
+
+    Attributes:
+        found: the SLOTs and loops, in the order of the commands.
+
+    Raises:
+        Exception: no pass writes such commands.
     """
-    left: list[tuple[UOp, tuple[int, ...]]] = [(commands, ())]
-    while left:
-        node, trips = left.pop()
-        for s in node.src:
-            if s.op in (ops.SLOT, ops.SWAP):
-                if not all(_holds(slot, trips, arena, ins, outs) for slot in parts.slots(s)):
-                    return False
-            elif s.op in (ops.EXEC, ops.LOOP, ops.BRANCH, ops.COMMANDS):
-                inside = node.op is ops.LOOP and s.op is ops.COMMANDS
-                left.append((s, (*trips, node.arg.trips or 0) if inside else trips))
-    return commands.op is ops.COMMANDS
+
+    def __init__(self, commands: UOp, longest: int) -> None:
+        self._longest = longest
+        self.found: list[tuple[op_args.Slot, LoopsAround]] = []
+        self._commands(commands, (), False)
+
+    @property
+    def arena(self) -> int:
+        """Bytes of the arena that they reach."""
+        return max([_span(slot, loops)[1] for slot, loops in self.found if slot.kind == "arena"],
+                   default=0)
+
+    def _commands(self, commands: UOp, loops: LoopsAround, behind: bool) -> None:
+        """``behind``: a loop at their depth was before them, whose iterations a SWAP may count."""
+        _require(commands.op is ops.COMMANDS)
+        for node in commands.src:
+            if node.op is ops.EXEC:
+                self._exec(node, loops, behind)
+            elif node.op is ops.LOOP:
+                self._loop(node, loops)
+                behind = True
+            else:
+                _require(node.op is ops.BRANCH)
+                which, *branches = node.src
+                _require(self._memory(which, loops, behind) >= 4)
+                for branch in branches:
+                    self._commands(branch, loops, behind)
+
+    def _loop(self, node: UOp, loops: LoopsAround) -> None:
+        trips, inside = node.arg.trips, (*loops, node.arg.trips)
+        if trips is None:
+            test, flag, body = node.src
+            self._commands(test, inside, False)
+            _require(self._memory(flag, inside, False) >= 1)
+        else:
+            _require(_counts(trips) and trips <= self._longest)
+            body, = node.src
+        self._commands(body, inside, False)
+
+    def _exec(self, node: UOp, loops: LoopsAround, behind: bool) -> None:
+        kernel, *rest = node.src
+        sizes = [self._memory(s, loops, behind) for s in rest if s.op is not ops.CONST]
+        if kernel.op is ops.LINKED:
+            arg: op_args.Linked = kernel.arg
+            _require(_counts(arg.parallel, arg.scratch, arg.flops, *arg.writes)
+                     and max(arg.writes, default=-1) < len(sizes)
+                     and arg.parallel <= max(1, sum(sizes)) and 0 <= arg.nanoseconds < math.inf)
+        else:
+            _require(kernel.op is ops.HOST)
+
+    def _memory(self, memory: UOp, loops: LoopsAround, behind: bool) -> int:
+        """Bytes of a SLOT or SWAP, which is added to what was found."""
+        if memory.op is ops.SWAP:
+            _require(_counts(memory.arg) and memory.arg < len(loops) + behind)
+            return max([self._memory(s, loops, behind) for s in memory.src])
+        _require(memory.op is ops.SLOT)
+        slot: op_args.Slot = memory.arg
+        _require(_counts(slot.index, slot.offset, slot.nbytes) and len(slot.strides) <= len(loops)
+                 and all(type(s) is int and (n is not None or not s)
+                         for s, n in zip(slot.strides, loops)))
+        self.found.append((slot, loops))
+        return slot.nbytes
 
 
-def _holds(slot: op_args.Slot, trips: tuple[int, ...], arena: int, ins: Mapping[int, int],
-           outs: list[int]) -> bool:
-    """Whether a SLOT lies inside in every iteration of the loops around it."""
-    size = arena if slot.kind == "arena" else ins.get(slot.index, -1) if slot.kind == "in" else \
-        outs[slot.index] if slot.kind == "out" and 0 <= slot.index < len(outs) else -1
-    moves = [s * max(n - 1, 0) for s, n in zip(slot.strides, trips)]
-    first = slot.offset + sum(min(m, 0) for m in moves)
-    last = slot.offset + slot.nbytes + sum(max(m, 0) for m in moves)
-    return len(slot.strides) <= len(trips) and slot.nbytes >= 0 and 0 <= first and last <= size
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError("expected commands that a pass has written")
 
 
-def nbytes(node: UOp) -> int:
-    """Of the memory of an array that a PARAM stands for: whole cache lines."""
-    return -(-math.prod(node.shape) * node.dtype.itemsize // _LINE) * _LINE
+def _counts(*numbers: object) -> bool:
+    return all(type(n) is int and n >= 0 for n in numbers)
 
 
-def is_block(block: Record, commands: UOp, params: Mapping[int, UOp]) -> bool:
-    """Whether what was read are the commands of a FUNCTION of these PARAMs, and their memory."""
-    _, arena, outs, results, over = block
-    typed = type(arena) is int and arena >= 0 and all(
-        type(n) is UOp and n.op is ops.PARAM for n in outs) and all(
-        type(pair) is tuple and len(pair) == 2 for pair in (*results, *over))
-    return typed and all(i in (params if kind == "in" else range(len(outs)))
-                         for kind, i in results) and is_inside(
-        commands, arena, {i: nbytes(p) for i, p in params.items()}, [nbytes(n) for n in outs])
+def _span(slot: op_args.Slot, loops: LoopsAround) -> tuple[int, int]:
+    """Where a SLOT begins and ends in all iterations of the loops around it."""
+    moves = [s * max(n - 1, 0) for s, n in zip(slot.strides, loops) if n]
+    return (slot.offset + sum([min(m, 0) for m in moves]),
+            slot.offset + slot.nbytes + sum([max(m, 0) for m in moves]))
+
+
+def _nbytes(node: UOp) -> int:
+    """Of an array."""
+    return math.prod(node.shape) * node.dtype.itemsize
+
+
+def _lines(nbytes: int) -> int:
+    """Bytes of the memory of an array: whole cache lines."""
+    return max(-(-nbytes // _LINE), 1) * _LINE
+
+
+def longest(nodes: Iterable[UOp]) -> int:
+    """Iterations of the longest loop among nodes: no pass makes a longer one."""
+    return max([n.arg.length for n in nodes if n.op is ops.SCAN], default=0)
+
+
+def is_block(block: Record, fn: UOp, nodes: Sequence[UOp], donated: Collection[int]) -> bool:
+    """Whether what was read are the commands of a FUNCTION, and their memory.
+
+    What the FUNCTION says bounds arguments, results and iterations, and what the commands reach is
+    the arena. What a kernel does in the memory of its command is taken from its writer, as its
+    code is.
+
+    Args:
+        block: what was read.
+        fn: the FUNCTION.
+        nodes: all of its nodes, those of its bodies too.
+        donated: parameters that may be written over.
+
+    Raises:
+        Exception: it is no such thing.
+    """
+    commands, arena, outs, results, over = block
+    params = build.params(fn)
+    uses = Uses(commands, longest(nodes))
+    memory = {("in", i): n for i, n in params.items()} | {("out", i): n for i, n in enumerate(outs)}
+    sizes = {place: _lines(_nbytes(n)) for place, n in memory.items()} | {("arena", 0): arena}
+    spans = [(_span(slot, loops), sizes[slot.kind, slot.index]) for slot, loops in uses.found]
+    filled = {*results, *[("out", i) for i, _ in over]}
+    return all(n.op is ops.PARAM for n in outs) and arena == uses.arena \
+        and _counts(arena, *[i for _, i in results], *[i for pair in over for i in pair]) \
+        and all(0 <= first and last <= size for (first, last), size in spans) \
+        and len(results) == len(fn.src) \
+        and all(_nbytes(memory[place]) == _nbytes(n) for place, n in zip(results, fn.src)) \
+        and all(("out", i) in filled for i in range(len(outs))) \
+        and all(slot in donated and _nbytes(outs[i]) == _nbytes(params[slot]) for i, slot in over)
