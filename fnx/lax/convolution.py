@@ -27,6 +27,7 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.lax.convolved_places import ConvolvedPlaces
 from fnx.lax.folds import Padding, numbers_for_axes, padded, windows
+from fnx.lax.spread_inputs import Spread, by_phases
 from fnx.numpy.contraction import contract
 
 __all__ = [
@@ -177,10 +178,10 @@ def conv_general_dilated(
         x, w = build.cast(x, t), build.cast(w, t)
     groups = _groups(x.shape, w.shape, feature_group_count, batch_group_count)
     how = _how(x.shape, w.shape, window_strides, padding, lhs_dilation, rhs_dilation)
-    out = _convolved(x, w, how, groups, by_batch=batch_group_count > 1)
+    out = _convolved(x, w, how, groups, batch_group_count > 1, numbers.out_spec)
     if flags:
         out = build.ne(out, build.like(out, 0))
-    return Array(build.permute(out, _inverse(numbers.out_spec)))
+    return Array(out)
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
@@ -228,13 +229,21 @@ def _how(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
     return _How(steps, pairs, gaps, holes)
 
 
-def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool) -> UOp:
-    """(batch, features, places...) with (features of the result, features, places...)."""
+def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool, spec: Sequence[int]
+               ) -> UOp:
+    """(batch, features, places...) with (features of the result, features, places...), which are
+    where ``spec`` says."""
+    spreads = _spreads(x.shape, w.shape, how)
+    size, padding, apart = list(w.shape[2:]), list(how.padding), list(how.apart)
+    for i, spread in spreads.items():
+        size[i], padding[i], apart[i] = spread.size, spread.padding(x.shape[2 + i]), 1
+    x = _placed(x, how.replace(padding=padding, apart=tuple(apart)))
+    late = {i: spread.lates for i, spread in spreads.items() if spread.lates > 1}
+    places = ConvolvedPlaces(x, tuple(size), how.strides, how.dilation, late)
     alone = not by_batch and x.shape[1] == w.shape[0] == groups
-    places = ConvolvedPlaces(_placed(x, how), w.shape[2:], how.strides, how.dilation)
     if not alone:
         places.in_phases()
-    seen, at = places.windows(alone)
+    seen, at = places.windows(alone, may_join=not spreads or spec[1] < len(spec) - 1)
     batch, features, *rest = seen.shape
     if by_batch:
         seen = build.reshape(seen, (groups, batch // groups, features, *rest))
@@ -243,10 +252,26 @@ def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool) -> UOp:
     w = build.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
     inside = [("in", i) for i in range(len(how.strides))]
     lead = ("group", "batch") if by_batch else ("batch", "group")
-    out = contract(w, ("group", "out", "feature", *inside), seen, (*lead, "feature", *at, *inside),
+    labels = (*lead, "feature", *at, *inside, *[("late", i) for i in late])
+    if spreads:
+        return by_phases(w, seen, labels, spreads, places, spec)
+    out = contract(w, ("group", "out", "feature", *inside), seen, labels,
                    ("batch", "group", "out", *at))
     count, _, outs, *along = out.shape
-    return places.unrolled(build.reshape(out, (count, groups * outs, *along)))
+    out = places.unrolled(build.reshape(out, (count, groups * outs, *along)))
+    return build.permute(out, _inverse(spec))
+
+
+def _spreads(x: Shape, w: Shape, how: _How) -> dict[int, Spread]:
+    """The places along which elements are put apart and windows are neighbours."""
+    if 0 in (*x, *w):
+        return {}
+    found = {}
+    for i, (n, k, d) in enumerate(zip(x[2:], w[2:], how.apart)):
+        length = (n - 1) * d + 1 + sum(how.padding[i]) - k + 1
+        if d > 1 and length > 0 and how.strides[i] == how.dilation[i] == 1:
+            found[i] = Spread(length, k, how.padding[i][0], d)
+    return found
 
 
 def _placed(x: UOp, how: _How) -> UOp:

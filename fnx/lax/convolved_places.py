@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fnx.core import build
@@ -36,13 +37,17 @@ class ConvolvedPlaces:
         long: of how many of those of its first phase.
         phases: of a feature, along each place.
         strides, dilation: of windows in one phase.
+        late: along which places windows are read again one place later, and so often; ``windows``
+            has an axis for each, behind all others.
         out: how many windows there are.
     """
 
-    def __init__(self, x: UOp, size: Shape, strides: Shape, dilation: Shape) -> None:
+    def __init__(self, x: UOp, size: Shape, strides: Shape, dilation: Shape,
+                 late: Mapping[int, int] | None = None) -> None:
         self.x, self.size, self.long, self.phases = x, size, list(size), [1] * len(size)
         self.strides, self.dilation = list(strides), list(dilation)
-        reach = [(k - 1) * d + 1 for k, d in zip(size, dilation)]
+        self.late = dict(late or {})
+        reach = [(k - 1) * d + self.late.get(i, 1) for i, (k, d) in enumerate(zip(size, dilation))]
         self.out = tuple([max(0, (m - r) // s + 1) if r > 0 else -(-m // s)
                           for m, r, s in zip(x.shape[2:], reach, strides)])
         self.is_flat = False
@@ -66,43 +71,55 @@ class ConvolvedPlaces:
             self.x = _in_phases(self.x, 2 + i, count, s, self.phases[i])
             self.strides[i] = 1
 
-    def windows(self, alone: bool) -> tuple[UOp, list[Any]]:
+    def windows(self, alone: bool, may_join: bool = True) -> tuple[UOp, list[Any]]:
         """(batch, features, windows..., places of a window...) and names of the axes of windows.
 
         ``alone``: each feature by itself, which is no matrix product: there windows of several rows
-        share what they read, which pays for what rows leave of their last vectors.
+        share what they read, which pays for what rows leave of their last vectors. ``may_join``:
+        rows may be one.
         """
         n, x = len(self.strides), self.x
         rows = [math.prod(x.shape[3 + i:]) for i in range(n)]
-        self.is_flat = n > 1 and max(self.strides) == 1 and 0 not in (*self.out, *self.size) and \
-            self._pays(self.out[0] * rows[0], alone)
+        self.is_flat = may_join and n > 1 and max(self.strides) == 1 and \
+            0 not in (*self.out, *self.size) and self._pays(self.out[0] * rows[0], alone)
+        steps = [(i, self.long[i], self.dilation[i]) for i in range(n)]
+        for i, times in self.late.items():
+            steps.insert([i for i, *_ in steps].index(i) + 1, (i, times, 1))
         if not self.is_flat:
-            x = windows(x, tuple(self.long), tuple(self.strides), tuple(self.dilation),
-                        axes=range(2, 2 + n))
-            return self._of_kernel(x, n), [("at", i) for i in range(n)]
+            x = windows(x, tuple([size for _, size, _ in steps]),
+                        tuple([self.strides[i] for i, *_ in steps]),
+                        tuple([d for *_, d in steps]), axes=[2 + i for i, *_ in steps])
+            return self._of_kernel(x, n, steps), [("at", i) for i in range(n)]
         if rows[0] > math.prod(self.out[1:]):  # the last windows reach over the end
             x = build.pad(x, [(0, int(a == 2)) for a in range(2 + n)])
-        x = build.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), *(1,) * n))
-        x = build.expand(x, (*x.shape[:3], *self.long))
-        wide = [i for i in range(n) if self.long[i] > 1]
-        for i in wide:
-            count = self.out[0] * rows[0] if i == wide[-1] else None
-            x = build.unfold(x, 2, 3 + i, 1, self.dilation[i] * rows[i], count)
-        return self._of_kernel(x, 1), ["at"]
+        x = build.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), *(1,) * len(steps)))
+        x = build.expand(x, (*x.shape[:3], *[size for _, size, _ in steps]))
+        wide = [at for at, (_, size, _) in enumerate(steps) if size > 1]
+        for at in wide:
+            i, _, d = steps[at]
+            count = self.out[0] * rows[0] if at == wide[-1] else None
+            x = build.unfold(x, 2, 3 + at, 1, d * rows[i], count)
+        return self._of_kernel(x, 1, steps), ["at"]
 
-    def _of_kernel(self, seen: UOp, places: int) -> UOp:
-        """Windows whose elements are counted as those of the kernel: k = l * phases + phase."""
-        if self.phases == [1] * len(self.size):
-            return seen
+    def _of_kernel(self, seen: UOp, places: int, steps: Sequence[tuple[int, int, int]]) -> UOp:
+        """Windows whose elements are counted as those of the kernel: k = l * phases + phase; and
+        behind them how late."""
         n, (batch, features) = len(self.size), seen.shape[:2]
         at, behind = 2 + n, 2 + n + places  # the first axes of places, and of those of windows
+        first = [[i for i, *_ in steps].index(i) for i in range(n)]
+        order = [*first, *[a for a in range(len(steps)) if a not in first]]
+        seen = build.permute(seen, [*range(2 + places), *[2 + places + a for a in order]])
+        if self.phases == [1] * len(self.size):
+            return seen
+        late = seen.shape[2 + places + n:]
         seen = build.reshape(seen, (batch, features // math.prod(self.phases), *self.phases,
                                     *seen.shape[2:]))
         order = [a for i in range(n) for a in (behind + i, 2 + i)]
-        seen = build.permute(seen, (0, 1, *range(at, behind), *order))
+        seen = build.permute(seen, (0, 1, *range(at, behind), *order,
+                                    *range(behind + n, len(seen.shape))))
         there = seen.shape[:2 + places]
-        seen = build.reshape(seen, (*there, *map(math.prod, zip(self.long, self.phases))))
-        return build.shrink(seen, [(0, m) for m in (*there, *self.size)])
+        seen = build.reshape(seen, (*there, *map(math.prod, zip(self.long, self.phases)), *late))
+        return build.shrink(seen, [(0, m) for m in (*there, *self.size, *late)])
 
     def _pays(self, places: int, alone: bool) -> bool:
         """Whether one row of so many places wastes less than rows apart: of lanes, where rows

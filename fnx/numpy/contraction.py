@@ -33,12 +33,13 @@ __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vd
 Labels = tuple[Any, ...]  # a letter an axis, or a negative number where it is in "..."
 
 
-def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
+def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels, in_order: bool = False) -> UOp:
     """The sum of products over all labels that are not in ``out``.
 
     Args:
         la, lb: a label for each axis, each once; lengths of a shared label agree.
         out: labels of the result, in order.
+        in_order: whether the sum is made in that order, so it lies so in memory.
 
     Of types that are stored only products and sums are those of the type that they are computed
     in, rounded once.
@@ -52,7 +53,7 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels) -> UOp:
     folded = [x for x in la if x in lb and x not in out]
     lengths = {**dict(zip(la, a.shape)), **dict(zip(lb, b.shape))}
     order = (*batch, *left, *right, *folded)
-    if 1 in (math.prod([lengths[x] for x in side]) for side in (left, right)):
+    if in_order or 1 in (math.prod([lengths[x] for x in side]) for side in (left, right)):
         order = (*out, *folded)  # no matrix product, whose results lie in the order of its factors
     product = build.mul(_aligned(a, la, order, lengths), _aligned(b, lb, order, lengths))
     first = len(order) - len(folded)

@@ -39,7 +39,7 @@ def convolutions(draw: st.DrawFn) -> Drawn:
 
     groups, inside, outside = (draw(st.integers(1, m)) for m in (3, 5, 9))
     places, kernel = numbers(1, {1: 40, 2: 20, 3: 6}[n]), numbers(1, 5)
-    strides, dilation, apart = numbers(1, 4), numbers(1, 3), numbers(1, 2)
+    strides, dilation, apart = numbers(1, 4), numbers(1, 3), numbers(1, 3)
     padding = [(draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(n)]
     for i in range(n):  # one window at least
         reach = (kernel[i] - 1) * dilation[i] + 1
@@ -99,3 +99,56 @@ def test_convolutions_and_their_gradients(of: Drawn) -> None:
 
     for got, expected in zip(fnx.jit(both)(*map(jnp.asarray, (x, w, g))), summed(x, w, g, of)):
         assert np.array_equal(np.asarray(got), expected)
+
+
+@st.composite
+def spread_inputs(draw: st.DrawFn) -> tuple[Any, ...]:
+    """Shapes, padding and dilations of inputs whose elements are put apart; the order of axes."""
+    n = draw(st.integers(1, 2))
+
+    def numbers(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
+
+    places, kernel, apart = numbers(1, 6), numbers(1, 5), numbers(1, 4)
+    padding = []
+    for m, k, d in zip(places, kernel, apart):  # one window at least
+        low = draw(st.integers(-3, 4))
+        padding.append((low, k - (m - 1) * d - 1 - low + draw(st.integers(0, 6))))
+    order = draw(st.sampled_from([("NC" + "HW"[:n], "OI" + "HW"[:n], "NC" + "HW"[:n]),
+                                  ("N" + "HW"[:n] + "C", "HW"[:n] + "IO", "N" + "HW"[:n] + "C")]))
+    groups = draw(st.sampled_from([(1, 1), (2, 1), (1, 2)]))
+    return places, kernel, apart, padding, order, groups, draw(st.sampled_from([1, 3]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(spread_inputs())
+def test_inputs_put_apart_are_inputs_with_zeros_between(drawn: tuple[Any, ...]) -> None:
+    places, kernel, apart, padding, order, (groups, batches), outs = drawn
+    lengths = dict(zip("HW", places)) | {"N": 2 * batches, "C": 2 * groups}
+    sizes = dict(zip("HW", kernel)) | {"O": outs * groups * batches, "I": 2}
+    x = integers([lengths[letter] for letter in order[0]], 0)
+    w = integers([sizes[letter] for letter in order[1]], 1)
+    step = dict(zip("HW", apart))
+    zeros = [(0, 0, step.get(letter, 1) - 1) for letter in order[0]]
+    of_groups = {"dimension_numbers": order, "feature_group_count": groups,
+                 "batch_group_count": batches}
+    ones = [1] * len(places)
+
+    def spread(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(x, w, ones, padding, apart, **of_groups)
+
+    def with_zeros(x: Any, w: Any) -> Any:
+        x = lax.pad(x, jnp.float32(0), zeros)
+        return lax.conv_general_dilated(x, w, ones, padding, **of_groups)
+
+    def both(f: Any) -> Any:
+        out, back = fnx.vjp(f, x, w)
+        return out, *back(jnp.cos(jnp.arange(out.size)).reshape(out.shape).round(1))
+    for a, b in zip(fnx.jit(lambda: both(spread))(), fnx.jit(lambda: both(with_zeros))()):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-4)
+
+
+def test_an_infinite_weight_meets_no_zero_between_elements() -> None:
+    x, w = jnp.ones((1, 1, 4)), jnp.asarray([[[jnp.inf, 1.0]]])
+    out = lax.conv_general_dilated(x, w, (1,), [(0, 0)], (2,))
+    assert np.asarray(out).tolist() == [[[np.inf, 1.0, np.inf, 1.0, np.inf, 1.0]]]
