@@ -13,7 +13,7 @@ have one place more than the last.
 
 >>> spread = Spread(length=7, size=4, before=2, apart=2)
 >>> spread.parts, spread.size, spread.count
-([Part(start=0, width=1, size=2, late=0, lates=2)], 2, 4)
+([Phases(start=0, width=1, size=2, late=0, lates=2)], 2, 4)
 >>> [(p.start, p.size, p.late) for p in Spread(length=7, size=3, before=2, apart=2).parts]
 [(0, 2, 0), (1, 1, 1)]
 """
@@ -31,7 +31,7 @@ from fnx.lax.convolved_places import ConvolvedPlaces
 from fnx.numpy.contraction import Labels, contract
 
 
-class Part(Record):
+class Phases(Record):
     """Phases with equally many places, in the order of their results: the last one first.
 
     Attributes:
@@ -80,10 +80,10 @@ class Spread:
         self.first, first = -(before // apart), before % apart + 1
         each, more = divmod(size, apart)
         if not more and 2 * first == apart:
-            self.parts = [Part(0, first, each, 0, 2)]
+            self.parts = [Phases(0, first, each, 0, 2)]
         else:
             ends = [(low, high, late) for late, low, high in ((0, 0, first), (1, first, apart))]
-            self.parts = [Part(start, stop - start, each + (start < more), late, 1)
+            self.parts = [Phases(start, stop - start, each + (start < more), late, 1)
                           for low, high, late in ends
                           for start, stop in ((max(low, more), high), (low, min(high, more)))
                           if start < stop]
@@ -120,12 +120,12 @@ def by_phases(w: UOp, seen: UOp, labels: Labels, spreads: Mapping[int, Spread],
         return build.shrink(build.reshape(total, shape), bounds)
     lead = [(name, i) for i in axes for name in ("late", "width")]
 
-    def joined(parts: tuple[Part, ...]) -> UOp:
+    def joined(parts: tuple[Phases, ...]) -> UOp:
         at = len(parts)
         return block(parts) if at == len(axes) else build.concat(
             [joined((*parts, part)) for part in spreads[axes[at]].parts], at)
 
-    def block(parts: tuple[Part, ...]) -> UOp:
+    def block(parts: tuple[Phases, ...]) -> UOp:
         phases = [p.lates * p.width for p in parts]
         whole = (*phases, *[lengths[x] for x in rest])
         if not all(p.size for p in parts):
@@ -164,7 +164,7 @@ def _result(spreads: Mapping[int, Spread], spec: Sequence[int], lengths: Mapping
     return labels, tuple(shape), bounds
 
 
-def _product(w: UOp, seen: UOp, labels: Labels, parts: Mapping[int, Part],
+def _product(w: UOp, seen: UOp, labels: Labels, parts: Mapping[int, Phases],
              spreads: Mapping[int, Spread], out: Labels) -> UOp:
     """The sum of products of some phases of a kernel with what they see."""
     of_kernel: Labels = ("group", "out", "feature", *[x for x in labels if x[0] == "in"])

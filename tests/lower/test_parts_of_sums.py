@@ -82,3 +82,16 @@ def test_zeros_go_to_the_factor_that_differs() -> None:
     assert len(sums(before)) == 2 and len(sums(after)) == 1
     assert not any(n.op is ops.FOLD for n in toposort(after.src))
     assert equal(before, after, (9, 4), (4, 3))
+
+
+def test_products_of_one_feature_are_folded_before_they_are_multiplied() -> None:
+    """Before: a sum of FOLDs of products, none of which is summed. Expected: of products of FOLDs.
+    """
+    g, w = (build.param(i, dtypes.float32, shape) for i, shape in enumerate([(9, 1), (1, 3)]))
+    product = build.mul(build.expand(g, (9, 3)), build.expand(w, (9, 3)))
+    before = build.function([build.reduce(build.fold(product, 0, 1, 1, 1, 11), ops.ADD, [1])], 2)
+    after = folded_windows(before)
+    total, = after.src
+    assert total.op is ops.REDUCE and total.src[0].op is ops.MUL
+    assert not any(n.op is ops.FOLD for n in toposort(after.src))
+    assert equal(before, after, (9, 1), (1, 3))

@@ -5,9 +5,10 @@
 
 What a window adds to a place is zero where the window does not reach, and so is a product with
 what is zero there: FOLD goes inside of the sum, then to the factor that differs along the axis, and
-so do zeros (PAD) where windows are counted in phases.
-With stride 1 a FOLD is an UNFOLD of what has zeros around it, in which windows are numbered the
-other way. (An infinite weight times these zeros is NaN, as it is in a convolution with padding.)
+so do zeros (PAD) where windows are counted in phases. Of one feature, or each by itself
+(depthwise), there is no inner sum; all else is the same. With stride 1 a FOLD is an UNFOLD of what
+has zeros around it, in which windows are numbered the other way. (An infinite weight times these
+zeros is NaN, as it is in a convolution with padding.)
 
 >>> from fnx.core import dtypes
 >>> g = build.param(0, dtypes.float32, (9, 4))
@@ -34,7 +35,7 @@ Change = Callable[[UOp, int], UOp]
 
 
 def folded_windows(fn: UOp) -> UOp:
-    """A FUNCTION in which sums of folded sums of products are one sum of products."""
+    """A FUNCTION in which sums of folded products, or sums of them, are one sum of products."""
     nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
     if not any(n.op is ops.FOLD for n in nodes):
         return fn
@@ -59,7 +60,7 @@ def _is_zero(fill: UOp) -> bool:
 
 
 def _chain(node: UOp, once: set[UOp]) -> list[UOp]:
-    """The movements between two sums, the inner one of products; nothing of any other node."""
+    """The movements between a sum and products, or a sum of them; nothing of any other node."""
     chain: list[UOp] = []
     if not _is_sum(node):
         return chain
@@ -69,19 +70,20 @@ def _chain(node: UOp, once: set[UOp]) -> list[UOp]:
         chain.append(below)
         below = below.src[0]
     folds = [n for n in chain if n.op is ops.FOLD]
-    fits = _is_sum(below) and below in once and below.src[0].op is ops.MUL and folds and \
+    product = below.src[0] if _is_sum(below) and below in once else below
+    fits = product.op is ops.MUL and product in once and folds and \
         all(n.arg.stride == 1 for n in folds)
     return chain if fits else []
 
 
 def _merged(node: UOp, length: int) -> UOp:
-    """The two sums as one; ``node`` as it is where a FOLD does not go to one of the factors."""
+    """Both sums as one; ``node`` as it is where a FOLD does not go to one of the factors."""
     chain = []
     below = node.src[0]
     for _ in range(length):
         chain.append(below)
         below = below.src[0]
-    product, axes = below.src[0], below.arg.axes
+    product, axes = (below.src[0], below.arg.axes) if _is_sum(below) else (below, ())
     summed = len(axes)
     order = [*[a for a in range(len(product.shape)) if a not in axes], *axes]
     factors = [build.permute(s, order) for s in product.src]  # what is summed stands behind
