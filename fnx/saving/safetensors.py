@@ -145,8 +145,10 @@ def _stretch(file: Mapped, name: str, entry: Any, first: int) -> Stretch:
         file.fail(8, f"dtype, shape and data_offsets of {name!r}", repr(entry)[:80])
     shape, places = entry["shape"], entry["data_offsets"]
     for what, numbers in (("shape", shape), ("data_offsets", places)):
-        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
-            file.fail(8, f"{what} of {name!r} as whole numbers of at least 0", repr(numbers)[:80])
+        if not isinstance(numbers, list) or not all(
+                type(n) is int and 0 <= n < 1 << 63 for n in numbers):
+            file.fail(8, f"{what} of {name!r} as whole numbers from 0 to 2**63 - 1",
+                      repr(numbers)[:80])
     if len(places) != 2:
         file.fail(8, f"two data_offsets of {name!r}", f"{len(places)}")
     t = _CODES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None

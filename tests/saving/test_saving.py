@@ -352,6 +352,8 @@ BAD = {
     "metadata": safetensors_file({"__metadata__": {"a": 1}}), "list metadata": safetensors_file(
         {"__metadata__": []}),
     "negative offset": safetensors_file(tensor(offsets=(-8, 0)), bytes(8)),
+    "huge offsets": safetensors_file(tensor(offsets=(10 ** 4300 - 1,) * 2), bytes(8)),
+    "huge end": safetensors_file(tensor(offsets=(0, 1 << 63)), bytes(8)),
     "backwards": safetensors_file(tensor(offsets=(8, 0)), bytes(8)),
     "fractions": safetensors_file(tensor(offsets=(0, 8.0)), bytes(8)),
     "true": safetensors_file(tensor(shape=(True,), offsets=(0, 4)), bytes(4)),
