@@ -82,6 +82,34 @@ def test_simplify_is_idempotent(node: UOp) -> None:
     assert symbolic.simplify(simpler) is simpler
 
 
+def test_a_remainder_below_its_divisor_is_the_dividend_also_where_that_is_negative() -> None:
+    r = leaves()[2]
+    x = build.sub(index_const(3), r)
+    assert symbolic.simplify(build.rem(x, index_const(12))) is symbolic.simplify(x)
+
+
+def test_products_and_their_terms_have_one_normal_form() -> None:
+    """... that of a sum of the terms is the same, although a sum is put together again."""
+    x, v = build.range_(40, 5), leaves()[3]
+    both = build.add(build.idiv(x, v), build.rem(x, v))
+    simpler = symbolic.simplify(build.mul(both, build.add(v, index_const(1))))
+    assert symbolic.simplify(simpler) is simpler
+
+
+def test_a_condition_that_is_divided_is_decided() -> None:
+    r, v = leaves()[0], leaves()[3]
+    small = build.rem(index_const(6), build.minimum(v, r))
+    condition = build.le(build.mul(small, build.sub(index_const(4), r)), index_const(4))
+    assert symbolic.simplify(condition).op is ops.CONST
+
+
+@settings(deadline=None, max_examples=100)
+@given(conditions(3))
+def test_simplify_is_idempotent_on_conditions(condition: UOp) -> None:
+    simpler = symbolic.simplify(condition)
+    assert symbolic.simplify(simpler) is simpler
+
+
 @settings(deadline=None, max_examples=100)
 @given(conditions(3))
 def test_conditions_keep_their_truth(condition: UOp) -> None:

@@ -269,7 +269,7 @@ def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     if not rest:
         return {}
     if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
-        return _atom(ops.REM, a, b)
+        return _atom(ops.REM, a, b) if _idiv(a, b) else a  # -1 % 2 == -1, as -1 // 2 == 0
     if _lower(rest) < 0:
         rest = a
     elif _lower(add(b, rest, -1)) > 0:
@@ -327,14 +327,14 @@ def _binary(f: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[UOp,
                                                                           Polynomial]:
     def rule(node: UOp, done: _Done) -> Polynomial:
         a, b = _decided(node.src, done)
-        return f(a, b) if len(a) * len(b) <= MAX_TERMS else _of_atom(node)
+        return _recombined(f(a, b)) if len(a) * len(b) <= MAX_TERMS else _of_atom(node)
     return rule
 
 
 _ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {
     ops.CONST: lambda node, done: of_int(build.const_of(node)),
-    ops.ADD: _binary(lambda a, b: _recombined(add(a, b))),
-    ops.SUB: _binary(lambda a, b: _recombined(add(a, b, -1))),
+    ops.ADD: _binary(add),
+    ops.SUB: _binary(lambda a, b: add(a, b, -1)),
     ops.NEG: lambda node, done: add({}, done[node.src[0]], -1),
     ops.MUL: _binary(mul),
     ops.IDIV: _binary(_idiv),
@@ -355,8 +355,7 @@ def _positive(p: Polynomial) -> UOp:
         q = {m: c // g for m, c in p.items() if m and c % g == 0}
         low, high = _interval(add(p, q, -g))
         if (low - 1) // g == (high - 1) // g:  # g*q + r > 0  is  q + ceil(r/g) > 0
-            p = add(q, of_int((low - 1) // g + 1))
-            break
+            return _positive(add(q, of_int((low - 1) // g + 1)))
     left = {m: -c for m, c in p.items() if c < 0}
     right = {m: c for m, c in p.items() if c > 0}
     return build.lt(node_of(left), node_of(right))
