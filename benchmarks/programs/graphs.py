@@ -272,6 +272,52 @@ def longest_common_subsequence_by_table(ns, n=400):
     return longest, (d.integers(4, n), d.integers(4, n))
 
 
+@program(n=8)
+def needleman_wunsch_by_table(ns, n=200):
+    jnp, lax, d = ns.jnp, ns.lax, Draws(ns)
+
+    @ns.jax.jit
+    def align(a, b):
+        def row(table, i):
+            def cell(table, j):
+                score = jnp.where(a[i] == b[j], 1.0, -1.0)
+                gap = jnp.maximum(table[i, j + 1], table[i + 1, j]) - 1.0
+                return table.at[i + 1, j + 1].set(jnp.maximum(table[i, j] + score, gap)), None
+            return lax.scan(cell, table, jnp.arange(n))[0], None
+        edge = -jnp.arange(n + 1.0)
+        start = jnp.zeros((n + 1, n + 1)).at[0].set(edge).at[:, 0].set(edge)
+        return lax.scan(row, start, jnp.arange(n))[0]
+    return align, (d.integers(4, n), d.integers(4, n))
+
+
+@program(n=50)
+def sieve_of_eratosthenes(ns, n=20_000):
+    jnp, lax = ns.jnp, ns.lax
+
+    @ns.jax.jit
+    def count(prime):
+        def cross_out(p, prime):
+            def multiple(state):
+                at, prime = state
+                return at + p, prime.at[at].set(False)
+
+            def of_prime(prime):
+                return lax.while_loop(lambda s: s[0] < n, multiple, (p * p, prime))[1]
+            return lax.cond(prime[p], of_prime, lambda prime: prime, prime)
+        return lax.fori_loop(2, int(n ** 0.5) + 1, cross_out, prime).sum()
+    return count, (jnp.ones(n, bool),)
+
+
+@program(n=30, bins=5)
+def histogram_by_loop(ns, n=20_000, bins=100):
+    jnp, lax, d = ns.jnp, ns.lax, Draws(ns)
+
+    @ns.jax.jit
+    def counts(x):
+        return lax.fori_loop(0, n, lambda i, h: h.at[x[i]].add(1), jnp.zeros(bins, jnp.int32))
+    return counts, (d.integers(bins, n),)
+
+
 @program(n=8, steps=3)
 def value_iteration(ns, n=500, steps=50):
     jnp, d = ns.jnp, Draws(ns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fnx.core import ops
+from fnx.core import build, ops
 from fnx.core.parts import buffer, dims, extent, place
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
@@ -28,6 +28,8 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
         elements = math.prod([scalars[0], scalars[1]] if kernel.arg.lengths else
                              kernel.arg.ins[0][0]) * len(kernel.arg.ins)
         return SCALAR * kernel.op.cost * elements
+    if kernel.op is ops.LOOP:
+        return (kernel.arg.trips or 1) * sum([_of_command(c) for s in kernel.src for c in s.src])
     extents: dict[UOp, int] = {}
     total = 0.0
     touched: dict[UOp, int] = {}  # elements of each buffer
@@ -48,6 +50,16 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
     nbytes = sum([min(n, math.prod([evaluate(d, scalars) for d in dims(ref)])) * ref.dtype.itemsize
                   for ref, n in touched.items()])
     return max(total, nbytes * (NEAR if nbytes <= CACHED else FAR))
+
+
+def _of_command(command: UOp) -> float:
+    """Estimated time of a command in a LOOP; of a BRANCH that of the longest one."""
+    if command.op is ops.BRANCH:
+        return max([sum(map(_of_command, s.src)) for s in command.src[1:]])
+    if command.op is ops.LOOP:
+        return nanoseconds(command, {})
+    scalars = [build.const_of(s) for s in command.src if s.op is ops.CONST]
+    return nanoseconds(command.src[0], dict(enumerate(scalars)))
 
 
 def _enclosing(kernel: UOp) -> dict[UOp, frozenset[UOp]]:

@@ -32,7 +32,7 @@ from fnx.core.uop import UOp
 
 _SHARED, _FEWEST = 1024, 3  # bytes of a block that several results share; results
 _FEW = 256  # bytes that are copied twice sooner than their address is found
-_CALLEES = (ops.KERNEL, ops.HOST, ops.SORT, ops.LINKED)
+_CALLEES = (ops.KERNEL, ops.LOOP, ops.HOST, ops.SORT, ops.LINKED)
 
 
 def signed(pattern: int) -> int:
@@ -88,15 +88,15 @@ def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
 
 
 class QueuedLoop:
-    """A LOOP: ``body`` so many ``trips``; None: as long as ``test`` writes true to ``flag``."""
+    """A LOOP: ``body`` so many ``trips``, or as long as ``test`` writes true to ``flag``."""
 
     __slots__ = ("body", "flag", "name", "test", "trips")
 
     def __init__(self, node: UOp) -> None:
         self.name, self.trips = node.arg.label, node.arg.trips
         self.body = commands_of(node.src[-1])
-        self.test: Commands = commands_of(node.src[0]) if self.trips is None else ()
-        self.flag = node.src[1] if self.trips is None else None
+        self.test: Commands = commands_of(node.src[0]) if len(node.src) > 1 else ()
+        self.flag = node.src[1] if len(node.src) > 1 else None
 
     @property
     def memory(self) -> tuple[UOp, ...]:

@@ -28,7 +28,7 @@ from fnx.backends.hcq import (
     executions,
     run_sort,
 )
-from fnx.core import ops, parts
+from fnx.core import build_commands, ops, parts
 from fnx.core.dtypes import DType
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.program import KernelCode
@@ -67,6 +67,9 @@ class InterpCommand:
         if self.command.kernel.op is ops.SORT:
             run_sort(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
+        if self.command.kernel.op is ops.LOOP:
+            _run_loop(self.command.kernel, [memory(slot) for slot in self.command.slots])
+            return
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
                    for slot, dtype in zip(self.command.slots, self.dtypes)]
         written = {_address(buffers[i]) for i in self.written}
@@ -74,6 +77,15 @@ class InterpCommand:
             if i not in self.written and _address(buffer) in written:
                 buffers[i] = buffer.copy()
         run_kernel(self.command.kernel, buffers, self.scalars)
+
+
+def _run_loop(loop: UOp, memory: Sequence[Bytes]) -> None:
+    """Run a LOOP of commands that is a kernel."""
+    commands = commands_of(build_commands.commands([loop]))
+    calls = {c: InterpCommand(c) for c in executions(commands)}
+    inside = Submission(calls, (), (), 0)
+    inside.memory["in"] = list(memory)
+    inside.run(commands)
 
 
 def _address(buffer: Bytes) -> int:
@@ -100,8 +112,10 @@ class Submission:
     def slot(self, memory: UOp) -> Bytes:
         """The bytes of a SLOT or SWAP now."""
         slot = parts.slot_in(memory, self.iteration)
-        whole = self.memory[slot.kind][slot.index]
         start = slot.offset + sum(s * self.iteration[i] for i, s in enumerate(slot.strides) if s)
+        if slot.kind == "numbers":
+            return np.arange(start // 4, (start + slot.nbytes) // 4, dtype=np.int32).view(np.uint8)
+        whole = self.memory[slot.kind][slot.index]
         found: Bytes = whole[start:start + slot.nbytes]
         return found
 
@@ -118,11 +132,8 @@ class Submission:
 
     def _loop(self, loop: QueuedLoop, depth: int) -> None:
         self.iteration[depth] = 0
-        while True:
-            if loop.flag is None:
-                if self.iteration[depth] == loop.trips:
-                    break
-            else:
+        while self.iteration[depth] != loop.trips:
+            if loop.flag is not None:
                 self.run(loop.test, depth + 1)
                 if not self.slot(loop.flag)[0]:
                     break

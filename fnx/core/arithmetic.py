@@ -24,6 +24,8 @@ def flops(kernel: UOp, scalars: Sequence[Any]) -> int:
     if kernel.op is ops.LINKED:
         found: int = kernel.arg.flops
         return found
+    if kernel.op is ops.LOOP:
+        return (kernel.arg.trips or 1) * sum([_of_command(c) for s in kernel.src for c in s.src])
     total = 0
     for node in toposort([kernel]):
         if node.op.kind == "elementwise" and node.dtype.is_float:
@@ -35,6 +37,14 @@ def flops(kernel: UOp, scalars: Sequence[Any]) -> int:
         elif node.op is ops.REDUCE and node.dtype.is_float and node.src[0].op is not ops.MMA:
             total += _iterations(parts.value(node), scalars)
     return total
+
+
+def _of_command(command: UOp) -> int:
+    """Arithmetic of a command in a LOOP; of a BRANCH that of the longest one."""
+    if command.op is ops.BRANCH:
+        return max([sum(map(_of_command, s.src)) for s in command.src[1:]])
+    kernel, *rest = (command, *command.src) if command.op is ops.LOOP else command.src
+    return flops(kernel, [build.const_of(s) for s in rest if s.op is ops.CONST])
 
 
 def _iterations(node: UOp, scalars: Sequence[Any]) -> int:

@@ -126,7 +126,7 @@ INSTRUCTIONS = {
 }
 # Fusions that may be left out: by nodes (lower/fusion/unfused.py), or a pass by its name.
 FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "blockwise", "one_kernel",
-           "row_epilogues", "all")
+           "loop_kernels", "row_epilogues", "all")
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),

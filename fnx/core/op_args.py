@@ -346,7 +346,8 @@ class Slot(Record):
 
     kind: "in" (argument ``index`` of the call), "out" (result ``index``), "arena"; of it, bytes
     ``offset``..``offset + nbytes``. Each iteration of the loops around the command moves it on
-    by ``strides`` bytes (outermost first; a loop that is not listed does not move it).
+    by ``strides`` bytes (outermost first; a loop that is not listed does not move it). In a LOOP
+    that is a kernel "in" is an operand of its EXEC, and word k of "numbers" is the int32 k.
     """
 
     kind: str
@@ -392,7 +393,8 @@ class Exec(Record):
 
 
 class Loop(Record):
-    """Run commands ``trips`` times; None: for as long as a condition holds."""
+    """Run commands ``trips`` times; None: for as long as a condition holds (in a kernel: with a
+    number of trips, too)."""
 
     name: str
     trips: int | None

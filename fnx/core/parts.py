@@ -120,7 +120,11 @@ def dims(buffer: UOp) -> tuple[UOp, ...]:
 
 
 def written_slots(kernel: UOp) -> set[int]:
-    """The slots of the REFs that a KERNEL writes, or of the results of a HOST or SORT."""
+    """The slots of the REFs that a KERNEL writes, or of the results of a HOST or SORT, or what the
+    kernels in a LOOP write."""
+    if kernel.op is ops.LOOP:
+        return {slot.index for run in executions(kernel) for i in written_slots(run.src[0])
+                for slot in slots(run.src[1 + i])}
     if kernel.op is ops.HOST:
         first = 1 + len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.outs) - kernel.arg.effect))

@@ -95,6 +95,7 @@ class Machine(Record):
             each of them has a kernel of its own.
         decided: the schedule of a kernel for a plan, whose decisions are told what else is legal.
         sorts: whether a SORT is a program of the machine's, not of the host's interpreter.
+        loops: whether a LOOP of commands may be a kernel.
     """
 
     kinds: tuple[str, ...]
@@ -106,6 +107,7 @@ class Machine(Record):
     products: Callable[[Contraction, Target], Schedule | None] = lambda found, target: None
     decided: Callable[[UOp, Target, Decisions], Schedule] = decided
     sorts: bool = False
+    loops: bool = False
 
 
 # ---- passes over one kernel -------------------------------------------------------------------
@@ -222,6 +224,7 @@ HOST = Machine(
     extents=host_extents,
     products=shared_schedule,
     sorts=True,
+    loops=True,
 )
 
 

@@ -5,6 +5,7 @@
     machine.tiling    each distinct KERNEL: a schedule, loops, kernels that pack
     machine.code      each distinct tiled KERNEL: elementary ops, a PROGRAM, text
     COMMAND_PASSES    all launches: memory, then COMMANDS
+    LOOP_PASSES       COMMANDS of the whole program: loops that are kernels
 
 ``passes(target)`` is all of them in one list; lower/machines.py has those that hang on the kind
 of target. The driver (lower/driver.py) times each, checks both sides of it, and tells ``keep``.
@@ -19,7 +20,7 @@ of target. The driver (lower/driver.py) times each, checks both sides of it, and
 'inline folded_windows parts_of_sums chunked simplify one_kernel turned decide one_hots pair_folds
 blockwise split_reduce few_parts unique_results kernelize ranges slices widen outer_factors
 coalesce columns index_sets row_epilogues runtime_extents canonical choose tile split_global memory
-commands'
+commands loop_kernels'
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ chunked = deferred("fnx.lower.loops.chunked", "chunked")
 one_kernel = deferred("fnx.lower.loops.one_kernel", "one_kernel")
 single_carries = deferred("fnx.lower.loops.single_carries", "single_carries")
 turned = deferred("fnx.lower.loops.turned", "turned")
+loops_as_kernels = deferred("fnx.lower.loops.loop_kernels", "loop_kernels")
+is_candidate = deferred("fnx.lower.loops.loop_kernels", "is_candidate")
 widen = deferred("fnx.lower.kernel.widen", "widen")
 by_blocks = deferred("fnx.lower.blockwise.blockwise", "blockwise")
 
@@ -123,6 +126,19 @@ def loops_in_kernels(fn: UOp, target: Target) -> UOp:
         fn = single_carries(fn)
     made: UOp = one_kernel(fn, buffers=target.buffers, steps=target.steps)
     return made
+
+
+@wraps(loops_as_kernels)
+def loop_kernels(commands: UOp, target: Target) -> UOp:
+    machine = MACHINES[target.kind]
+    if not machine.loops:
+        return commands
+
+    def tiled(kernel: UOp) -> UOp:
+        made: Tiled = Driver(target).once(machine.tiling, Work(kernel, None))
+        return made.parts[-1].kernel
+    found: UOp = loops_as_kernels(commands, target, tiled)
+    return found
 
 
 def loop_decisions(fn: UOp, _: UOp) -> list[str]:
@@ -260,13 +276,17 @@ COMMAND_PASSES = (
     Pass("memory", plan_memory, "kernel", "kernel"),
     Pass("commands", commands, "kernel", "command"),
 )
+LOOP_PASSES = (
+    Pass("loop_kernels", loop_kernels, "command", "command", about=frozenset({ops.LOOP}),
+         of_target=True),
+)
 
 
 def passes(target: Target) -> tuple[Pass, ...]:
     """All passes for a target, in the order they run."""
     machine = MACHINES[target.kind]
     return (*TENSOR_PASSES, *FUSION_PASSES, *KERNEL_PASSES, *machine.tiling, *machine.code,
-            *COMMAND_PASSES)
+            *COMMAND_PASSES, *LOOP_PASSES)
 
 
 class Lowered(Record):
@@ -318,6 +338,10 @@ def lower(fn: UOp, target: Target, general: bool = False,
     results = unique_results(fn).src
     over = donated_pairs(fn, results, donated)
     block = blocks.of(fn, general, carried=over)
+    block = block.replace(commands=driver.run(LOOP_PASSES, block.commands))
+    for run in parts.executions(block.commands):
+        if run.src[0].op is not ops.HOST:
+            ready(run.src[0])
     return Lowered(fn, block, code, driver.milliseconds)
 
 
@@ -334,13 +358,22 @@ class Blocks:
                  schedules: Callable[[UOp], Schedule | None] | None = None) -> None:
         self.driver, self.ready, self.schedules = driver, ready, schedules
         self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], Carried], Block] = {}
+        self.bodies = 0  # that are open
 
     def of_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...],
                 carried: Carried = ()) -> Block:
-        """The Block of a body: each result has a buffer, where all of them are aligned so."""
+        """The Block of a body: each result has a buffer, where all of them are aligned so. Its
+        kernels wait where they may be parts of one for the whole loop."""
         key = fn, ins, outs, carried
         if key not in self.made:
-            self.made[key] = self.of(distinct_results(fn), False, ins, outs, carried)
+            self.bodies += 1
+            block = self.made[key] = self.of(distinct_results(fn), False, ins, outs, carried)
+            self.bodies -= 1
+            target = self.driver.target
+            if not (MACHINES[target.kind].loops and is_candidate(block.commands, target)):
+                for run in parts.executions(block.commands):
+                    if run.src[0].op is not ops.HOST:
+                        self.ready(run.src[0])
         return self.made[key]
 
     def of(self, fn: UOp, general: bool, ins: Sequence[int] = (), outs: Sequence[int] = (),
@@ -386,7 +419,8 @@ class Blocks:
         if step.kernel.op is ops.SORT:
             shared = general and MACHINES[driver.target.kind].sorts
             sort, scalars = of_any_length(step.kernel) if shared else (step.kernel, ())
-            self.ready(sort)
+            if not self.bodies:
+                self.ready(sort)
             yield Launch(sort, step.operands, scalars, step.sites, step.writes)
             return
         if general and step.schedule is None:
@@ -411,8 +445,8 @@ class Blocks:
             if to is not None and source is not None:
                 yield to, source
 
-        for part in reversed(tiled.parts):  # what takes longest to compile comes first
-            self.ready(part.kernel)
+        for part in () if self.bodies else reversed(tiled.parts):  # what takes longest to compile
+            self.ready(part.kernel)  # ... comes first
         for part in tiled.parts:
             used = [operands[i] for i in part.refs]
             writes = nodes_of([used[slot] for slot in parts.written_slots(part.kernel)])

@@ -78,7 +78,7 @@ def test_an_update_in_a_loop_copies_nothing() -> None:
     text = printed(lambda x: lax.fori_loop(0, 9, lambda i, x: x.at[i].set(2.0), x),
                    jnp.zeros(100))
     loop = text[text.index("for i in"):].splitlines()
-    assert len(loop) == 2 and "scatter" in loop[1] and "-> out0 " in loop[1]
+    assert len(loop) == 2 and "scatter" in loop[1] and "-> m0 " in loop[1]
 
 
 def test_the_base_of_an_update_that_dies_is_not_copied() -> None:

@@ -109,6 +109,9 @@ def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str],
     for node in commands.src:
         if node.op is ops.EXEC:
             out.append(_command(node, names, inputs))
+            if node.src[0].op is ops.LOOP:
+                own = [f"m{i}" for i in range(len(node.src) - 1)]
+                out += ["  " + line for line in _commands(node.over(node.src[:1]), names, own, 0)]
             continue
         inner = depth + (node.op is ops.LOOP)
         parts_of = [_commands(s, names, inputs, inner) for s in node.src if s.op is ops.COMMANDS]
@@ -125,9 +128,10 @@ def _heads(node: UOp, memory: Sequence[str], depth: int) -> list[str]:
     comment = f"  # {' '.join(filter(None, [node.arg.name, where]))}"
     if node.op is ops.BRANCH:
         return [f"if {memory[0]} is {i}:{comment}" for i in range(len(node.src) - 1)]
-    if node.arg.trips is not None:
+    if len(node.src) == 1:
         return [f"for {_counter(depth)} in 0 .. {node.arg.trips}:{comment}"]
-    return [f"for {_counter(depth)} in 0 ..:{comment}", f"while {memory[0]}:"]
+    most = "" if node.arg.trips is None else f" {node.arg.trips}"
+    return [f"for {_counter(depth)} in 0 ..{most}:{comment}", f"while {memory[0]}:"]
 
 
 def _counter(depth: int) -> str:
@@ -143,7 +147,8 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
     where = labelled("", execution.arg.sites)[2:-1]
     name = f"host[{kernel.arg.name}]" if kernel.op is ops.HOST else \
-        kernel.arg.name if kernel.op is ops.SORT else names(kernel)
+        kernel.arg.name if kernel.op is ops.SORT else \
+        f"kernel {kernel.arg.name}" if kernel.op is ops.LOOP else names(kernel)
     line = f"{name}({', '.join(reads)}) -> {writes or 'nothing'}"
     return f"{line:<64}  # {where}" if where else line
 
@@ -155,9 +160,10 @@ def _slot(slot: UOp, inputs: Sequence[str], depth: int = 0) -> str:
         return f"({even}|{odd} by {_counter(slot.arg)})"
     arg: op_args.Slot = slot.arg
     name = inputs[arg.index] if arg.kind == "in" and arg.index < len(inputs) else \
-        "arena" if arg.kind == "arena" else f"{arg.kind}{arg.index}"
+        arg.kind if arg.kind in ("arena", "numbers") else f"{arg.kind}{arg.index}"
     if arg.strides:
         terms = [str(arg.offset)] if arg.offset else []
         terms += [f"{s}*{_counter(d)}" for d, s in enumerate(arg.strides) if s]
         return f"{name}[{' + '.join(terms).replace('+ -', '- ')}:+{arg.nbytes}]"
-    return f"arena[{arg.offset}:{arg.offset + arg.nbytes}]" if arg.kind == "arena" else name
+    whole = arg.kind != "arena" and not arg.offset
+    return name if whole else f"{name}[{arg.offset}:{arg.offset + arg.nbytes}]"

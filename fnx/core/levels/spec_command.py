@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection
 
-from fnx.core import build, ops, parts
+from fnx.core import build, op_args, ops, parts
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
@@ -37,6 +37,11 @@ def _exec(node: UOp) -> bool:
         arg, (slots, scalars) = node.src[0].arg, _operands(node)
         return node.src[1:] == (*slots, *scalars) and \
             len(slots) == len(arg.ins) + len(arg.kept) and len(scalars) == 2 * bool(arg.lengths)
+    if node.src and node.src[0].op is ops.LOOP:
+        used = _memory_inside(node.src[0])
+        return all(s.op in _MEMORY for s in node.src[1:]) and \
+            all(s.kind == "numbers" or s.kind == "in" and s.index < len(node.src) - 1
+                for s in used)
     if not node.src or node.src[0].op is not ops.KERNEL:
         return False
     slots, scalars = _operands(node)
@@ -46,14 +51,24 @@ def _exec(node: UOp) -> bool:
         all(scalars[i].dtype is v.dtype for i, v in variables.items())
 
 
+def _memory_inside(loop: UOp) -> list[op_args.Slot]:
+    """What the commands in a LOOP read and write."""
+    return [n.arg for n in toposort([loop]) if n.op is ops.SLOT]
+
+
 def _bounded(node: UOp) -> bool:
     scalars = _operands(node)[1]
+    if node.src[0].op is ops.LOOP:
+        return not scalars
     return all(v.arg.low <= build.const_of(scalars[i]) <= v.arg.high
                for i, v in _kernel_args(node.src[0], ops.VAR).items() if v.dtype.is_integer)
 
 
 def _large_enough(node: UOp) -> bool:
     slots, constants = _operands(node)
+    if node.src[0].op is ops.LOOP:
+        return all(used.offset + used.nbytes <= slot.nbytes for used in _memory_inside(node.src[0])
+                   if used.kind == "in" for slot in parts.slots(slots[used.index]))
     scalars = [ops.const_value(c) for c in constants]
     return all(math.prod(extent(d, scalars) for d in ref.src) * ref.dtype.itemsize
                <= slot.nbytes for i, ref in _kernel_args(node.src[0], ops.REF).items()
@@ -63,6 +78,8 @@ def _large_enough(node: UOp) -> bool:
 def _apart(node: UOp) -> bool:
     """A slot of the arena that is written shares no byte with another, unless all of them."""
     slots = _operands(node)[0]
+    if node.src[0].op is ops.LOOP:  # of which each command is looked at
+        return True
     loops = {n.arg for n in toposort(slots) if n.op is ops.SWAP}
     return all(_apart_in(node, slots, dict(zip(loops, odd)))
                for odd in itertools.product((0, 1), repeat=len(loops)))
@@ -83,11 +100,14 @@ def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
 
 
 def _is_loop(node: UOp) -> bool:
-    """A body, or what decides whether there is another iteration, its bool, and the body."""
+    """A body, or what decides whether there is another iteration, its bool, and the body; the
+    latter with or without a number of trips at most."""
     ops_of = [s.op for s in node.src]
     trips = node.arg.trips
-    if trips is not None:
-        return trips >= 0 and ops_of == [ops.COMMANDS]
+    if trips is not None and trips < 0:
+        return False
+    if trips is not None and len(ops_of) == 1:
+        return ops_of == [ops.COMMANDS]
     return len(ops_of) == 3 and ops_of[::2] == [ops.COMMANDS] * 2 and ops_of[1] in _MEMORY and \
         all(slot.nbytes >= 1 for slot in parts.slots(node.src[1]))
 
@@ -99,15 +119,16 @@ def _is_branch(node: UOp) -> bool:
 
 
 ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
-    ((ops.SLOT,), "memory in, out or arena, index, offset and size >= 0",
-     lambda n: n.arg.kind in ("in", "out", "arena") and n.arg.index >= 0
+    ((ops.SLOT,), "memory in, out or arena, or numbers, index, offset and size >= 0",
+     lambda n: n.arg.kind in ("in", "out", "arena", "numbers") and n.arg.index >= 0
      and n.arg.offset >= 0 and n.arg.nbytes >= 0),
     ((ops.SLOT,), "strides in bytes of loops, the last of them not 0",
      lambda n: all(type(s) is int for s in n.arg.strides) and n.arg.strides[-1:] != (0,)),
     ((ops.SWAP,), "two memories and the number of a loop",
      lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     ((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
-     "HOST or a SORT, a SLOT for its handle and each operand and result; or a LINKED", _exec),
+     "HOST or a SORT, a SLOT for its handle and each operand and result; or a LINKED; or a LOOP of "
+     "commands on what its own SLOTs are", _exec),
     ((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
     ((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
     ((ops.LINKED,), "iterations and bytes of scratch >= 0",

@@ -13,15 +13,18 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import ops
+from fnx.core import build, ops, parts
 from fnx.core.ops import Op
+from fnx.core.process import deferred
 from fnx.core.program import KernelCode
+from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.sources import versions
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
-from fnx.lower.machines import MACHINES
+from fnx.lower.machines import MACHINES, Machine
 from fnx.lower.program import sorting
 
+inlined = deferred("fnx.lower.program.inlined", "inlined")
 ROOMS = ("core", "lower", "backends")  # all that what becomes of a tiled kernel can depend on
 
 
@@ -56,7 +59,11 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
         return content.digest()
 
     def program() -> UOp:
-        made: UOp = driver.run([p for p in machine.code if p.after != "text"], kernel)
+        made: UOp
+        if kernel.op is ops.LOOP:
+            made = inlined(kernel, lambda inner: kernel_code(inner, driver).program())
+            return made
+        made = driver.run([p for p in machine.code if p.after != "text"], kernel)
         return made
 
     def text(symbol: str) -> str:
@@ -67,6 +74,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     if kernel.op is ops.SORT:
         return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
                           sort_extents(kernel, vectors))
+    if kernel.op is ops.LOOP:
+        return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))
 
 
@@ -74,6 +83,16 @@ def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
     """What the device must know to start a SORT: its rows, and bytes of a worker's scratch."""
     return {"parallel": sorting.rows_and_length(sort)[0],
             "scratch": sorting.scratch(sort, vectors)}
+
+
+def loop_extents(loop: UOp, machine: Machine) -> dict[str, UOp]:
+    """What the device must know to start a LOOP of commands: the most scratch that a kernel in it
+    has."""
+    nbytes = [0]
+    for run in parts.executions(loop):
+        scalars = [build.const_of(s) for s in run.src[1:] if s.op is ops.CONST]
+        nbytes.append(evaluate(machine.extents(run.src[0])["scratch"], dict(enumerate(scalars))))
+    return {"parallel": build.index_const(1), "scratch": build.index_const(max(nbytes))}
 
 
 # ---- digests ----------------------------------------------------------------------------------
@@ -87,6 +106,7 @@ _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.CARRY: lambda arg: (arg.id, arg.i),
     ops.ITER: lambda arg: (arg.id, len(arg.outs)),
     ops.KERNEL: lambda arg: (arg.order, arg.near),
+    ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (), ops.LOOP: lambda arg: arg.trips,
 }
 
 

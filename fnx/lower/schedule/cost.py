@@ -41,6 +41,7 @@ from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.workload import extent, stride
 
+LAUNCH = 60          # cycles of a command beside its kernel, on the thread that walks commands
 _START = 4000        # cycles to hand a kernel to workers, and to hear that it is done
 _BITS = 512          # of vectors, that are multiplied and added in a cycle
 _WAIT = 8            # additions that have to be under way: two units, 4 cycles each
@@ -80,6 +81,11 @@ def predicted(kernel: UOp, schedule: Schedule, target: Target) -> float:
 def cycles(kernel: UOp, target: Target) -> float:
     """Cycles of a kernel that has its loops, with its start: an EXEC of a program."""
     return _START + _part(kernel, target)
+
+
+def alone(kernel: UOp, target: Target) -> float:
+    """Cycles of a kernel that has its loops on one thread, which has begun."""
+    return _part(kernel, target.replace(cores=1))
 
 
 def _part(kernel: UOp, target: Target) -> float:

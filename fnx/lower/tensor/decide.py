@@ -88,7 +88,7 @@ def _intervals(nodes: list[UOp]) -> dict[UOp, Interval]:
         if node.dtype.is_float or node.op.result == "void":
             continue
         out[node] = least, largest = node.dtype.limits
-        row = _ROWS.get(node.op)
+        row = ROWS.get(node.op)
         if row is not None and 0 not in node.shape:
             low, high = row(node, [out.get(s, s.dtype.limits) for s in node.src])
             if least <= low and high <= largest:
@@ -170,7 +170,7 @@ OUTCOMES: dict[Op, IntervalRow] = {
     ops.CMPLT: _order(operator.lt), ops.CMPLE: _order(operator.le), ops.CMPEQ: _equal,
     ops.CMPNE: _differs, ops.AND: _of_bools(_SMALLER), ops.OR: _of_bools(_LARGER), ops.NOT: _not,
 }
-_ROWS: dict[Op, IntervalRow] = {
+ROWS: dict[Op, IntervalRow] = {
     **OUTCOMES, **dict.fromkeys((ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP,
                                  ops.BARRIER, ops.STOP, ops.GATHER, ops.UNFOLD), _first),
     ops.FOLD: lambda n, src: (min(0, src[0][0]), max(0, src[0][1])),

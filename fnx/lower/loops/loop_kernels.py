@@ -1,0 +1,181 @@
+"""loop_kernels: a LOOP of commands that cost less than to launch them becomes one kernel.
+
+    before  LOOP 400: LOOP 400: cell(arena 0 + 4*i, arena 1600 + 4*j, in 0) -> in 0
+    after   KERNEL LOOP(arena, in 0)         a function with both loops, and the kernel in them
+
+A step of a table (an edit distance, a sieve, a queue in an array) writes a few elements of what it
+carries, so its kernels take some nanoseconds, and a launch takes more. The loop, its test and the
+kernels in it become lines of one PROGRAM (program/inlined.py), in the order in which they would be
+launched, on the same memory: so each reads what those before it wrote, and nothing has to be proved
+again. It runs on one thread. The price decides: the launches that are saved against workers that a
+kernel would be shared by, for a kernel that has to be compiled.
+
+What can't be interrupted must end soon. A loop that is predicted to take long is cut in two, one
+of commands around one of STEPS cycles; of one that a condition ends so many steps are a kernel, in
+a loop of commands with the same condition. One inside of another stays one of commands.
+
+A carry with two buffers has one inside: the new value is copied over the old one after each step.
+
+>>> from fnx.core import build, dtypes
+>>> from fnx.core.build_commands import commands, exec_, loop, slot
+>>> place = build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0))
+>>> kernel = build.kernel([build.store(place, build.load(place))], "step", ())
+>>> step = exec_(kernel, [slot("out", 0, 0, 4)], (), "step")
+>>> made = loop_kernels(commands([loop(commands([step]), 9, "f")]), Target("cpu"), lambda k: k)
+>>> [run.src[0].op for run in made.src]
+[LOOP]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build_commands, ops, parts
+from fnx.core.target import Target
+from fnx.core.uop import UOp, toposort
+from fnx.lower.loops.cells import Unfit
+from fnx.lower.loops.loop_memory import TileKernel, in_two, moved, on_operands, settled, with_one
+from fnx.lower.loops.numbers import with_numbers
+from fnx.lower.schedule import cost
+
+STEPS = 1 << 21     # cycles of a kernel, about: 0.7 ms
+FIRST = 1 << 17     # ... of one that a condition ends: its first steps run where it is called
+MOST = 1 << 12      # steps of that at most
+MAX_NODES = 1 << 12  # of the kernels inside
+WORTH = 1.1         # times what it is predicted to take, launched one by one
+
+
+def loop_kernels(commands: UOp, target: Target, tiled: TileKernel) -> UOp:
+    """COMMANDS in which the loops that are worth it are kernels.
+
+    Args:
+        commands: of a whole program.
+        target: the machine.
+        tiled: gives a KERNEL its loops.
+    """
+    return _within(commands, 0, _Price(target), tiled)
+
+
+def is_candidate(commands: UOp, target: Target) -> bool:
+    """Whether a loop of COMMANDS could become a kernel."""
+    try:
+        return _Price(target).is_worth(commands)
+    except Unfit:
+        return False
+
+
+def _within(node: UOp, depth: int, price: _Price, tiled: TileKernel) -> UOp:
+    """COMMANDS in so many loops."""
+    made: list[UOp] = []
+    ended = False  # whether the last loop is a kernel: its carries are in the first buffer
+    for command in node.src:
+        if command.op is ops.LOOP:
+            try:
+                made += _kernels(command, made, depth, price, tiled)
+                ended = True
+                continue
+            except Unfit:
+                ended = False
+        if command.op is not ops.EXEC:
+            made.append(_inside(command, depth + (command.op is ops.LOOP), price, tiled))
+        elif not ended:
+            made.append(command)
+        elif len(set((after := settled(command, depth)).src[1:])) > 1 or after is command:
+            made.append(after)
+    return build_commands.commands(made)
+
+
+def _inside(node: UOp, depth: int, price: _Price, tiled: TileKernel) -> UOp:
+    return node.over(tuple([_within(s, depth, price, tiled) if s.op is ops.COMMANDS else s
+                            for s in node.src]))
+
+
+# ---- the price ----------------------------------------------------------------------------------
+
+
+class _Price:
+    """Cycles of commands: as they are, and as lines of one kernel."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._known: dict[UOp, tuple[float, float]] = {}
+
+    def of(self, command: UOp) -> tuple[float, float]:
+        """Cycles of a command, or of COMMANDS: launched, and on the one thread of a kernel.
+
+        Raises:
+            Unfit: it can be no part of a kernel.
+        """
+        found = self._known.get(command)
+        if found is None:
+            found = self._known[command] = self._of(command)
+        return found
+
+    def _of(self, node: UOp) -> tuple[float, float]:
+        if node.op is ops.EXEC:
+            kernel = node.src[0]
+            if kernel.op is not ops.KERNEL or any(n.op is ops.MMA for n in toposort([kernel])):
+                raise Unfit("more than a kernel")
+            alone = cost.alone(kernel, self.target)
+            return cost.LAUNCH + min(alone, cost.cycles(kernel, self.target)), alone
+        if node.op is ops.LOOP and node.arg.trips is None:
+            raise Unfit("a loop inside that a condition ends")
+        pairs = [self.of(s) for s in node.src if s.op not in (ops.SLOT, ops.SWAP)]
+        if node.op is ops.BRANCH:
+            return max(a for a, _ in pairs) + cost.LAUNCH, max(b for _, b in pairs)
+        launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
+        if node.op is not ops.LOOP:
+            return launched, fused
+        return node.arg.trips * (launched + cost.LAUNCH), node.arg.trips * fused
+
+    def is_worth(self, *steps: UOp) -> bool:
+        """Whether COMMANDS that are done again and again take less as a kernel."""
+        pairs = [self.of(step) for step in steps]
+        launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
+        return fused * WORTH <= launched + cost.LAUNCH
+
+
+# ---- one loop -----------------------------------------------------------------------------------
+
+
+def _kernels(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled: TileKernel
+             ) -> list[UOp]:
+    """What runs a LOOP by kernels, behind the commands ``before`` it.
+
+    Raises:
+        Unfit: it stays one of commands.
+    """
+    _check(node, price)
+    node = with_one(node, depth, tiled)
+    step = max(1.0, _check(node, price))
+    *test, body = node.src
+    arg = node.arg
+    if arg.trips is None:
+        some = node.replace(arg=arg.replace(trips=max(1, min(MOST, int(FIRST / step)))))
+        run = on_operands(with_numbers(before, some, depth), depth)
+        return [node.over((*test, build_commands.commands([run])))]
+    most = int(STEPS / step)
+    if not most:
+        raise Unfit("a step that takes long")
+    if arg.trips <= most:
+        return [on_operands(with_numbers(before, node, depth), depth)]
+    whole, rest = divmod(arg.trips, most)
+    inner = node.replace(src=(in_two(body, depth, most),), arg=arg.replace(trips=most))
+    inner = with_numbers(before, inner, depth + 1)
+    outer = build_commands.commands([on_operands(inner, depth + 1)])
+    made = [node.replace(src=(outer,), arg=arg.replace(trips=whole))]
+    if rest:
+        last = node.replace(src=(moved(body, depth, whole * most),), arg=arg.replace(trips=rest))
+        made.append(on_operands(with_numbers(before, last, depth), depth))
+    return made
+
+
+def _check(node: UOp, price: _Price) -> float:
+    """The cycles of a step."""
+    bodies = [s for s in node.src if s.op is ops.COMMANDS]
+    kernels = {run.src[0] for body in bodies for run in parts.executions(body)}
+    if sum([len(toposort([kernel])) for kernel in kernels]) > MAX_NODES:
+        raise Unfit(f"kernels of more than {MAX_NODES} nodes")
+    if not price.is_worth(*bodies):
+        raise Unfit("kernels that take longer than their launches")
+    return sum([price.of(body)[1] for body in bodies])

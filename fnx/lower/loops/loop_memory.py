@@ -1,0 +1,193 @@
+"""loop_memory: the memory of a LOOP of commands that becomes a kernel.
+
+    two buffers  f(a|b by i) -> b|a by i     f(a) -> b, copy(b) -> a
+    in two       LOOP 1000: f(a + 4*i)       LOOP 10: LOOP 100: f(a + 400*i + 4*j)
+    operands     LOOP: f(arena 64 + 4*i)     EXEC(LOOP: f(in 0 + 4*i), arena 64:+4000)
+
+What a LOOP touches of an argument, a result or the arena is one operand, in which all it reads and
+writes has an offset; so a compiler sees which places are different ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from fnx.core import build, dtypes, op_args, ops, parts
+from fnx.core.build_commands import commands, exec_, slot, swap
+from fnx.core.uop import UOp, rebuild
+from fnx.lower.loops.cells import Unfit
+from fnx.lower.memory import ALIGNMENT
+
+TileKernel = Callable[[UOp], UOp]
+Trips = tuple[int, ...]  # of the loops around a command
+
+
+def uses(node: UOp, trips: Trips) -> Iterator[tuple[UOp, bool, Trips]]:
+    """(memory, whether a kernel writes it, trips of the loops around) of commands."""
+    written = parts.written_slots(node.src[0]) if node.op is ops.EXEC else set()
+    for i, s in enumerate(node.src):
+        if s.op in (ops.SLOT, ops.SWAP):
+            yield s, i - 1 in written, trips
+        elif s.op is ops.LOOP:
+            yield from uses(s, (*trips, s.arg.trips or 0))
+        elif s.op in (ops.COMMANDS, ops.BRANCH, ops.EXEC):
+            yield from uses(s, trips)
+
+
+# ---- two buffers --------------------------------------------------------------------------------
+
+
+def settled(node: UOp, depth: int) -> UOp:
+    """Commands that find in the first of two buffers what a loop left in either."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return src[0] if node.op is ops.SWAP and node.arg == depth else None
+    return rebuild([node], visit)[0]
+
+
+def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
+    """A LOOP, and those in it, in which each carry is in the same buffer after each step.
+
+    Raises:
+        Unfit: a step writes to both of two buffers.
+    """
+    def inside(node: UOp, depth: int) -> UOp:
+        return node.over(tuple([
+            with_one(s, depth, tiled) if s.op is ops.LOOP else
+            inside(s, depth) if s.op in (ops.COMMANDS, ops.BRANCH) else s for s in node.src]))
+
+    *test, body = [inside(s, depth + 1) if s.op is ops.COMMANDS else s for s in node.src]
+    pairs: dict[tuple[UOp, UOp], None] = {}
+    around = (1,) * (depth + 1)
+    for memory, written, trips in uses(body, around):
+        if written:
+            pairs.update(dict.fromkeys(_both(memory, depth, trips)))
+    if any((b, a) in pairs for a, b in pairs):
+        raise Unfit("a carry whose two buffers are written in one step")
+    *test, body = [settled(s, depth) for s in (*test, body)]
+    copies = [_copy(a, b, tiled, node.arg) for a, b in pairs]
+    return node.over((*test, commands([*body.src, *copies])))
+
+
+def _both(memory: UOp, depth: int, trips: Trips) -> Iterator[tuple[UOp, UOp]]:
+    """What is written in even steps of a loop, and in odd ones: all that inner loops touch."""
+    if memory.op is not ops.SWAP:
+        return
+    even, odd = memory.src
+    if memory.arg == depth:
+        yield (_all_of(settled(even, depth), depth, trips),
+               _all_of(settled(odd, depth), depth, trips))
+        return
+    for (a, b), (c, d) in zip(_both(even, depth, trips), _both(odd, depth, trips), strict=True):
+        yield swap(a, c, memory.arg), swap(b, d, memory.arg)
+
+
+def _all_of(memory: UOp, depth: int, trips: Trips) -> UOp:
+    """A memory with all that the loops deeper than this one touch."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.SLOT:
+            return None
+        low, high = span_of(node.arg, depth + 1, trips)
+        arg = node.arg
+        return slot(arg.kind, arg.index, low, high - low, arg.strides[:depth + 1])
+    return rebuild([memory], visit)[0]
+
+
+def span_of(arg: op_args.Slot, depth: int, trips: Trips) -> tuple[int, int]:
+    """Where what the loops from so deep on touch begins and ends."""
+    far = [s * (n - 1) for s, n in zip(arg.strides[depth:], trips[depth:])]
+    return (arg.offset + sum([min(0, s) for s in far]),
+            arg.offset + arg.nbytes + sum([max(0, s) for s in far]))
+
+
+def _copy(source: UOp, to: UOp, tiled: TileKernel, arg: op_args.Loop) -> UOp:
+    """An EXEC that copies bytes."""
+    found = [s for memory in (source, to) for s in parts.slots(memory)]
+    nbytes = min(s.nbytes for s in found)
+    step = math.gcd(ALIGNMENT, *[n for s in found for n in (s.offset, *s.strides)])
+    dtype = dtypes.uint32 if math.gcd(step, nbytes) % 4 == 0 else dtypes.uint8
+    count = nbytes // dtype.itemsize
+    r = build.range_(count, 0)
+    refs = [build.ref(i, dtype, r.src) for i in (0, 1)]
+    x, o = [build.at(ref.replace(arg=ref.arg.replace(alignment=step)), r) for ref in refs]
+    kernel = tiled(build.kernel([build.store(o, build.load(x))], "copy", (0,)))
+    return exec_(kernel, [source, to], (), "copy", arg.sites)
+
+
+# ---- in two -------------------------------------------------------------------------------------
+
+
+def in_two(node: UOp, depth: int, steps: int) -> UOp:
+    """The body of a loop as that of one inside another, which goes on by so many steps."""
+    def twice(arg: op_args.Slot) -> UOp:
+        at, inner = arg.strides[depth:depth + 1] or (0,), arg.strides[depth + 1:]
+        outer = (*arg.strides[:depth], *[0] * (depth - len(arg.strides)), at[0] * steps)
+        return slot(arg.kind, arg.index, arg.offset, arg.nbytes, (*outer, *at, *inner))
+    return _on_slots(node, twice)
+
+
+def moved(node: UOp, depth: int, steps: int) -> UOp:
+    """The body of a loop that begins after so many steps."""
+    def later(arg: op_args.Slot) -> UOp:
+        offset = arg.offset + sum(arg.strides[depth:depth + 1]) * steps
+        return slot(arg.kind, arg.index, offset, arg.nbytes, arg.strides)
+    return _on_slots(node, later)
+
+
+def _on_slots(node: UOp, made: Callable[[op_args.Slot], UOp]) -> UOp:
+    return rebuild([node], lambda n, _: made(n.arg) if n.op is ops.SLOT else None)[0]
+
+
+# ---- operands -----------------------------------------------------------------------------------
+
+
+def on_operands(node: UOp, depth: int) -> UOp:
+    """The EXEC of a LOOP in so many others, on the memory that it touches.
+
+    Raises:
+        Unfit: one of two buffers is walked along otherwise than the other one.
+    """
+    found: dict[UOp, tuple[int, int]] = {}  # of what is an operand, from where up to where
+    whole = commands([node])
+    for memory, _, trips in uses(whole, (1,) * depth):
+        if memory.op is ops.SLOT and memory.arg.kind == "numbers":
+            continue
+        key = _base(memory, depth)
+        for arg in parts.slots(memory):
+            low, high = span_of(arg, depth, trips)
+            if memory.op is ops.SWAP:
+                low, high = low - arg.offset, high - arg.offset
+            before = found.get(key, (low, high))
+            found[key] = min(low, before[0]), max(high, before[1])
+    spans = {key: (low - low % ALIGNMENT if key.op is ops.SLOT else low, high)
+             for key, (low, high) in found.items()}
+    numbers = {key: i for i, key in enumerate(spans)}
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op in (ops.SLOT, ops.SWAP):
+            key = _base(node, depth)
+            if node.op is ops.SLOT and node.arg.kind == "numbers":
+                arg = node.arg
+                return slot(arg.kind, 0, arg.offset, arg.nbytes, arg.strides[depth:])
+            if key not in numbers:
+                return None  # of a SWAP, which is one operand
+            inner, = {(s.nbytes, s.strides[depth:]) for s in parts.slots(node)}
+            offset = node.arg.offset if node.op is ops.SLOT else 0
+            return slot("in", numbers[key], offset - spans[key][0], *inner)
+        return None
+
+    operands = [_part(key, *span) for key, span in spans.items()]
+    return exec_(rebuild([node], visit)[0], operands, (), node.arg.name, node.arg.sites)
+
+
+def _base(memory: UOp, depth: int) -> UOp:
+    """What a memory is a part of, which moves with the outer loops only."""
+    if memory.op is ops.SLOT:
+        return slot(memory.arg.kind, memory.arg.index, 0, 0, memory.arg.strides[:depth])
+    if len({(s.nbytes, s.strides[depth:]) for s in parts.slots(memory)}) > 1:
+        raise Unfit("two buffers that are walked along in two ways")
+    return _on_slots(memory, lambda s: slot(s.kind, s.index, s.offset, 0, s.strides[:depth]))
+
+
+def _part(base: UOp, low: int, high: int) -> UOp:
+    return _on_slots(base, lambda s: slot(s.kind, s.index, s.offset + low, high - low, s.strides))

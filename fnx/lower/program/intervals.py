@@ -1,0 +1,82 @@
+"""intervals: lines of a PROGRAM about numbers whose bounds are known, as they are written.
+
+    i = FOR 0 .. 400                                 0 <= i < 400
+    WHERE(CMPLT(i, 0), ADD(i, 400), i)               i
+    MIN(MAX(i, 0), 399)                              i
+    CMPLT(i, 401)                                    true
+
+What a step of a loop counts is compared with the ends of arrays, wrapped and clamped, as it might
+be data. Here it is a number of a loop, so most of that is decided.
+
+>>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(400)), 1)
+>>> known = Intervals()
+>>> known.take(i)
+>>> known.simpler(ops.MIN, dtypes.index, (i, build.index_const(399))) is i
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core import build, ops
+from fnx.core.dtypes import DType
+from fnx.core.ops import Op
+from fnx.core.uop import UOp
+from fnx.lower.tensor.decide import ROWS, Interval
+
+
+class Intervals:
+    """What is known of the scalar integers of a program: the bounds of decide.py, line by line."""
+
+    def __init__(self) -> None:
+        self._of: dict[UOp, Interval] = {}
+
+    def of(self, node: UOp) -> Interval:
+        """The bounds of a line or of a CONST."""
+        if node.op is ops.CONST:
+            value = int(build.const_of(node))
+            return value, value
+        return self._of.get(node, node.dtype.limits)
+
+    def take(self, node: UOp) -> None:
+        """Note the bounds of a line that is written."""
+        if node.op is ops.FOR:
+            (first, _), (_, end) = map(self.of, node.src)
+            self._of[node] = first, max(first, end - 1)
+        elif (found := self._found(node)) is not None:
+            self._of[node] = found
+
+    def _found(self, node: UOp) -> Interval | None:
+        """The bounds of a number that is made of numbers."""
+        row = ROWS.get(node.op)
+        if row is None or not node.src or \
+                any(n.dtype.lanes > 1 or n.dtype.is_float for n in (node, *node.src)):
+            return None
+        low, high = row(node, [self.of(s) for s in node.src])
+        least, most = node.dtype.limits
+        return (low, high) if least <= low and high <= most else None
+
+    def simpler(self, op: Op, dtype: DType, src: Sequence[UOp], arg: object = None) -> UOp | None:
+        """What a line is, if it is one of its operands or a number; None: a line."""
+        if dtype.lanes > 1 or op not in _SIMPLER:
+            return None
+        if op is ops.WHERE:
+            return (src[1] if src[0].arg else src[2]) if src[0].op is ops.CONST else None
+        found = self._found(UOp(op, dtype, tuple(src), arg))
+        if found is None:
+            return None
+        if found[0] == found[1]:
+            return build.const(found[0], dtype)
+        if op in (ops.AND, ops.OR):  # of bools one of which is known
+            return next((b for a, b in (src, src[::-1]) if a.op is ops.CONST and dtype.is_bool),
+                        None)
+        if op in (ops.MAX, ops.MIN):
+            (a, b), (low, high) = map(self.of, src)
+            first, second = src if op is ops.MAX else src[::-1]
+            return first if a >= high else second if b <= low else None
+        return None
+
+
+_SIMPLER = frozenset({ops.WHERE, ops.CMPLT, ops.CMPLE, ops.CMPEQ, ops.CMPNE, ops.AND, ops.OR,
+                      ops.NOT, ops.MAX, ops.MIN})
