@@ -7,7 +7,7 @@ diagonals and repeated axes, swap carries, update in place, branch and run loops
 no steps, too). Numbers are whole, so every bit is defined. It runs as Python on NumPy, under jit,
 as lanes of vmap, with its arguments donated; where no condition is data, its gradient is that of
 the same steps without loops. Half of the programs cut loops that a condition ends into portions of
-one to three steps.
+one to three steps, and loops of commands that are one kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.lower.loops import portions
+from fnx.lower.loops import loop_kernels, portions
 from tests.attack import seeds
 
 Env = list[tuple[tuple[int, ...], Any]]
@@ -383,13 +383,15 @@ def draw(seed: int, smooth: bool) -> tuple[Callable[..., Any], list[Any]]:
 
 @contextlib.contextmanager
 def portions_of(steps: int | None) -> Iterator[None]:
-    """Loops that a condition ends are cut into portions of so many steps; None: as ever."""
-    before = portions._STEPS
-    portions._STEPS = before if steps is None else (steps, steps)
+    """Loops that a condition ends are cut into portions of so many steps, others of commands that
+    are a kernel of so many times 200 cycles; None: as ever."""
+    before = portions._STEPS, loop_kernels.STEPS, loop_kernels.MOST
+    if steps is not None:
+        portions._STEPS, loop_kernels.STEPS, loop_kernels.MOST = (steps, steps), 200 * steps, steps
     try:
         yield
     finally:
-        portions._STEPS = before
+        portions._STEPS, loop_kernels.STEPS, loop_kernels.MOST = before
 
 
 def check(seed: int) -> None:
