@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fnx
+import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
 from fnx.core import build, dtypes, ops
@@ -106,6 +107,26 @@ def test_energies_of_pairs_and_their_slopes_are_one_kernel(capsys: Any) -> None:
     fnx.jit(fnx.grad(energy)).lower(jnp.zeros((1024, 3))).show()
     printed = capsys.readouterr().out
     assert printed.split("==== groups")[1].split("==== kernels")[0].count("\ngroup ") == 1
+
+
+def test_indices_of_windows_at_data_are_no_arrays(capsys: Any) -> None:
+    """Of images cut at places that are data, half of them flipped; each has its mean taken off."""
+    def crop(x: Any, at: Any, flip: Any) -> Any:
+        x = fnx.vmap(lambda x, at: lax.dynamic_slice(x, (at[0], at[1] % 5, 0), (8, 8, 3)))(
+            x, at)
+        x = jnp.where(flip[:, None, None, None], x[:, :, ::-1], x)
+        return x - x.mean((1, 2), keepdims=True)
+    args = (jnp.arange(16.0 * 12 * 12 * 3).reshape(16, 12, 12, 3) % 7,
+            jnp.arange(32).reshape(16, 2) * 5 % 6, jnp.arange(16) % 3 == 0)
+    fnx.jit(crop).lower(*args).show("groups")
+    assert capsys.readouterr().out.count("\ngroup ") == 1
+    want = []
+    for x, (i, j), turned in zip(*map(np.asarray, args)):
+        i, j = min(i, 4), min(j % 5, 4)
+        part = x[i:i + 8, j:j + 8]
+        part = part[:, ::-1] if turned else part
+        want.append(part - part.mean((0, 1)))
+    np.testing.assert_allclose(np.asarray(fnx.jit(crop)(*args)), want, atol=1e-5)
 
 
 def test_what_is_small_or_as_large_as_its_operands_is_written_once() -> None:

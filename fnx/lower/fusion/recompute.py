@@ -4,8 +4,9 @@
             sum(f(d), 0) - sum(f(d), 1)
     after   the same without a buffer for f(d): each sum computes the terms that it adds
 
-A sum of a few elements (a squared distance) is part of such work. What decides is time: bytes that
-go to memory and back against vector instructions that are run again.
+A sum of a few elements (a squared distance) is part of such work; so are indices of windows at
+data, start[i] + j. What decides is time: bytes that go to memory, or a cache, and back against
+vector instructions that are run again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FEW = 4                   # elements that a fold has to be like elementwise work
 FAR = 16                  # times as many bytes as what a value is made of
 LARGE = 4 << 20           # bytes that stay in no cache
 BYTES_A_CYCLE = 5         # between a core and memory
+CACHED_BYTES_A_CYCLE = 32  # between a core and a cache
 VECTOR_BYTES = 64         # that one instruction computes, about
 MOST = 64                 # nodes that are looked at
 
@@ -45,8 +47,6 @@ def is_few(node: UOp) -> bool:
 def made_of_less(node: UOp) -> Recipe | None:
     """How a value is made, if that is from far smaller ones."""
     nbytes = _nbytes(node)
-    if nbytes < LARGE:
-        return None
     times, stack, read = {node: 1}, [node], set[UOp]()
     while stack:
         n = stack.pop()
@@ -56,11 +56,15 @@ def made_of_less(node: UOp) -> Recipe | None:
         if is_few(n):
             factor *= math.prod([n.src[0].shape[a] for a in n.arg.axes])
         for s in n.src:
-            if s.op.kind == "elementwise" or s.op in _MOVED or is_few(s):
+            if s.op is ops.CONST or s.op is ops.IOTA:
+                continue
+            if _nbytes(s) * FAR * FEW <= nbytes:  # made once, whoever reads it
+                read.add(s)
+            elif s.op.kind == "elementwise" or s.op in _MOVED or is_few(s):
                 if times.get(s, 0) < factor:
                     times[s] = factor
                     stack.append(s)
-            elif s.op is not ops.CONST and s.op is not ops.IOTA:
+            else:
                 read.add(s)
     if not read or sum(map(_nbytes, read)) * FAR > nbytes:
         return None
@@ -71,7 +75,8 @@ def made_of_less(node: UOp) -> Recipe | None:
 def pays(node: UOp, made: Recipe, copies: int) -> bool:
     """Whether so many copies take less time than a buffer that is written and read as often."""
     elements = math.prod(node.shape)
-    memory = elements * node.dtype.itemsize * (2 + copies) / BYTES_A_CYCLE
+    rate = BYTES_A_CYCLE if _nbytes(node) >= LARGE else CACHED_BYTES_A_CYCLE
+    memory = elements * node.dtype.itemsize * (2 + copies) / rate
     again = elements * made.weight * (copies - 1) * node.dtype.itemsize / VECTOR_BYTES
     return again < memory
 
