@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job's may be ignored
     seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
     counts = attack(given.seed, given.count, seconds)
     print(counts)
