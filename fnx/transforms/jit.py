@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fnx.core.array import array, scope
-from fnx.core.array.committed import PlacedAt, commit
+from fnx.core.array.committed import PlacedAt, commit, device_name
 from fnx.core.array.refusal import checked
 from fnx.core.array.repeated import placed_on_device
 from fnx.core.array.trace import Closed, trace
 from fnx.core.cache import emptied
-from fnx.core.config import DEVICES, config
+from fnx.core.config import config
 from fnx.core.errors import ArgumentError, RetracedError, user_site
 from fnx.core.ops import PARAM
 from fnx.core.process import load
@@ -33,8 +32,8 @@ from fnx.transforms.link import (
     get_device,
     limits,
     link,
-    moved,
     prepared,
+    result_on,
     searched_schedules,
     target_of,
 )
@@ -179,7 +178,7 @@ class Jitted(Transformed[P, R_co]):
         executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
         outs = executable.run(memory, self._donation.of(args, kwargs))
         if self._chosen is not None:
-            outs = [_there(s, memory, self._chosen) for s in outs]
+            outs = [result_on(s, memory, self._chosen) for s in outs]
         if replay.calls_before_launcher and not self._hands_back(replay.closed):
             self._make_launcher(key, captures, replay, executable, len(args))
         commit(outs, place, memory)
@@ -371,13 +370,7 @@ class Jitted(Transformed[P, R_co]):
     def _memory(self, replay: Replay, key: CallKey, n: int) -> MemoryUse:
         module = load("fnx.transforms.replay.memory_use")
         executable = replay.executable or self._link(replay, key, n)
-        given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in key[1]]
-        given += [memory.nbytes for memory in replay.storages if memory is not None]
-        made = [nbytes for i, nbytes in enumerate(executable.sizes)
-                if i not in dict(executable.over)]
-        over = sum([given[slot] for _, slot in executable.over])
-        use: MemoryUse = module.memory_use(executable.block.commands, executable.buffer, given,
-                                           made, over, executable.device.held)
+        use: MemoryUse = module.of_call(executable, key[1], replay.storages)
         return use
 
     def cache_info(self) -> CacheInfo:
@@ -500,25 +493,7 @@ def jit(f: Callable[..., Any] | None = None, *,
             backend=backend)
     return Jitted(f, several(static_argnums), several(static_argnames),
                   several(donate_argnums), several(donate_argnames),
-                  _named_device(backend if device is None else device))
-
-
-def _there(memory: Any, given: Sequence[Any], place: PlacedAt) -> Any:
-    """A result on the device that a function was jitted for: what it was given is moved."""
-    if not any(memory is x for x in given):
-        return memory
-    made = moved(memory, place.device)
-    made.placed = place
-    return made
-
-
-def _named_device(device: Any) -> str | None:
-    """The name of a device that somebody asked for."""
-    device = getattr(device, "platform", device)
-    if isinstance(device, str) and device not in DEVICES:
-        raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",
-                            hint="fnx.config.device sets the one that computes all else")
-    return device if isinstance(device, str) else None
+                  device_name(backend if device is None else device))
 
 
 __all__ = ["CacheInfo", "Jitted", "jit"]

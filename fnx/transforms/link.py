@@ -17,6 +17,7 @@ from fnx.backends.base import DeviceBase, before_each, get_device, moved, row_of
 from fnx.backends.base import record as record_on_all
 from fnx.core import ops
 from fnx.core.array import storage
+from fnx.core.array.committed import PlacedAt
 from fnx.core.array.trace import apart, rewriting
 from fnx.core.config import config
 from fnx.core.dtypes import NDArray
@@ -170,6 +171,15 @@ def _searched(fn: UOp, device: DeviceFace) -> UOp:
     return found
 
 
+def result_on(memory: Any, given: Sequence[Any], place: PlacedAt) -> Any:
+    """A result on the device that a function was jitted for: what it was given is moved."""
+    if not any(memory is x for x in given):
+        return memory
+    made = moved(memory, place.device)
+    made.placed = place
+    return made
+
+
 def _device() -> DeviceBase:
     return get_device(config.device)
 
@@ -191,4 +201,4 @@ storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize
                       lambda value: _device().borrow(value))
 
 __all__ = ["disk", "get_device", "limits", "link", "lowered_for", "moved", "prepared", "record",
-           "row_of", "searched_schedules", "target_of"]
+           "result_on", "row_of", "searched_schedules", "target_of"]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.array import tree
-from fnx.core.config import config
-from fnx.core.errors import PlacementError, Site, show_site
+from fnx.core.config import DEVICES, config
+from fnx.core.errors import ArgumentError, PlacementError, Site, show_site
 from fnx.core.record import Record
 
 
@@ -98,3 +98,12 @@ def following(run: Callable[[Sequence[Any]], Sequence[Any]]
         commit(outs, next((p for p in map(place_of, ins) if p is not None), None), ins)
         return outs
     return placed
+
+
+def device_name(device: Any) -> str | None:
+    """The name of a device that somebody asked for."""
+    device = getattr(device, "platform", device)
+    if isinstance(device, str) and device not in DEVICES:
+        raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",
+                            hint="fnx.config.device sets the one that computes all else")
+    return device if isinstance(device, str) else None

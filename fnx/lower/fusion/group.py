@@ -120,6 +120,21 @@ class Group:
         return tuple(sorted(self.own, key=lambda t: next(
             (len(row) for row in rows if t in row), len(self.space))))
 
+    def take(self, other: Group) -> None:
+        """Do what another group over the same loops does, too."""
+        self.roots += [r for r in other.roots if r not in self.roots]
+        for node, indices in other.inside.items():
+            here = self.inside.setdefault(node, [])
+            here += [i for i in indices if i not in here]
+        self.stages.update(other.stages)
+        self.rows |= other.rows
+        self.reads |= other.reads
+        self.contraction = other.contraction if self.contraction is None else self.contraction
+        self.reduces += other.reduces
+        self.work += other.work
+        self.ahead |= other.ahead
+        self.beyond += other.beyond
+
     def repeats(self, index: Tokens, around: Mapping[int, set[int]]) -> int:
         """How often a value at ``index`` would be computed again by loops around it, those around
         the loops of reductions being known."""

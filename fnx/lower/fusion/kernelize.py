@@ -285,19 +285,7 @@ class Fusion:
     def _merge(self, groups: list[Group]) -> None:
         first, *rest = sorted(groups, key=by_number)
         for g in rest:
-            first.roots += [r for r in g.roots if r not in first.roots]
-            for node, indices in g.inside.items():
-                here = first.inside.setdefault(node, [])
-                here += [i for i in indices if i not in here]
-            first.stages.update(g.stages)
-            first.rows |= g.rows
-            first.reads |= g.reads
-            first.contraction = g.contraction if first.contraction is None else \
-                first.contraction
-            first.reduces += g.reduces
-            first.work += g.work
-            first.ahead |= g.ahead
-            first.beyond += g.beyond
+            first.take(g)
             self._merged[g] = first
             for node, _ in g.roots:
                 self.writer[node] = first

@@ -12,13 +12,16 @@ not overlap share their place, so together they may be more than the temporaries
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from fnx.core import ops, parts
+from fnx.core.array.aval import Aval
 from fnx.core.errors import Site, labelled
 from fnx.core.record import Record
 from fnx.core.uop import UOp
+from fnx.transforms.replay.executable import Executable
 
 
 class LivingBuffer(Record):
@@ -122,6 +125,17 @@ class Measured(Protocol):
     def temporary(self) -> int: ...
     @property
     def scratch(self) -> int: ...
+
+
+def of_call(executable: Executable, arguments: Sequence[Aval], captured: Sequence[Any]
+            ) -> MemoryUse:
+    """Bytes of a call of a program on arguments, and on memory that its function closes over."""
+    given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in arguments]
+    given += [memory.nbytes for memory in captured if memory is not None]
+    made = [nbytes for i, nbytes in enumerate(executable.sizes) if i not in dict(executable.over)]
+    over = sum([given[slot] for _, slot in executable.over])
+    return memory_use(executable.block.commands, executable.buffer, given, made, over,
+                      executable.device.held)
 
 
 def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int],
