@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ if _OWNER not in os.environ:  # before fnx is imported: its configuration reads 
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
     os.environ[_OWNER] = str(os.getpid())
     os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["FNX_CACHE_DIR"], "pocl"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # processes of tests inherit it
 
 settings.register_profile("fnx", deadline=None, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])

@@ -30,7 +30,7 @@ from fnx.backends.gpu.trial import require
 from fnx.backends.libwgpu import MappedCopy, at_the_border, lost, settled
 from fnx.core.bindings import AXIS, sharing
 from fnx.core.errors import DeviceError
-from fnx.core.process import fork_safe_lock, load
+from fnx.core.process import exit_without_destructors, fork_safe_lock, load
 from fnx.core.target import Target
 
 # The row: what the standard guarantees everywhere, so kernels for pages are made for it, too.
@@ -461,6 +461,8 @@ class WebGpuDriver(LeavingDriver):
         """The device is destroyed. Its kernels may go on, which nobody waits for."""
         self.aborted = True
         self.gpu.destroy()
+        if self._is_software:
+            exit_without_destructors()
 
     @at_the_border
     def submit(self) -> None:

@@ -68,11 +68,9 @@ def test_work_that_does_not_end_is_left(opencl: Any, monkeypatch: pytest.MonkeyP
 
 def test_ctrl_c_leaves_the_wait(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     y = fnx.jit(scaled)(jnp.ones(3))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job's may be ignored
     with monkeypatch.context() as patch:
         patch.setattr(opencl.driver, "done", lambda value: False)
         interrupted(opencl.driver, lambda: np.asarray(y))
-    signal.signal(signal.SIGINT, before)
     np.testing.assert_allclose(np.asarray(y), 3 * np.sin(np.ones(3)), rtol=1e-6)
 
 
@@ -107,10 +105,8 @@ def test_a_kernel_that_never_ends_is_ended(kernel: Any, opencl: Any) -> None:
 
 def test_a_second_ctrl_c_ends_it(opencl: Any) -> None:
     y = fnx.jit(fnx.call(endless, out=lambda x: x))(jnp.ones(4))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     for _ in range(2):
         interrupted(opencl.driver, lambda: np.asarray(y))
-    signal.signal(signal.SIGINT, before)
     with pytest.raises(DeviceError, match="work was aborted; in flight: .*endless"):
         np.asarray(y)
     assert works(opencl)
@@ -119,7 +115,6 @@ def test_a_second_ctrl_c_ends_it(opencl: Any) -> None:
 def test_a_process_ends_though_a_kernel_does_not(opencl: Any) -> None:
     code = ("import signal, threading, fnx, fnx.numpy as jnp\n"
             "from tests.devices.test_faults import endless\nfnx.config.device = 'opencl'\n"
-            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "y = fnx.jit(fnx.call(endless, out=lambda x: x))(jnp.ones(4))\n"
             "threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()\n"
             "try: y.block_until_ready()\nexcept KeyboardInterrupt: print('left')\n")
@@ -230,15 +225,11 @@ def test_ctrl_c_leaves_the_wait_and_a_second_one_the_device(software: Any) -> No
     f = fnx.jit(fnx.call(long, out=lambda x: x))
     x = long_input()
     np.asarray(x + 1)  # compiled before: the second Ctrl-C is to come in a wait
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        y = f(x)
-        interrupted(software.driver, lambda: np.asarray(y))
-        assert software.driver.is_left()  # it has not ended
-        interrupted(software.driver,  # nor is a call waited for
-                    lambda: [np.asarray(f(x + i)) for i in range(50)])
-    finally:
-        signal.signal(signal.SIGINT, before)
+    y = f(x)
+    interrupted(software.driver, lambda: np.asarray(y))
+    assert software.driver.is_left()  # it has not ended
+    interrupted(software.driver,  # nor is a call waited for
+                lambda: [np.asarray(f(x + i)) for i in range(50)])
     with pytest.raises(DeviceError, match="work was aborted; in flight: long") as why:
         np.asarray(y)
     assert "test_faults.py" in str(why.value) and works(software)
@@ -257,7 +248,6 @@ def test_a_process_ends_though_work_of_webgpu_was_left(software: Any) -> None:
             "from fnx.backends.base import get_device\n"
             "from tests.devices.test_faults import interrupted, long, long_input\n"
             "fnx.config.device = 'webgpu'\n"
-            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "y = fnx.jit(fnx.call(long, out=lambda x: x))(long_input())\n"
             "driver = get_device('webgpu').driver\n"
             "interrupted(driver, lambda: y.block_until_ready())\nprint('left')\n")

@@ -15,6 +15,7 @@ from ctypes import c_int
 from fnx.backends.gpu.driver import QueueDriver
 from fnx.core.config import config
 from fnx.core.errors import DeviceError
+from fnx.core.process import exit_without_destructors
 
 _PATIENCE = 1.0  # seconds for work that was told to end
 
@@ -91,5 +92,6 @@ class EndingDriver(LeavingDriver):
         last = self.last()
         self._abort_word.value = 1
         with contextlib.suppress(DeviceError):
-            self.waited(last, _PATIENCE)
+            if not self.waited(last, _PATIENCE):
+                exit_without_destructors()
         self.aborted = True
