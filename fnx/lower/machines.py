@@ -28,11 +28,14 @@ from fnx.core.target import Target
 from fnx.core.tiling import Bind, Schedule, StageOperand
 from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.driver import Pass
+from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.update_rows import update_rows
 from fnx.lower.program import scratch
 from fnx.lower.program.decompose import decompose
 from fnx.lower.program.fills import block_fills
 from fnx.lower.program.inside import inside
 from fnx.lower.program.linearize import linearize
+from fnx.lower.program.one_bound import one_bound
 from fnx.lower.render import host
 from fnx.lower.schedule.choose import decided
 from fnx.lower.schedule.contraction import Contraction
@@ -40,6 +43,7 @@ from fnx.lower.schedule.contraction_tiling import shared_schedule
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.staging import Part, part_of, split_global
 from fnx.lower.schedule.tile import tile
+from fnx.lower.schedule.workload import itemsize
 
 
 class Work(Record):
@@ -121,6 +125,14 @@ def scheduled(work: Work, target: Target) -> Work:
     return work.replace(schedule=made)
 
 
+@wraps(update_rows)
+def rows_of_updates(work: Work, target: Target) -> Work:
+    if work.schedule is not None or work.general:
+        return work
+    made = update_rows(work.kernel, target.lanes(itemsize(toposort(work.kernel.src))))
+    return work if made is work.kernel else work.replace(kernel=canonical(made))
+
+
 def tiled(work: Work, target: Target) -> UOp:
     """The KERNEL under its schedule.
 
@@ -199,6 +211,7 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 
 STAGED = frozenset({ops.STAGE})
+PLACED = frozenset({ops.CAST})  # what is data as an index is converted
 ended_lanes = deferred("fnx.lower.program.ended_lanes", "ended_lanes")
 seldom = deferred("fnx.lower.program.seldom", "seldom")
 stage_instances = deferred("fnx.lower.program.stage_instances", "stage_instances")
@@ -209,12 +222,14 @@ SPACES = ("PRIV", "GLOBAL")
 
 HOST = Machine(
     kinds=KINDS, spaces=SPACES,
-    tiling=(*TILING[:-1], Pass("fills", block_fills, "kernel", "kernel", STAGED, True), TILING[-1],
+    tiling=(Pass("update_rows", rows_of_updates, "kernel", "kernel", PLACED, True),
+            *TILING[:-1], Pass("fills", block_fills, "kernel", "kernel", STAGED, True), TILING[-1],
             Pass("stages", on_parts(stage_instances), "kernel", "kernel", STAGED, True)),
     code=(
         Pass("ended_lanes", ended_lanes, "kernel", "kernel", frozenset({ops.ITER})),
         Pass("stored", stored, "kernel", "kernel", STORED, True),
         Pass("inside", inside, "kernel", "kernel"),
+        Pass("one_bound", one_bound, "kernel", "kernel", PLACED),
         Pass("decompose", decompose, "kernel", "kernel", of_target=True),
         Pass("linearize", linearize, "kernel", "program", of_target=True),
         Pass("seldom", seldom, "program", "program", frozenset({ops.WHERE})),

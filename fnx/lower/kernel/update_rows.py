@@ -1,0 +1,155 @@
+"""Update rows: what a scatter computes of its rows alone is computed with lanes, for many at once.
+
+    before  STORE(o[wrap(i[r0]), r1], x[r0, r1], inside, ADD)                  r0 < 512, r1 < 2
+    after   p = STAGE(wrap(i[128*r2 + r3]), r3)                                r3 < 128
+            STORE(o[p[r4], r1], x[128*r2 + r4, r1], inside, ADD)               r2 < 4, r4 < 128
+
+Updates are made in order, one at a time, and so would be all that says where they go, and what is
+computed for them: a negative index that counts from the end, one that is clamped where it reads.
+Of that the most is kept in STAGEs that saves instructions: lanes of the fill, and a load of each.
+
+>>> from fnx.core.expr import where
+>>> r = build.range_(512, 0)
+>>> i = Expr(build.load(build.at(build.ref(0, dtypes.int32, (512,)), r)))
+>>> wrapped = build.cast(where(i < 0, i + 9, i).node, dtypes.index)
+>>> x, o = build.ref(1, dtypes.float32, (512,)), build.ref(2, dtypes.float32, (9,))
+>>> add = build.store(build.at(o, wrapped), build.load(build.at(x, r)), None, ops.ADD)
+>>> after = update_rows(build.kernel([add], "scatter", (0,)), 16)
+>>> [n.src[0].op for n in toposort(after.src) if n.op is ops.STAGE], after.arg.order
+([WHERE], (0, 1, 2))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from fnx.core import build, dtypes, ops
+from fnx.core.expr import Expr
+from fnx.core.parts import buffer, conjuncts, indices, place, validity, value
+from fnx.core.uop import UOp, rebuild, substitute, toposort
+from fnx.lower.kernel.canonical import over_stores
+from fnx.lower.schedule.counted import STRIDED, UNROLL
+from fnx.lower.schedule.legality import kept_in_order
+from fnx.lower.schedule.workload import extent, is_known, stride
+
+LEAST, BLOCK, MOST = 64, 128, 256  # rows of a block
+LINE = 16  # rows that a block is a multiple of
+
+_OTHERS = frozenset({ops.REDUCE, ops.STAGE, ops.ITER, ops.CARRY})
+
+
+def update_rows(kernel: UOp, lanes: int) -> UOp:
+    """The KERNEL with what is computed of rows alone in STAGEs, where its one STORE keeps an order
+    and that saves instructions."""
+    store = kernel.src[0]
+    kept = kept_in_order(store) if len(kernel.src) == 1 else []
+    if not kept or extent(kept[-1]) < LEAST or not all(map(is_known, store.ranges)) or \
+            any(n.op in _OTHERS or _reads(n, store) for n in toposort(kernel.src)):
+        return kernel
+    r, position = kept[-1], kernel.arg.order.index
+    around = frozenset([q for q in store.ranges if position(q.arg.id) <= position(r.arg.id)])
+    if any(extent(q) > UNROLL * lanes for q in store.ranges - around):
+        return kernel  # workers may share a row, and each of them would fill the stages
+    found = _Updates(r, around, lanes).of(store.src)
+    return _staged(kernel, found, r) if found else kernel
+
+
+def _reads(node: UOp, store: UOp) -> bool:
+    """Whether it is a LOAD of what the STORE writes, which has to see what was written before."""
+    return node.op is ops.LOAD and buffer(node).arg == buffer(store).arg
+
+
+class _Updates:
+    """What to keep of the values over a range and those around it."""
+
+    def __init__(self, r: UOp, around: frozenset[UOp], lanes: int) -> None:
+        self.r, self.around, self.lanes = r, around, lanes
+        self._best: dict[UOp, tuple[float, tuple[UOp, ...]]] = {}
+
+    def of(self, roots: Sequence[UOp]) -> tuple[UOp, ...]:
+        """The values that are worth a STAGE."""
+        for node in toposort(roots):
+            below = [self._best[s] for s in node.src]
+            kept = tuple(dict.fromkeys(v for _, values in below for v in values))
+            parts = sum(self._saved(v) for v in kept)
+            own = self._saved(node) if self._may_stay(node) else 0.0
+            self._best[node] = (own, (node,)) if own > parts else (parts, kept)
+        return tuple(dict.fromkeys(v for s in roots for v in self._best[s][1]))
+
+    def _may_stay(self, node: UOp) -> bool:
+        return node.dtype is not dtypes.index and node.dtype is not dtypes.void \
+            and (node.op in ops.ELEMENTWISE or node.op is ops.LOAD) \
+            and self.r in node.ranges and node.ranges <= self.around \
+            and not (node.dtype is dtypes.bool_ and any(map(_compares_indices, toposort([node]))))
+
+    def _saved(self, node: UOp) -> float:
+        """Instructions of each row that lanes save, less those to keep the value and to read it."""
+        saved = -1.0 - 1 / self.lanes
+        for n in toposort([node]):
+            if self.r not in n.ranges or n.dtype is dtypes.index:
+                continue
+            if n.op is ops.LOAD:
+                apart = abs(stride(n, self.r)) > 1
+                saved += 1 - (STRIDED[ops.LOAD] if apart else 1 / self.lanes)
+            elif n.op in ops.ELEMENTWISE:
+                saved += n.op.cost * (1 - 1 / self.lanes)
+        return saved
+
+
+def _compares_indices(node: UOp) -> bool:
+    """Whether lanes of a condition would be twice as wide as what they tell."""
+    return node.op in ops.COMPARISONS and node.src[0].dtype is dtypes.index
+
+
+def _is_load(node: UOp) -> bool:
+    return node.op is ops.LOAD
+
+
+def _block(n: int) -> int:
+    """Rows that are computed at once: all, a divisor of them, else some."""
+    return n if n <= MOST else next((b for b in range(MOST, LEAST - 1, -LINE) if n % b == 0), BLOCK)
+
+
+def _staged(kernel: UOp, found: Sequence[UOp], r: UOp) -> UOp:
+    count = extent(r)
+    block = _block(count)
+    blocks = -(-count // block)
+    fresh = max(kernel.arg.order) + 1
+    outer = build.range_(blocks, r.arg.id)
+    fill, row = build.range_(block, fresh), build.range_(block, fresh + 1)
+
+    def at(inner: UOp) -> UOp:
+        return inner if blocks == 1 else (Expr(outer) * block + Expr(inner)).node
+
+    def inside(inner: UOp) -> UOp | None:
+        return None if blocks * block == count else (Expr(at(inner)) < count).node
+
+    stages = {}
+    for i, v in enumerate(found):
+        filled, = _valid(substitute([v], {r: at(fill)}), fill, inside(fill))
+        stages[v] = build.load(build.at(build.stage(filled, [fill], i), row))
+    stores = substitute(kernel.src, {**stages, r: at(row)})
+    end = inside(row)
+    if end is not None:
+        store, = stores
+        valid = reduce(build.and_, [end, *conjuncts(validity(store))])
+        stores = [build.store(place(store), value(store), valid, store.arg)]
+    first = kernel.arg.order.index(r.arg.id)
+    order = [*kernel.arg.order[:first], *([r.arg.id] if blocks > 1 else []), fresh, fresh + 1,
+             *kernel.arg.order[first + 1:]]
+    return over_stores(kernel, stores, order)
+
+
+def _valid(roots: Sequence[UOp], fill: UOp, inside: UOp | None) -> Sequence[UOp]:
+    """Values whose loads along the fill are of rows that there are."""
+    if inside is None:
+        return roots
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.LOAD or not any(
+                n is fill for n in toposort(indices(node), stop=_is_load)):
+            return None
+        return build.load(src[0], inside if len(src) == 1 else build.and_(inside, src[1]))
+
+    return rebuild(roots, visit)

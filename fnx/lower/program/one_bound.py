@@ -1,0 +1,68 @@
+"""one_bound: whether an index that is data is inside an axis is one comparison, not two.
+
+    before  STORE(o[i], v, valid = 0 < i + 1 and i < 9)                        i = CAST(p), p: int32
+    after   STORE(o[i], v, valid = uint32(p) < 9)
+
+A negative number is a large one without a sign. Each update of a scatter asks this.
+
+>>> from fnx.core import dtypes
+>>> p = build.load(build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0)))
+>>> i = build.cast(p, dtypes.index)
+>>> valid = build.and_(build.le(build.index_const(0), i), build.lt(i, build.index_const(9)))
+>>> o = build.at(build.ref(1, dtypes.int32, (9,)), i)
+>>> after = one_bound(build.kernel([build.store(o, p, valid, ops.ADD)], "scatter", ()))
+>>> after.src[0].src[2].src[0].dtype
+uint32
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from fnx.core import build, dtypes, ops
+from fnx.core.parts import conjuncts
+from fnx.core.uop import UOp, rebuild
+from fnx.lower.program.conditions import INEQUALITIES, positive_form
+
+
+def one_bound(kernel: UOp) -> UOp:
+    """The KERNEL in which each STORE compares a place that is data once with both ends."""
+    if all(len(s.src) < 3 for s in kernel.src):
+        return kernel
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not ops.STORE or len(src) < 3:
+            return None
+        found = conjuncts(src[2])
+        made = _together(found)
+        return None if len(made) == len(found) else node.over((*src[:2], reduce(build.and_, made)))
+
+    return kernel.over(tuple(rebuild(kernel.src, visit)))
+
+
+def _together(conditions: list[UOp]) -> list[UOp]:
+    """Conditions with one for both ends of an axis."""
+    ends: dict[UOp, dict[int, tuple[UOp, int]]] = {}  # of each integer: which it has, and where
+    for c in conditions:
+        data, sign, at = _end(c)
+        if data is not None and (sign < 0 or at == 1):
+            ends.setdefault(data, {})[sign] = c, at
+    out = conditions
+    for data, sides in ends.items():
+        if len(sides) == 2 and sides[-1][1] <= data.dtype.limits[1]:
+            gone = [c for c, _ in sides.values()]
+            bound = build.const(sides[-1][1], dtypes.uint32)
+            out = [*[c for c in out if c not in gone],
+                   build.lt(build.cast(data, dtypes.uint32), bound)]
+    return out
+
+
+def _end(condition: UOp) -> tuple[UOp | None, int, int]:
+    """(p, 1, c) where a condition says p + c > 0, (p, -1, c) where c - p > 0; p: int32."""
+    if condition.op in INEQUALITIES and condition.src[0].dtype is dtypes.index:
+        terms, constant = positive_form(condition)
+        for (*others, i), factor in terms.items():
+            if len(terms) == 1 and not others and abs(factor) == 1 and i.op is ops.CAST \
+                    and i.src[0].dtype is dtypes.int32:
+                return i.src[0], factor, constant
+    return None, 0, 0
