@@ -173,21 +173,18 @@ class LoopPlan:
     def _vectors(self) -> list[UOp]:
         """The ranges that become lanes: one of the outer ones for all, or each statement's."""
         apart, cost = self._apart()
-        options = [(cost, apart)]
-        if not self.closing:
-            self.few += [q for q in self._short_sides(apart) if q not in self.few]
-        for r in self.outer:
-            if r not in self.common:
-                continue
-            options.append((sum(s.cost(r, self._lanes_along(r)) for s in self.statements), [r]))
-        options.sort(key=lambda option: option[0])
-        return options[self.decide("lanes", 0, lambda: range(len(options)))][1]
+        together = [(sum(s.cost(r, self._lanes_along(r)) for s in self.statements), [r])
+                    for r in self.outer if r in self.common]
+        options = sorted([(cost, apart), *together], key=lambda option: option[0])
+        lanes = options[self.decide("lanes", 0, lambda: range(len(options)))][1]
+        self.few += self._short_sides(lanes) if self._are_short_rows() else []
+        return lanes
 
     def _short_sides(self, lanes: Sequence[UOp]) -> list[UOp]:
         """Ranges that fill what is between the lanes: they are written out."""
         found = {between(n, r) for s in self.statements for n in s.nodes for r in lanes
                  if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
-        return [r for r in self.ranges if r in found and r not in lanes and r not in self.kept
+        return [r for r in self.ranges if r in found and r not in (*lanes, *self.kept, *self.few)
                 and all(r not in s.ranges or r in self.common for s in self.stores)]
 
     def _apart(self) -> tuple[list[UOp], float]:
@@ -269,15 +266,18 @@ class LoopPlan:
                                      and r in n.ranges for n in self.nodes)
 
     def _few(self) -> list[UOp]:
-        """Ranges that are written out: folds of a few terms alone or inside the loops of other
-        folds, and as short ones of the results, for all of which such a fold is the same."""
+        """Ranges that are written out: of short rows; folds of a few terms inside the loops of
+        others, and as short ones of the results, for all of which such a fold is the same."""
         inner = [n for n in self.nested if all(_is_few(r) for r in closed(n))]
-        alone = [n for n in self.closing if n.op is ops.REDUCE and len(self.closing) == 1
-                 and n.ranges and all(_is_few(r) for r in closed(n))]
-        out = {r for n in (*inner, *alone) for r in closed(n)}
+        out = {r for n in (self.closing if self._are_short_rows() else inner) for r in closed(n)}
         out |= {r for r in self.outer if inner and _is_few(r)
                 and all(r not in n.ranges for n in inner)}
         return [r for r in self.ranges if r in out and r not in self.kept and r not in self.staged]
+
+    def _are_short_rows(self) -> bool:
+        """Whether all that is folded, or kept, is a few elements of each row."""
+        return all(n.op is not ops.ITER and n.ranges and all(map(_is_few, closed(n)))
+                   for n in self.closing)
 
     # ---- several short rows at once
 

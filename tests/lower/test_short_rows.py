@@ -1,0 +1,33 @@
+"""Short rows that are kept are written out: gathered once, and written as whole vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core.config import override
+
+RNG = np.random.default_rng(0)
+
+
+def away(x: Any, i: Any, j: Any) -> Any:
+    d = x[i] - x[j]
+    return d / (1 + jnp.sum(d * d, -1, keepdims=True))
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("rows", [4000, 3989])
+def test_gathered_rows(width: int, rows: int) -> None:
+    x = RNG.normal(size=(50, width)).astype("float32")
+    i, j = (RNG.integers(-60, 60, rows).astype("int32") for _ in range(2))
+    with override(device="interp"):
+        wanted = fnx.jit(away)(x, i, j)
+    np.testing.assert_allclose(fnx.jit(away)(x, i, j), wanted, rtol=1e-5, atol=1e-6)
+    if rows == 4000:  # no loop is cut
+        lines = fnx.jit(away).lower(x, i, j).text("programs").splitlines()
+        assert sum("store(&x3" in line for line in lines) == width
+        assert sum("load(&x1" in line for line in lines) == 2 * width
