@@ -29,7 +29,7 @@ from fnx.core.expr import Expr
 from fnx.core.parts import buffer, conjuncts, indices, place, validity, value
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
-from fnx.lower.schedule.counted import STRIDED, UNROLL
+from fnx.lower.schedule.counted import UNROLL
 from fnx.lower.schedule.legality import kept_in_order
 from fnx.lower.schedule.workload import extent, is_known, stride
 
@@ -89,9 +89,8 @@ class _Updates:
         for n in toposort([node]):
             if self.r not in n.ranges or n.dtype is dtypes.index:
                 continue
-            if n.op is ops.LOAD:
-                apart = abs(stride(n, self.r)) > 1
-                saved += 1 - (STRIDED[ops.LOAD] if apart else 1 / self.lanes)
+            if n.op is ops.LOAD and abs(stride(n, self.r)) <= 1:  # others are read one by one
+                saved += 1 - 1 / self.lanes
             elif n.op in ops.ELEMENTWISE:
                 saved += n.op.cost * (1 - 1 / self.lanes)
         return saved

@@ -19,7 +19,7 @@ BLOCK = 16  # side of a transposed block: a cache line of float32
 UNROLL = 4
 _LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
 _TURNED = 0.3  # of an element of a block that is transposed in registers
-STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
+_STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
 
 
 class Counted:
@@ -56,8 +56,8 @@ class Counted:
             elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.turns(n, lane, lanes) \
                     or self.reads_turned(n, lane, lanes):
                 total += count * _TURNED
-            elif n.op in STRIDED and abs(stride(n, lane)) > 1:
-                total += count * STRIDED[n.op]
+            elif n.op in _STRIDED and abs(stride(n, lane)) > 1:
+                total += count * _STRIDED[n.op]
             else:
                 total += count * (-(-extent(lane) // lanes) / extent(lane))
         return total
