@@ -19,6 +19,7 @@ VECTOR = 1 / 32  # nanoseconds of one element in vector code
 SCALAR = 1 / 2  # ... and in scalar code
 NEAR = 1 / 80  # nanoseconds of a byte that lies in a cache
 FAR = 1 / 20   # ... and of one that does not
+PORTION = 40_000.0  # of a loop that goes on when it is run again: lower/loops/loop_kernels.py
 CACHED = 16 << 20  # bytes that caches hold
 
 
@@ -29,6 +30,8 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
                              kernel.arg.ins[0][0]) * len(kernel.arg.ins)
         return SCALAR * kernel.op.cost * elements
     if kernel.op is ops.LOOP:
+        if kernel.arg.portion:
+            return PORTION
         return (kernel.arg.trips or 1) * sum([_of_command(c) for s in kernel.src for c in s.src])
     extents: dict[UOp, int] = {}
     total = 0.0

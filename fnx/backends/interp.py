@@ -86,6 +86,8 @@ def _run_loop(loop: UOp, memory: Sequence[Bytes]) -> None:
     inside = Submission(calls, (), (), 0)
     inside.memory["in"] = list(memory)
     inside.run(commands)
+    if loop.arg.portion:  # all of it at once
+        memory[-1][:] = 0
 
 
 def _address(buffer: Bytes) -> int:

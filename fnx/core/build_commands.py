@@ -2,7 +2,7 @@
 
 >>> nothing = commands([])
 >>> loop(nothing, 3, "again").arg
-Loop(name='again', trips=3, sites=())
+Loop(name='again', trips=3, sites=(), portion=0)
 """
 
 from __future__ import annotations

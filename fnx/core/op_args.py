@@ -394,11 +394,16 @@ class Exec(Record):
 
 class Loop(Record):
     """Run commands ``trips`` times; None: for as long as a condition holds (in a kernel: with a
-    number of trips, too)."""
+    number of trips, too).
+
+    A kernel with a ``portion`` may leave after so many steps, of its loops together. It goes on
+    there when it is run again, for as long as the first word of its last operand is not 0.
+    """
 
     name: str
     trips: int | None
     sites: tuple[Site, ...] = ()
+    portion: int = 0
 
     @property
     def label(self) -> str:

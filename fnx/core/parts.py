@@ -123,8 +123,9 @@ def written_slots(kernel: UOp) -> set[int]:
     """The slots of the REFs that a KERNEL writes, or of the results of a HOST or SORT, or what the
     kernels in a LOOP write."""
     if kernel.op is ops.LOOP:
-        return {slot.index for run in executions(kernel) for i in written_slots(run.src[0])
-                for slot in slots(run.src[1 + i])}
+        found = {slot.index for run in executions(kernel) for i in written_slots(run.src[0])
+                 for slot in slots(run.src[1 + i])}
+        return found | {state_slot(kernel)} if kernel.arg.portion else found
     if kernel.op is ops.HOST:
         first = 1 + len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.outs) - kernel.arg.effect))
@@ -134,6 +135,12 @@ def written_slots(kernel: UOp) -> set[int]:
         first = len(kernel.arg.ins)
         return set(range(first, first + len(kernel.arg.kept)))
     return {buffer(store).arg.slot for store in kernel.src}
+
+
+def state_slot(loop: UOp) -> int:
+    """Which operand of a LOOP with a portion says where it goes on: the last."""
+    return 1 + max([n.arg.index for n in toposort([loop])
+                    if n.op is ops.SLOT and n.arg.kind == "in"], default=-1)
 
 
 class LoopOrder:

@@ -82,6 +82,7 @@ single_carries = deferred("fnx.lower.loops.single_carries", "single_carries")
 turned = deferred("fnx.lower.loops.turned", "turned")
 loops_as_kernels = deferred("fnx.lower.loops.loop_kernels", "loop_kernels")
 is_candidate = deferred("fnx.lower.loops.loop_kernels", "is_candidate")
+arena_bytes = deferred("fnx.lower.loops.loop_memory", "arena_bytes")
 widen = deferred("fnx.lower.kernel.widen", "widen")
 by_blocks = deferred("fnx.lower.blockwise.blockwise", "blockwise")
 
@@ -338,7 +339,9 @@ def lower(fn: UOp, target: Target, general: bool = False,
     results = unique_results(fn).src
     over = donated_pairs(fn, results, donated)
     block = blocks.of(fn, general, carried=over)
-    block = block.replace(commands=driver.run(LOOP_PASSES, block.commands))
+    commands = driver.run(LOOP_PASSES, block.commands)
+    if commands is not block.commands:
+        block = block.replace(commands=commands, arena=max(block.arena, arena_bytes(commands)))
     for run in parts.executions(block.commands):
         if run.src[0].op is not ops.HOST:
             ready(run.src[0])

@@ -187,6 +187,14 @@ def endless(x):
 def steps(x, n):
     return lax.fori_loop(0, n, lambda i, c: c @ w + 1, x)
 
+@fnx.jit
+def endless_inside(x):
+    def turn(i, c):
+        return lax.while_loop(lambda c: c[i] < 9, lambda c: c.at[i].set((c[i] + 1) % 5), c)
+    return lax.fori_loop(0, 40, turn, x)
+
+small = jnp.arange(40) % 2 + 8  # all but the first ends at once
+
 def said(y):
     try:
         return str(np.asarray(y))
@@ -242,6 +250,35 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
     assert re.search("waited 0.5 s, the time limit, for (kernel .*|the condition|the end) "
                      r"in iteration \d+ of cell .* in iteration 0 of outer ", done.stdout), done
     assert done.stdout.split()[-1] == "4.0"
+
+
+@unix
+def test_a_loop_inside_of_a_kernel_is_ended_as_others_are() -> None:
+    """By Ctrl-C, by the time limit, which names it, and by the end of the process."""
+    done = script("""
+        from fnx.core import parts
+        from fnx.core.uop import toposort
+        found = parts.executions(endless_inside.lower(small).commands)
+        print(sum([run.src[0].op.name == "LOOP" for run in found]))
+        out = endless_inside(small)
+        for i in range(2):
+            try:
+                ctrl_c(0.3)
+                np.asarray(out)
+            except KeyboardInterrupt:
+                print("interrupted")
+        print("aborted" in said(out))
+        config.time_limit = 0.3
+        print(said(endless_inside(small)).splitlines()[0])
+        config.time_limit = 0
+        print(int(endless_inside(jnp.full(40, 9, jnp.int32)).sum()))
+        endless_inside(small)
+        """)
+    first, *interrupted, aborted, limit, right = done.stdout.splitlines()
+    assert (first, interrupted, aborted) == ("1", ["interrupted"] * 2, "True"), done
+    assert re.search(r"waited 0.3 s, the time limit, for (kernel turn.*|the condition|the end) "
+                     r"in iteration \d+ of turn", limit), done
+    assert (right, done.returncode) == ("360", 0), done
 
 
 @unix

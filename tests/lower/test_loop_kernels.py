@@ -99,8 +99,69 @@ def counts_that_change(a: Any, b: Any) -> Any:
     return lax.fori_loop(3, N, step, (jnp.arange(N), jnp.arange(5, 70)))
 
 
+def sieve(a: Any, b: Any) -> Any:
+    """A loop that data end, in a branch, in one that counts."""
+    def cross_out(p: Any, prime: Any) -> Any:
+        def of(prime: Any) -> Any:
+            return lax.while_loop(lambda s: s[0] < 90, lambda s: (
+                s[0] + p, s[1].at[s[0]].set(p)), (p * p, prime))[1]
+        return lax.cond(prime[p] == 0, of, lambda prime: prime, prime)
+    return lax.fori_loop(2, 10, cross_out, jnp.zeros(90, jnp.int32))
+
+
+def forest(a: Any, b: Any) -> Any:
+    """Two loops one after the other, which may do no step."""
+    def root(parent: Any, i: Any) -> Any:
+        return lax.while_loop(lambda i: parent[i] != i, lambda i: parent[i], i)
+
+    def join(k: Any, parent: Any) -> Any:
+        return parent.at[root(parent, (7 * k + a[k]) % N)].set(root(parent, (k + b[k]) % N))
+    return lax.fori_loop(0, N, join, jnp.arange(N))
+
+
+def three_deep(a: Any, b: Any) -> Any:
+    """Loops that data end in one another, with one that counts between, and in a branch."""
+    def inner(s: Any) -> Any:
+        k, t = s
+        return k - 1, t.at[k % N].add(k)
+
+    def middle(i: Any, t: Any) -> Any:
+        t = lax.while_loop(lambda s: s[0] > 0, inner, (t[i] % 4, t.at[i].add(1)))[1]
+        return lax.fori_loop(0, 2, lambda j, t: t.at[i + j].add(t[i] + j), t)
+
+    def outer(s: Any) -> Any:
+        n, t = s
+        t = lax.switch(n % 3, [lambda t: lax.fori_loop(0, 4, middle, t), lambda t: t.at[n].add(2),
+                               lambda t: inner((n, middle(1, t)))[1]], t)
+        return n + 1 + t[n] % 2, t.at[n].add(n)
+    return lax.while_loop(lambda s: s[0] < N, outer, (0, a))
+
+
+def turned_inside(a: Any, b: Any) -> Any:
+    """An inner carry with two buffers, one that an outer step swaps, and rows by the counter."""
+    def step(c: Any, given: Any) -> Any:
+        x, y = c
+        k, row = given
+
+        def inside(s: Any) -> Any:
+            n, z, last = s
+            return n - 1 - z[n] % 2, z[::-1].at[n % 5].add(row[n % 3]), z
+        n, z, last = lax.while_loop(lambda s: s[0] > 0, inside, (k, x, y))
+        return (last, z.at[k].add(n)), z[k] + last[0]
+    return lax.scan(step, (a, b), (jnp.arange(N) % 6, jnp.stack([a, b, a + b], 1)))
+
+
+def never(a: Any, b: Any) -> Any:
+    """No step of the inner loop, and none of the outer one behind it."""
+    def step(i: Any, t: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < 0, lambda s: (s[0] + 1, s[1] + 1), (i, t))[1]
+    t = lax.fori_loop(0, N, step, a)
+    return t, lax.while_loop(lambda s: s[0] < 0, lambda s: (s[0], step(s[0], s[1])), (3, t))
+
+
+ENDED_BY_DATA = [sieve, forest, three_deep, turned_inside]
 PROGRAMS = [subsequence, knapsack, outside, queue, swapped, branches, backwards,
-            counts_that_change]
+            counts_that_change, *ENDED_BY_DATA]
 
 
 def kernels(f: Callable[..., Any], *args: Any) -> list[Any]:
@@ -128,7 +189,7 @@ def test_the_interpreter_gives_the_same(f: Any) -> None:
     agree(f, *WORDS)
 
 
-@pytest.mark.parametrize("f", [rounds, *PROGRAMS], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [rounds, never, *PROGRAMS], ids=lambda f: f.__name__)
 def test_over_lanes(f: Any) -> None:
     agree(fnx.vmap(f), *np.stack([WORDS, WORDS[::-1]]))
 
@@ -147,6 +208,19 @@ def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch
         want = fnx.tree.leaves(fnx.jit(f)(*WORDS))
     for x, y in zip(got, want, strict=True):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
+
+
+@pytest.mark.parametrize("f", [never, *ENDED_BY_DATA], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_portions_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch
+                                         ) -> None:
+    monkeypatch.setattr(loop_kernels, "MOST", steps)
+    fnx.clear_caches()
+    with override(cache_bytes=0):
+        found = {loop.arg.portion for loop in kernels(f, *WORDS)}
+        agree(f, *WORDS)
+    fnx.clear_caches()
+    assert found <= {0, steps} and (steps in found or f is never)
 
 
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)

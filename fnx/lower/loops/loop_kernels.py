@@ -12,7 +12,11 @@ kernel would be shared by, for a kernel that has to be compiled.
 
 What can't be interrupted must end soon. A loop that is predicted to take long is cut in two, one
 of commands around one of STEPS cycles; of one that a condition ends so many steps are a kernel, in
-a loop of commands with the same condition. One inside of another stays one of commands.
+a loop of commands with the same condition. Where one of these is inside, so many steps of all loops
+are a portion, and the kernel goes on where it left (program/resumed.py):
+
+    before  LOOP 400: LOOP while ended(arena 0): step(arena 0)
+    after   start() -> arena 64;  LOOP while arena 64: KERNEL LOOP(arena 0, arena 64)
 
 A carry with two buffers has one inside: the new value is copied over the old one after each step.
 
@@ -28,19 +32,31 @@ A carry with two buffers has one inside: the new value is copied over the old on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from fnx.core import build_commands, ops, parts
+from fnx.core import build, build_commands, dtypes, ops, parts
 from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.loops.cells import Unfit
-from fnx.lower.loops.loop_memory import TileKernel, in_two, moved, on_operands, settled, with_one
+from fnx.lower.loops.loop_memory import (
+    TileKernel,
+    arena_bytes,
+    in_two,
+    moved,
+    on_operands,
+    settled,
+    with_one,
+)
 from fnx.lower.loops.numbers import with_numbers
+from fnx.lower.memory import ALIGNMENT
+from fnx.lower.program.resumed import places, state_bytes
 from fnx.lower.schedule import cost
 
 STEPS = 1 << 21     # cycles of a kernel, about: 0.7 ms
 FIRST = 1 << 17     # ... of one that a condition ends: its first steps run where it is called
 MOST = 1 << 12      # steps of that at most
+LONGEST = 1 << 26   # ... where data end what they might: 20 ms
+FEW = 16            # steps of a loop that data end, where nobody knows how many
 MAX_NODES = 1 << 12  # of the kernels inside
 WORTH = 1.1         # times what it is predicted to take, launched one by one
 
@@ -53,7 +69,7 @@ def loop_kernels(commands: UOp, target: Target, tiled: TileKernel) -> UOp:
         target: the machine.
         tiled: gives a KERNEL its loops.
     """
-    return _within(commands, 0, _Price(target), tiled)
+    return _within(commands, 0, _Price(target, arena_bytes(commands)), tiled)
 
 
 def is_candidate(commands: UOp, target: Target) -> bool:
@@ -94,10 +110,11 @@ def _inside(node: UOp, depth: int, price: _Price, tiled: TileKernel) -> UOp:
 
 
 class _Price:
-    """Cycles of commands: as they are, and as lines of one kernel."""
+    """Cycles of commands: as they are, and as lines of one kernel. ``arena``: its bytes."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, arena: int = 0) -> None:
         self.target = target
+        self.arena = -(-arena // ALIGNMENT) * ALIGNMENT
         self._known: dict[UOp, tuple[float, float]] = {}
 
     def of(self, command: UOp) -> tuple[float, float]:
@@ -116,23 +133,34 @@ class _Price:
             kernel = node.src[0]
             if kernel.op is not ops.KERNEL or any(n.op is ops.MMA for n in toposort([kernel])):
                 raise Unfit("more than a kernel")
+            kernel = _of_few_steps(kernel)
             alone = cost.alone(kernel, self.target)
             return cost.LAUNCH + min(alone, cost.cycles(kernel, self.target)), alone
-        if node.op is ops.LOOP and node.arg.trips is None:
-            raise Unfit("a loop inside that a condition ends")
         pairs = [self.of(s) for s in node.src if s.op not in (ops.SLOT, ops.SWAP)]
         if node.op is ops.BRANCH:
             return max(a for a, _ in pairs) + cost.LAUNCH, max(b for _, b in pairs)
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         if node.op is not ops.LOOP:
             return launched, fused
-        return node.arg.trips * (launched + cost.LAUNCH), node.arg.trips * fused
+        trips = 1 if node.arg.trips is None else node.arg.trips  # of some nobody knows how many
+        return trips * (launched + cost.LAUNCH), trips * fused
+
+    def longest(self, kernels: Iterable[UOp]) -> float:
+        """Cycles of kernels, where what data end takes all of its steps."""
+        return sum([cost.alone(kernel, self.target) for kernel in kernels])
 
     def is_worth(self, *steps: UOp) -> bool:
         """Whether COMMANDS that are done again and again take less as a kernel."""
         pairs = [self.of(step) for step in steps]
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         return fused * WORTH <= launched + cost.LAUNCH
+
+
+def _of_few_steps(kernel: UOp) -> UOp:
+    """A KERNEL whose loops that data end do so soon."""
+    few = build.index_const(FEW)
+    found = [n.src[0] for n in toposort([kernel]) if n.op is ops.ITER and len(n.src) % 2 == 0]
+    return substitute([kernel], {t: t.replace(src=(few,)) for t in found})[0] if found else kernel
 
 
 # ---- one loop -----------------------------------------------------------------------------------
@@ -150,6 +178,8 @@ def _kernels(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
     step = max(1.0, _check(node, price))
     *test, body = node.src
     arg = node.arg
+    if places(node) > (arg.trips is None):
+        return _resumed(node, before, depth, price, tiled, step)
     if arg.trips is None:
         some = node.replace(arg=arg.replace(trips=max(1, min(MOST, int(FIRST / step)))))
         run = on_operands(with_numbers(before, some, depth), depth)
@@ -168,6 +198,31 @@ def _kernels(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
         last = node.replace(src=(moved(body, depth, whole * most),), arg=arg.replace(trips=rest))
         made.append(on_operands(with_numbers(before, last, depth), depth))
     return made
+
+
+def _resumed(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled: TileKernel,
+             step: float) -> list[UOp]:
+    """A LOOP with others inside that data end, as a kernel that is run until they have ended."""
+    arg = node.arg
+    if step > STEPS or (arg.trips or 0) > dtypes.int32.limits[1] or \
+            any(places(n.src[0]) for n in toposort([node]) if n.op is ops.LOOP and len(n.src) > 1):
+        raise Unfit("a step that takes long, or a condition with a loop that a condition ends")
+    longest = price.longest(run.src[0] for run in parts.executions(node))
+    steps = max(1, min(MOST, int(FIRST / step), int(LONGEST / longest)))
+    portion = node.replace(arg=arg.replace(portion=steps))
+    run = on_operands(with_numbers(before, portion, depth), depth)
+    state = build_commands.slot("arena", 0, price.arena, state_bytes(node))
+    words = state_bytes(node) // dtypes.int32.itemsize
+    first = build.range_(words, 0)
+    ref = build.ref(0, dtypes.int32, first.src)
+    more = build.elementwise(ops.CMPLT, first, build.index_const(1))
+    value = build.cast(more, dtypes.int32)
+    kernel = tiled(build.kernel([build.store(build.at(ref, first), value)], "start", (0,)))
+    flag = build_commands.slot("arena", 0, price.arena, 1)
+    again = build_commands.commands([run.over((*run.src, state))])
+    return [build_commands.exec_(kernel, [state], (), "start", arg.sites),
+            build_commands.loop_while(build_commands.commands([]), flag, again, arg.name,
+                                      arg.sites)]
 
 
 def _check(node: UOp, price: _Price) -> float:

@@ -35,6 +35,12 @@ def uses(node: UOp, trips: Trips) -> Iterator[tuple[UOp, bool, Trips]]:
             yield from uses(s, trips)
 
 
+def arena_bytes(node: UOp) -> int:
+    """Bytes of the arena that commands reach."""
+    return max([span_of(arg, 0, trips)[1] for memory, _, trips in uses(node, ())
+                for arg in parts.slots(memory) if arg.kind == "arena"], default=0)
+
+
 # ---- two buffers --------------------------------------------------------------------------------
 
 
@@ -52,9 +58,18 @@ def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
         Unfit: a step writes to both of two buffers.
     """
     def inside(node: UOp, depth: int) -> UOp:
-        return node.over(tuple([
-            with_one(s, depth, tiled) if s.op is ops.LOOP else
-            inside(s, depth) if s.op in (ops.COMMANDS, ops.BRANCH) else s for s in node.src]))
+        made: list[UOp] = []
+        ended = False
+        for s in node.src:
+            if s.op in (ops.LOOP, ops.BRANCH, ops.COMMANDS):
+                ended = s.op is ops.LOOP
+                s = with_one(s, depth, tiled) if ended else inside(s, depth)
+            elif ended:  # the copies behind it
+                before, s = s, settled(s, depth)
+                if s is not before and len(set(s.src[1:])) == 1:
+                    continue
+            made.append(s)
+        return node.over(tuple(made))
 
     *test, body = [inside(s, depth + 1) if s.op is ops.COMMANDS else s for s in node.src]
     pairs: dict[tuple[UOp, UOp], None] = {}

@@ -25,6 +25,7 @@ from fnx.lower.machines import MACHINES, Machine
 from fnx.lower.program import sorting
 
 inlined = deferred("fnx.lower.program.inlined", "inlined")
+resumed = deferred("fnx.lower.program.resumed", "resumed")
 ROOMS = ("core", "lower", "backends")  # all that what becomes of a tiled kernel can depend on
 
 
@@ -61,7 +62,8 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
     def program() -> UOp:
         made: UOp
         if kernel.op is ops.LOOP:
-            made = inlined(kernel, lambda inner: kernel_code(inner, driver).program())
+            write = resumed if kernel.arg.portion else inlined
+            made = write(kernel, lambda inner: kernel_code(inner, driver).program())
             return made
         made = driver.run([p for p in machine.code if p.after != "text"], kernel)
         return made
@@ -106,7 +108,8 @@ _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.CARRY: lambda arg: (arg.id, arg.i),
     ops.ITER: lambda arg: (arg.id, len(arg.outs)),
     ops.KERNEL: lambda arg: (arg.order, arg.near),
-    ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (), ops.LOOP: lambda arg: arg.trips,
+    ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (),
+    ops.LOOP: lambda arg: (arg.trips, arg.portion),
 }
 
 

@@ -45,12 +45,12 @@ def inlined(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
     >>> [line.op for line in found.src]
     [FOR, ADDRESS, ADDRESS, LOAD, STORE, ENDFOR]
     """
-    writer = _Writer(program_of)
+    writer = Writer(program_of)
     writer.loop(loop)
     return UOp(ops.PROGRAM, dtypes.void, tuple(writer.lines))
 
 
-class _Writer:
+class Writer:
     """Writes lines; ``counters`` are those of the open loops, outermost first."""
 
     def __init__(self, program_of: Callable[[UOp], UOp]) -> None:
@@ -77,7 +77,10 @@ class _Writer:
 
     def commands(self, node: UOp) -> None:
         for command in node.src:
-            _COMMANDS[command.op](self, command)
+            self.command(command)
+
+    def command(self, node: UOp) -> None:
+        _COMMANDS[node.op](self, node)
 
     def loop(self, node: UOp) -> None:
         bounds = build.index_const(0), build.index_const(node.arg.trips)
@@ -94,14 +97,18 @@ class _Writer:
 
     def branch(self, node: UOp) -> None:
         which, *branches = node.src
-        given, last = self.load(which, dtypes.int32), build.const(len(branches) - 1, dtypes.int32)
-        above = self.line(ops.MAX, dtypes.int32, [given, build.const(0, dtypes.int32)])
-        chosen = self.line(ops.MIN, dtypes.int32, [above, last])
+        chosen = self.choice(which, len(branches))
         for i, branch in enumerate(branches):
             hit = self.line(ops.CMPEQ, dtypes.bool_, [chosen, build.const(i, dtypes.int32)])
             opened = self.line(ops.IF, dtypes.void, [hit], self.number())
             self.commands(branch)
             self.line(ops.ENDIF, dtypes.void, [opened])
+
+    def choice(self, which: UOp, count: int) -> UOp:
+        """Which of so many branches is taken."""
+        given, last = self.load(which, dtypes.int32), build.const(count - 1, dtypes.int32)
+        above = self.line(ops.MAX, dtypes.int32, [given, build.const(0, dtypes.int32)])
+        return self.line(ops.MIN, dtypes.int32, [above, last])
 
     def execution(self, node: UOp) -> None:
         kernel, *operands = node.src
@@ -160,11 +167,16 @@ class _Writer:
         ref = UOp(ops.REF, dtype, (), op_args.Ref(memory.arg.index, "", dtype.itemsize))
         return self.line(ops.ADDRESS, dtype, [ref, self.place(memory, dtype)])
 
-    def load(self, memory: UOp, dtype: DType) -> UOp:
+    def first(self, memory: UOp, dtype: DType) -> UOp:
+        """The address of the first element there."""
         pointer = self.pointer(memory, dtype)
-        place = self.line(ops.ADDRESS, dtype, [pointer, build.index_const(0)], dtype.itemsize)
-        return self.line(ops.LOAD, dtype, [place])
+        return self.line(ops.ADDRESS, dtype, [pointer, build.index_const(0)], dtype.itemsize)
+
+    def load(self, memory: UOp, dtype: DType) -> UOp:
+        return self.line(ops.LOAD, dtype, [self.first(memory, dtype)])
 
 
-_COMMANDS: dict[Op, Callable[[_Writer, UOp], None]] = {
-    ops.EXEC: _Writer.execution, ops.LOOP: _Writer.loop, ops.BRANCH: _Writer.branch}
+_COMMANDS: dict[Op, Callable[[Writer, UOp], None]] = {
+    ops.EXEC: lambda writer, node: writer.execution(node),
+    ops.LOOP: lambda writer, node: writer.loop(node),
+    ops.BRANCH: lambda writer, node: writer.branch(node)}
