@@ -15,7 +15,7 @@ of commands around one of STEPS cycles; of one that a condition ends so many ste
 a loop of commands with the same condition. Where one of these is inside, so many steps of all loops
 are a portion, and the kernel goes on where it left (program/resumed.py):
 
-    before  LOOP 400: LOOP while ended(arena 0): step(arena 0)
+    before  LOOP 400: LOOP while arena 0: step() -> arena 0
     after   start() -> arena 64;  LOOP while arena 64: KERNEL LOOP(arena 0, arena 64)
 
 A carry with two buffers has one inside: the new value is copied over the old one after each step.
@@ -75,7 +75,7 @@ def loop_kernels(commands: UOp, target: Target, tiled: TileKernel) -> UOp:
 def is_candidate(commands: UOp, target: Target) -> bool:
     """Whether a loop of COMMANDS could become a kernel."""
     try:
-        return _Price(target).is_worth(commands)
+        return _Price(target).within(commands).is_worth(commands)
     except Unfit:
         return False
 
@@ -110,12 +110,18 @@ def _inside(node: UOp, depth: int, price: _Price, tiled: TileKernel) -> UOp:
 
 
 class _Price:
-    """Cycles of commands: as they are, and as lines of one kernel. ``arena``: its bytes."""
+    """Cycles of commands: as they are, and as lines of one kernel.
 
-    def __init__(self, target: Target, arena: int = 0) -> None:
-        self.target = target
+    Attributes:
+        arena: bytes of it that are in use.
+        soon: whether loops that data end inside of kernels do so soon.
+    """
+
+    def __init__(self, target: Target, arena: int = 0, soon: bool = False) -> None:
+        self.target, self.soon = target, soon
         self.arena = -(-arena // ALIGNMENT) * ALIGNMENT
         self._known: dict[UOp, tuple[float, float]] = {}
+        self._soon: _Price | None = None
 
     def of(self, command: UOp) -> tuple[float, float]:
         """Cycles of a command, or of COMMANDS: launched, and on the one thread of a kernel.
@@ -133,7 +139,7 @@ class _Price:
             kernel = node.src[0]
             if kernel.op is not ops.KERNEL or any(n.op is ops.MMA for n in toposort([kernel])):
                 raise Unfit("more than a kernel")
-            kernel = _of_few_steps(kernel)
+            kernel = _of_few_steps(kernel) if self.soon else kernel
             alone = cost.alone(kernel, self.target)
             return cost.LAUNCH + min(alone, cost.cycles(kernel, self.target)), alone
         pairs = [self.of(s) for s in node.src if s.op not in (ops.SLOT, ops.SWAP)]
@@ -142,8 +148,16 @@ class _Price:
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         if node.op is not ops.LOOP:
             return launched, fused
-        trips = 1 if node.arg.trips is None else node.arg.trips  # of some nobody knows how many
+        trips = 1 if node.arg.trips is None else node.arg.trips  # nobody knows how many
         return trips * (launched + cost.LAUNCH), trips * fused
+
+    def within(self, body: UOp) -> _Price:
+        """The price of what is in a step: a kernel in a loop that data end is a portion of it."""
+        if not places(body) or self.soon:
+            return self
+        if self._soon is None:
+            self._soon = _Price(self.target, self.arena, True)
+        return self._soon
 
     def longest(self, kernels: Iterable[UOp]) -> float:
         """Cycles of kernels, where what data end takes all of its steps."""
@@ -231,6 +245,8 @@ def _check(node: UOp, price: _Price) -> float:
     kernels = {run.src[0] for body in bodies for run in parts.executions(body)}
     if sum([len(toposort([kernel])) for kernel in kernels]) > MAX_NODES:
         raise Unfit(f"kernels of more than {MAX_NODES} nodes")
+    for body in bodies:
+        price = price.within(body)
     if not price.is_worth(*bodies):
         raise Unfit("kernels that take longer than their launches")
     return sum([price.of(body)[1] for body in bodies])
