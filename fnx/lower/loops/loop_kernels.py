@@ -55,7 +55,7 @@ from fnx.lower.schedule import cost
 STEPS = 1 << 21     # cycles of a kernel, about: 0.7 ms
 FIRST = 1 << 17     # ... of one that a condition ends: its first steps run where it is called
 MOST = 1 << 12      # steps of that at most
-LONGEST = 1 << 26   # ... where data end what they might: 20 ms
+LONGEST = 1 << 23   # ... at most, where what data end takes all of its steps: 3 ms
 FEW = 16            # steps of a loop that data end, where nobody knows how many
 MAX_NODES = 1 << 12  # of the kernels inside
 WORTH = 1.1         # times what it is predicted to take, launched one by one
@@ -221,7 +221,7 @@ def _resumed(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
     if step > STEPS or (arg.trips or 0) > dtypes.int32.limits[1] or \
             any(places(n.src[0]) for n in toposort([node]) if n.op is ops.LOOP and len(n.src) > 1):
         raise Unfit("a step that takes long, or a condition with a loop that a condition ends")
-    longest = price.longest(run.src[0] for run in parts.executions(node))
+    longest = 1 + price.longest(run.src[0] for run in parts.executions(node))
     steps = max(1, min(MOST, int(FIRST / step), int(LONGEST / longest)))
     portion = node.replace(arg=arg.replace(portion=steps))
     run = on_operands(with_numbers(before, portion, depth), depth)
