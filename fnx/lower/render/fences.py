@@ -19,7 +19,7 @@ class Fences:
 
     def __init__(self) -> None:
         self._depths: dict[UOp, int] = {}
-        self._hidden: dict[UOp, str] = {}
+        self._hidden: dict[str, str] = {}  # of names: a line that stands twice has two
 
     def operands(self, shuffle: UOp, operand: Callable[[UOp], str], hide: Callable[[str], str]
                  ) -> list[str]:
@@ -29,7 +29,8 @@ class Fences:
             self._depths[shuffle] = depth + 1
             return [operand(s) for s in shuffle.src]
         self._depths[shuffle] = 1
-        for s in shuffle.src:
-            if s not in self._hidden:
-                self._hidden[s] = hide(operand(s))
-        return [self._hidden[s] for s in shuffle.src]
+        names = [operand(s) for s in shuffle.src]
+        for name in names:
+            if name not in self._hidden:
+                self._hidden[name] = hide(name)
+        return [self._hidden[name] for name in names]
