@@ -189,6 +189,20 @@ def test_the_interpreter_gives_the_same(f: Any) -> None:
     agree(f, *WORDS)
 
 
+@pytest.mark.parametrize("k", [-1, 0, 1, 2])
+def test_a_branch_in_another_on_the_same_number(k: int) -> None:
+    def f(a: Any, k: Any) -> Any:
+        def step(i: Any, table: Any) -> Any:
+            def inside(t: Any) -> Any:
+                return lax.switch(k, [lambda t: t.at[i].add(5), lambda t: t.at[0].add(i),
+                                      lambda t: t.at[1].add(2)], t)
+            return lax.switch(k, [lambda t: inside(t.at[2].add(1)), lambda t: inside(t[::-1]),
+                                  lambda t: inside(t.at[4].add(1))], table)
+        return lax.fori_loop(0, N, step, a)
+    assert len(kernels(f, WORDS[0], np.int32(k))) == 1
+    agree(f, WORDS[0], np.int32(k))
+
+
 @pytest.mark.parametrize("f", [rounds, never, *PROGRAMS], ids=lambda f: f.__name__)
 def test_over_lanes(f: Any) -> None:
     agree(fnx.vmap(f), *np.stack([WORDS, WORDS[::-1]]))

@@ -51,13 +51,14 @@ def inlined(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
 
 
 class Writer:
-    """Writes lines; ``counters`` are those of the open loops, outermost first."""
+    """Writes lines; ``counters`` are those of the open loops, outermost first, ``branches`` how
+    many are open."""
 
     def __init__(self, program_of: Callable[[UOp], UOp]) -> None:
         self.program_of = program_of
         self.lines: list[UOp] = []
         self.counters: list[UOp] = []
-        self.count = 0
+        self.count = self.branches = 0
         self.known = Intervals()
 
     def line(self, op: Op, dtype: DType, src: Sequence[UOp], arg: object = None) -> UOp:
@@ -97,16 +98,23 @@ class Writer:
 
     def branch(self, node: UOp) -> None:
         which, *branches = node.src
+        self.branches += 1
         chosen = self.choice(which, len(branches))
         for i, branch in enumerate(branches):
             hit = self.line(ops.CMPEQ, dtypes.bool_, [chosen, build.const(i, dtypes.int32)])
             opened = self.line(ops.IF, dtypes.void, [hit], self.number())
             self.commands(branch)
             self.line(ops.ENDIF, dtypes.void, [opened])
+        self.branches -= 1
 
     def choice(self, which: UOp, count: int) -> UOp:
-        """Which of so many branches is taken."""
-        given, last = self.load(which, dtypes.int32), build.const(count - 1, dtypes.int32)
+        """Which of so many branches is taken. It is used behind the lines of each, so it is read
+        by a pointer of its own: no line in them is the same, and its name stands for this one."""
+        pointer, last = self.pointer(which, dtypes.int32), build.const(count - 1, dtypes.int32)
+        for _ in range(self.branches):
+            pointer = self.line(ops.ADDRESS, dtypes.int32, [pointer, build.index_const(0)])
+        place = self.line(ops.ADDRESS, dtypes.int32, [pointer, build.index_const(0)], 4)
+        given = self.line(ops.LOAD, dtypes.int32, [place])
         above = self.line(ops.MAX, dtypes.int32, [given, build.const(0, dtypes.int32)])
         return self.line(ops.MIN, dtypes.int32, [above, last])
 
