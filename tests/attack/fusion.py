@@ -212,7 +212,7 @@ def _shifted(g: Graph) -> None:
 
 
 def _neighbours(x: Value, axis: int) -> Value:
-    padded = jnp.pad(x, [(axis == 0,) * 2, (axis == 1,) * 2])
+    padded = jnp.pad(x, [(int(axis == 0),) * 2, (int(axis == 1),) * 2])
     n = x.shape[axis]
     return lax.slice_in_dim(padded, 0, n, axis=axis) + lax.slice_in_dim(padded, 2, n + 2, axis=axis)
 
