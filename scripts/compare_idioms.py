@@ -90,8 +90,12 @@ def report(seed: int, call: int, found: str, given: argparse.Namespace) -> None:
     print(f"program {seed}, call {call}: {found}", flush=True)
     if given.brief:
         return
-    print(shortest(text, lambda t: _kind(compared(t, call)) == _kind(found)
-                   and not on_purpose(t, compared(t, call))), flush=True)
+    print(shortest(text, lambda t: _is_like(compared(t, call), found, t)), flush=True)
+
+
+def _is_like(now: str, found: str, text: str) -> bool:
+    """Whether a shorter program differs in the same way."""
+    return bool(now) and _kind(now) == _kind(found) and not on_purpose(text, now)
 
 
 def main() -> None:

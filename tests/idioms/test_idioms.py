@@ -60,3 +60,5 @@ def test_a_program_is_made_shorter() -> None:
 def test_what_differs_on_purpose_says_why() -> None:
     assert on_purpose("x", "answers; JAX refuses: TracerBoolConversionError at")
     assert not on_purpose("x", "refuses: TracedValueError") and not on_purpose("x", "")
+    assert on_purpose("    lambda: jax.grad(lambda s: f2(x * s))(2.0),", "weak True, JAX False")
+    assert not on_purpose("    lambda: f2(x)", "weak True, JAX False")

@@ -106,11 +106,11 @@ def test_any_number_of_rows(rows: int, width: int, both: bool) -> None:
 
 @pytest.mark.parametrize(("dtype", "n", "count"), [
     (dtypes.int32, 9, 1), (dtypes.int32, 2**31 - 1, 1), (dtypes.int32, 2**31, 2),
-    (dtypes.int64, 9, 2), (dtypes.uint32, 9, 2)])
+    (dtypes.int64, 9, 2), (dtypes.uint32, 9, 2), (dtypes.int32, -3, 2)])
 def test_one_comparison_for_both_ends(dtype: Any, n: int, count: int) -> None:
     p = build.load(build.at(build.ref(0, dtype, (1,)), build.index_const(0)))
     i = build.cast(p, dtypes.index)
     valid = build.and_(build.le(build.index_const(0), i), build.lt(i, build.index_const(n)))
-    store = build.store(build.at(build.ref(1, dtype, (n,)), i), p, valid, ops.ADD)
+    store = build.store(build.at(build.ref(1, dtype, (max(n, 1),)), i), p, valid, ops.ADD)
     after = one_bound(build.kernel([store], "scatter", ()))
     assert len(conjuncts(after.src[0].src[2])) == count

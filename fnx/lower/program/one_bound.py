@@ -49,7 +49,7 @@ def _together(conditions: list[UOp]) -> list[UOp]:
             ends.setdefault(data, {})[sign] = c, at
     out = conditions
     for data, sides in ends.items():
-        if len(sides) == 2 and sides[-1][1] <= data.dtype.limits[1]:
+        if len(sides) == 2 and 0 <= sides[-1][1] <= data.dtype.limits[1]:
             gone = [c for c, _ in sides.values()]
             bound = build.const(sides[-1][1], dtypes.uint32)
             out = [*[c for c in out if c not in gone],
