@@ -1,9 +1,13 @@
 """What LLVM sees of networks of shuffles: of floats, a few in a row. That their values are right is
 in test_codegen_transpose.py."""
 
+from __future__ import annotations
+
+import re
+
 import pytest
 
-from fnx.core import build, dtypes
+from fnx.core import build, dtypes, ops
 from fnx.core.build_commands import commands, exec_, loop, slot
 from fnx.core.dtypes import DType
 from fnx.core.target import Target
@@ -38,3 +42,20 @@ def test_what_stands_twice_in_a_loop_is_hidden_twice() -> None:
     run = exec_(turn, [slot("in", i, 0, 4096) for i in (0, 1)], (), "turn")
     program = inlined(loop(commands([run, run]), 9, "f"), lambda k: linearize(k, Target("cpu")))
     assert host.render(program).count("@llvm.arithmetic.fence") == 32
+
+
+def test_what_loops_beside_one_another_share_is_hidden_in_each() -> None:
+    zeros = UOp(ops.SPLAT, t := dtypes.float32.vectors[4], (build.const(0.0, dtypes.float32),))
+    lines: list[UOp] = []
+    for number in (1, 2):
+        value = zeros
+        lines.append(UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(3)),
+                         number))
+        for _ in range(4):
+            value = UOp(ops.SHUFFLE, t, (value, zeros), (0, 1, 2, 3 + number))
+            lines.append(value)
+        lines.append(UOp(ops.ENDFOR, dtypes.void, (lines[-5],)))
+    text = host.render(UOp(ops.PROGRAM, dtypes.void, (zeros, *lines)))
+    hidden = re.findall(r"(%v\d+) = call <4 x float> @llvm.arithmetic.fence\.v4f32(?!.*%)", text)
+    first, second = text.split("X1:")
+    assert len(hidden) == 2 and hidden[0] not in second and hidden[1] not in first

@@ -34,3 +34,7 @@ class Fences:
             if name not in self._hidden:
                 self._hidden[name] = hide(name)
         return [self._hidden[name] for name in names]
+
+    def leave_block(self) -> None:
+        """Forget what is hidden: not all blocks that follow are behind the lines that hide it."""
+        self._hidden.clear()

@@ -117,6 +117,7 @@ class Printer:
     def label(self, name: str) -> None:
         self.out.append(f"{name}:")
         self.block = name
+        self.fences.leave_block()
 
     def operand(self, node: UOp) -> str:
         """What stands for a node where it is used."""
