@@ -16,15 +16,16 @@ Iterations in which the condition holds for no lane, and without which nothing w
 or folded, are left out: a run-time extent may be far below what the split allows.
 
 Only loops without inner loops and with few instances are cut, and only at conditions that
-depend on lanes or unrolled instances: the code is there once a part, and that is what it buys. One
-that depends on loops alone is true up to some iteration and false from there on; where nothing is
-written or folded once it is false, the loop ends there.
+depend on lanes or unrolled instances: the code is there once a part, and that is what it buys. So
+it does at one that depends on loops alone, where the cuts are numbers and what it chooses are
+vectors; where nothing is written or folded once that is false, the loop ends there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from fnx.core import build, dtypes, ops
 from fnx.core.parts import closed, conjuncts, extent, validity, value
@@ -96,28 +97,32 @@ def spans(values: Values, inner: Nest) -> list[Span]:
     limits = {} if carried else _limits(values, inner, r)
     if not limits:
         return [Span(start, stop)]
+    ended = {c: True for c, limit in limits.items()
+             if limit.at_first and not _is_replicated(c) and _ends(c, inner)}
     for condition, limit in limits.items():
         if limit.at_first and _governs(condition, inner):
             end = _iterations(values, limit, limit.slack)
             stop, count = (lines.integer(ops.MIN, x, end) for x in (stop, count))
-    if not any(map(_is_replicated, limits)):
-        return [Span(start, stop, tuple([(c, True) for c in limits]))]
-    cuts = [Cut(c, limit.at_first, _iterations(values, limit, 0),
-                _iterations(values, limit, limit.slack)) for c, limit in limits.items()]
-    lanes = any(map(_has_lanes, limits))
-    if lanes and all(n.op is ops.CONST for cut in cuts for n in (count, cut.full, cut.empty)):
-        most = max(2, _LINES // _lines(inner))
-        return list(_at_numbers(values, cuts, build.const_of(count), most,
+    cuts = {c: Cut(c, limit.at_first, _iterations(values, limit, 0),
+                   _iterations(values, limit, limit.slack)) for c, limit in limits.items()}
+    numbers = _is_wide(inner) and \
+        all(n.op is ops.CONST for cut in cuts.values() for n in (count, cut.full, cut.empty))
+    kept = [c for c in limits if numbers or c in ended or _is_replicated(c)]
+    if len(kept) == len(ended):
+        return [Span(start, stop, tuple(ended.items()))]
+    if numbers:
+        return list(_at_numbers(values, list(cuts.values()), build.const_of(count), inner,
                                 (start, stop) if given else None))
-    return _around_most(values, cuts, list(limits.values()), r, (start, stop), given)
+    return _around_most(values, [cuts[c] for c in kept], [limits[c] for c in kept], r,
+                        (start, stop), given)
 
 
 # ---- cuts that are numbers --------------------------------------------------------------------
 
 
-def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, most: int,
+def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, inner: Nest,
                 given: tuple[UOp, UOp] | None) -> Iterator[Span]:
-    """At most so many parts of 0 .. count; where iterations are given out, what of each is."""
+    """Parts of 0 .. count that have few lines; where iterations are given out, what of each is."""
     lines = values.lines
     found = {build.const_of(n) for cut in cuts for n in (cut.full, cut.empty)}
     edges = sorted({0, count} | {n for n in found if n < count})
@@ -125,13 +130,12 @@ def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, most: int,
     def tests(i: int, j: int) -> int:
         return (j - i) * sum(cut.truth(i, j) is None for cut in cuts)
 
-    while len(edges) - 1 > most:  # what is tested again by leaving an edge out is least there
-        dear = [tests(a, c) - tests(a, b) - tests(b, c)
+    while len(edges) > 3 and not _are_few(inner, [_known(cuts, *part) for part in pairwise(edges)]):
+        dear = [tests(a, c) - tests(a, b) - tests(b, c)  # what is tested again without an edge
                 for a, b, c in zip(edges, edges[1:], edges[2:])]
         del edges[1 + dear.index(min(dear))]
-    for i, j in zip(edges, edges[1:]):
-        known = tuple([(cut.condition, truth) for cut in cuts
-                       if (truth := cut.truth(i, j)) is not None])
+    for i, j in pairwise(edges):
+        known = tuple(_known(cuts, i, j).items())
         start, stop = build.index_const(i), build.index_const(j)
         if given is not None:
             start = lines.integer(ops.MAX, given[0], i) if i else given[0]
@@ -139,13 +143,38 @@ def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, most: int,
         yield Span(start, stop, known, i if j == i + 1 else None)
 
 
-def _lines(inner: Nest) -> int:
-    """About how many lines the body of a loop has."""
+def _known(cuts: Sequence[Cut], start: int, stop: int) -> dict[UOp, bool]:
+    """What is known of conditions in a part."""
+    return {cut.condition: truth for cut in cuts if (truth := cut.truth(start, stop)) is not None}
+
+
+def _are_few(inner: Nest, parts: Sequence[Mapping[UOp, bool]]) -> bool:
+    """Whether the bodies of all parts have about as many lines as compilers take in a moment. A
+    value that is not chosen in a part has none there."""
     roots = [s for statement in inner.statements for s in statement.node.src]
     own = math.prod([extent_of(r) for r in {r for s in inner.statements for r in s.node.ranges}
                      if r.arg.kind == "UNROLL"])
-    return max(1, own * sum(inner.range in n.ranges and n.dtype is not dtypes.index
-                            for n in toposort(roots, stop=is_statement)))
+    left = _LINES // own
+    for known in parts:
+        seen, ahead = set(roots), list(roots)
+        while ahead:
+            node = ahead.pop()
+            if inner.range not in node.ranges or node.dtype is dtypes.index or node in known:
+                continue
+            below = _chosen(node, known)
+            left -= below is node.src
+            if left < 0:
+                return False
+            ahead.extend(s for s in below if s not in seen and not is_statement(s))
+            seen.update(below)
+    return True
+
+
+def _chosen(node: UOp, known: Mapping[UOp, bool]) -> Sequence[UOp]:
+    """The operands that a value is computed of where conditions are known."""
+    if node.op is ops.WHERE and node.src[0] in known:
+        return node.src[1:2] if known[node.src[0]] else node.src[2:]
+    return node.src
 
 
 # ---- cuts that are known at run time ------------------------------------------------------------
@@ -188,14 +217,15 @@ def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
 
 def _limits(values: Values, inner: Nest, r: UOp) -> dict[UOp, Limit]:
     """The conditions below a loop over r that change once, and where."""
+    wide = _is_wide(inner)
     short = not any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body)
     roots = [s for statement in inner.statements for s in statement.node.src]
     found: dict[UOp, Limit] = {}
     for node in toposort(roots, stop=is_statement):
         if node.op in INEQUALITIES and r in node.ranges \
                 and node.src[0].dtype is dtypes.index and values.truth(node) is None \
-                and (short if _is_replicated(node) else _ends(node, inner)):
-            limit = _limit(node, r)
+                and (short if _is_replicated(node) else _ends(node, inner) or short and wide):
+            limit = _limit(node, r, wide)
             if limit is not None:
                 found[node] = limit
     return found
@@ -212,6 +242,11 @@ def _is_replicated(node: UOp) -> bool:
     return any(r.arg.kind in REPLICATED for r in node.ranges)
 
 
+def _is_wide(inner: Nest) -> bool:
+    """Whether the body computes with vectors, of which a mask is, whatever it depends on."""
+    return any(map(_has_lanes, (s.node for s in inner.statements)))
+
+
 def _has_lanes(condition: UOp) -> bool:
     return any(r.arg.kind == "VEC" for r in condition.ranges)
 
@@ -221,11 +256,11 @@ def _instances(statement: Statement) -> int:
     return math.prod([extent_of(r) for r in ranges if r.arg.kind == "UNROLL"])
 
 
-def _limit(condition: UOp, r: UOp) -> Limit | None:
+def _limit(condition: UOp, r: UOp, wide: bool) -> Limit | None:
     terms, constant = positive_form(condition)
     at_first = terms.get((r,), 0) < 0
     if not at_first:
-        if not _has_lanes(condition):
+        if not wide:
             return None
         terms, constant = add({}, terms, -1), 1 - constant  # where it does not hold
     step = -terms.pop((r,), 0)
