@@ -11,7 +11,6 @@ loaded here are loaded whole before the process forks, or not begun.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import importlib
@@ -229,4 +228,4 @@ def exit_without_destructors() -> None:
     if hasattr(libc, "on_exit"):
         libc.on_exit(libc._exit, None)
         libc.fflush(None)  # here, too: in the middle of the end nothing is registered any more
-        atexit.register(libc.fflush, None)
+        load("atexit").register(libc.fflush, None)
