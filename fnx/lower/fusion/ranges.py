@@ -17,9 +17,10 @@ from fnx.core import build, build_commands, dtypes, ops
 from fnx.core.errors import Site, SpecError
 from fnx.core.expr import Expr, maximum, minimum
 from fnx.core.record import Record
+from fnx.core.rewriting import symbolic
 from fnx.core.row_parts import interleaved
 from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, inherit, toposort
+from fnx.core.uop import UOp, inherit, rebuild, toposort
 from fnx.lower.fusion import concat_parts
 from fnx.lower.fusion.data_index import data_index
 from fnx.lower.fusion.group import Group, gathered_from, memory_of
@@ -370,15 +371,33 @@ class _Builder:
             where.append(at)
             if low < 0 or high >= x.shape[a]:
                 inside.append(self._inside(at, x.shape[a], low < 0, high >= x.shape[a]))
-        valid = functools.reduce(build.and_, inside) if inside else None
         value = self._read(updates, own)
         tail = map(self._index, own[count:])
         place = build.at(self._ref(node), *interleaved(node.arg.axes, where, tail))
         if node.arg.monoid is not None:
-            runs = toposort([place, value, *inside])
+            plain = _simplified([place, value, *inside])
+            runs = set(toposort(plain))
             missing = [r for i in own if (r := self._index(i)).op is ops.RANGE and r not in runs]
-            value = build.reduce_ranges(value, node.arg.monoid, missing)
+            if missing:
+                place, value, *inside = plain
+                value = build.reduce_ranges(value, node.arg.monoid, missing)
+        valid = functools.reduce(build.and_, inside) if inside else None
         return [build.store(place, value, valid, node.arg.monoid or ops.STORE)], [node]
+
+
+def _simplified(roots: list[UOp]) -> list[UOp]:
+    """The roots with what they will not depend on gone: indices are in normal form, those of
+    dimensions of length 1 are 0 (kernel/coalesce.py)."""
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.INDEX and src[0].op is ops.REF:
+            return node.over((src[0], *[
+                build.index_const(0) if n is build.index_const(1) else symbolic.simplify(i)
+                for n, i in zip(src[0].src, src[1:], strict=True)]))
+        decided = node.dtype is dtypes.bool_ and node.op in ops.COMPARISONS and \
+            src[0].dtype is dtypes.index
+        return symbolic.simplify(node.over(src)) if decided else None
+
+    return rebuild(roots, visit)
 
 
 def _limits(token: Token) -> list[tuple[Token, int]]:
