@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core.config import override
 
-PLACES = {
+PLACES: dict[str, Callable[[Any], Any]] = {
     "data": lambda i: i,
     "clipped": lambda i: jnp.clip(i, 0, 0),
     "below": lambda i: jnp.minimum(jnp.abs(i), 0),
@@ -20,7 +21,7 @@ PLACES = {
     "remainder": lambda i: i % 1,
     "divided": lambda i: jnp.abs(i) // 100,
 }
-VALUES = {
+VALUES: dict[str, Callable[[Any, Any], Any]] = {
     "number": lambda x, j: 3.0,
     "scalar": lambda x, j: x.sum() * 0 + 3.0,
     "read": lambda x, j: x[j] * 0 + 3.0,
@@ -50,7 +51,7 @@ def test_each_counts(where: str, value: str, size: int) -> None:
 
 def test_in_several_axes_of_one_element() -> None:
     """Rows of a matrix, one of whose axes has length 1, and a histogram of one bin."""
-    x, i, j = jnp.zeros((1, 3)), jnp.zeros(4, "int32"), jnp.asarray([0, 2, 2, 1])
+    x, i, j = jnp.zeros((1, 3)), jnp.zeros(4, "int32"), jnp.array([0, 2, 2, 1])
     np.testing.assert_array_equal(fnx.jit(lambda x, i: x.at[i].add(1.0, mode="clip"))(x, i),
                                   np.full((1, 3), 4))
     np.testing.assert_array_equal(
