@@ -19,6 +19,7 @@ from fnx.core.dtypes import DType
 from fnx.core.levels.spec_program import UNLINED
 from fnx.core.ops import Op
 from fnx.core.parts import extent
+from fnx.core.range_kinds import OF_WORKERS
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp
 from fnx.lower.program.intervals import Intervals
@@ -124,7 +125,7 @@ class Writer:
         scalars = [s for s in operands if s.op is ops.CONST]
         numbers: dict[UOp | int, int] = {i: build.const_of(s) for i, s in enumerate(scalars)
                                          if s.dtype is dtypes.index}
-        shared = [r for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
+        shared = [r for r in kernel.src[0].ranges if r.arg.kind == OF_WORKERS]
         ends = build.index_const(0), build.index_const(
             evaluate(extent(shared[0]), numbers) if shared else 1)
         program = self.program_of(kernel).src
