@@ -8,6 +8,7 @@
 What a step of a loop counts is compared with the ends of arrays, wrapped and clamped, as it might
 be data. Here it is a number of a loop, so most of that is decided.
 
+>>> from fnx.core import dtypes
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(400)), 1)
 >>> known = Intervals()
 >>> known.take(i)
