@@ -17,6 +17,7 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
+from fnx.backends.base import get_device
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
 
@@ -223,18 +224,27 @@ def interrupted(driver: Any, work: Any) -> None:
         del driver.waited
 
 
-def test_ctrl_c_leaves_the_wait_and_a_second_one_the_device(software: Any) -> None:
-    f = fnx.jit(fnx.call(long, out=lambda x: x))
-    x = long_input()
+def ctrl_c_twice() -> None:
+    """The first one leaves the wait, the second one behind the same work aborts it."""
+    device: Any = get_device("webgpu")
+    f, x = fnx.jit(fnx.call(long, out=lambda x: x)), long_input()
     np.asarray(x + 1)  # compiled before: the second Ctrl-C is to come in a wait
     y = f(x)
-    interrupted(software.driver, lambda: np.asarray(y))
-    assert software.driver.is_left()  # it has not ended
-    interrupted(software.driver,  # nor is a call waited for
+    interrupted(device.driver, lambda: np.asarray(y))
+    assert device.driver.is_left()  # it has not ended
+    interrupted(device.driver,  # nor is a call waited for
                 lambda: [np.asarray(f(x + i)) for i in range(50)])
     with pytest.raises(DeviceError, match="work was aborted; in flight: long") as why:
         np.asarray(y)
-    assert "test_faults.py" in str(why.value) and works(software)
+    assert "test_faults.py" in str(why.value) and works(device)
+
+
+def test_ctrl_c_leaves_the_wait_and_a_second_one_the_device(software: Any) -> None:
+    """In a process of its own: work that earlier tests left on the adapter would be timed, too."""
+    code = ("import fnx\nfrom tests.devices.test_faults import ctrl_c_twice\n"
+            "fnx.config.device = 'webgpu'\nctrl_c_twice()\nprint('aborted')\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "aborted\n" and not done.returncode, done.stderr
 
 
 def test_the_limit_of_time_gives_the_device_up(software: Any) -> None:
