@@ -8,7 +8,7 @@ written is memory of fnx's own, and only lanes of the last vectors lie behind it
 |---|---|
 | lie inside | they are loaded, and those of the mask chosen |
 | begin inside, at a multiple of the vector's size | a mask: they cross no line |
-| under a mask that is a number | the run of lanes that it holds, by vectors that are inside |
+| under a mask that is a number | the run of lanes that it holds, if one vector inside has it |
 | may lie outside at run time | the line has the places from and up to which all lie inside |
 | are valid together | a mask that is one bit: the line reads nothing where it is not set |
 
@@ -28,7 +28,6 @@ written is memory of fnx's own, and only lanes of the last vectors lie behind it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from fnx.core import build, dtypes, ops, parts
 from fnx.core.dtypes import DType
@@ -57,10 +56,10 @@ def load(addresses: Addresses, access: Access, dtype: DType, mask: UOp | None, d
     if held == ():
         return zero
     guards = _guards(addresses, access, dtype)
-    if not guards or not _is_run(held):
+    one = _vector(addresses, access, held, dtype.lanes) if guards else None
+    if one is None:
         return lines.add(ops.LOAD, dtype, (access.address, mask, *guards), at_least=depth)
-    assert held is not None
-    found = _run(addresses, access, dtype, range(held[0], held[-1] + 1), depth)
+    found = _moved(addresses, access, dtype, *one, depth)
     return lines.across(ops.WHERE, dtype.scalar, (mask, found, zero))
 
 
@@ -126,20 +125,20 @@ def _guards(addresses: Addresses, access: Access, dtype: DType) -> _Masks:
     return tuple([lines.add(ops.ADDRESS, dtype.scalar, (base, end)) for end in ends])
 
 
-def _is_run(held: tuple[int, ...] | None) -> bool:
-    return held is not None and held[-1] - held[0] + 1 == len(held)
-
 
 # ---- lanes that are known ---------------------------------------------------------------------
 
 
-def _vectors(run: range) -> Iterator[tuple[int, int]]:
-    """(first lane, how many) of vectors that make up a run: as few as there are."""
-    first = run.start
-    while first < run.stop:
-        count = 1 << ((run.stop - first).bit_length() - 1)
-        yield first, count
-        first += count
+def _vector(addresses: Addresses, access: Access, held: tuple[int, ...] | None, lanes: int
+            ) -> tuple[int, int] | None:
+    """(first lane, how many) of one vector that is inside and has the lanes of a mask."""
+    if held is None or held[-1] - held[0] + 1 != len(held):
+        return None
+    for first in (held[0], held[-1] + 1 - lanes):
+        if _is_inside(addresses, access, lanes, first):
+            return first, lanes
+    count = len(held)
+    return (held[0], count) if count & count - 1 == 0 else None
 
 
 def _address(addresses: Addresses, access: Access, shift: int, lanes: int) -> UOp:
@@ -151,28 +150,16 @@ def _address(addresses: Addresses, access: Access, shift: int, lanes: int) -> UO
         math.gcd(access.address.arg, shift * dtype.itemsize))
 
 
-def _run(addresses: Addresses, access: Access, dtype: DType, run: range, depth: int) -> UOp:
-    """The lanes of a run where they belong; what the others have does not matter."""
+def _moved(addresses: Addresses, access: Access, dtype: DType, first: int, count: int, depth: int
+           ) -> UOp:
+    """So many lanes from ``first`` on where they belong; what the others have does not matter."""
     lines, lanes = addresses.lines, dtype.lanes
-
-    def moved(first: int, count: int) -> UOp:
-        """So many lanes from ``first`` on, in all lanes."""
-        found = lines.add(ops.LOAD, dtype.scalar.vec(count),
-                          (_address(addresses, access, first, count),), at_least=depth)
-        if count == 1:
-            return lines.widen(found, lanes)
-        order = tuple([min(max(i - first, 0), count - 1) for i in range(lanes)])
-        return lines.add(ops.SHUFFLE, dtype, (found, found), order)
-
-    for first in (run.start, run.stop - lanes):
-        if _is_inside(addresses, access, lanes, first):
-            return moved(first, lanes)
-    (first, count), *rest = _vectors(run)
-    out = moved(first, count)
-    for first, count in rest:
-        order = tuple([i + lanes if i >= first else i for i in range(lanes)])
-        out = lines.add(ops.SHUFFLE, dtype, (out, moved(first, count)), order)
-    return out
+    found = lines.add(ops.LOAD, dtype.scalar.vec(count),
+                      (_address(addresses, access, first, count),), at_least=depth)
+    if count == 1:
+        return lines.widen(found, lanes)
+    order = tuple([min(max(i - first, 0), count - 1) for i in range(lanes)])
+    return lines.add(ops.SHUFFLE, dtype, (found, found), order)
 
 
 # ---- lanes that lie apart ---------------------------------------------------------------------
