@@ -12,7 +12,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.backends.base import get_device
-from fnx.core import ops, parts
+from fnx.core import build, ops, parts
 from fnx.core.config import override
 from fnx.core.uop import toposort
 from fnx.lower.loops import loop_kernels
@@ -287,3 +287,22 @@ def test_profiles_know_what_is_inside() -> None:
     found = fnx.jit(queue).lower(*WORDS)
     assert found.cost_analysis()["bytes accessed"] > 0
     assert "while" in str(found.roofline(measured=False)) or found.kernels
+
+
+def test_a_number_is_copied_as_one() -> None:
+    """What a step wrote is read as it was written, not with the rest of its line."""
+    copies = [run.src[0] for loop in kernels(queue, *WORDS) for run in parts.executions(loop)
+              if run.arg.name.startswith("copy")]
+    assert copies
+    assert {build.const_of(d) for k in copies for d in parts.dims(parts.buffer(k.src[0]))} == {1}
+
+
+def test_parts_of_a_carry_with_two_buffers_are_copied_whole() -> None:
+    """An odd number of narrow elements, in rows that a step writes one by one."""
+    def f(a: Any, b: Any) -> Any:
+        def step(i: Any, both: Any) -> Any:
+            rows, seen = both
+            new = jnp.stack([rows[(i + k) % 3] + b[i % 5].astype(jnp.int8) for k in (1, 2, 0)])
+            return new, seen.at[i].set(new[2, i % 5].astype(jnp.int32))
+        return lax.fori_loop(0, N, step, (a[:15].astype(jnp.int8).reshape(3, 5), b))
+    agree(f, *WORDS)

@@ -25,14 +25,32 @@ Trips = tuple[int, ...]  # of the loops around a command
 
 def uses(node: UOp, trips: Trips) -> Iterator[tuple[UOp, bool, Trips]]:
     """(memory, whether a kernel writes it, trips of the loops around) of commands."""
+    return ((memory, nbytes > 0, inner) for memory, nbytes, inner in _writes(node, trips))
+
+
+def _writes(node: UOp, trips: Trips) -> Iterator[tuple[UOp, int, Trips]]:
+    """... with the bytes of it that a kernel writes at most."""
     written = parts.written_slots(node.src[0]) if node.op is ops.EXEC else set()
     for i, s in enumerate(node.src):
         if s.op in (ops.SLOT, ops.SWAP):
-            yield s, i - 1 in written, trips
+            yield s, _bytes_of(node.src[0], i - 1, s) if i - 1 in written else 0, trips
         elif s.op is ops.LOOP:
-            yield from uses(s, (*trips, s.arg.trips or 0))
+            yield from _writes(s, (*trips, s.arg.trips or 0))
         elif s.op in (ops.COMMANDS, ops.BRANCH, ops.EXEC):
-            yield from uses(s, trips)
+            yield from _writes(s, trips)
+
+
+def _bytes_of(kernel: UOp, slot: int, memory: UOp) -> int:
+    """Of a memory that a kernel writes: buffers are rounded up to whole lines."""
+    whole: int = min([s.nbytes for s in parts.slots(memory)])
+    if kernel.op is not ops.KERNEL:
+        return whole
+    refs = {ref for ref in map(parts.buffer, kernel.src) if ref.arg.slot == slot}
+    if any(d.op is not ops.CONST for ref in refs for d in parts.dims(ref)):
+        return whole
+    counts = [math.prod([build.const_of(d) for d in parts.dims(ref)]) for ref in refs]
+    written: int = max([n * ref.dtype.itemsize for n, ref in zip(counts, refs)])
+    return min(whole, written)
 
 
 def arena_bytes(node: UOp) -> int:
@@ -72,15 +90,16 @@ def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
         return node.over(tuple(made))
 
     *test, body = [inside(s, depth + 1) if s.op is ops.COMMANDS else s for s in node.src]
-    pairs: dict[tuple[UOp, UOp], None] = {}
+    pairs: dict[tuple[UOp, UOp], int] = {}  # with the bytes behind the last that is written
     around = (1,) * (depth + 1)
-    for memory, written, trips in uses(body, around):
-        if written:
-            pairs.update(dict.fromkeys(_both(memory, depth, trips)))
+    for memory, written, trips in _writes(body, around):
+        behind = min([s.nbytes for s in parts.slots(memory)]) - written
+        for pair in _both(memory, depth, trips) if written else ():
+            pairs[pair] = min(behind, pairs.get(pair, behind))
     if any((b, a) in pairs for a, b in pairs):
         raise Unfit("a carry whose two buffers are written in one step")
     *test, body = [settled(s, depth) for s in (*test, body)]
-    copies = [_copy(a, b, tiled, node.arg) for a, b in pairs]
+    copies = [_copy(a, b, behind, tiled, node.arg) for (a, b), behind in pairs.items()]
     return node.over((*test, commands([*body.src, *copies])))
 
 
@@ -115,10 +134,11 @@ def span_of(arg: op_args.Slot, depth: int, trips: Trips) -> tuple[int, int]:
             arg.offset + arg.nbytes + sum([max(0, s) for s in far]))
 
 
-def _copy(source: UOp, to: UOp, tiled: TileKernel, arg: op_args.Loop) -> UOp:
-    """An EXEC that copies bytes."""
+def _copy(source: UOp, to: UOp, behind: int, tiled: TileKernel, arg: op_args.Loop) -> UOp:
+    """An EXEC that copies bytes without those behind the last that is written: a number is read as
+    it was written, since a processor waits where it reads more than one store wrote."""
     found = [s for memory in (source, to) for s in parts.slots(memory)]
-    nbytes = min(s.nbytes for s in found)
+    nbytes = min(s.nbytes for s in found) - behind
     step = math.gcd(ALIGNMENT, *[n for s in found for n in (s.offset, *s.strides)])
     dtype = dtypes.uint32 if math.gcd(step, nbytes) % 4 == 0 else dtypes.uint8
     count = nbytes // dtype.itemsize
