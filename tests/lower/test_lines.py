@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
+from fnx.lower.render import host
 
 COMPILED = True
 F = dtypes.float32
@@ -35,3 +38,20 @@ def test_a_line_moves_out_when_it_has_to_live_longer() -> None:
 def test_ends_that_are_also_read_without_a_condition(ends: tuple[float, float]) -> None:
     first, last = jnp.asarray(ends[0]), jnp.asarray(ends[1])  # eager: lengths are arguments
     np.testing.assert_allclose(jnp.geomspace(first, last), np.geomspace(*ends), rtol=1e-5)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_waits_for_the_step_before_is_the_second_operand(swapped: bool) -> None:
+    """LLVM tests the sign of the first operand of a maximum, which takes as long as the rest."""
+    ends = build.index_const(0), build.index_const(9)
+    loop = UOp(ops.FOR, dtypes.index, ends, 1)
+    carried = UOp(ops.PHI, F, (loop, build.const(0.0, F)))
+    less = UOp(ops.NEG, F, (carried,))
+    place = UOp(ops.ADDRESS, F, (UOp(ops.REF, F, (), build.ref(0, F, ()).arg), loop), 4)
+    read = UOp(ops.LOAD, F, (place,))
+    largest = UOp(ops.MAX, F, (less, read) if swapped else (read, less))
+    end = UOp(ops.ENDFOR, dtypes.void, (loop, largest))
+    text = host.render(UOp(ops.PROGRAM, dtypes.void, (
+        loop, carried, less, place, read, largest, end)))
+    first, second = re.findall(r"maximum\.f32\(float (\S+), float (\S+)\)", text)[0]
+    assert f"{first} = load float" in text and f"{second} = fneg float" in text

@@ -20,7 +20,7 @@ the host's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
@@ -54,6 +54,8 @@ class Convention(Record):
 def body(program: UOp, convention: Convention) -> list[str]:
     """The lines of a function that runs a PROGRAM."""
     printer = Printer(convention)
+    if any(map(_tests_a_sign, program.src)):
+        printer.waits = _waits(program.src)
     convention.enter(printer, program)
     rows = {**ROWS, **convention.lines}
     for node in program.src:
@@ -98,6 +100,7 @@ class Printer:
         self.whole: dict[UOp, str] = {}  # tiles of a matrix unit, as vectors
         self.loops: dict[UOp, _OpenFor] = {}
         self.fences = Fences()
+        self.waits: dict[UOp, int] = {}
         self.block = "B0"
         self.count = 0
 
@@ -194,6 +197,27 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
 }
 
 
+def _tests_a_sign(node: UOp) -> bool:
+    """Whether LLVM (x86) looks at the sign of the first operand of a line before all else."""
+    return node.op in (ops.MAX, ops.MIN) and node.dtype.is_float and node.arg is None and \
+        all((s.src[0] if s.op is ops.SPLAT else s).op is not ops.CONST for s in node.src)
+
+
+def _waits(lines: Sequence[UOp]) -> dict[UOp, int]:
+    """How late values are known: in the order of their lines, those that wait for the step before
+    behind all others."""
+    found: dict[UOp, int] = {}
+    for i, node in enumerate(lines):
+        late = node.op is ops.PHI or any(found.get(s, 0) > len(lines) for s in node.src)
+        found[node] = i + late * (len(lines) + 1)
+    return found
+
+
+def _soonest_first(p: Printer, node: UOp) -> Sequence[UOp]:
+    """The operands of a maximum: the sign of one is looked at while the other is computed."""
+    return sorted(node.src, key=lambda s: p.waits.get(s, -1)) if _tests_a_sign(node) else node.src
+
+
 def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
     rows = {letter: text for letters, text in _TEMPLATES[op].items() for letter in letters}
 
@@ -202,9 +226,9 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
         text = rows.get(_LETTER[t.kind])
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
-        p.define(node, text.format(*[p.operand(s) for s in node.src], t=type_of(t), s=suffix_of(t),
-                                   zero=zero_of(t), ones=_filled(t, "-1"),
-                                   zeros="" if node.arg is None else "nsz "))
+        p.define(node, text.format(*[p.operand(s) for s in _soonest_first(p, node)],
+                                   t=type_of(t), s=suffix_of(t), zero=zero_of(t),
+                                   ones=_filled(t, "-1"), zeros="" if node.arg is None else "nsz "))
     return row
 
 
