@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fnx
+import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops
 from fnx.core.levels import spec
@@ -17,6 +19,7 @@ from fnx.core.target import Target
 from fnx.lower.driver import Driver
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.kernel.runtime_extents import generalize
+from fnx.lower.program import loop_peeling
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule.choose import choose
 from fnx.lower.schedule.tile import tile
@@ -180,3 +183,15 @@ def test_code_grows_no_faster_than_the_kernel(count):
     shifts = range(100, 100 + 37 * count, 37)
     once = 5 * count  # about: loads, choices and sums of one block of lanes
     assert len(lines_of(rolls(1 << 17, *shifts), ops.LOAD)) <= max(1 << 10, 8 * once)
+
+
+def test_what_is_known_in_parts_of_a_loop_is_asked_of_each_part_once(monkeypatch):
+    def asked(count):
+        found = []
+        truth = loop_peeling.Cut.truth
+        parts = [jnp.ones((64, 45 + 7 * (i % 3))) for i in range(count)]
+        with monkeypatch.context() as m:
+            m.setattr(loop_peeling.Cut, "truth", lambda *a: [found.append(a), truth(*a)][1])
+            fnx.jit(lambda *xs: jnp.tanh(jnp.concatenate(xs, axis=1))).lower(*parts)
+        return len(found)
+    assert 0 < asked(60) <= 24 * asked(15), "4 times the parts, each with 4 times the conditions"

@@ -124,17 +124,7 @@ def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, inner: Nest,
                 given: tuple[UOp, UOp] | None) -> Iterator[Span]:
     """Parts of 0 .. count that have few lines; where iterations are given out, what of each is."""
     lines = values.lines
-    found = {build.const_of(n) for cut in cuts for n in (cut.full, cut.empty)}
-    edges = sorted({0, count} | {n for n in found if n < count})
-
-    def tests(i: int, j: int) -> int:
-        return (j - i) * sum(cut.truth(i, j) is None for cut in cuts)
-
-    while len(edges) > 3 and not _are_few(inner, [_known(cuts, *part) for part in pairwise(edges)]):
-        dear = [tests(a, c) - tests(a, b) - tests(b, c)  # what is tested again without an edge
-                for a, b, c in zip(edges, edges[1:], edges[2:])]
-        del edges[1 + dear.index(min(dear))]
-    for i, j in pairwise(edges):
+    for i, j in pairwise(_edges(cuts, count, inner)):
         known = tuple(_known(cuts, i, j).items())
         start, stop = build.index_const(i), build.index_const(j)
         if given is not None:
@@ -143,31 +133,56 @@ def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, inner: Nest,
         yield Span(start, stop, known, i if j == i + 1 else None)
 
 
+def _edges(cuts: Sequence[Cut], count: int, inner: Nest) -> list[int]:
+    """Where parts begin and end: at all cuts, less those without which least is tested again, as
+    long as the bodies of all parts have more lines than compilers take in a moment."""
+    ends: list[tuple[int, int]] = [
+        (build.const_of(cut.full), build.const_of(cut.empty)) for cut in cuts]
+    edges = sorted({0, count} | {n for pair in ends for n in pair if n < count})
+    most = _LINES // math.prod(
+        [extent_of(r) for r in {r for s in inner.statements for r in s.node.ranges}
+         if r.arg.kind == "UNROLL"])
+
+    def tests(i: int, j: int) -> int:
+        return (j - i) * sum([full < j and i < empty for full, empty in ends])
+
+    def again(i: int) -> int:  # what is tested again without an edge
+        a, b, c = edges[i - 1:i + 2]
+        return tests(a, c) - tests(a, b) - tests(b, c)
+
+    if len(edges) <= 3:
+        return edges
+    lengths = [_length(inner, _known(cuts, *part), most) for part in pairwise(edges)]
+    dear = [again(i) for i in range(1, len(edges) - 1)]
+    while len(edges) > 3 and sum(lengths) > most:
+        i = 1 + dear.index(min(dear))
+        del edges[i], dear[i - 1]
+        lengths[i - 1:i + 1] = [_length(inner, _known(cuts, *edges[i - 1:i + 1]), most)]
+        for beside in (i - 1, i):
+            if 0 < beside < len(edges) - 1:
+                dear[beside - 1] = again(beside)
+    return edges
+
+
 def _known(cuts: Sequence[Cut], start: int, stop: int) -> dict[UOp, bool]:
     """What is known of conditions in a part."""
     return {cut.condition: truth for cut in cuts if (truth := cut.truth(start, stop)) is not None}
 
 
-def _are_few(inner: Nest, parts: Sequence[Mapping[UOp, bool]]) -> bool:
-    """Whether the bodies of all parts have about as many lines as compilers take in a moment. A
-    value that is not chosen in a part has none there."""
-    roots = [s for statement in inner.statements for s in statement.node.src]
-    own = math.prod([extent_of(r) for r in {r for s in inner.statements for r in s.node.ranges}
-                     if r.arg.kind == "UNROLL"])
-    left = _LINES // own
-    for known in parts:
-        seen, ahead = set(roots), list(roots)
-        while ahead:
-            node = ahead.pop()
-            if inner.range not in node.ranges or node.dtype is dtypes.index or node in known:
-                continue
-            below = _chosen(node, known)
-            left -= below is node.src
-            if left < 0:
-                return False
-            ahead.extend(s for s in below if s not in seen and not is_statement(s))
-            seen.update(below)
-    return True
+def _length(inner: Nest, known: Mapping[UOp, bool], most: int) -> int:
+    """How many lines the body of a part has, about, as far as ``most`` and one more. A value that
+    is not chosen in it has none there."""
+    ahead = [s for statement in inner.statements for s in statement.node.src]
+    seen, length = set(ahead), 0
+    while ahead and length <= most:
+        node = ahead.pop()
+        if inner.range not in node.ranges or node.dtype is dtypes.index or node in known:
+            continue
+        below = _chosen(node, known)
+        length += below is node.src
+        ahead.extend(s for s in below if s not in seen and not is_statement(s))
+        seen.update(below)
+    return length
 
 
 def _chosen(node: UOp, known: Mapping[UOp, bool]) -> Sequence[UOp]:
