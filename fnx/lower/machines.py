@@ -43,7 +43,6 @@ from fnx.lower.schedule.contraction_tiling import shared_schedule
 from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.staging import Part, part_of, split_global
 from fnx.lower.schedule.tile import tile
-from fnx.lower.schedule.workload import itemsize
 
 
 class Work(Record):
@@ -129,7 +128,7 @@ def scheduled(work: Work, target: Target) -> Work:
 def rows_of_updates(work: Work, target: Target) -> Work:
     if work.schedule is not None or work.general:
         return work
-    made = update_rows(work.kernel, target.lanes(itemsize(toposort(work.kernel.src))))
+    made = update_rows(work.kernel, target)
     return work if made is work.kernel else work.replace(kernel=canonical(made))
 
 

@@ -14,45 +14,48 @@ Of that the most is kept in STAGEs that saves instructions: lanes of the fill, a
 >>> wrapped = build.cast(where(i < 0, i + 9, i).node, dtypes.index)
 >>> x, o = build.ref(1, dtypes.float32, (512,)), build.ref(2, dtypes.float32, (9,))
 >>> add = build.store(build.at(o, wrapped), build.load(build.at(x, r)), None, ops.ADD)
->>> after = update_rows(build.kernel([add], "scatter", (0,)), 16)
+>>> after = update_rows(build.kernel([add], "scatter", (0,)), Target("cpu"))
 >>> [n.src[0].op for n in toposort(after.src) if n.op is ops.STAGE], after.arg.order
-([WHERE], (0, 1, 2))
+([WHERE], (1, 2))
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import reduce
 
 from fnx.core import build, dtypes, ops
 from fnx.core.expr import Expr
 from fnx.core.parts import buffer, conjuncts, indices, place, validity, value
+from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
+from fnx.lower.schedule.cost import WAYS
 from fnx.lower.schedule.counted import UNROLL
 from fnx.lower.schedule.legality import kept_in_order
-from fnx.lower.schedule.workload import extent, is_known, stride
-
-LEAST, BLOCK, MOST = 64, 128, 256  # rows of a block
-LINE = 16  # rows that a block is a multiple of
+from fnx.lower.schedule.workload import extent, is_known, itemsize, stride
 
 _OTHERS = frozenset({ops.REDUCE, ops.STAGE, ops.ITER, ops.CARRY})
 
 
-def update_rows(kernel: UOp, lanes: int) -> UOp:
+def update_rows(kernel: UOp, target: Target) -> UOp:
     """The KERNEL with what is computed of rows alone in STAGEs, where its one STORE keeps an order
     and that saves instructions."""
     store = kernel.src[0]
     kept = kept_in_order(store) if len(kernel.src) == 1 else []
-    if not kept or extent(kept[-1]) < LEAST or not all(map(is_known, store.ranges)) or \
-            any(n.op in _OTHERS or _reads(n, store) for n in toposort(kernel.src)):
+    nodes = toposort(kernel.src)
+    lanes = target.lanes(itemsize(nodes))
+    unrolled = UNROLL * lanes
+    if not kept or extent(kept[-1]) < unrolled or not all(map(is_known, store.ranges)) or \
+            any(n.op in _OTHERS or _reads(n, store) for n in nodes):
         return kernel
     r, position = kept[-1], kernel.arg.order.index
     around = frozenset([q for q in store.ranges if position(q.arg.id) <= position(r.arg.id)])
-    if any(extent(q) > UNROLL * lanes for q in store.ranges - around):
+    if any(extent(q) > unrolled for q in store.ranges - around):
         return kernel  # workers may share a row, and each of them would fill the stages
     found = _Updates(r, around, lanes).of(store.src)
-    return _staged(kernel, found, r) if found else kernel
+    return _staged(kernel, found, r, _block(found, extent(r), lanes, target)) if found else kernel
 
 
 def _reads(node: UOp, store: UOp) -> bool:
@@ -66,34 +69,53 @@ class _Updates:
     def __init__(self, r: UOp, around: frozenset[UOp], lanes: int) -> None:
         self.r, self.around, self.lanes = r, around, lanes
         self._best: dict[UOp, tuple[float, tuple[UOp, ...]]] = {}
+        self._below: dict[UOp, int] = {}  # a bit for each node below that lanes save something of
+        self._alike: dict[float, int] = {}  # ... that they save as much of
+        self._wide: set[UOp] = set()  # what compares indices, and what is made of that
 
     def of(self, roots: Sequence[UOp]) -> tuple[UOp, ...]:
         """The values that are worth a STAGE."""
         for node in toposort(roots):
+            self._look(node)
             below = [self._best[s] for s in node.src]
             kept = tuple(dict.fromkeys(v for _, values in below for v in values))
-            parts = sum(self._saved(v) for v in kept)
+            parts = sum(self._best[v][0] for v in kept)
             own = self._saved(node) if self._may_stay(node) else 0.0
             self._best[node] = (own, (node,)) if own > parts else (parts, kept)
         return tuple(dict.fromkeys(v for s in roots for v in self._best[s][1]))
+
+    def _look(self, node: UOp) -> None:
+        """What is below a node, from what is below its operands: each one once."""
+        found = reduce(operator.or_, [self._below[s] for s in node.src], 0)
+        saved = self._saved_of(node)
+        if saved:
+            bit = 1 << len(self._below)
+            self._alike[saved] = self._alike.get(saved, 0) | bit
+            found |= bit
+        self._below[node] = found
+        if _compares_indices(node) or not self._wide.isdisjoint(node.src):
+            self._wide.add(node)
 
     def _may_stay(self, node: UOp) -> bool:
         return node.dtype is not dtypes.index and node.dtype is not dtypes.void \
             and (node.op in ops.ELEMENTWISE or node.op is ops.LOAD) \
             and self.r in node.ranges and node.ranges <= self.around \
-            and not (node.dtype is dtypes.bool_ and any(map(_compares_indices, toposort([node]))))
+            and not (node.dtype is dtypes.bool_ and node in self._wide)
 
     def _saved(self, node: UOp) -> float:
         """Instructions of each row that lanes save, less those to keep the value and to read it."""
-        saved = -1.0 - 1 / self.lanes
-        for n in toposort([node]):
-            if self.r not in n.ranges or n.dtype is dtypes.index:
-                continue
-            if n.op is ops.LOAD and abs(stride(n, self.r)) <= 1:  # others are read one by one
-                saved += 1 - 1 / self.lanes
-            elif n.op in ops.ELEMENTWISE:
-                saved += n.op.cost * (1 - 1 / self.lanes)
-        return saved
+        below = self._below[node]
+        return sum([saved * (below & alike).bit_count() for saved, alike in self._alike.items()]) \
+            - 1.0 - 1 / self.lanes
+
+    def _saved_of(self, node: UOp) -> float:
+        """Instructions of a node by itself that lanes save."""
+        if self.r not in node.ranges or node.dtype is dtypes.index:
+            return 0.0
+        each = 1 - 1 / self.lanes
+        if node.op is ops.LOAD:  # lanes that lie apart are read one by one
+            return each if abs(stride(node, self.r)) <= 1 else 0.0
+        return node.op.cost * each if node.op in ops.ELEMENTWISE else 0.0
 
 
 def _compares_indices(node: UOp) -> bool:
@@ -105,14 +127,22 @@ def _is_load(node: UOp) -> bool:
     return node.op is ops.LOAD
 
 
-def _block(n: int) -> int:
-    """Rows that are computed at once: all, a divisor of them, else some."""
-    return n if n <= MOST else next((b for b in range(MOST, LEAST - 1, -LINE) if n % b == 0), BLOCK)
+def _block(found: Sequence[UOp], count: int, lanes: int, target: Target) -> int:
+    """Rows that are computed at once: all where stages for them take up no more than one line in
+    each set of the first cache, else a divisor of them, else what makes blocks of one length."""
+    least, row = UNROLL * lanes, sum([v.dtype.itemsize for v in found])
+    most = max(least, target.l1 // WAYS // row // lanes * lanes)
+    if count <= most:
+        return count
+    for block in range(most, least - 1, -lanes):
+        if count % block == 0:
+            return block
+    blocks = -(-count // most)
+    return -(-count // (blocks * lanes)) * lanes
 
 
-def _staged(kernel: UOp, found: Sequence[UOp], r: UOp) -> UOp:
+def _staged(kernel: UOp, found: Sequence[UOp], r: UOp, block: int) -> UOp:
     count = extent(r)
-    block = _block(count)
     blocks = -(-count // block)
     fresh = max(kernel.arg.order) + 1
     outer = build.range_(blocks, r.arg.id)

@@ -48,7 +48,7 @@ _WAIT = 8            # additions that have to be under way: two units, 4 cycles 
 _LOOP = 0.5          # cycles of an iteration, and of what it reads beside arithmetic
 _BESIDE = 1 / 8
 _GATHERED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # instructions of a lane that lies apart
-_LINE, _WAYS = 64, 8  # bytes of a line; lines of a cache that agree in the low bits of addresses
+_LINE, WAYS = 64, 8  # bytes of a line; lines of a cache that agree in the low bits of addresses
 _THIRD = 16 << 20    # bytes of the third cache
 # Cycles of a line from the second cache, in addition from the third, and from memory: most of what
 # takes them goes on beside arithmetic. Fitted to 1,050 schedules of 34 products.
@@ -137,7 +137,7 @@ class _Access:
             self._whole = math.prod([build.const_of(d) for d in dims(buffer(n))]) * self._size
         touched = [self._touched(ranges[at:]) for at in range(len(ranges) + 1)]
         self.lines = [lines for lines, _, _ in touched]
-        self.held = [[max(lines, rows * min(apart, held // _WAYS)) for held in caches]
+        self.held = [[max(lines, rows * min(apart, held // WAYS)) for held in caches]
                      for lines, rows, apart in touched]
         lane = next((r for r in ranges if r.arg.kind == "VEC"), None)
         self.alone = lane is not None and self.steps[lane] > self._size
