@@ -23,7 +23,7 @@ import numpy as np
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.lower.loops import loop_kernels, portions
+from fnx.lower.loops import portions
 from tests.attack import seeds
 
 Env = list[tuple[tuple[int, ...], Any]]
@@ -385,13 +385,13 @@ def draw(seed: int, smooth: bool) -> tuple[Callable[..., Any], list[Any]]:
 def portions_of(steps: int | None) -> Iterator[None]:
     """Loops that a condition ends are cut into portions of so many steps, others of commands that
     are a kernel of so many times 200 cycles; None: as ever."""
-    before = portions._STEPS, loop_kernels.STEPS, loop_kernels.MOST
+    before = portions._LEAST, portions.MOST, portions.WHOLE
     if steps is not None:
-        portions._STEPS, loop_kernels.STEPS, loop_kernels.MOST = (steps, steps), 200 * steps, steps
+        portions._LEAST, portions.MOST, portions.WHOLE = steps, steps, 200 * steps
     try:
         yield
     finally:
-        portions._STEPS, loop_kernels.STEPS, loop_kernels.MOST = before
+        portions._LEAST, portions.MOST, portions.WHOLE = before
 
 
 def check(seed: int) -> None:

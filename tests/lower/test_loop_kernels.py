@@ -15,7 +15,7 @@ from fnx.backends.base import get_device
 from fnx.core import build, ops, parts
 from fnx.core.config import override
 from fnx.core.uop import toposort
-from fnx.lower.loops import loop_kernels
+from fnx.lower.loops import portions
 
 N = 20
 rng = np.random.default_rng(0)
@@ -212,8 +212,8 @@ def test_over_lanes(f: Any) -> None:
 @pytest.mark.parametrize("cycles", [300, 3000])
 def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into portions of some steps, of which the last is shorter."""
-    monkeypatch.setattr(loop_kernels, "STEPS", cycles)
-    monkeypatch.setattr(loop_kernels, "FIRST", cycles)
+    monkeypatch.setattr(portions, "WHOLE", cycles)
+    monkeypatch.setattr(portions, "FIRST", cycles)
     with override(check_spec=True, cache_bytes=0):
         fnx.clear_caches()
         got = fnx.tree.leaves(fnx.jit(f)(*WORDS))
@@ -228,7 +228,7 @@ def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_portions_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch
                                          ) -> None:
-    monkeypatch.setattr(loop_kernels, "MOST", steps)
+    monkeypatch.setattr(portions, "MOST", steps)
     fnx.clear_caches()
     with override(cache_bytes=0):
         found = {loop.arg.portion for loop in kernels(f, *WORDS)}

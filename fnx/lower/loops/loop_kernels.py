@@ -11,9 +11,9 @@ again. It runs on one thread. The price decides: the launches that are saved aga
 kernel would be shared by, for a kernel that has to be compiled.
 
 What can't be interrupted must end soon. A loop that is predicted to take long is cut in two, one
-of commands around one of STEPS cycles; of one that a condition ends so many steps are a kernel, in
-a loop of commands with the same condition. Where one of these is inside, so many steps of all loops
-are a portion, and the kernel goes on where it left (program/resumed.py):
+of commands around one of so many cycles (portions.py); of one that a condition ends so many steps
+are a kernel, in a loop of commands with the same condition. Where one of these is inside, so many
+steps of all loops are a portion, and the kernel goes on where it left (program/resumed.py):
 
     before  LOOP 400: LOOP while arena 0: step() -> arena 0
     after   start() -> arena 64;  LOOP while arena 64: KERNEL LOOP(arena 0, arena 64)
@@ -37,6 +37,7 @@ from collections.abc import Iterable, Sequence
 from fnx.core import build, build_commands, dtypes, ops, parts
 from fnx.core.target import Target
 from fnx.core.uop import UOp, substitute, toposort
+from fnx.lower.loops import portions
 from fnx.lower.loops.cells import Unfit
 from fnx.lower.loops.loop_memory import (
     TileKernel,
@@ -52,10 +53,6 @@ from fnx.lower.memory import ALIGNMENT
 from fnx.lower.program.resumed import places, state_bytes
 from fnx.lower.schedule import cost
 
-STEPS = 1 << 21     # cycles of a kernel, about: 0.7 ms
-FIRST = 1 << 17     # ... of one that a condition ends: its first steps run where it is called
-MOST = 1 << 12      # steps of that at most
-LONGEST = 1 << 23   # ... at most, where what data end takes all of its steps: 3 ms
 FEW = 16            # steps of a loop that data end, where nobody knows how many
 MAX_NODES = 1 << 12  # of the kernels inside
 WORTH = 1.1         # times what it is predicted to take, launched one by one
@@ -195,10 +192,11 @@ def _kernels(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
     if places(node) > (arg.trips is None):
         return _resumed(node, before, depth, price, tiled, step)
     if arg.trips is None:
-        some = node.replace(arg=arg.replace(trips=max(1, min(MOST, int(FIRST / step)))))
+        steps = max(1, min(portions.MOST, int(portions.FIRST / step)))
+        some = node.replace(arg=arg.replace(trips=steps))
         run = on_operands(with_numbers(before, some, depth), depth)
         return [node.over((*test, build_commands.commands([run])))]
-    most = int(STEPS / step)
+    most = int(portions.WHOLE / step)
     if not most:
         raise Unfit("a step that takes long")
     if arg.trips <= most:
@@ -218,11 +216,11 @@ def _resumed(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
              step: float) -> list[UOp]:
     """A LOOP with others inside that data end, as a kernel that is run until they have ended."""
     arg = node.arg
-    if step > STEPS or (arg.trips or 0) > dtypes.int32.limits[1] or \
+    if step > portions.WHOLE or (arg.trips or 0) > dtypes.int32.limits[1] or \
             any(places(n.src[0]) for n in toposort([node]) if n.op is ops.LOOP and len(n.src) > 1):
         raise Unfit("a step that takes long, or a condition with a loop that a condition ends")
     longest = 1 + price.longest(run.src[0] for run in parts.executions(node))
-    steps = max(1, min(MOST, int(FIRST / step), int(LONGEST / longest)))
+    steps = max(1, min(portions.MOST, int(portions.FIRST / step), int(portions.LONGEST / longest)))
     portion = node.replace(arg=arg.replace(portion=steps))
     run = on_operands(with_numbers(before, portion, depth), depth)
     state = build_commands.slot("arena", 0, price.arena, state_bytes(node))

@@ -19,8 +19,14 @@ from fnx.core import build, build_calls, dtypes, ops, parts
 from fnx.core.array.trace import inline
 from fnx.core.uop import UOp, inherit, toposort
 
-_WORK = 1 << 16  # additions, or their like, of a portion: some 30 us of scalar code
-_STEPS = 16, 1 << 12  # fewest and most steps of a portion
+# How long kernels of loops run, as nothing interrupts them: cycles as schedule/cost.py predicts
+# them, some 3 a nanosecond. Of each of these times a launch (cost.LAUNCH) is less than 1/1000.
+FIRST = 1 << 17    # of a portion: 40 us, in which work could be handed to a worker instead
+WHOLE = 1 << 21    # of a kernel whose steps are known: 0.7 ms
+LONGEST = 1 << 23  # of a portion that data make as long as can be: 3 ms, before Ctrl-C is heard
+MOST = 1 << 12     # steps of a portion at most, as each may take longer than is predicted
+_LEAST = 16        # ... at least, as carries go through memory between portions
+_ADDITION = 2      # cycles of an addition, or its like, in scalar code
 
 Portion = Callable[[UOp, Sequence[int], int], dict[int, UOp]]
 
@@ -81,5 +87,4 @@ def _steps(step: UOp) -> int:
     """How many steps are a portion, by what one takes."""
     work = sum(max(n.op.cost, 1) * int(np.prod(n.shape)) for n in toposort(step.src)
                if n.op is not ops.PARAM)
-    least, most = _STEPS
-    return max(least, min(most, _WORK // max(work, 1)))
+    return max(_LEAST, min(MOST, FIRST // _ADDITION // max(work, 1)))
