@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
 @pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch) -> object:
+def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(HERE))
     import compare
 
@@ -33,31 +33,32 @@ def test_run_stores_times_and_values(tmp_path: Path) -> None:
         np.testing.assert_array_equal(stored["dispatch/0"], np.ones(8, "float32"))
 
 
-def test_disagreements_are_found(compare: object, tmp_path: Path) -> None:
+def test_disagreements_are_found(compare: ModuleType, tmp_path: Path) -> None:
     right = np.linspace(0, 1, 8)
     wrong = right + np.where(np.arange(8) == 3, 0.25, 0)
     np.savez(tmp_path / "jax.npz", **{"a/0": right, "b/0": right, "c/0": right})
     np.savez(tmp_path / "fnx.npz", **{"a/0": right, "b/0": wrong})
-    found = compare.disagreements(tmp_path, ["a", "b", "c"])  # type: ignore[attr-defined]
+    found = compare.disagreements(tmp_path, ["a", "b", "c"])
     assert found == {"b": "1 of 8 differ, by 0.25 at most", "c": "no result"}
 
 
-def test_small_results_among_large_ones_may_differ_more(compare: object, tmp_path: Path) -> None:
+def test_small_results_among_large_ones_may_differ_more(
+        compare: ModuleType, tmp_path: Path) -> None:
     large = np.array([0.0, 100.0, -100.0, 100.0])
     np.savez(tmp_path / "jax.npz", **{"a/0": large, "b/0": large / 100})
     np.savez(tmp_path / "fnx.npz", **{"a/0": large + 5e-4, "b/0": large / 100 + 5e-4})
-    found = compare.disagreements(tmp_path, ["a", "b"])  # type: ignore[attr-defined]
+    found = compare.disagreements(tmp_path, ["a", "b"])
     assert list(found) == ["b"]
 
 
-def test_ratios_are_taken_inside_a_round(compare: object) -> None:
+def test_ratios_are_taken_inside_a_round(compare: ModuleType) -> None:
     """The second round is ten times slower on both sides, as on a busy machine."""
     measured = {"jax": [{"f": [1.0, 1e-3]}, {"f": [10.0, 1e-2]}, {"f": [1.0, 1e-3]}],
                 "fnx": [{"f": [0.5, 2e-3]}, {"f": [5.0, 2e-2]}, {"f": [0.5, 2e-3]}],
                 "fnx warm": [{"f": [0.1, 2e-3]}] * 3}
-    cells = compare.row("f", measured, {})  # type: ignore[attr-defined]
+    cells = compare.row("f", measured, {})
     assert cells == ["f", "1 s", "500 ms", "0.50", "100 ms", "1 ms", "2 ms", "2.00", "yes"]
-    assert compare.row("g", measured, {})[-1] == "does not run"  # type: ignore[attr-defined]
+    assert compare.row("g", measured, {})[-1] == "does not run"
 
 
 @pytest.mark.parametrize("name, sizes", [
@@ -77,14 +78,14 @@ def test_16_bits_train_to_the_loss_of_32(name: str, sizes: dict[str, int],
 
 
 @pytest.fixture
-def sweep(monkeypatch: pytest.MonkeyPatch) -> object:
+def sweep(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(HERE))
     import sweep
 
     return sweep
 
 
-def test_cases_of_the_sweep_are_drawn_again_and_differ(sweep: object) -> None:
+def test_cases_of_the_sweep_are_drawn_again_and_differ(sweep: ModuleType) -> None:
     import sweep_cases
 
     families = list(sweep_cases.FAMILIES)
@@ -95,25 +96,25 @@ def test_cases_of_the_sweep_are_drawn_again_and_differ(sweep: object) -> None:
     assert {family for family, _ in drawn} == set(families)
 
 
-def test_the_sweep_compares_with_the_better_one(sweep: object, tmp_path: Path) -> None:
+def test_the_sweep_compares_with_the_better_one(sweep: ModuleType, tmp_path: Path) -> None:
     state = tmp_path / "state.jsonl"
     found = [{"name": "a", "family": "f", "agrees": True, "fnx": [2.0, 1.0], "jax": [1.0, 4.0],
               "torch": [4.0, 2.0], "errors": {"fnx": 3e-6, "jax": 1e-6, "torch": 9e-6}},
              {"name": "b", "family": "f", "agrees": False, "fnx": [1.0, 1.0], "jax": [8.0, 2.0]}]
     state.write_text("".join(json.dumps(r) + "\n" for r in found))
-    records = sweep.read(state)  # type: ignore[attr-defined]
-    first, all_, *wrong = sweep.table(records).splitlines()[2:]  # type: ignore[attr-defined]
+    records = sweep.read(state)
+    first, all_, *wrong = sweep.table(records).splitlines()[2:]
     assert first == "| f | 2 | 0.50 | 0.50 | 0.50 | 1 | a 2.00; b 0.12 | 3.00 | 1 |"
     assert all_ == "| all | 2 | 0.50 | 0.50 | 0.50 | 1 |  | 3.00 | 1 |"
     assert wrong == ["", "Differs from JAX or fails: b."]
 
 
-def test_what_is_due_in_the_sweep_is_known_by_its_commit(sweep: object) -> None:
+def test_what_is_due_in_the_sweep_is_known_by_its_commit(sweep: ModuleType) -> None:
     known = {"commit": "1", "fnx": [2.0, 1.0], "jax": [1.0, 4.0]}
 
     def due(known: object, now: str = "2", again: bool = True, above: float = 0.0) -> object:
         options = SimpleNamespace(again=again, above=above)
-        return sweep.is_due(known, now, options)  # type: ignore[attr-defined]
+        return sweep.is_due(known, now, options)
 
     assert due(None) and due(None, again=False) and not due(None, above=1.1)
     assert due(known) and not due(known, "1") and not due(known, again=False)
@@ -122,30 +123,31 @@ def test_what_is_due_in_the_sweep_is_known_by_its_commit(sweep: object) -> None:
     assert due(known | {"commit": ""}, "")
 
 
-def test_targets_that_lost_take_no_more_turns(sweep: object) -> None:
+def test_targets_that_lost_take_no_more_turns(sweep: ModuleType) -> None:
     least = {"fnx": 9.0, "jax": 2.5, "torch": 1.0}
-    assert sweep.in_play(least, least) == ["fnx", "torch"]  # type: ignore[attr-defined]
-    assert sweep.in_play({}, least) == ["fnx", "jax", "torch"]  # type: ignore[attr-defined]
+    assert sweep.in_play(least, least) == ["fnx", "torch"]
+    assert sweep.in_play({}, least) == ["fnx", "jax", "torch"]
 
 
-def test_a_case_of_the_sweep_is_measured(sweep: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_of_the_sweep_is_measured(
+        sweep: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     import sweep_cases
     from run import load
 
     monkeypatch.setattr(sweep, "ROUNDS", 1)
     spaces = {"fnx": load("fnx")[0], "jax": load("fnx")[0]}
     drawn = sweep_cases.cases(1, 1, ["outers"])
-    record = sweep.measure(next(drawn)[1], spaces, None)  # type: ignore[attr-defined]
+    record = sweep.measure(next(drawn)[1], spaces, None)
     assert record["agrees"] and "failed" not in record
     assert record["errors"]["fnx"] == record["errors"]["jax"] < 1e-6
     assert all(seconds > 0 for target in spaces for seconds in record[target])
-    again = sweep.measure_alone(  # type: ignore[attr-defined]
+    again = sweep.measure_alone(
         next(sweep_cases.cases(1, 1, ["outers"]))[1], spaces["fnx"], record, False)
     assert again["jax"] == record["jax"] and again["errors"] == record["errors"]
 
 
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> object:
+def programs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(HERE))
     import whole_programs
 
@@ -153,7 +155,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_programs_run_at_small_sizes(programs: object, part: int) -> None:
+def test_programs_run_at_small_sizes(programs: ModuleType, part: int) -> None:
     """A sample of them; those of all have been held against JAX's values at both sizes."""
     from programs import PROGRAMS
     from run import leaves, load
@@ -172,29 +174,29 @@ def test_programs_run_at_small_sizes(programs: object, part: int) -> None:
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3, err_msg=program.name)
 
 
-def test_programs_are_compared_worst_first(programs: object) -> None:
+def test_programs_are_compared_worst_first(programs: ModuleType) -> None:
     times = {"fast": 1.0, "slow": 9.0, "even": 2.0}
     records = [{"name": n, "theme": "t", "fnx": [2 * s, s], "jax": [2.0, 2.0],
                 "first": {"fnx": [1.0, 1.0], "jax": [2.0, 2.0]}, "bytes": {"fnx": 6, "jax": 3},
                 "differs": "by 1" if n == "slow" else ""} for n, s in times.items()]
-    text = programs.table(records)  # type: ignore[attr-defined]
+    text = programs.table(records)
     assert "| processor | 1.31 | 1.00 | 4.50 | 4.50 | slow 4.50 | 1 | 1 |" in text
     assert "| memory | 2.00 | 2.00 | 2.00 | 2.00 | slow 2.00 | 3 | 3 |" in text
     assert "Above 1.5 by processor time: slow 4.50." in text and text.endswith("slow: by 1")
 
 
-def test_differences_of_programs_are_told(programs: object) -> None:
+def test_differences_of_programs_are_told(programs: ModuleType) -> None:
     one = np.ones(4, "float32")
-    tell = programs.difference  # type: ignore[attr-defined]
+    tell = programs.difference
     assert tell([one], [one], []) == ""
     assert tell([one], [one.astype("int32")], []) == "result 0 is float32[4], of JAX int32[4]"
     assert tell([one, one * 2], [one, one], []) == "result 1 differs in 4 of 4, by 1"
 
 
-def test_parts_of_the_programs_are_all_of_them(programs: object) -> None:
+def test_parts_of_the_programs_are_all_of_them(programs: ModuleType) -> None:
     from programs import PROGRAMS
-    options = [programs.options_of(["--part", f"{i}/3"]) for i in (1, 2, 3)]  # type: ignore
-    found = [p.name for o in options for p in programs.chosen(o, {}, "x")]  # type: ignore
+    options = [programs.options_of(["--part", f"{i}/3"]) for i in (1, 2, 3)]
+    found = [p.name for o in options for p in programs.chosen(o, {}, "x")]
     assert sorted(found) == sorted(PROGRAMS)
 
 

@@ -95,10 +95,14 @@ class DeviceBase(ABC):
 
     name: str
     target: Target
-    is_timed = False  # whether it can note when kernels run (``record``),
-    is_recording = False  # ... and does
+    is_timed = False  # whether it can note when kernels run (``record``)
     shared_cache = 0  # bytes of the cache that all processors share; 0: none that is known
     allocate: Callable[[Iterable[Any]], Sequence[DeviceStorage]]
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether somebody profiles."""
+        return False
 
     def results(self, sizes: Sequence[int]) -> Callable[[], Sequence[DeviceStorage]]:
         """What gives memories for the results of a call, made once; they may share memory."""

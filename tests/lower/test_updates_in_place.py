@@ -126,7 +126,8 @@ def draw(seed: int, rank: int, axes: Sequence[int]) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     shape = SHAPE[:rank]
     rest = [n for a, n in enumerate(shape) if a not in axes]
-    return tuple(rng.integers(-4, 5, s).astype(np.float32) for s in (shape, rest))  # type: ignore
+    x, update = (rng.integers(-4, 5, s).astype(np.float32) for s in (shape, rest))
+    return x, update
 
 
 @st.composite
@@ -170,14 +171,14 @@ def test_when_given(spelling: str, place: tuple[int, list[int]], seed: int) -> N
 X = np.arange(40 * 60, dtype=np.float32).reshape(40, 60)
 COLUMN, ROW = X[:, 0] * 2, X[0] * 3
 
-STEPS_OF: dict[str, tuple[Callable[..., Any], Callable[[Any, int], None]]] = {
+STEPS_OF: dict[str, tuple[Callable[..., Any], Callable[[Any, int], object]]] = {
     "a static column": (lambda x, i: x.at[:, 3].set(COLUMN * (i + 1)),
                         lambda x, i: x.__setitem__((slice(None), 3), COLUMN * (i + 1))),
     "a static block": (lambda x, i: x.at[3:5, -4:].add(1.0),
                        lambda x, i: x.__setitem__((slice(3, 5), slice(-4, None)), x[3:5, -4:] + 1)),
     "two updates": (lambda x, i: x.at[:, i].set(COLUMN).at[i].add(ROW),
                     lambda x, i: (x.__setitem__((slice(None), i), COLUMN),
-                                  x.__setitem__(i, x[i] + ROW))),  # type: ignore
+                                  x.__setitem__(i, x[i] + ROW))),
     "a column from another": (lambda x, i: x.at[:, i].set(x[:, i + 1] * 2),
                               lambda x, i: x.__setitem__((slice(None), i), x[:, i + 1] * 2)),
     "rows swapped": (

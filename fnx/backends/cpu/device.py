@@ -422,7 +422,7 @@ class CpuDevice(HostDevice):
     is_timed = True
 
     @property
-    def is_recording(self) -> bool:  # type: ignore[override]
+    def is_recording(self) -> bool:
         """Whether somebody profiles."""
         return self.queue.recording is not None
 

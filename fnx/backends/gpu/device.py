@@ -428,7 +428,7 @@ class GpuDevice(DeviceBase):
                     for c in found}
 
     @property
-    def is_recording(self) -> bool:  # type: ignore[override]
+    def is_recording(self) -> bool:
         """Whether somebody profiles."""
         return self.runs is not None
 

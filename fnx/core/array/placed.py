@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
 
 from fnx.core.array import arguments
 from fnx.core.array.committed import place_of
@@ -26,6 +28,29 @@ class Shard(Record):
     index: tuple[slice, ...]
     replica_id: int
     data: Any
+
+
+class _Array(Protocol):
+    """What is needed of the rest of an Array."""
+
+    _storage: Any
+
+    @property
+    def device(self) -> Any: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def _numpy(self) -> np.ndarray[Any, Any]: ...
+
+
+def _array(part: Placed) -> _Array:
+    array: Any = part
+    whole: _Array = array
+    return whole
 
 
 class Placed:
@@ -71,8 +96,8 @@ class Placed:
     @property
     def addressable_shards(self) -> list[Shard]:
         """The parts on the devices of this process: the whole, on the one there is."""
-        whole = (slice(None),) * self.ndim  # type: ignore[attr-defined]
-        return [Shard(self.device, whole, 0, self)]  # type: ignore[attr-defined]
+        array = _array(self)
+        return [Shard(array.device, (slice(None),) * array.ndim, 0, array)]
 
     @property
     def global_shards(self) -> list[Shard]:
@@ -93,8 +118,7 @@ class Placed:
         >>> x.unsafe_buffer_pointer() == np.asarray(x).ctypes.data
         True
         """
-        found: int = self._numpy().ctypes.data  # type: ignore[attr-defined]
-        return found
+        return _array(self)._numpy().ctypes.data
 
     def copy_to_host_async(self) -> None:
         """Begin to move the values to the host, where that is not where they are.
@@ -102,7 +126,7 @@ class Placed:
         >>> import fnx.numpy as jnp
         >>> jnp.ones(1).copy_to_host_async()
         """
-        begin = getattr(self._storage, "set_out", None)  # type: ignore[attr-defined]
+        begin = getattr(_array(self)._storage, "set_out", None)
         if begin is not None:
             begin()
 
@@ -116,8 +140,7 @@ class Placed:
         >>> jnp.ones(3).on_device_size_in_bytes()
         12
         """
-        size: int = self.nbytes  # type: ignore[attr-defined]
-        return size
+        return _array(self).nbytes
 
     def platform(self) -> str:
         """What kind of device it is on.
@@ -129,7 +152,7 @@ class Placed:
         >>> jnp.ones(1).platform()
         'cpu'
         """
-        found: str = self.device.platform  # type: ignore[attr-defined]
+        found: str = _array(self).device.platform
         return found
 
     def tobytes(self, order: Literal["C"] = "C") -> bytes:
@@ -149,5 +172,4 @@ class Placed:
         b'\\x01\\x02'
         """
         arguments.row_major(order)
-        found: bytes = self._numpy().tobytes()  # type: ignore[attr-defined]
-        return found
+        return _array(self)._numpy().tobytes()
