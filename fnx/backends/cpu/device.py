@@ -165,8 +165,8 @@ class CpuCommandBuffer(Leasing):
     """Encoded commands. The number of arguments is fixed by the first submission."""
 
     __slots__ = ("_commands", "_counts", "_encoded", "_enter", "_entries", "_entry", "_inline",
-                 "_pack", "_plans", "_pool", "_private", "_program", "_queue", "_run", "_scratch",
-                 "_shared", "_steps", "_temporary", "_words", "effects", "work")
+                 "_leased", "_pack", "_plans", "_pool", "_private", "_program", "_queue", "_run",
+                 "_scratch", "_shared", "_steps", "_temporary", "_words", "effects", "work")
 
     def __init__(self, device: CpuDevice, commands: Commands,
                  plans: dict[Command, _KernelPlan | callbacks.HostPlan], arena: int) -> None:
@@ -183,6 +183,7 @@ class CpuCommandBuffer(Leasing):
         self._scratch = max([p.scratch for p in plans.values()], default=0)
         self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
         self._temporary = self._private + (self._scratch if self._steps else 0)
+        self._leased = self._temporary > 8 * MOST_WORDS  # less of it lies on the stack
         self.leases: list[tuple[Any, int]] = []
         self._counts: tuple[int, int] | None = None
         self._inline = False  # from the first submission on, where the work is short
@@ -192,12 +193,12 @@ class CpuCommandBuffer(Leasing):
         """Queue the commands, or run them here if they are short and nothing is pending."""
         if not (self._inline and self._queue.clear) and self._submit(ins, outs, begin):
             return
-        if begin is None and not self._temporary:  # most calls: each line here counts
+        if begin is None and not self._leased:  # most calls: each line here counts
             if self._enter(ins, outs, 0):
                 return
             raise self._miscounted(ins, outs)
         block, at = None, 0
-        if self._temporary:
+        if self._leased:
             block, give = self._memory_for_call(self._pool.take)
             at = block.ptr
         try:
@@ -211,7 +212,7 @@ class CpuCommandBuffer(Leasing):
 
     def direct(self, call: DirectCall) -> Any | None:
         """The record of a call without Python; None: this one is not so short."""
-        if not self._inline or self._temporary or \
+        if not self._inline or self._leased or \
                 self._counts != (len(call.arguments) + len(call.captured), len(call.results)):
             return None
         return Direct.record(call, self._entry, self._pool, self._queue, self)
@@ -312,7 +313,8 @@ class CpuCommandBuffer(Leasing):
             self._counts = (ins, outs)
             self._enter, self._entry = self._entries.enter(
                 self._program, ins, outs, self._words, self._private, self.work <= TINY,
-                self._queue.home if self._shared else 0, self._scratch)
+                self._queue.home if self._shared else 0, self._scratch,
+                0 if self._leased else self._temporary)
             self._inline = self._steps == FOREVER and self._words <= MOST_WORDS and \
                 not self.effects
 

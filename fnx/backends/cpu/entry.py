@@ -10,7 +10,8 @@ help where there are some, they have the scratch that it takes, and nobody else 
 
     entry     what it knows: program, storages in and out, words of the block, where scratch begins
               in the temporary memory, whether it keeps the GIL, the name ``ptr``, where the address
-              of the queue is (0: workers are of no use), scratch of a worker
+              of the queue is (0: workers are of no use), scratch of a worker, words of temporary
+              memory that it takes from the stack (0: the caller has allocated it)
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
           "PyType_GenericAlloc": 2, "PyDict_GetItemWithError": 2, "PyDict_SetItem": 3,
           "PyCell_Get": 1, "PyIter_Next": 1, "PyTuple_New": 1, "PyTuple_SetItem": 3,
           "PyTuple_GetItem": 2, "PyTuple_Size": 1, "PyList_Size": 1}
-PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, HOME, ROOM, ENTRY_WORDS = range(10)
-MOST_WORDS = 2048  # of a block on the stack
+PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, HOME, ROOM, STACK, ENTRY_WORDS = range(11)
+MOST_WORDS = 2048  # of a block on the stack, and of temporary memory there
+_LINE = 64  # bytes: what kernels expect temporary memory to be aligned to
 _FASTCALL = 0x80  # METH_FASTCALL
 _FOREVER = (1 << 62) - 1
 _POINTER = sys.intern("ptr")
@@ -114,8 +116,11 @@ def _here() -> IRFunction:
     """Run a program on a block that has the addresses of its arguments; 1: Ctrl-C came."""
     f = IRFunction("here", ("known", "block", "temporary"))
     entry, block = f["known"], f["block"]
-    f.store(block, layout.SCRATCH, f.add(f["temporary"], f.load(entry, PRIVATE)))
-    f.store(block, layout.ARENA, f["temporary"])
+    temporary, words = f.variable(f["temporary"]), f.load(entry, STACK)
+    with f.when(f.compare("ne", words, 0)):
+        temporary.set(f.binary("and", f.add(f.words(words), _LINE - 1), -_LINE))
+    f.store(block, layout.SCRATCH, f.add(temporary.get(), f.load(entry, PRIVATE)))
+    f.store(block, layout.ARENA, temporary.get())
     f.store(block, layout.START, 0)
     queue, state = f.call("led", entry), f.variable(0)
     with f.when(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
@@ -152,9 +157,11 @@ class Entries:
                                                               ctypes.pythonapi))
 
     def enter(self, program: int, ins: int, outs: int, words: int, private: int, keeps_gil: bool,
-              home: int, room: int) -> tuple[Enter, Any]:
-        """The function of a program, and memory that has to live as long as it is called."""
+              home: int, room: int, stack: int) -> tuple[Enter, Any]:
+        """The function of a program, and memory that has to live as long as it is called; ``stack``
+        is the bytes of temporary memory that it takes from the stack."""
         entry = (ctypes.c_int64 * ENTRY_WORDS)(program, ins, outs, words, private, keeps_gil,
-                                               id(_POINTER), home, room)
+                                               id(_POINTER), home, room,
+                                               -(-(stack + _LINE) // 8) if stack else 0)
         made: Enter = self._make(ctypes.addressof(self._method), ctypes.addressof(entry), None)
         return made, entry
