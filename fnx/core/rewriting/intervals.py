@@ -2,9 +2,13 @@
 
 >>> times((-1, 2), (3, 4)), hull((0, 1), (5, 9))
 ((-4, 8), (0, 9))
+>>> quotient((-5, 9), (2, 3)), remainder((-5, 9), (2, 3))
+((-2, 4), (-2, 2))
 """
 
 from __future__ import annotations
+
+from fnx.core.rewriting.evaluate import trunc
 
 Bounds = tuple[int, int]
 
@@ -18,3 +22,18 @@ def times(a: Bounds, b: Bounds) -> Bounds:
 def hull(*parts: Bounds) -> Bounds:
     """All that one of several may be."""
     return min(p[0] for p in parts), max(p[1] for p in parts)
+
+
+def quotient(a: Bounds, b: Bounds) -> Bounds:
+    """What a division is that rounds to zero."""
+    if b[0] < 0:
+        biggest = max(abs(a[0]), abs(a[1]), 1)
+        return -biggest, biggest
+    corners = [trunc(n, d) for n in a for d in (max(b[0], 1), max(b[1], 1))]
+    return min(corners), max(corners)
+
+
+def remainder(a: Bounds, b: Bounds) -> Bounds:
+    """What such a division leaves."""
+    most = max(abs(b[0]), abs(b[1]), 1) - 1
+    return max(min(a[0], 0), -most), min(max(a[1], 0), most)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core import build, dtypes, ops, parts
-from fnx.core.rewriting import conditions
+from fnx.core.rewriting import conditions, intervals
 from fnx.core.rewriting.evaluate import trunc
 from fnx.core.rewriting.intervals import Bounds, hull, times
 from fnx.core.rewriting.polynomial import (
@@ -56,6 +56,7 @@ _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that held its own key would never die
 _polynomials: WeakMemo[UOp, Polynomial] = WeakMemo()
 _bounds: WeakMemo[UOp, Bounds] = WeakMemo()
+_multiples: WeakMemo[UOp, Polynomial] = WeakMemo()  # of d, of atoms x % d
 
 
 # ---- bounds -----------------------------------------------------------------------------------
@@ -87,35 +88,17 @@ def _dtype_bounds(atom: UOp) -> Bounds:
     return t.limits if (t.is_integer or t.is_bool) and t.limits[1] <= whole[1] else whole
 
 
-def _quotient_bounds(atom: UOp) -> Bounds:
-    (low, high), (d0, d1) = bounds(atom.src[0]), bounds(atom.src[1])
-    if d0 < 0:
-        biggest = max(abs(low), abs(high), 1)
-        return -biggest, biggest
-    corners = [trunc(n, d) for n in (low, high) for d in (max(d0, 1), max(d1, 1))]
-    return min(corners), max(corners)
-
-
-def _remainder_bounds(atom: UOp) -> Bounds:
-    (low, high), (d0, d1) = bounds(atom.src[0]), bounds(atom.src[1])
-    most = max(abs(d0), abs(d1), 1) - 1
-    return max(min(low, 0), -most), min(max(high, 0), most)
-
-
-def _corner(pick: Callable[[int, int], int]) -> Callable[[UOp], Bounds]:
-    def rule(atom: UOp) -> Bounds:
-        a, b = bounds(atom.src[0]), bounds(atom.src[1])
-        return pick(a[0], b[0]), pick(a[1], b[1])
-    return rule
+def _of_both(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], Bounds]:
+    return lambda atom: row(bounds(atom.src[0]), bounds(atom.src[1]))
 
 
 _BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
     ops.RANGE: lambda r: (0, max(0, bounds(r.src[0])[1] - 1)),
     ops.VAR: lambda v: (v.arg.low, v.arg.high),
-    ops.IDIV: _quotient_bounds,
-    ops.REM: _remainder_bounds,
-    ops.MIN: _corner(min),
-    ops.MAX: _corner(max),
+    ops.IDIV: _of_both(intervals.quotient),
+    ops.REM: _of_both(intervals.remainder),
+    ops.MIN: _of_both(lambda a, b: (min(a[0], b[0]), min(a[1], b[1]))),
+    ops.MAX: _of_both(lambda a, b: (max(a[0], b[0]), max(a[1], b[1]))),
     ops.WHERE: lambda w: hull(bounds(w.src[1]), bounds(w.src[2])),
 }
 
@@ -292,13 +275,21 @@ def _recombined(p: Polynomial) -> Polynomial:
         for atom in m:
             if atom.op is not ops.REM or m not in p:
                 continue
-            x, d = atom.src
-            quotient = _polynomial(build.idiv(x, d))
             factor: Polynomial = {tuple(a for a in m if a is not atom): c}
-            product = mul(mul(quotient, _polynomial(d)), factor)
+            product = mul(_rounded_down(atom), factor)
             if all(p.get(n) == k for n, k in product.items()):
-                p = add(add(add(p, product, -1), {m: c}, -1), mul(factor, _polynomial(x)))
+                p = add(add(add(p, product, -1), {m: c}, -1),
+                        mul(factor, _polynomial(atom.src[0])))
     return p
+
+
+def _rounded_down(remainder: UOp) -> Polynomial:
+    """(x // d) * d of an atom x % d."""
+    found = _multiples.get(remainder)
+    if found is None:
+        x, d = remainder.src
+        found = _multiples[remainder] = mul(_polynomial(build.idiv(x, d)), _polynomial(d))
+    return found
 
 
 # ---- one walk: index nodes become polynomials, conditions become simpler conditions -----------

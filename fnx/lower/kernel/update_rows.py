@@ -44,10 +44,12 @@ def update_rows(kernel: UOp, target: Target) -> UOp:
     and that saves instructions."""
     store = kernel.src[0]
     kept = kept_in_order(store) if len(kernel.src) == 1 else []
+    if not kept:
+        return kernel
     nodes = toposort(kernel.src)
     lanes = target.lanes(itemsize(nodes))
     unrolled = UNROLL * lanes
-    if not kept or extent(kept[-1]) < unrolled or not all(map(is_known, store.ranges)) or \
+    if extent(kept[-1]) < unrolled or not all(map(is_known, store.ranges)) or \
             any(n.op in _OTHERS or _reads(n, store) for n in nodes):
         return kernel
     r, position = kept[-1], kernel.arg.order.index
