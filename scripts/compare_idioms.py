@@ -31,6 +31,7 @@ from tests.idioms.programs import CALLS, program, run, shortest
 difference = jax_answers.golden("differences").difference
 described = jax_answers.golden("differences").described
 RTOL = {"float16": 2e-2, "bfloat16": 1e-1}  # functions of several ops, each rounded
+PHASE = "+ 0.3"  # in the first line of a program, of what its inputs are computed from
 EAGER_JAX = 100  # programs between which JAX forgets what it compiled
 
 
@@ -67,7 +68,18 @@ def compared(text: str, call: int) -> str:
         # somewhere in it numbers were rounded to fewer bits than those of the result
         got, want = ([("float32" if t == "float64" else t, *rest) for t, *rest in some]
                      for some in (got, want))
-    return str(difference(got, want, max(narrow, default=1e-4), True, 1.0))
+    tolerance = max(narrow, default=1e-4)
+    found = str(difference(got, want, tolerance, True, 1.0))
+    return "" if found and is_unstable(text, call, want, tolerance) else found
+
+
+def is_unstable(text: str, call: int, want: Any, tolerance: float) -> bool:
+    """Whether JAX's own answer moves as far as a tenth of the tolerance where an input moves by
+    about its last bits: what is left of a number then is what rounding left."""
+    jax = importlib.import_module("jax")
+    moved = (answers(text.replace(PHASE, f"+ {p}"), jax, call) for p in (0.3000003, 0.2999997))
+    return any(isinstance(m, list) and difference(m, want, tolerance / 10, True, 1.0)
+               for m in moved)
 
 
 def in_plain_jax(seed: int, given: argparse.Namespace) -> str:
