@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build, ops, parts
+from fnx.core.rewriting.symbolic import simplify
 from fnx.core.uop import UOp, toposort
 from fnx.lower.places import told_apart
 
@@ -87,7 +88,7 @@ def _together(store: UOp, load: UOp) -> bool:
     to, source = parts.buffer(store), parts.buffer(load)
     if to.src != source.src or to.dtype.itemsize != source.dtype.itemsize:
         return False
-    pairs = list(zip(parts.indices(store), parts.indices(load)))
+    pairs = list(zip(map(simplify, parts.indices(store)), map(simplify, parts.indices(load))))
     if store.arg is None and all(a is b for a, b in pairs):
         return True
     same = told_apart([a for a, b in pairs if a is b])

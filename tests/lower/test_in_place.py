@@ -81,6 +81,23 @@ def test_an_update_in_a_loop_copies_nothing() -> None:
     assert len(loop) == 2 and "scatter" in loop[1] and "-> m0 " in loop[1]
 
 
+def test_carries_that_are_padded_and_cut_at_their_own_places_have_one_buffer() -> None:
+    """Maxwell's equations: parts of fields from parts of others, moved there and back again."""
+    def step(i: Any, fields: Any) -> Any:
+        e, hx, hy = fields
+        hx = hx.at[:, :-1].add(-0.5 * (e[:, 1:] - e[:, :-1]))
+        hy = hy.at[:-1, :].add(0.5 * (e[1:, :] - e[:-1, :]))
+        return e.at[1:, 1:].add(hy[1:, 1:] - hy[:-1, 1:] - hx[1:, 1:] + hx[1:, :-1]), hx, hy
+
+    x = np.random.default_rng(0).normal(size=(3, 33, 35)).astype(np.float32)
+    text = printed(lambda *xs: lax.fori_loop(0, 9, step, xs), *x)
+    assert "for i in" in text and "|" not in text  # two buffers: (m0|out0 by i)
+    with override(device="interp"):
+        want = fnx.jit(lambda *xs: lax.fori_loop(0, 9, step, xs))(*x)
+    for got, meant in zip(fnx.jit(lambda *xs: lax.fori_loop(0, 9, step, xs))(*x), want):
+        np.testing.assert_allclose(got, meant, rtol=1e-4, atol=1e-4)
+
+
 def test_the_base_of_an_update_that_dies_is_not_copied() -> None:
     text = printed(lambda x: jnp.exp(x @ x).at[3].set(0.0) * 2, jnp.ones((32, 32)))
     assert "map(" not in text and "copy" not in text
