@@ -67,7 +67,7 @@ class HostPlan:
     """How a HOST runs: as a kernel of one iteration, for as long as it likes."""
 
     iterations = chunk = chunks = 1
-    scratch, short = 0, False
+    scratch = short = 0
     work = span = idle = float("inf")
 
     def __init__(self, kernel: Caller) -> None:

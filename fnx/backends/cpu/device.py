@@ -101,7 +101,7 @@ class _KernelPlan:
         most = min(self.iterations, MOST_CHUNKS, max(most, int(self.work / LONG_CHUNK)))
         self.chunk = max(1, -(-self.iterations // max(1, most)))
         self.chunks = -(-self.iterations // self.chunk)
-        self.short = self.work < ALONE
+        self.short = int(self.work) if self.work < ALONE else 0
         self.span = self.work / max(1, min(cores, self.chunks))
         self.idle = self.span - self.work / cores
 

@@ -1,7 +1,8 @@
 """Words of 8 bytes that Python and the native loops of the cpu share.
 
     program   header of a command buffer, immutable: counts, slot table, records
-    record    EXEC: kernel address, first slot, scalars, iterations, chunk, chunks, short
+    record    EXEC: kernel address, first slot, scalars, iterations, chunk, chunks,
+              nanoseconds where it is short, else 0
               LOOP: register, trips, moves, how many, the record behind
               NEXT: register, trips, moves, how many, the first record inside
               TEST: slot of a bool, the record to go to where it is false

@@ -195,13 +195,14 @@ def _run(mode: int) -> IRFunction:
             f.again()
         at.set(f.add(i, 1))
         with f.when(f.compare("ne", f["queue"], 0)):
-            chunks = f.call("chunks_of_call", f["queue"], record)
+            chunks = f.call("chunks", f["queue"], record)
             with f.when(f.compare("ugt", chunks, 1)):
                 f.call("open_job", f["queue"], record, pointers, _NEVER, scratch)
+                f.call("ended", f["queue"], record)
                 f.again()
         f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), scratch)
-    with f.when(f.compare("ne", f["queue"], 0)):
-        f.store(f["queue"], layout.RECENT, f.call("clock"))
+        with f.when(f.compare("ne", f["queue"], 0)):
+            f.call("ended", f["queue"], record)
     f.call("write_mode", before)
     f.give(0)
     return f

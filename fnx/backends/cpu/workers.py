@@ -11,10 +11,12 @@ announce themselves before they look a last time, publishers look for sleepers a
 (both sequentially consistent), so no wake-up is lost. The abort word holds a timeline value:
 submissions up to it are skipped, tested before each command and chunk.
 
-Short jobs take less than waking a worker is worth. They pay while all workers are awake and have
-a processor each. A caller wakes workers for them only where calls follow one another. Where in one
-of them a worker is held up in its chunk until the lead has to sleep, the lead runs the next short
-jobs alone: twice as many as after the last such time, less one for each job since that went well.
+Who has nothing to do looks for work for as long as what it did last took, then sleeps: of what a
+processor does at most half is in vain. Short jobs take less than waking a worker is worth. They pay
+while all workers are awake and have a processor each, and wake workers only where the last job that
+could be shared ended no longer ago than this one takes. Where in one of them a worker is held up in
+its chunk until the lead has to sleep, the lead runs the next short jobs alone: twice as many as
+after the last such time, less one for each job since that went well.
 """
 
 from __future__ import annotations
@@ -22,10 +24,9 @@ from __future__ import annotations
 from fnx.backends.cpu import layout
 from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
 
-AWAKE = 200_000  # nanoseconds that an idle worker looks for work before it sleeps
+AWAKE = 20_000, 200_000  # nanoseconds at least and at most that a worker looks for work
 _PATIENCE = 5000  # rounds of ``pause`` of the lead, which waits for the last chunks of a job
 _FIRST, _MOST = 32, 1 << 14  # short jobs that the lead runs alone after it had to sleep
-_RECENT = 100_000  # nanoseconds within which calls follow one another
 _MASK_WORDS = 16  # of a set of processors
 _LEFT = layout.MOST_CHUNKS
 
@@ -34,7 +35,7 @@ def functions(pause: str, mode: int, places: bool) -> list[IRFunction]:
     """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode, ``places``
     whether the system says, and is told, where threads run."""
     return [_take(), _make_room(places), _wake(), _open_job(pause), _clock(), _record(),
-            _chunks(), _chunks_of_call(), _execute(), _lead(pause, mode), _help(pause, mode)]
+            _chunks(), _ended(), _execute(), _lead(pause, mode), _help(pause, mode)]
 
 
 # ---- pthreads ---------------------------------------------------------------------------------
@@ -213,31 +214,32 @@ def _record() -> IRFunction:
 
 
 def _chunks() -> IRFunction:
-    """In how many chunks who leads runs a record now."""
+    """In how many chunks who leads runs a record now: short ones are shared only where the others
+    are awake, or where such jobs follow one another."""
     f = IRFunction("chunks", ("queue", "record"))
-    chunks = f.load(f["record"], layout.CHUNKS)
-    with f.when(f.compare("ne", f.load(f["record"], layout.SHORT), 0)):
-        left = f.load(f["queue"], layout.ALONE)
+    queue, chunks, short = f["queue"], *(
+        f.load(f["record"], word) for word in (layout.CHUNKS, layout.SHORT))
+    with f.when(f.compare("ule", chunks, 1)):
+        f.give(1)
+    with f.when(f.compare("ne", short, 0)):
+        with f.when(f.compare("ne", f.load(queue, layout.SLEEPERS, "monotonic"), 0)):
+            since = f.sub(f.call("clock"), f.load(queue, layout.RECENT))
+            with f.when(f.compare("ugt", since, short)):
+                f.give(1)
+        left = f.load(queue, layout.ALONE)
         with f.when(f.compare("ne", left, 0)):
-            f.store(f["queue"], layout.ALONE, f.sub(left, 1))
+            f.store(queue, layout.ALONE, f.sub(left, 1))
             f.give(1)
     f.give(chunks)
     return f
 
 
-def _chunks_of_call() -> IRFunction:
-    """In how many chunks a caller runs a record: short ones are shared only where the others are
-    awake, or calls follow one another."""
-    f = IRFunction("chunks_of_call", ("queue", "record"))
-    queue, record = f["queue"], f["record"]
-    with f.when(f.compare("ule", f.load(record, layout.CHUNKS), 1)):
-        f.give(1)
-    short, sleepers = f.load(record, layout.SHORT), f.load(queue, layout.SLEEPERS, "monotonic")
-    with f.when(f.compare("ne", f.smaller(short, sleepers), 0)):
-        since = f.sub(f.call("clock"), f.load(queue, layout.RECENT))
-        with f.when(f.compare("ugt", since, _RECENT)):
-            f.give(1)
-    f.give(f.call("chunks", queue, record))
+def _ended() -> IRFunction:
+    """Note when a record ended that could be shared."""
+    f = IRFunction("ended", ("queue", "record"))
+    with f.when(f.compare("ugt", f.load(f["record"], layout.CHUNKS), 1)):
+        f.store(f["queue"], layout.RECENT, f.call("clock"))
+    f.give(0)
     return f
 
 
@@ -271,6 +273,7 @@ def _execute() -> IRFunction:
             f.call("open_job", queue, record, pointers, f["time"], f["scratch"])
         with f.when(f.compare("ule", chunks, 1)):
             f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), f["scratch"])
+        f.call("ended", queue, record)
         with f.when(recorded):
             f.call("record", events, f["time"], i, start.get(), 0)
     f.give(0)
@@ -280,16 +283,17 @@ def _execute() -> IRFunction:
 def _lead(pause: str, mode: int) -> IRFunction:
     """The loop of worker 0: submissions in order."""
     f = IRFunction("lead", ("worker",))
-    queue, since = f.load(f["worker"], layout.QUEUE), f.variable(0)
+    queue, since, patience = f.load(f["worker"], layout.QUEUE), f.variable(0), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
         head = f.load(queue, layout.COMPLETED)
         with f.when(f.compare("eq", f.load(queue, layout.SUBMITTED, "acquire"), head)):
-            _idle(f, queue, since, pause)
+            _idle(f, queue, since, patience, pause)
             _lead_sleeps(f, queue, head)
             since.set(0)
             f.again()
         since.set(0)
+        begin = f.call("clock")
         entry = f.word(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
         time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE)
         program, block = f.load(entry, layout.RING), f.load(entry, layout.RING + 1)
@@ -301,11 +305,21 @@ def _lead(pause: str, mode: int) -> IRFunction:
             lock(f, queue)
             call_c(f, "pthread_cond_broadcast", f.word(queue, layout.FINISHED))
             unlock(f, queue)
+        _set_patience(f, patience, begin)
     f.give(0)
     return f
 
 
-def _idle(f: IRFunction, queue: str, since: Variable, pause: str) -> None:
+def _set_patience(f: IRFunction, patience: Variable, begin: str) -> None:
+    """How long a worker looks for work: as long as what it did since then took."""
+    least, most = AWAKE
+    took = f.smaller(f.sub(f.call("clock"), begin), most)
+    patience.set(took)
+    with f.when(f.compare("ult", took, least)):
+        patience.set(least)
+
+
+def _idle(f: IRFunction, queue: str, since: Variable, patience: Variable, pause: str) -> None:
     """Nothing to do: leave if the queue stops, else look again, for a while."""
     with f.when(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
         f.fetch_add(queue, layout.RETURNED, 1)
@@ -314,7 +328,7 @@ def _idle(f: IRFunction, queue: str, since: Variable, pause: str) -> None:
     now = f.call("clock")
     with f.when(f.compare("eq", since.get(), 0)):
         since.set(now)
-    with f.when(f.compare("ule", f.sub(now, since.get()), AWAKE)):
+    with f.when(f.compare("ule", f.sub(now, since.get()), patience.get())):
         f.again()
 
 
@@ -334,15 +348,17 @@ def _lead_sleeps(f: IRFunction, queue: str, head: str) -> None:
 def _help(pause: str, mode: int) -> IRFunction:
     """The loop of the other workers: chunks of the open job."""
     f = IRFunction("help", ("worker",))
-    queue, since = f.load(f["worker"], layout.QUEUE), f.variable(0)
+    queue, since, patience = f.load(f["worker"], layout.QUEUE), f.variable(0), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
         left = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _LEFT)
         with f.when(f.compare("ne", left, 0)):
+            begin = f.call("clock")
             f.call("take", queue, f.load(f["worker"], layout.PRIVATE), 0)
+            _set_patience(f, patience, begin)
             since.set(0)
             f.again()
-        _idle(f, queue, since, pause)
+        _idle(f, queue, since, patience, pause)
         since.set(0)
         _helper_sleeps(f, queue)
     f.give(0)
