@@ -45,14 +45,29 @@ def test_a_graph_has_the_same_values_without_each_fusion(
             call()
         return dict.fromkeys(calls, (1.0, 1.0))
     monkeypatch.setattr(fusion, "least", least)
-    assert fusion.check(seed).endswith("kinds")
+    assert fusion.timed(seed).endswith("kinds")
 
 
 def test_what_is_slower_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     times = dict.fromkeys(FUSIONS, (1.0, 1.0)) | {"fnx": (1.5, 1.5)}
     monkeypatch.setattr(fusion, "least", lambda calls: times)
-    with pytest.raises(AssertionError, match="1500000 us, without .* 1000000 us"):
+    with pytest.raises(fusion.Slower, match="1500000 us, without .* 1000000 us"):
+        fusion.timed(2)
+
+
+def test_only_what_a_new_process_confirms_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slower(seed: int) -> str:
+        raise fusion.Slower("here")
+    monkeypatch.setattr(fusion, "timed", slower)
+    monkeypatch.setattr(fusion, "in_new_process", lambda seed: "")
+    assert fusion.check(2) == "slower here alone"
+    monkeypatch.setattr(fusion, "in_new_process", lambda seed: "there, too")
+    with pytest.raises(AssertionError, match="there, too"):
         fusion.check(2)
+
+
+def test_a_new_process_tells_what_is_wrong() -> None:
+    assert "ValueError" in fusion.in_new_process(-1)  # no seed of numbers
 
 
 def test_dear_parts_are_not_computed_by_selects() -> None:

@@ -31,3 +31,15 @@ def test_gathered_rows(width: int, rows: int) -> None:
         lines = fnx.jit(away).lower(x, i, j).text("programs").splitlines()
         assert sum("store(&x3" in line for line in lines) == width
         assert sum("load(&x1" in line for line in lines) == 2 * width
+
+
+@pytest.mark.parametrize("width", [16, 18, 40])
+def test_rows_of_sums_in_parts_are_transposed_as_vectors(width: int) -> None:
+    """Subtotals split the range of the sum; what is staged for it is filled along all of it."""
+    def distances(x: Any) -> Any:
+        return ((x[:, None] - x[None]) ** 2).sum(-1)
+    x = RNG.normal(size=(70, width)).astype("float32")
+    given = x.astype("float64")
+    np.testing.assert_allclose(fnx.jit(distances)(x), distances(given), rtol=1e-5, atol=1e-5)
+    tiled = fnx.jit(distances).lower(x).text("tiled")
+    assert "_v in vec(" in tiled

@@ -18,14 +18,14 @@ from collections.abc import Sequence
 
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.errors import KernelError
-from fnx.core.parts import buffer, closed, dims, extent, value, written_slots
+from fnx.core.parts import buffer, closed, dims, extent, indices, validity, value, written_slots
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import StageOperand
 from fnx.core.uop import UOp, consumers, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import canonical
 from fnx.lower.schedule.loops import name_of, quoted
-from fnx.lower.schedule.workload import stride
+from fnx.lower.schedule.workload import product, stride
 
 _MAX_UNROLLED_FILL = 16
 _ROW = 16  # words of a row of a tile of a matrix unit
@@ -73,15 +73,18 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
             outer.sort(key=steps.__getitem__)
         if staged in to or not outer:
             continue
-        inner = [build.range_(extent(r), fresh + i, "SEQ" if together else
-                              _fill_kind(staged, r, r is outer[-1]), name_of(r) + "_")
-                 for i, r in enumerate(outer)]
+        whole = [[r] for r in outer] if together else _whole(staged, outer)
+        inner = [build.range_(_length(rs), fresh + i, "SEQ" if together else
+                              _fill_kind(staged, rs[-1], rs[-1] is outer[-1]),
+                              name_of(rs[-1]) + "_") for i, rs in enumerate(whole)]
         fresh += len(inner)
         order += [r.arg.id for r in inner]
-        filled, = substitute([staged], dict(zip(outer, inner)))
+        zero = {r: build.index_const(0) for rs in whole for r in rs}
+        filled, = substitute([staged], zero | {rs[-1]: r for rs, r in zip(whole, inner)})
         stage = build.stage(filled, inner, number + len(to), step.space, buffer(load).arg.name,
                             step.double)
-        to[staged] = inherit(build.load(build.at(stage, *outer)), staged)
+        places = [symbolic.ravel(rs, [extent(r) for r in rs]) for rs in whole]
+        to[staged] = inherit(build.load(build.at(stage, *places)), staged)
     alive = {name_of(r) for r in position}
     if not to and any(name not in alive for name in names[outside + 1:]):
         return kernel  # the loops that it would close run once: there is nothing to pack
@@ -91,6 +94,36 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
                           hint="name a loop further out, or leave the stage away")
     arg = kernel.arg
     return build.kernel(substitute(kernel.src, to), arg.name, order, arg.apart, arg.near)
+
+
+def _whole(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
+    """The loops that each dimension of a stage is of: those that one range of a sum was split
+    into, for subtotals, are the range again, so vectors fill it (program/fills.py)."""
+    out: list[list[UOp]] = []
+    for r in loops:
+        if out and staged.op is ops.LOAD and _goes_on(staged, out[-1][-1], r):
+            out[-1].append(r)
+        else:
+            out.append([r])
+    return out
+
+
+def _goes_on(load: UOp, r: UOp, inside: UOp) -> bool:
+    """Whether each index of a LOAD has both loops as one range that was split evenly."""
+    valid = validity(load)
+    if valid is not None and not valid.ranges.isdisjoint((r, inside)):
+        return False
+    if {r.arg.kind, inside.arg.kind} != {"SEQ"} or \
+            any(extent(x).op is not ops.CONST for x in (r, inside)):
+        return False
+    n = build.const_of(extent(inside))
+    steps = [(symbolic.coefficient(i, r), symbolic.coefficient(i, inside)) for i in indices(load)]
+    return any(step for step, _ in steps) and all(
+        isinstance(step, int) and isinstance(by, int) and step == n * by for step, by in steps)
+
+
+def _length(loops: Sequence[UOp]) -> UOp:
+    return extent(loops[0]) if len(loops) == 1 else build.index_const(product(loops))
 
 
 def _unclamped(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
