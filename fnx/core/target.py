@@ -17,6 +17,7 @@ class Target(Record):
         vector_registers: how many of them there are; of a thread of a group, registers of 32 bits.
         fma: whether fused multiply-add is one instruction.
         rounds: whether rounding to a whole number is one.
+        permuted: bytes of the smallest elements that one instruction puts in any order.
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never part of how a sum associates.
         compiler: name and version of what makes machine code of LLVM IR.
@@ -59,6 +60,7 @@ class Target(Record):
     wide: bool = True
     steps: int = 0
     rounds: bool = True
+    permuted: int = 1
     unfused: str = ""
 
     @property

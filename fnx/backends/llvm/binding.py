@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
@@ -200,7 +200,16 @@ def with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
                   not x86 or "+fma" in have, l1, l2, cores(), version(),
-                  units=units(bits, have), rounds=not x86 or "+sse4.1" in have)
+                  units=units(bits, have), rounds=not x86 or "+sse4.1" in have,
+                  permuted=_permuted(bits, have) if x86 else 1)
+
+
+def _permuted(bits: int, have: Collection[str]) -> int:
+    """Bytes of the smallest elements that one instruction of x86 puts in any order: pshufb, vpermw
+    and vpermb. (On bytes of 512 bits without the last LLVM 22 does not end.)"""
+    if bits == 512:
+        return 1 if "+avx512vbmi" in have else 2 if "+avx512bw" in have else 4
+    return 1 if "+ssse3" in have else 4
 
 
 # ---- the process ------------------------------------------------------------------------------

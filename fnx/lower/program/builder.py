@@ -37,10 +37,11 @@ class Lines:
     Args:
         fma: whether the target multiplies and adds with one rounding.
         rounds: whether it has an instruction that rounds to a whole number.
+        permuted: bytes of the smallest elements that one instruction puts in any order.
     """
 
-    def __init__(self, fma: bool = True, rounds: bool = True) -> None:
-        self.fma, self.rounds = fma, rounds
+    def __init__(self, fma: bool = True, rounds: bool = True, permuted: int = 1) -> None:
+        self.fma, self.rounds, self.permuted = fma, rounds, permuted
         self.stack: list[list[UOp]] = [[]]
         self._depth: dict[UOp, int] = {}
         self._numbers = 0

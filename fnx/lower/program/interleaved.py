@@ -24,10 +24,11 @@ from fnx.lower.program.roles import Instance, Replicas, extent_of
 MOST = 8  # instances: each vector is made of as many
 
 
-def across(place: UOp, itemsize: int, conditions: Sequence[UOp], offset: Offset,
+def across(place: UOp, permuted: int, conditions: Sequence[UOp], offset: Offset,
            replicas: Replicas) -> UOp | None:
-    """The UNROLL range whose instances fill what is between the lanes of a place."""
-    if offset.stride is None or not 2 <= offset.stride <= MOST or itemsize < 4 \
+    """The UNROLL range whose instances fill what is between the lanes of a place; ``permuted`` is
+    the least bytes that elements have which a target permutes."""
+    if offset.stride is None or not 2 <= offset.stride <= MOST or place.dtype.itemsize < permuted \
             or any(n.op is ops.STAGE for n in toposort([*place.src[1:], *conditions])):
         return None
     for r in replicas.unrolled:
@@ -37,10 +38,10 @@ def across(place: UOp, itemsize: int, conditions: Sequence[UOp], offset: Offset,
     return None
 
 
-def is_strided(place: UOp, itemsize: int, offset: Offset) -> bool:
-    """Whether lanes of a load are a few elements apart."""
-    return offset.stride is not None and 2 <= offset.stride <= MOST and itemsize >= 4 \
-        and place.src[0].op is ops.REF
+def is_strided(place: UOp, permuted: int, offset: Offset) -> bool:
+    """Whether lanes of a load are a few elements apart, of no fewer bytes than are permuted."""
+    return offset.stride is not None and 2 <= offset.stride <= MOST \
+        and place.dtype.itemsize >= permuted and place.src[0].op is ops.REF
 
 
 def strided(lines: Lines, first: Access, lanes: int, step: int, mask: UOp | None,

@@ -124,7 +124,8 @@ def _run(values: Values, columns: Sequence[Column]) -> Iterator[stores.Write]:
     if condition is FALSE:
         return
     vectors = [lines.widen(values.value(parts.value(c.store), c.instance), lanes) for c in columns]
-    if len(columns) == stride <= interleaved.MOST:
+    if len(columns) == stride <= interleaved.MOST \
+            and parts.place(first.store).dtype.itemsize >= lines.permuted:
         for i, vector in enumerate(interleaved.together(lines, vectors)):
             own = None if mask is None else interleaved.mask_of(lines, mask, stride, i)
             yield _write(values, first, lane, i * lanes, vector, condition, own)

@@ -84,7 +84,7 @@ def linearize(kernel: UOp, target: Target) -> UOp:
     >>> [line.op for line in linearize(k, Target("cpu")).src]
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
-    lines = Lines(target.fma, target.rounds)
+    lines = Lines(target.fma, target.rounds, target.permuted)
     _KernelWalk(kernel, lines, streamed(kernel, target), target).body(nest(kernel))
     return lines.program(group_of(kernel))
 

@@ -104,7 +104,7 @@ def _between(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
     place, value, *valid = store.src
     if store.arg is not None:
         return None
-    return interleaved.across(place, value.dtype.itemsize, values.conditions.untested(valid),
+    return interleaved.across(place, values.lines.permuted, values.conditions.untested(valid),
                               values.addresses.offset(place, replicas.lane), replicas)
 
 

@@ -261,12 +261,12 @@ class Values:
         lines, dtype, depth = self.lines, node.dtype, self.depth(node)
         if lane is not None:
             between = interleaved.across(
-                parts.place(node), dtype.itemsize, self.conditions.untested(node.src[1:]),
+                parts.place(node), lines.permuted, self.conditions.untested(node.src[1:]),
                 self.addresses.offset(parts.place(node), lane), replicas)
             if between is not None:
                 return self.interleaved_load(node, instance, lane, between)
         if lane is not None and interleaved.is_strided(
-                parts.place(node), dtype.itemsize, self.addresses.offset(parts.place(node), lane)):
+                parts.place(node), lines.permuted, self.addresses.offset(parts.place(node), lane)):
             return self.strided_load(node, instance, lane)
         access = self.addresses.access(parts.place(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)

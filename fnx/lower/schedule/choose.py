@@ -101,9 +101,9 @@ class LoopPlan:
         # a stage is filled once for each iteration of its free ranges: those stay loops
         self.staged = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
-        self.statements = [Counted(n, closed(n)) for n in closing] + \
-            [Counted(s, [r for r in self.ranges if r in s.ranges and r not in free])
-             for s in kernel.src]
+        self.statements = [Counted(n, closed(n), target.permuted) for n in closing] + \
+            [Counted(s, [r for r in self.ranges if r in s.ranges and r not in free],
+                     target.permuted) for s in kernel.src]
         # folds inside of loops of others: a node of theirs may be over ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in closed(n)}
         self.nested = [n for n in closing if n.op is ops.REDUCE and not loops.isdisjoint(n.ranges)]
@@ -182,8 +182,8 @@ class LoopPlan:
 
     def _short_sides(self, lanes: Sequence[UOp]) -> list[UOp]:
         """Ranges that fill what is between the lanes: they are written out."""
-        found = {between(n, r) for s in self.statements for n in s.nodes for r in lanes
-                 if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
+        found = {between(n, r, self.target.permuted) for s in self.statements for n in s.nodes
+                 for r in lanes if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
         return [r for r in self.ranges if r in found and r not in (*lanes, *self.kept, *self.few)
                 and all(r not in s.ranges or r in self.common for s in self.stores)]
 

@@ -23,11 +23,13 @@ _STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in 
 
 
 class Counted:
-    """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own."""
+    """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own; lanes of
+    elements of ``permuted`` bytes or more are put in order by one instruction."""
 
-    __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs")
+    __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs", "permuted")
 
-    def __init__(self, node: UOp, own: Iterable[UOp]) -> None:
+    def __init__(self, node: UOp, own: Iterable[UOp], permuted: int = 1) -> None:
+        self.permuted = permuted
         roots = node.src if node.op in (ops.STORE, ops.ITER) else node.src[:1]
         below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.ITER))
         self.nodes, self.own = [*below, node], list(own)
@@ -50,9 +52,9 @@ class Counted:
         for n, count in self.counted:
             if lane is None or lane not in run_over(n):
                 total += count
-            elif between(n, lane) is not None or n.op is ops.LOAD \
-                    and 2 <= stride(n, lane) <= MOST and n.dtype.itemsize >= 4:
-                total += count * stride(n, lane) / lanes
+            elif between(n, lane, self.permuted) is not None or n.op is ops.LOAD \
+                    and 2 <= stride(n, lane) <= MOST and n.dtype.itemsize >= self.permuted:
+                total += count * min(stride(n, lane) / lanes, _STRIDED[n.op])
             elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.turns(n, lane, lanes) \
                     or self.reads_turned(n, lane, lanes):
                 total += count * _TURNED
@@ -80,12 +82,12 @@ class Counted:
             and any(stride(load, r) == 1 and extent(r) > BLOCK for r in self.own)
 
 
-def between(access: UOp, lane: UOp) -> UOp | None:
+def between(access: UOp, lane: UOp, permuted: int = 1) -> UOp | None:
     """The short range whose elements are all that lies between the lanes of a LOAD or STORE."""
     if access.op not in (ops.LOAD, ops.STORE) or lane not in access.ranges:
         return None
     step = stride(access, lane)
-    if not 2 <= step <= MOST or access.dtype.itemsize < 4 and access.op is ops.LOAD:
+    if not 2 <= step <= MOST or parts.place(access).dtype.itemsize < permuted:
         return None
     return next((r for r in access.ranges if r is not lane and is_known(r) and extent(r) == step
                  and stride(access, r) == 1), None)

@@ -1,0 +1,76 @@
+"""Lanes a few elements apart: values of every type and level, and when they are shuffles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnx
+import fnx.numpy as jnp
+from fnx.core import build, dtypes, ops
+from fnx.core.config import override
+from fnx.core.dtypes import DType
+from fnx.core.target import Target
+from fnx.core.uop import UOp
+from fnx.lower.program.linearize import linearize
+from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.tile import tile
+
+COMPILED = True
+WIDE = Target("cpu", vector_bits=256)  # permutes bytes
+PLAIN = WIDE.replace(permuted=4)  # numbers of 32 bits
+TYPES = ("uint8", "int8", "int16", "uint16", "float16", "bool", "float32")
+
+
+def apart(t: DType, step: int) -> UOp:
+    """o[i] = x[i, 0]: lanes so many elements apart."""
+    i = build.range_(4096, 0)
+    x = build.at(build.ref(0, t, (4096, step)), i, build.index_const(0))
+    return build.kernel([build.store(build.at(build.ref(1, t, (4096,)), i), build.load(x))],
+                        "apart", (0,))
+
+
+@pytest.mark.parametrize("target,t,step,is_shuffled", [
+    (WIDE, dtypes.uint8, 2, True), (WIDE, dtypes.float16, 8, True), (WIDE, dtypes.bool_, 3, True),
+    (WIDE, dtypes.uint8, 9, False), (PLAIN, dtypes.uint8, 2, False),
+    (PLAIN, dtypes.uint16, 3, False), (PLAIN, dtypes.float32, 3, True)])
+def test_they_are_shuffles_where_a_target_has_them(target: Target, t: DType, step: int,
+                                                   is_shuffled: bool) -> None:
+    kernel = apart(t, step)
+    lines = linearize(tile(kernel, choose(kernel, target)), target).src
+    assert any(line.op is ops.SHUFFLE for line in lines) is is_shuffled
+
+
+@st.composite
+def views(draw: Any) -> tuple[Any, Any]:
+    """An array of a narrow type, and a function of it that reads or writes lanes apart."""
+    t = draw(st.sampled_from(TYPES))
+    inner = draw(st.sampled_from([1, 2, 3, 4, 5, 7, 8]))
+    shape = (*draw(st.sampled_from([(), (2,), (3, 5)])),
+             draw(st.sampled_from([1, 3, 17, 33, 64, 99, 193])), inner)
+    x = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 100, shape)
+    order = draw(st.permutations(range(len(shape))))
+    kind, step, start = draw(st.integers(0, 5)), draw(st.integers(2, 9)), draw(st.integers(0, 2))
+    out = draw(st.sampled_from([t, "float32", "int32"]))
+
+    def f(m: Any, x: Any) -> Any:
+        flat = x.reshape(*x.shape[:-2], -1)
+        y = [lambda: flat[..., start::step], lambda: m.transpose(x, order), lambda: x.max(-1),
+             lambda: m.stack([flat, flat[..., ::-1], flat], -1), lambda: flat[..., ::-1][..., ::2],
+             lambda: m.concatenate([flat[..., 0::step], flat[..., 1::step]], -1)][kind]()
+        y = y.astype(out)
+        return ~y if out == "bool" else y + np.asarray(1, out)
+    return (x > 50 if t == "bool" else x.astype(t)), f
+
+
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3", "x86-64-v4", ""])
+@settings(max_examples=25, deadline=None)
+@given(drawn=views())
+def test_values_are_numpy_s(level: str, drawn: Any) -> None:
+    x, f = drawn
+    with override(cpu=level):
+        np.testing.assert_array_equal(fnx.jit(lambda x: f(jnp, x))(x), f(np, x))
