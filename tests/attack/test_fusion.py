@@ -71,13 +71,14 @@ def test_a_new_process_tells_what_is_wrong() -> None:
 
 
 def test_dear_parts_are_not_computed_by_selects() -> None:
-    """Below a fold, beside another result, in a product: each sine is computed once."""
+    """Below a fold, beside a fold or another result, in a product: each sine is computed once."""
     x = np.ones((500, 4), np.float32)
 
     def sines(x: Any) -> Any:
         return jnp.stack([jnp.sin(x[:, i % 4] * i) for i in range(12)], -1)
     for f in (lambda x: sines(x) + sines(x).sum(-1, keepdims=True),
               lambda x: (jnp.tanh(sines(x)), sines(x)),
-              lambda x: sines(x) @ x[:12], lambda x: jnp.cos(sines(x)).sum(0)):
+              lambda x: sines(x) @ x[:12], lambda x: jnp.cos(sines(x)).sum(0),
+              lambda x: sines(x) + jnp.isnan(x[:60].reshape(20, 12)).sum(0)):
         kernels = fnx.jit(f).lower(x).kernels
         assert sum(k.flops for k in kernels if not k.name.startswith("contract")) < 500 * 12 * 8

@@ -1,4 +1,4 @@
-"""Bindings: groups whose kernels would have more buffers than the target binds are cut.
+"""Bindings: groups are cut whose kernels would have more buffers than the target binds.
 
     before  y = a + b + c + d + e          one kernel on 6 buffers, of a target that binds 4
     after   t = a + b + c; y = t + d + e   t, as all that is no result, lies in one arena
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from fnx.core import ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
+from fnx.lower.fusion import concat_parts
 from fnx.lower.fusion.group import Group, gathered_from, memory_of
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import written_in_place
@@ -27,15 +28,21 @@ _Bound = frozenset[UOp | None]
 
 
 def within_bindings(fn: UOp, target: Target) -> Fusion:
-    """Group the nodes of a FUNCTION into kernels that the target can bind the buffers of."""
+    """Group the nodes of a FUNCTION into kernels that the target can bind the buffers of, and that
+    choose among no dear parts in vain (concat_parts.py)."""
     fusion = Fusion(fn)
     fusion = Fusion(fn, left_out(fusion, target.unfused)).run() if target.unfused else fusion.run()
-    while target.buffers:
-        found = _Bindings(fusion, target.buffers).cuts() - fusion.cut
-        if not found:
-            break
+    while found := _cuts(fusion, target):
         fusion = Fusion(fn, fusion.cut | found).run()
     return fusion
+
+
+def _cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
+    """Nodes that have to be buffers, seen of whole groups only."""
+    found = concat_parts.not_alone(fusion.groups, fusion.cost)
+    if not found and target.buffers:
+        found = _Bindings(fusion, target.buffers).cuts()
+    return found - fusion.cut
 
 
 class _Bindings:

@@ -74,6 +74,14 @@ def is_alone(readers: Collection[Group]) -> bool:
                and not g.reduces and not g.stages for g in readers)
 
 
+def not_alone(groups: Iterable[Group], costs: Mapping[UOp, RecomputeCost]) -> frozenset[UOp]:
+    """The CONCATs of dear parts that a kernel chooses among in vain, as it computes more than was
+    known when they went into it: a fold, another result. They get buffers of their own."""
+    return frozenset([n for g in groups if not is_alone((g,)) for n in g.inside
+                      if n.op is ops.CONCAT and n not in {root for root, _ in g.roots}
+                      and is_dear(n, costs)])
+
+
 def are_many(node: UOp) -> bool:
     """Whether there are too many of them for one kernel, whatever they are."""
     return len(node.src) > MANY and can(node)
