@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,19 +43,28 @@ ALL = {
 }
 
 
+def derivatives(f: Callable[..., Any]) -> list[Any]:
+    """Of five compositions of modes."""
+    x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
+    return fnx.tree.leaves([derive(x, w) for derive in (
+        fnx.grad(loss(f), (0, 1)),
+        fnx.jit(fnx.grad(loss(f), (0, 1))),
+        fnx.vmap(fnx.grad(loss(f), (0, 1)), (0, None)),
+        lambda x, w: fnx.jvp(fnx.grad(loss(f), 1), (x, w), (x, w))[1],
+        fnx.grad(lambda x, w: fnx.jvp(loss(f), (x, w), (x, w))[1]))])
+
+
+@cache
+def derivatives_without() -> list[Any]:
+    """Without a checkpoint: the same for all policies."""
+    return [np.asarray(a) for a in derivatives(layer)]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_derivatives_are_the_same(name: str) -> None:
-    f = fnx.checkpoint(layer, policy=ALL[name])
-    x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
-    for transform in (
-            lambda f: fnx.grad(loss(f), (0, 1)),
-            lambda f: fnx.jit(fnx.grad(loss(f), (0, 1))),
-            lambda f: fnx.vmap(fnx.grad(loss(f), (0, 1)), (0, None)),
-            lambda f: lambda x, w: fnx.jvp(fnx.grad(loss(f), 1), (x, w), (x, w))[1],
-            lambda f: fnx.grad(lambda x, w: fnx.jvp(loss(f), (x, w), (x, w))[1])):
-        got, want = (fnx.tree.leaves(transform(g)(x, w)) for g in (f, layer))
-        for a, b in zip(got, want):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    got = derivatives(fnx.checkpoint(layer, policy=ALL[name]))
+    for a, b in zip(got, derivatives_without(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def contractions(f: Callable[..., Any]) -> int:
@@ -258,22 +268,29 @@ def squares(f: Callable[..., Any]) -> Callable[..., Any]:
 KINDS = ["scan", "cond", "cond in scan", "scan in scan", "while", "jit in scan"]
 
 
+def derivatives_through(f: Callable[..., Any], kind: str) -> list[Any]:
+    """Of a function that ``recurrent`` makes, also over lanes, and by forward over reverse."""
+    x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
+    found = [fnx.jit(fnx.grad(squares(f), (0, 1)))(x, w),
+             fnx.jit(fnx.vmap(fnx.grad(squares(f), (0, 1)), (0, None)))(jnp.stack([x, -x]), w)]
+    if kind != "while":
+        found.append(fnx.jit(lambda x, w: fnx.jvp(fnx.grad(squares(f), 1), (x, w), (x, w))[1])(
+            x, w))
+    return fnx.tree.leaves(found)
+
+
+@cache
+def derivatives_through_without(kind: str) -> list[Any]:
+    """Without a checkpoint: the same for all policies."""
+    return [np.asarray(a) for a in derivatives_through(recurrent(kind), kind)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["nothing", "dots", "names", "unnamed", "both"])
 def test_derivatives_through_bodies_are_the_same(kind: str, name: str) -> None:
-    f = recurrent(kind)
-    x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
-    kept = fnx.checkpoint(f, policy=ALL[name])
-    transforms = [lambda f: fnx.grad(squares(f), (0, 1)),
-                  lambda f: fnx.vmap(fnx.grad(squares(f), (0, 1)), (0, None))]
-    if kind != "while":
-        transforms.append(lambda f: lambda x, w: fnx.jvp(fnx.grad(squares(f), 1),
-                                                         (x, w), (x, w))[1])
-    for transform in transforms:
-        given = (x, w) if transform is not transforms[1] else (jnp.stack([x, -x]), w)
-        got, want = (fnx.tree.leaves(fnx.jit(transform(g))(*given)) for g in (kept, f))
-        for a, b in zip(got, want):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    got = derivatives_through(fnx.checkpoint(recurrent(kind), policy=ALL[name]), kind)
+    for a, b in zip(got, derivatives_through_without(kind), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def products(f: Callable[..., Any]) -> int:
