@@ -134,13 +134,16 @@ def test_gammaln_of_float32_below_zero() -> None:
 def test_slopes_of_incomplete_functions_at_whole_parameters(whole: float) -> None:
     """Where their continued fractions end, and those of the slopes do not."""
     with fnx.enable_x64(True):
-        for x in (0.4, 2.1, 4.0, 9.0):
+        xs = np.array([0.4, 2.1, 4.0, 9.0])
+        found = fnx.vmap(fnx.grad(special.gammainc), (None, 0))(whole, xs)
+        for x, slope in zip(xs, found):
             exact = mpmath.diff(lambda p: mpmath.gammainc(p, 0, x, regularized=True), whole)
-            np.testing.assert_allclose(fnx.grad(special.gammainc)(whole, x), float(exact), 1e-7)
-        for x in (0.05, 0.3, 0.6, 0.95):
-            for p, q in ((whole, 2.0), (2.0, whole), (0.5, whole)):
-                slopes = fnx.grad(special.betainc, (0, 1))(p, q, x)
-                for i, slope in enumerate(slopes):
+            np.testing.assert_allclose(slope, float(exact), 1e-7)
+        slopes = fnx.jit(fnx.vmap(fnx.grad(special.betainc, (0, 1)), (None, None, 0)))
+        xs = np.array([0.05, 0.3, 0.6, 0.95])
+        for p, q in ((whole, 2.0), (2.0, whole), (0.5, whole)):
+            for i, found in enumerate(slopes(p, q, xs)):
+                for x, slope in zip(xs, found):
                     exact = mpmath.diff(lambda v: mpmath.betainc(
                         *((v, q) if i == 0 else (p, v)), 0, x, regularized=True), (p, q)[i])
                     np.testing.assert_allclose(slope, float(exact), 1e-7)
