@@ -9,10 +9,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 
 @pytest.mark.parametrize("name, options", [
-    ("interrupts", ("--seconds", "10")), ("cache", ("--seconds", "8")),
-    ("instants", ("--seconds", "4")), ("values", ("--count", "250")),
-    ("forks", ("--count", "200", "--seconds", "25")),
-    ("memory", ("redefine", "another_shape", "--count", "2000", "--small"))])
+    ("interrupts", ("--seconds", "5")), ("cache", ("--seconds", "4")),
+    ("instants", ("--seconds", "4")), ("values", ("--count", "120")),
+    ("forks", ("--count", "80", "--seconds", "12")),
+    ("memory", ("redefine", "another_shape", "--count", "1200", "--small"))])
 def test_an_attack_finds_nothing(name: str, options: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, "-m", f"tests.attack.{name}", *options], timeout=900,
                           capture_output=True, text=True)
