@@ -96,6 +96,22 @@ def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
                                rtol=1e-4, atol=1e-4)
 
 
+def test_a_fold_that_reads_each_kept_number_once_stays() -> None:
+    """Linear attention: keeping the state of each step costs more than one product brings."""
+    def f(q: fnx.Array, k: fnx.Array) -> fnx.Array:
+        def step(s: fnx.Array, x: tuple[fnx.Array, fnx.Array]) -> tuple[fnx.Array, fnx.Array]:
+            s = s + x[1][:, None] * x[1]
+            return s, x[0] @ s
+        return lax.scan(step, jnp.zeros((2 * H, 2 * H)), (q, k))[1]
+    like = np.ones((T, 2 * H), np.float32)
+    fn = fnx.make_jaxpr(f)(like, like).function
+    assert in_steps(fn, ops.REDUCE) == in_steps(hoist(fn), ops.REDUCE) == 1
+    both = fnx.make_jaxpr(lambda q, k: lax.scan(
+        lambda s, x: ((s := s + x[1][:, None] * x[1]), (s, x[0] @ s)),
+        jnp.zeros((2 * H, 2 * H)), (q, k))[1])(like, like).function
+    assert in_steps(hoist(both), ops.REDUCE) == 0  # the states are results anyhow
+
+
 def test_a_sum_of_products_of_rows_is_one_product() -> None:
     """It depends on no carry, and is still summed behind the loop, not stacked in front."""
     def f(xs: fnx.Array, ys: fnx.Array) -> fnx.Array:

@@ -202,7 +202,7 @@ class _Scan:
         n = len(self.carries)
         needed = set(toposort(self.outs[:n], stop=gone.__contains__))
         for o in range(n, len(self.outs)):
-            found = tail_of(self.outs[o], needed, free)
+            found = tail_of(self.outs[o], needed, free, {*self.outs[n:], *bases})
             if found is not None and self.fits([*found, *[
                     b for b in toposort([self.outs[o]]) if b not in needed and is_dear(b)]]):
                 bases.update(dict.fromkeys(found))

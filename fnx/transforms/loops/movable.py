@@ -4,6 +4,7 @@
     dw' = dw + x_t^T g_t         a term of a carry that nobody else reads: summed behind the loop,
                                  from all x_t and g_t
     y_t = h_t @ v                a tail: no carry reads it; done behind the loop, from all h_t
+    y_t = sum of h_t * h_t       stays: all h_t would be kept to be read once
 
 Dear are contractions and other reductions, and elementwise work of high cost, of more than
 MIN_WORK a step. For the rest a place in memory for each step costs more than it brings.
@@ -129,16 +130,23 @@ def bases_of(term: UOp, kept: Container[UOp]) -> list[UOp] | None:
 def pays(term: UOp, kept: Iterable[UOp]) -> bool:
     """Whether a sum of products is worth what has to be kept for it."""
     product = math.prod(fold_of(term).src[0].shape)
-    return product >= MIN_WORK and SMALLER * sum(math.prod(n.shape) for n in kept) <= product
+    return product >= MIN_WORK and _is_smaller(kept, product)
 
 
-def tail_of(y: UOp, needed: Collection[UOp], free: Container[UOp]) -> list[UOp] | None:
+def _is_smaller(kept: Iterable[UOp], folded: int) -> bool:
+    """Whether what is kept of a step is so much less than what is folded in it: then each of its
+    numbers is read several times, which is what doing all steps at once gains."""
+    return SMALLER * sum(math.prod(n.shape) for n in kept) <= folded
+
+
+def tail_of(y: UOp, needed: Collection[UOp], free: Container[UOp], kept: Container[UOp]
+            ) -> list[UOp] | None:
     """What a result is computed from behind the loop; None where that does not pay.
 
-    ``needed`` are the nodes that carries read: they stay.
+    ``needed`` are the nodes that carries read: they stay. ``kept`` are kept for all steps anyhow.
     """
     found: dict[UOp, None] = {}
-    dear = False
+    dear, folded = False, 0
     seen: set[UOp] = set()
     stack = [y]
     while stack:
@@ -147,8 +155,10 @@ def tail_of(y: UOp, needed: Collection[UOp], free: Container[UOp]) -> list[UOp] 
             continue
         seen.add(n)
         if n.src and can_be_batched(n) and (n not in needed or n.op in _MOVES):
-            dear |= n.op is ops.REDUCE and is_dear(n)
+            if n.op is ops.REDUCE and is_dear(n):
+                dear, folded = True, folded + math.prod(n.src[0].shape)
             stack += reversed(n.src)
         else:
             found[n] = None
-    return list(found) if dear else None
+    more = [n for n in found if n not in kept]
+    return list(found) if dear and _is_smaller(more, folded) else None
