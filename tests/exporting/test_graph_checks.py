@@ -135,7 +135,8 @@ def test_a_fault_is_named_by_its_node(name: str) -> None:
         gc.collect()
         return live_nodes()
 
-    assert len({refused() for _ in range(4)} - {refused()}) <= 1  # nothing adds up
+    counts = [refused() for _ in range(5)]  # what earlier tests left may go meanwhile
+    assert counts[-1] <= max(counts[:2]), counts  # nothing adds up
 
 
 def test_bits_that_no_bool_has() -> None:
