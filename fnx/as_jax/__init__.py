@@ -1,4 +1,4 @@
-"""Programs written for JAX run on fnx as they are: ``import jax`` means fnx in this process.
+"""Run programs written for JAX unchanged on fnx: ``import jax`` means fnx in this process.
 
     python -m fnx.as_jax script.py --its arguments
     python -m fnx.as_jax -m package.module
@@ -9,7 +9,7 @@ or, before anything imports jax:
 >>> fnx.as_jax.install()                                              # doctest: +SKIP
 >>> import jax                                                        # doctest: +SKIP
 
-``docs/differences.md`` lists what is out.
+``docs/differences.md`` lists what is not supported.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["VERSION", "AlreadyImportedError", "install"]
 
 
 class AlreadyImportedError(FnxError, ImportError):
-    """JAX itself is in the process, and values of both would meet."""
+    """JAX itself is already imported, so that values of both could mix."""
 
 
 def install() -> None:
     """Make ``import jax``, ``jax.numpy`` ... mean fnx for the rest of the process.
 
-    64-bit dtypes that are named become 32 bits wide, as in JAX, unless ``jax_enable_x64``. A name
-    that fnx lacks is there and raises when it is used.
+    Explicit 64-bit dtypes become 32 bits wide, as in JAX, unless ``jax_enable_x64``. A name that
+    fnx lacks can be imported, and raises when it is used.
 
     Raises:
         AlreadyImportedError: the process has imported JAX.

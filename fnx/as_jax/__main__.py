@@ -13,7 +13,7 @@ USAGE = "usage: python -m fnx.as_jax (script.py | -m module | -c code) [argument
 
 
 def main() -> None:
-    """Run the program that the command line names, as Python would."""
+    """Run the program named on the command line, as Python would."""
     given = sys.argv[1:]
     if not given or given[0] in ("-h", "--help") or given[0] in ("-m", "-c") and len(given) < 2:
         print(USAGE, file=sys.stdout if given[:1] in (["-h"], ["--help"]) else sys.stderr)
@@ -26,7 +26,7 @@ def main() -> None:
     elif given[0] == "-c":
         sys.argv = ["-c", *given[2:]]
         sys.path[0] = ""
-        program = sys.modules["__main__"] = ModuleType("__main__")  # pickle looks there
+        program = sys.modules["__main__"] = ModuleType("__main__")  # for pickle
         exec(compile(given[1], "<string>", "exec"), program.__dict__)
     else:
         sys.argv = given

@@ -1,8 +1,8 @@
-"""``import jax`` and its modules: faces of fnx's modules, with the names that JAX has.
+"""Import hook for ``jax``: proxy modules with the names of JAX and the values of fnx.
 
-A face has the names of the recorded JAX (names.json), no more: a library that asks ``hasattr`` is
-answered as by JAX. A name is looked up when it is first read: in fnx's module of that path, in the
-table of inner names (inner.py), else something stands for it (stand_ins.py).
+A proxy has exactly the names of the recorded JAX (names.json), so that ``hasattr`` answers as in
+JAX. A name is resolved when it is first read: in fnx's module of that path, then in the table of
+internal names (inner.py), else it is a placeholder (stand_ins.py).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _FACTS = {"jax": {"__version__": VERSION,
 
 
 def _kinds(module: str) -> dict[str, str]:
-    """name -> kind, of the recorded names of a module."""
+    """Return name -> kind of the recorded names of a module."""
     return {name: kind for kind, names in _RECORDED["modules"].get(module, {}).items()
             for name in names}
 
 
 def _modules() -> dict[str, list[str]]:
-    """module -> the modules in it; those of libraries' inner names, too."""
+    """Return module -> its submodules, including the internal ones that libraries import."""
     found: dict[str, list[str]] = {}
     for path in (*_RECORDED["modules"], *INNER, *PACKAGES):
         parts = path.split(".")
@@ -51,7 +51,7 @@ MODULES: Mapping[str, Sequence[str]] = _modules()
 
 
 class Face(ModuleType):
-    """A module of JAX's name whose values are fnx's."""
+    """A proxy module with a name of JAX and the values of fnx."""
 
     _kinds: Mapping[str, str] = {}
     _ours: ModuleType | None = None
@@ -81,7 +81,7 @@ class Face(ModuleType):
                                f"dir({path}) lists what it has")
 
     def _there(self) -> list[str]:
-        """Names that can be used, of this module."""
+        """Return the names of this module that fnx supports."""
         ours = dir(self._ours) if self._ours is not None else []
         return [f"{self.__name__}.{name}" for name in self._kinds if name in ours]
 
@@ -90,7 +90,7 @@ class Face(ModuleType):
 
 
 class _Loader(importlib.abc.Loader):
-    """Makes a face and fills in what is known of it."""
+    """Loader that creates and fills a proxy module."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> Face:
         return Face(spec.name)
@@ -98,7 +98,7 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
         kept = {"__name__", "__spec__", "__loader__", "__path__", "__package__"}
-        for stale in [n for n in module.__dict__ if n not in kept]:  # of a reload
+        for stale in [n for n in module.__dict__ if n not in kept]:  # left by a reload
             del module.__dict__[stale]
         ours = _ours(name)
         kinds = _kinds(name)
@@ -109,18 +109,18 @@ class _Loader(importlib.abc.Loader):
 
 
 def _ours(name: str) -> ModuleType | None:
-    """fnx's module of a path, if there is one."""
+    """Return fnx's module for a path of JAX, or None."""
     path = f"fnx{name.removeprefix('jax')}"
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name is None or not path.startswith(error.name):
-            raise  # of something that it imports
+            raise  # one of its own imports is missing
         return None
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds jax and its modules before any installed ones, and refuses jaxlib."""
+    """Finder of jax and its modules, ahead of any installed ones; rejects jaxlib."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
@@ -141,6 +141,6 @@ FINDER = Finder()
 
 
 def begin() -> None:
-    """Put the finder first; once."""
+    """Install the finder in front, if it is not installed yet."""
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)

@@ -1,9 +1,9 @@
-"""Names of JAX's inner modules that libraries import, and what they are here.
+"""Internal names of JAX that libraries import, and their values here.
 
-Of optax 0.2.8, jaxopt 0.8.5, equinox 0.13.8 and flax 0.12.8. What many programs come by is real;
-the rest is inert: taken while libraries set themselves up (set_up.py), and raising by its name
-when a program uses it. A name of JAX's public modules that is not in this table is fnx's own, or
-a stand-in.
+Those of optax 0.2.8, jaxopt 0.8.5, equinox 0.13.8 and flax 0.12.8. Names that many programs reach
+are implemented. The others are inert: accepted while libraries are imported (set_up.py), and raise
+when a program uses them. A name of a public JAX module that is not in this table is fnx's own, or a
+placeholder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fnx.core.errors import TypePromotionError
 
 
 class TraceState:
-    """Which traces are open: equal where the same are.
+    """The stack of open traces; equal if the same traces are open.
 
     >>> TraceState() == TraceState()
     True
@@ -49,20 +49,20 @@ class TraceState:
 
 
 class TreeTypes:
-    """``type in _registry``: whether values of a type are containers."""
+    """``type in _registry``: whether a type is a registered container."""
 
     def __contains__(self, kind: type) -> bool:
         return container(kind) is not None
 
 
 def _missing(module: str, **kinds: str) -> dict[str, Any]:
-    """Stand-ins: kind -> names."""
+    """Return placeholders, given kind -> names."""
     return {name: stand_in(f"{module}.{name}", kind, ())
             for kind, names in kinds.items() for name in names.split()}
 
 
 def _initializer(name: str) -> Callable[..., Any]:
-    """Of an initializer that libraries name as a default: made, and raising when it is used."""
+    """Return a factory of an initializer that can be a default, and raises when it is used."""
     return lambda *args, **kwargs: stand_in(f"jax.nn.initializers.{name}", "functions", ())
 
 

@@ -1,4 +1,4 @@
-"""``trace_to_jaxpr_nounits`` as flax asks it: which results of a function need no unknown value.
+"""``trace_to_jaxpr_nounits`` for flax: which results of a function need no unknown value.
 
 >>> import fnx.numpy as jnp
 >>> from fnx.core.array.faces import ShapedArray
@@ -23,46 +23,50 @@ from fnx.core.uop import toposort
 
 
 class PartialVal(tuple[Any, Any]):
-    """(what is known of its shape, None), or (None, its value)."""
+    """(aval, None) of an unknown value, or (None, value) of a known one."""
 
     @classmethod
     def unknown(cls, aval: Any) -> PartialVal:
-        """A value of which the shape and dtype are known."""
+        """Return a value of which only shape and dtype are known."""
         return cls((aval, None))
 
     @classmethod
     def known(cls, value: Any) -> PartialVal:
-        """A value."""
+        """Return a known value."""
         return cls((None, value))
 
     def is_known(self) -> bool:
-        """Whether the value is."""
+        """Whether the value is known."""
         return self[0] is None
 
     def get_known(self) -> Any:
-        """The value, or None."""
+        """Return the value, or None."""
         return self[1]
 
     def get_aval(self) -> ShapedArray:
-        """Its shape and dtype."""
+        """Return its shape and dtype."""
         return get_aval(public.asarray(self[1])) if self.is_known() else self[0]
 
 
 class WrappedFun:
-    """A function and what stands around it."""
+    """A function, as ``linear_util`` wraps it."""
 
     def __init__(self, f: Callable[..., Any]) -> None:
         self.call_wrapped = f
 
 
 def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = None) -> WrappedFun:
-    """A function as ``linear_util`` has it."""
+    """Wrap a function as in ``linear_util``, with ``params`` as keywords."""
     return WrappedFun(lambda *args, **kwargs: f(*args, **{**(params or {}), **kwargs}))
 
 
 def flatten_fun(f: WrappedFun, in_tree: tree.TreeDef
                 ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
-    """A function of (args, kwargs) as one of leaves; the structure of its result once it ran."""
+    """Flatten a function of (args, kwargs).
+
+    Returns:
+        The function of leaves, and a function that gives the structure of its last result.
+    """
     def call(leaves: Sequence[Any]) -> Any:
         args, kwargs = tree.unflatten(in_tree, leaves)
         return f.call_wrapped(*args, **kwargs)
@@ -71,7 +75,7 @@ def flatten_fun(f: WrappedFun, in_tree: tree.TreeDef
 
 def flatten_fun_nokwargs(f: WrappedFun, in_tree: tree.TreeDef
                          ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
-    """A function of args as one of leaves; the structure of its result once it ran."""
+    """Like ``flatten_fun``, for a function of args only."""
     return _flat(lambda leaves: f.call_wrapped(*tree.unflatten(in_tree, leaves)))
 
 
@@ -88,15 +92,15 @@ def _flat(call: Callable[[Sequence[Any]], Any]
 
 def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool = False
                            ) -> tuple[None, list[PartialVal], list[Any]]:
-    """Run a function on values some of which are unknown.
+    """Run a function on values of which some are unknown.
 
     Args:
         fun: a function of leaves.
-        pvals: what is known of each.
-        instantiate: accepted as JAX's.
+        pvals: its arguments, known or unknown.
+        instantiate: accepted for JAX compatibility.
 
     Returns:
-        None in place of a jaxpr, what is known of each result, and no constants.
+        None in place of a jaxpr, the results, known or unknown, and no constants.
     """
     with scope.Scope("partial evaluation") as opened:
         args = [p.get_known() if p.is_known() else

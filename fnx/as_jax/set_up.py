@@ -1,6 +1,6 @@
-"""What libraries do with JAX's inner names while they are imported: taken, and without effect.
+"""Inert versions of internal JAX names that libraries use while they are imported.
 
-A primitive of a library's own can be made and given rules; calling it raises by its name.
+A library can create its own primitive and give it rules; calling the primitive raises.
 
 >>> p = Primitive("nonbatchable")
 >>> p.multiple_results = True
@@ -22,20 +22,20 @@ T = TypeVar("T")
 
 
 class Primitive:
-    """``jax.extend.core.Primitive``: made and given rules, never called."""
+    """``jax.extend.core.Primitive``: can be created and given rules, but not called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.multiple_results = False
 
     def bind(self, *args: Any, **params: Any) -> NoReturn:
-        """Raises: there are no primitives."""
+        """Raise, as there are no primitives."""
         raise NotBuiltError(f"the primitive {self.name!r} is a library's own, and fnx has no "
                             "primitives", hint="docs/differences.md says which parts of libraries "
                             "are out for that")
 
     def def_impl(self, impl: T) -> T:
-        """Its meaning: kept nowhere."""
+        """Accept an implementation and ignore it."""
         return impl
 
     def_abstract_eval = def_effectful_abstract_eval = def_impl
@@ -45,34 +45,34 @@ class Primitive:
 
 
 class HiPrimitive(Primitive):
-    """``jax.experimental.hijax.HiPrimitive``: the base of flax's own."""
+    """``jax.experimental.hijax.HiPrimitive``: base of the primitives of flax."""
 
 
 class HiType:
-    """``jax.experimental.hijax.MutableHiType``: the base of a type of flax's own."""
+    """``jax.experimental.hijax.MutableHiType``: base of a type of flax."""
 
 
 class EffectTypes:
-    """``control_flow_allowed_effects``: a set that types are added to."""
+    """``control_flow_allowed_effects``: a set to which libraries add types."""
 
     def add_type(self, effect: type) -> None:
-        """Kept nowhere."""
+        """Accept a type and ignore it."""
 
 
 def ignored(*args: Any, **kwargs: Any) -> None:
-    """What only tells JAX something."""
+    """Ignore all arguments: a call that only informs JAX."""
 
 
 def itself(x: T, *args: Any, **kwargs: Any) -> T:
-    """What is given, as it is."""
+    """Return the first argument unchanged."""
     return x
 
 
 def no(*args: Any, **kwargs: Any) -> bool:
-    """Whether something is of a kind that fnx does not have."""
+    """Return False: a test for something that does not exist in fnx."""
     return False
 
 
 def api_boundary(f: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """A decorator that marks where the frames of a library begin: fnx leaves out its own only."""
+    """Return the function unchanged: fnx filters only its own stack frames."""
     return itself if f is None else f

@@ -1,4 +1,4 @@
-"""What stands for a name of JAX that fnx lacks: it can be imported, and raises when it is used.
+"""Placeholders of JAX names that fnx lacks: they can be imported, and raise when used.
 
 >>> solve = stand_in("jax.numpy.linalg.solve", "functions", ("jax.numpy.linalg.norm",))
 >>> try:
@@ -7,7 +7,7 @@
 ...     print(error.message)
 jax.numpy.linalg.solve is not there yet: factorizations and inverses of matrices come later
 
-A type that stands in can be a base and be asked about, as libraries do when they are imported:
+A placeholder type can be a base class and be used in ``isinstance``, as libraries do on import:
 
 >>> Jaxpr = stand_in("jax.extend.core.Jaxpr", "types", ())
 >>> class Mine(Jaxpr):
@@ -26,7 +26,7 @@ from fnx.core.later import comes_later
 
 
 def refuse(name: str, near: Iterable[str]) -> NoReturn:
-    """Say that a name is not there, and which is."""
+    """Raise that a name is not supported, with a similar one that is."""
     part = comes_later(name.removeprefix("jax."))
     if part is not None:
         raise NotBuiltError(f"{name} is not there yet: {part[0]} come later", hint=part[1])
@@ -35,9 +35,9 @@ def refuse(name: str, near: Iterable[str]) -> NoReturn:
 
 
 class _Refusing(type):
-    """The type of types that stand in: making one of them raises, and so do its attributes.
+    """Metaclass of placeholder types: calling one raises, and so does reading its attributes.
 
-    One that is derived from it is made like any other: libraries do that when they are imported.
+    Classes derived from one can be instantiated as usual, which libraries do on import.
     """
 
     _stands_for: str
@@ -49,13 +49,13 @@ class _Refusing(type):
         return super().__call__(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks of every type
+        if name.startswith("__"):  # dunder lookups by Python itself
             raise AttributeError(name)
         refuse(f"{cls._stands_for}.{name}", cls._near)
 
 
 class StandIn:
-    """A function or a value of JAX that fnx lacks."""
+    """A placeholder of a function or a value of JAX."""
 
     def __init__(self, name: str, near: Iterable[str]) -> None:
         self._stands_for, self._near = name, near
@@ -75,10 +75,10 @@ class StandIn:
 
 
 def stand_in(name: str, kind: str, near: Iterable[str]) -> Any:
-    """What stands for a dotted name of JAX; ``near`` are names that are there."""
+    """Return the placeholder of a dotted name of JAX; ``near`` are supported names to suggest."""
     module, _, last = name.rpartition(".")
     space = {"__module__": module, "_stands_for": name, "_near": near}
-    if kind == "errors":  # it can be caught, nothing raises it
+    if kind == "errors":  # can be caught, but nothing raises it
         return type(last, (Exception,), space)
     if kind == "types":
         return _Refusing(last, (), space)

@@ -1,12 +1,12 @@
 """Pooled host memory: 64-byte aligned, reused without page faults, nothing preallocated.
 
-Sizes are rounded up to classes (eight a power of two, so at most 1/8 is lost above 512 bytes).
-Small classes are carved out of slabs, a large block is a mapping of its own, on huge pages where
-the system has them. Each class has a deque of free blocks.
+Sizes are rounded up to size classes (eight per power of two, so at most 1/8 is lost above 512
+bytes). Small classes are carved out of slabs; a large block is a mapping of its own, on huge pages
+where the system has them. Each class has a deque of free blocks.
 
-A block is free again when the object that holds it dies: its ``Holding``, a weak reference, is
-then appended to that deque by the interpreter itself. No bytecode runs, so that Ctrl-C can't be
-raised in there and get lost; a dead holding in the deque is what the next taker finds.
+A block is free again when its owner dies: its ``Holding``, a weak reference to the owner, is then
+appended to that deque by the interpreter itself. No bytecode runs, so Ctrl-C can't be raised there
+and get lost. An allocation pops a dead holding from the deque.
 
 >>> pool = Pool()
 >>> block = PoolBlock(pool, 1000)
@@ -42,15 +42,16 @@ ALIGNMENT = 64
 HUGE = 2 << 20
 SLAB = 256 << 10  # small classes are carved from slabs of this size
 LARGEST_SMALL = 32 << 10
-CARVED = 32  # blocks at once
-KEPT = 256 << 20  # free bytes that are always kept for reuse
-MOST = 1 << 56  # bytes of an allocation: no machine has as many addresses
+CARVED = 32  # blocks carved at once
+KEPT = 256 << 20  # free bytes that are always retained for reuse
+MOST = 1 << 56  # largest allocation in bytes: no machine has as many addresses
 _STAGGER, _STAGGERS = 320, 8  # large blocks start at different cache sets
 
 
 def size_class(nbytes: int, least: int = ALIGNMENT, bits: int = 4) -> int:
-    """Bytes of the block that an allocation of ``nbytes`` gets: a multiple of ``least``, and of
-    2**-``bits`` of the power of two that holds them.
+    """Return the block size for an allocation of ``nbytes``.
+
+    A multiple of ``least``, and of 2**-``bits`` of the power of two that holds it.
 
     >>> [size_class(n) for n in (0, 1, 64, 65, 1025, 1 << 20)]
     [64, 64, 64, 128, 1152, 1048576]
@@ -60,7 +61,7 @@ def size_class(nbytes: int, least: int = ALIGNMENT, bits: int = 4) -> int:
 
 
 def held(sizes: Iterable[int]) -> int:
-    """What a pool that was empty holds from the system with blocks of these sizes.
+    """Return the bytes that an empty pool takes from the system for blocks of these sizes.
 
     >>> held([1 << 20]) - (1 << 20), held([64] * 3) == SLAB
     (2560, True)
@@ -91,8 +92,8 @@ class _SystemMemory:
         self._huge: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 
     def map(self, nbytes: int) -> int | None:
-        """Address of fresh pages (from 2 MB on aligned to 2 MB), or None."""
-        if nbytes > MOST:  # would wrap around in a word
+        """Map new pages (aligned to 2 MB from 2 MB on). Return their address, or None."""
+        if nbytes > MOST:  # would overflow a 64-bit size
             return None
         extra = HUGE if nbytes >= HUGE else 0
         size = _pages(nbytes)
@@ -112,18 +113,18 @@ class _SystemMemory:
         return int(start)
 
     def unmap(self, address: int, nbytes: int) -> None:
-        """Give pages back."""
+        """Unmap pages."""
         self._unmap(address, _pages(nbytes))
 
 
 def memory() -> int:
-    """Bytes this process may use: what the machine has, less where a limit is set."""
+    """Bytes that this process may use: the memory of the machine, or a lower limit."""
     return min([machine_memory(), *_address_space()])
 
 
 @functools.cache
 def machine_memory() -> int:
-    """Bytes that the machine, or the group of processes, has for all."""
+    """Bytes of memory of the machine, or of the control group."""
     found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE]
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
         found.append(int(f.read()))
@@ -131,7 +132,7 @@ def machine_memory() -> int:
 
 
 def _address_space() -> list[int]:
-    """The limit of addresses in use, if there is one."""
+    """Return the limit of the address space (RLIMIT_AS) in a list; empty if there is none."""
     return [n for n in resource.getrlimit(resource.RLIMIT_AS)[:1] if n != resource.RLIM_INFINITY]
 
 
@@ -141,10 +142,10 @@ def address_space_is_limited() -> bool:
 
 
 def require_address_space(nbytes: int, why: str) -> None:
-    """Refuse what would end the process, in code that takes no refusal of memory.
+    """Raise an error early where code that cannot handle a failed allocation would end the process.
 
     Raises:
-        OutOfMemoryError: less is left under the limit of the process.
+        OutOfMemoryError: less than ``nbytes`` is left under the limit of the process.
     """
     for limit in _address_space():
         if _left(limit) < nbytes:
@@ -158,7 +159,7 @@ def require_address_space(nbytes: int, why: str) -> None:
 
 
 def _left(limit: int) -> int:
-    """Bytes of address space under a limit, where the system tells."""
+    """Bytes of address space left under a limit, where the system reports usage."""
     try:
         with open("/proc/self/statm") as f:
             return limit - int(f.read().split()[0]) * mmap.PAGESIZE
@@ -176,26 +177,26 @@ def _system() -> _SystemMemory:
 
 
 class Holding(weakref.ref[Any]):
-    """Who holds the block at ``ptr``: a weak reference; dead, or of nobody: the block is free."""
+    """A weak reference to the owner of the block at ``ptr``. Dead: the block is free."""
 
     __slots__ = ("ptr",)
     ptr: int
 
 
 class _Nobody:
-    """What a holding of a block refers to that was never taken."""
+    """The initial, immediately dead owner of a block that was never allocated."""
 
     __slots__ = ("__weakref__",)
 
 
-# What takes a block (or raises IndexError), what gives one.
+# An iterator that pops a free block (or raises IndexError), and the function that frees one.
 TakeAndGive = tuple[Iterator[Holding], Callable[[Holding], None]]
 
 
 class _Free:
-    """The free blocks of a class; ``taker`` takes the last one given, without a call in Python.
+    """The free blocks of a class. ``taker`` pops the most recently freed one without a Python call.
 
-    ``both`` is one object for all sizes of the class.
+    ``both`` is the same object for all sizes of the class.
     """
 
     __slots__ = ("blocks", "taker", "both")
@@ -210,9 +211,9 @@ class Pool:
     """Memory blocks by size class.
 
     Attributes:
-        lists: for every size asked for so far: how to take a block of its class, and to give.
-        holdings: by address, the last holding of each block. Keeps it alive for its holder.
-        reclaim: frees what it can at once (waits for work in flight), before memory is refused.
+        lists: for each size requested so far, how to pop and to free a block of its class.
+        holdings: by address, the last holding of each block. Keeps the weak reference alive.
+        reclaim: called before an allocation fails: frees what it can (waits for work in flight).
     """
 
     def __init__(self, reclaim: Callable[[], None] = lambda: None) -> None:
@@ -221,36 +222,39 @@ class Pool:
         self.reclaim = reclaim
         self._classes: dict[int, _Free] = {}
         self._lock = fork_safe_lock()
-        self._mapped: dict[int, int] = {}  # address of each large block: bytes of its mapping
-        self._idle: dict[int, Holding] = {}  # of large blocks, by id: free at the last look
+        self._mapped: dict[int, int] = {}  # mapping size of each large block, by address
+        self._idle: dict[int, Holding] = {}  # large blocks, by id, that were free at the last check
         self._small = 0  # bytes in slabs
-        self._uncarved: dict[int, tuple[int, int]] = {}  # of a slab of each class: what is left
+        self._uncarved: dict[int, tuple[int, int]] = {}  # rest of a slab, by class
         self._staggered = 0
         _pools.add(self)
 
     def take(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]]:
-        """A free block of at least ``nbytes``, and what to call with it afterwards.
+        """Pop a free block of at least ``nbytes``. Also return the function that frees it.
 
         Raises:
-            OutOfMemoryError: the system has none left, also after all that is free is returned.
+            OutOfMemoryError: the system has none left, even after all free blocks are returned to
+                it.
         """
         while True:
             try:
                 taker, give = self.lists[nbytes]
-                for found in taker:  # not a call: Ctrl-C can't come between taking and having
+                for found in taker:  # no call: Ctrl-C can't come between popping and owning
                     return found, give
             except LookupError:
                 self.grow(nbytes)
 
     def ways(self, nbytes: int) -> TakeAndGive:
-        """How to take a block of at least ``nbytes`` where one is free, and to give it."""
+        """Return how to pop a free block of at least ``nbytes``, and how to free it."""
         size = size_class(nbytes)
         self._class(nbytes, size)
         return self._classes[size].both
 
     def fresh(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]] | None:
-        """A large block of pages that nobody touched, which are zero; None where one is free, or
-        the system has no more: then ``take``."""
+        """Map a large block of untouched pages, which are zero.
+
+        None if a free block exists, or the system has no more memory: then use ``take``.
+        """
         if nbytes < HUGE:
             return None
         size, made = size_class(nbytes), deque[Holding]()
@@ -260,7 +264,7 @@ class Pool:
             return (made.pop(), free.append) if self._large(size, made) else None
 
     def grow(self, nbytes: int) -> None:
-        """Make the size known, and see to it that its class has a free block."""
+        """Register a size, and make sure that its class has a free block."""
         size = size_class(nbytes)
         free = self._class(nbytes, size)
         if free or self._grow(size, free):
@@ -273,7 +277,7 @@ class Pool:
         with self._lock:
             if size not in self._classes:
                 self._classes[size] = _Free()
-            if len(self.lists) > 10_000:  # sizes asked for, not classes: only a shortcut
+            if len(self.lists) > 10_000:  # requested sizes, not classes: only a shortcut
                 self.lists.clear()
             free = self._classes[size]
             self.lists[nbytes] = free.both
@@ -286,7 +290,7 @@ class Pool:
             return self._carve(size, free) if size <= LARGEST_SMALL else self._large(size, free)
 
     def _carve(self, size: int, free: deque[Holding]) -> bool:
-        """Some blocks of a slab: each has an object, which takes longer to make than to need."""
+        """Carve some blocks out of a slab, not all: the object for each costs time."""
         start, end = self._uncarved.get(size, (0, 0))
         if start + size > end:
             mapped = _system().map(SLAB)
@@ -301,9 +305,10 @@ class Pool:
         return True
 
     def release_idle(self) -> None:
-        """Return the large blocks to the system that nobody had since this was called before.
+        """Return large blocks to the system that nobody used since the previous call.
 
-        A block that is taken and given has another holding: the same one was not taken.
+        Each allocation of a block creates a new holding, so an unchanged one means that it was not
+        used.
         """
         before, self._idle = self._idle, {}
         with self._lock:
@@ -312,7 +317,7 @@ class Pool:
                     if id(holding) not in before:
                         self._idle[id(holding)] = holding
                         continue
-                    with contextlib.suppress(ValueError):  # somebody took it just now
+                    with contextlib.suppress(ValueError):  # another thread popped it just now
                         free.blocks.remove(holding)
                         self._unmap(holding.ptr)
 
@@ -334,7 +339,7 @@ class Pool:
         return True
 
     def _map(self, nbytes: int) -> int | None:
-        """Fresh pages; None also where the machine would end the process that fills them."""
+        """Map pages. None also if that would exceed the memory of the machine."""
         return None if self._total() + nbytes > machine_memory() else _system().map(nbytes)
 
     def _fresh(self, address: int) -> Holding:
@@ -356,13 +361,13 @@ class Pool:
                     self._unmap(holding.ptr)
 
     def _unmap(self, address: int) -> None:
-        """Return a large block that nobody has to the system."""
+        """Return a free large block to the system."""
         del self.holdings[address]
         nbytes = self._mapped.pop(address)
         _system().unmap(address & -mmap.PAGESIZE, nbytes)
 
     def free_bytes(self) -> int:
-        """Bytes that wait for reuse."""
+        """Bytes that are available for reuse."""
         return sum(size * len(free.blocks) for size, free in self._classes.items()) + \
             sum(end - start for start, end in self._uncarved.values())
 
@@ -370,7 +375,7 @@ class Pool:
         return self._small + sum(self._mapped.values())
 
     def stats(self) -> dict[str, int]:
-        """Bytes held from the system, and how many of them are free."""
+        """Bytes taken from the system, and how many of them are free."""
         with self._lock:
             return {"held": self._total(), "free": self.free_bytes()}
 
@@ -392,7 +397,7 @@ _watching: list[threading.Thread] = []
 
 
 def _watch_idle() -> None:
-    """See to it that a thread gives idle memory back. A forked child has none at first."""
+    """Start the thread that returns idle memory, unless it runs. A forked child starts its own."""
     if config.idle_seconds and not any(thread.is_alive() for thread in _watching):
         _watching[:] = [threading.Thread(target=_release_idle, name="fnx-idle", daemon=True)]
         with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
@@ -407,13 +412,13 @@ def _release_idle() -> None:
 
 
 class PoolBlock:
-    """A block of a pool for as long as this object lives."""
+    """A block of a pool that is freed with this object."""
 
     __slots__ = ("__weakref__", "nbytes", "ptr")
 
     def __init__(self, pool: Pool, nbytes: int) -> None:
         self.nbytes = nbytes
-        try:  # as ``Pool.take``, without the call: Ctrl-C can't come between taking and having
+        try:  # as ``Pool.take``, inlined: Ctrl-C can't come between popping and owning
             taker, give = pool.lists[nbytes]
             for _free in taker:
                 break

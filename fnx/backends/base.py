@@ -1,4 +1,4 @@
-"""What a device is: it allocates storage, encodes commands, and its buffers are submitted.
+"""The device interface: a device allocates storage and encodes commands into command buffers.
 
     device = get_device("cpu")                       # loads its module at first use
     buffer = device.encode(commands, code, arena)    # compiles or fetches kernels; immutable
@@ -24,16 +24,17 @@ from fnx.core.program import Chunk, KernelCode, KernelRun, Recorded
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
-nanoseconds = deferred("fnx.backends.cost_estimate", "nanoseconds")  # for readers only
-_SUBMISSIONS = 48  # bits of a device's number of a submission
-_LOADING = 16 << 20  # bytes of address space without which no device is loaded
+nanoseconds = deferred("fnx.backends.cost_estimate", "nanoseconds")  # used by readers only
+_SUBMISSIONS = 48  # bits of a submission number that one device uses
+_LOADING = 16 << 20  # bytes of address space required to load a device
 
 
 class DeviceStorage(ABC):
-    """Memory of a device that holds one array.
+    """Device memory that holds one array.
 
-    ``lent``: somebody else may look at it: it is not written over.
-    ``placed``: a PlacedAt, set where somebody placed it (core/array/committed.py).
+    ``lent``: the memory is visible outside of fnx or to another node, so it must not be
+    overwritten.
+    ``placed``: a PlacedAt, set when a user places the array (core/array/committed.py).
     """
 
     __slots__ = ()
@@ -44,26 +45,26 @@ class DeviceStorage(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """Return when the last submission that writes it is done."""
+        """Wait for the last submission that writes it."""
 
     @abstractmethod
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """A read-only array of the value; waits for it, and keeps the storage alive."""
+        """Return a read-only array of the value. Waits for it, and keeps the storage alive."""
 
 
 class CommandBuffer(ABC):
-    """Encoded commands, immutable; any number of submissions may be in flight."""
+    """Encoded commands, immutable. Any number of submissions may be in flight."""
 
     __slots__ = ("__weakref__",)
 
     @property
     def temporary(self) -> int:
-        """Bytes that a call takes, besides those of arguments and results."""
+        """Bytes that one call allocates besides its arguments and results."""
         return 0
 
     @property
     def scratch(self) -> int:
-        """Bytes that the workers keep for themselves, of all calls together."""
+        """Bytes of private memory that the workers hold, shared by all calls."""
         return 0
 
     @abstractmethod
@@ -71,16 +72,21 @@ class CommandBuffer(ABC):
                begin: Callable[[], None] | None = None) -> None:
         """Queue the commands on these arguments (storages of the same device).
 
-        ``begin`` is called when all is checked and nothing was written yet.
+        ``begin`` is called after all checks and before anything is written.
         """
 
     def direct(self, call: DirectCall) -> Any | None:
-        """The record with which the method of the device runs it; None: it does not."""
+        """Return the native call record with which the device's ``method`` runs this buffer, or
+        None.
+        """
         return None
 
     def linked(self, commands: UOp) -> UOp | None:
-        """The COMMANDS that it was encoded of, over LINKED: all that has to be known to encode it
-        again where the objects of its kernels are stored. None: nothing is stored."""
+        """Return the COMMANDS that this was encoded from, over LINKED kernels.
+
+        That is all that is needed to encode it again where the object files of its kernels are
+        cached. None: the kernels are not cached.
+        """
         return None
 
 
@@ -88,68 +94,71 @@ class DeviceBase(ABC):
     """A machine that executes command buffers.
 
     Attributes:
-        name: what ``config.device`` calls it.
-        target: what the lowering knows of it.
-        allocate: fresh memories of so many bytes, their content undefined.
+        name: its name in ``config.device``.
+        target: what the lowering knows about it.
+        allocate: returns new memory blocks of the given sizes in bytes, their content undefined.
     """
 
     name: str
     target: Target
-    is_timed = False  # whether it can note when kernels run (``record``)
-    shared_cache = 0  # bytes of the cache that all processors share; 0: none that is known
+    is_timed = False  # whether it can time kernels (``record``)
+    shared_cache = 0  # bytes of the cache shared by all processors; 0: unknown
     allocate: Callable[[Iterable[Any]], Sequence[DeviceStorage]]
 
     @property
     def is_recording(self) -> bool:
-        """Whether somebody profiles."""
+        """Whether a profile is being recorded."""
         return False
 
     def results(self, sizes: Sequence[int]) -> Callable[[], Sequence[DeviceStorage]]:
-        """What gives memories for the results of a call, made once; they may share memory."""
+        """Return a function that allocates the results of a call, which may share a block."""
         return functools.partial(self.allocate, tuple(sizes))
 
     def alloc(self, nbytes: int) -> DeviceStorage:
-        """Fresh memory of so many bytes."""
+        """Allocate memory of this many bytes."""
         return self.allocate((nbytes,))[0]
 
     def held(self, sizes: Iterable[int]) -> int:
-        """Bytes that are held of the system for memory of these sizes."""
+        """Bytes taken from the system for memory of these sizes."""
         return sum(sizes)
 
     @abstractmethod
     def upload(self, value: np.ndarray[Any, Any]) -> DeviceStorage:
-        """A storage with a copy of an array, row-major."""
+        """Copy an array to a new storage, in row-major order."""
 
     def zeros(self, nbytes: int) -> DeviceStorage | None:
-        """Memory that is zero without being written; None where it has to be."""
+        """Allocate memory that is zero without being written. None if it has to be written."""
         return None
 
     def borrow(self, value: np.ndarray[Any, Any]) -> DeviceStorage | None:
-        """A storage in the memory of an array; None where this device needs it elsewhere."""
+        """Wrap the memory of an array in a storage. None if the device needs it elsewhere."""
         return None
 
     @abstractmethod
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CommandBuffer:
-        """A COMMANDS node as a command buffer; ``arena`` is the bytes of its temporaries."""
+        """Encode a COMMANDS node; ``arena`` is the size of its temporaries in bytes."""
 
     def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
-        """``__call__`` of a class whose objects have records of calls in a slot: faster than
-        ``python``, which has what it does not know. None: there is none."""
+        """Return a native ``__call__`` for a class whose objects hold call records in a slot.
+
+        It is faster than ``python``, which handles every call that no record matches. None if the
+        device has no such method.
+        """
         return None
 
     def prepare(self, code: KernelCode) -> None:  # noqa: B027
-        """A kernel that ``encode`` will ask for: compile it beside, where that makes sense."""
+        """Start compiling a kernel that ``encode`` will need, in the background where that pays."""
 
     def expect(self) -> None:  # noqa: B027
-        """Kernels will be compiled soon: get what compiles them ready, beside."""
+        """Warm up the compiler in the background: kernels will be compiled soon."""
 
     def assembly(self, text: str) -> str:
-        """Machine code of LLVM IR, as text; empty where nothing is compiled."""
+        """Return the assembly of LLVM IR. Empty if the device compiles nothing."""
         return ""
 
     def estimate(self, kernel: UOp, scalars: Sequence[int]) -> float:
-        """Nanoseconds that a kernel is taken to need, on all workers that it is shared by."""
-        if kernel.op is ops.HOST:  # as long as Python takes
+        """Estimate the nanoseconds of a kernel, on all workers that it is distributed over."""
+        if kernel.op is ops.HOST:  # takes as long as the Python function
             return 0.0
         kinds = load("fnx.core.range_kinds").RANGE_KINDS
         shared = kernel.op is not ops.KERNEL or any(
@@ -158,10 +167,10 @@ class DeviceBase(ABC):
         return spent / (self.target.cores if shared else 1)
 
     def synchronize(self) -> None:  # noqa: B027
-        """Return when all submitted work is done."""
+        """Wait for all submitted work."""
 
     def record(self) -> Callable[[], Recorded]:
-        """Note when each kernel runs, from now on until what is returned is called.
+        """Record when each kernel runs, until the returned function is called.
 
         Raises:
             NotBuiltError: kernels are not timed on this device.
@@ -170,7 +179,7 @@ class DeviceBase(ABC):
                             hint='set fnx.config.device = "cpu"')
 
     def stats(self) -> dict[str, int]:
-        """Counters of this process, for tests and profiles."""
+        """Return counters of this process, for tests and profiles."""
         return {}
 
 
@@ -180,12 +189,12 @@ _before: list[Callable[[str], None]] = []
 
 
 def before_each(hook: Callable[[str], None]) -> None:
-    """Call this before a device is made, with its name."""
+    """Register a hook that is called with the name of a device before it is created."""
     _before.append(hook)
 
 
 def get_device(name: str) -> DeviceBase:
-    """The device with this name; made at first use.
+    """Return the device with this name; it is created at first use.
 
     >>> get_device("interp").name
     'interp'
@@ -200,7 +209,7 @@ def get_device(name: str) -> DeviceBase:
     if name not in DEVICES:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
-    # before, as Python's own errors of memory would not say what it is about
+    # Checked up front, as Python's own memory errors would not name the cause.
     load("fnx.backends.allocator").require_address_space(_LOADING, f"to load the device {name}")
     for hook in _before:
         hook(name)
@@ -213,11 +222,11 @@ def get_device(name: str) -> DeviceBase:
         return _devices[name]
 
 
-_profile: dict[str, Callable[[], Recorded]] | None = None  # what ends recording, by device
+_profile: dict[str, Callable[[], Recorded]] | None = None  # stop functions by device
 
 
 def record(name: str) -> Callable[[], Recorded]:
-    """Note when each kernel runs on every device, also on one that is made meanwhile.
+    """Record when each kernel runs on every device, including devices created meanwhile.
 
     Raises:
         ArgumentError: something is profiled already.
@@ -241,7 +250,9 @@ def record(name: str) -> Callable[[], Recorded]:
 
 
 def _merged(found: Mapping[str, Recorded]) -> Recorded:
-    """What devices recorded, in order of time; each has workers and submissions of its own."""
+    """Merge the recordings of devices in order of time, with distinct worker and submission
+    numbers.
+    """
     runs: list[KernelRun] = []
     workers = 0
     for i, (name, recorded) in enumerate(found.items()):
@@ -257,10 +268,10 @@ def _merged(found: Mapping[str, Recorded]) -> Recorded:
 
 
 def refuse_second_profile(first: object) -> None:
-    """One who profiles at a time.
+    """Refuse a profile inside of another one.
 
     Raises:
-        ArgumentError: there is a first.
+        ArgumentError: ``first`` is already open.
     """
     if first is not None:
         raise ArgumentError("expected one profile at a time, got one inside of another",
@@ -268,7 +279,7 @@ def refuse_second_profile(first: object) -> None:
 
 
 def row_of(name: str) -> Target:
-    """What kernels for a device that is not here are made for: what every one of its kind has.
+    """Return the generic target of a device that need not be present: what all of its kind support.
 
     >>> row_of("webgpu").threads
     128
@@ -278,7 +289,7 @@ def row_of(name: str) -> Target:
 
 
 def moved(memory: Any, name: str) -> Any:
-    """A storage in the memory of a device: in the same place as this one, or a copy."""
+    """Return a storage in the memory of a device: an alias if it is there already, else a copy."""
     device: Any = get_device(name)
     if getattr(memory, "device_name", None) == name:
         return memory.shared()

@@ -1,12 +1,13 @@
-"""A cache of byte strings on disk, keyed by content digests.
+"""A disk cache of byte strings, keyed by content digests.
 
-An entry is a file: a mark, a checksum, what it is in words, the bytes. Writing is a temporary
-file and a rename, so readers and other processes see whole entries only; an entry that is damaged
-is a miss and is written anew. Nothing here fails a run: a full disk, a directory that can't be
-written or one that another process clears makes misses. Where others may have written
-(private_files.py) there is no cache, and one warning. Each write first makes room:
-``config.cache_bytes`` is kept. A folder is listed only where another process has changed it since
-this one last did, and holds a bounded number of entries: a write costs the same in a full cache.
+An entry is a file: a magic number, a checksum, a description, the bytes. Entries are written to a
+temporary file that is then renamed, so readers and other processes only see complete entries; a
+damaged entry is a miss and is rewritten. No failure here fails a run: a full disk, a directory that
+can't be written or one that another process clears only cause misses. If others may have written
+the directory (private_files.py), it is not used, with one warning. Each write first evicts entries
+as needed to stay below ``config.cache_bytes``. A folder is listed only if another process has
+changed it since this one last did, and holds a bounded number of entries: a write costs the same in
+a full cache.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:
@@ -34,18 +35,18 @@ from fnx.core.sources import edited, keep_in
 _MARK = b"fnx object 2\n"
 _CHECKSUM_BYTES = 16
 _START = len(_MARK) + _CHECKSUM_BYTES
-_FOLDERS = 16  # each holds its share: a write looks at one of them only
-_MOST_ENTRIES = 1024  # in each
-_TRUSTED_WRITES = 64  # of this process to a folder until it is listed again
-_MOST_KNOWN = 1024  # folders of which this process remembers what they hold
+_FOLDERS = 16  # each holds its share of the bytes: a write checks only one of them
+_MOST_ENTRIES = 1024  # in each folder
+_TRUSTED_WRITES = 64  # by this process to a folder before it is listed again
+_MOST_KNOWN = 1024  # folders whose content this process remembers
 _MOST_WORDS = 200  # bytes
 _LARGEST = 64 << 20  # bytes of an entry
-_USED_AGAIN = 3600.0  # seconds after which a read marks its entry as used
-_untrusted: set[str] = set()  # directories that this process has warned of
+_USED_AGAIN = 3600.0  # seconds after which a read refreshes the time of last use
+_untrusted: set[str] = set()  # directories that this process has warned about
 
 
 class OnDisk(Record):
-    """An entry: the time of its last use, what it is, its bytes on disk, the name of its file."""
+    """An entry: time of last use, description, bytes on disk, file name."""
 
     used: float
     about: str
@@ -54,7 +55,7 @@ class OnDisk(Record):
 
 
 def directory() -> str:
-    """Where entries live, from ``config.cache_dir``; empty: there is no cache."""
+    """Return the directory of entries, from ``config.cache_dir``. Empty: there is no cache."""
     if config.cache_dir is not None:
         return config.cache_dir
     home = os.path.expanduser("~")
@@ -66,9 +67,10 @@ def directory() -> str:
 
 
 class DiskCache:
-    """Byte strings under ``directory``, at most ``limit`` bytes of them (the configured).
+    """Byte strings under ``directory``, at most ``limit`` bytes (by default
+    ``config.cache_bytes``).
 
-    Who asks for all of them waits until those are there that are written behind.
+    Methods that read all entries first wait for pending background writes.
     """
 
     def __init__(self, directory: str, limit: int | None = None) -> None:
@@ -76,11 +78,11 @@ class DiskCache:
         self.limit = config.cache_bytes if limit is None else limit
 
     def path(self, key: bytes) -> str:
-        """The file of a key."""
+        """Return the file of a key."""
         return os.path.join(self.directory, *_names(key))
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None where there is none that is whole."""
+        """Return the value, or None if there is no intact entry."""
         if not self._is_used():
             return None
         folder, name = _names(key)
@@ -92,8 +94,10 @@ class DiskCache:
         return _value(key, data)
 
     def put(self, key: bytes, value: bytes, about: str = "") -> None:
-        """Write an entry, or replace it; silently not where that is impossible, or where no other
-        process could use it, as fnx's sources were edited. ``about`` says to readers what it is.
+        """Write an entry, or replace it; ``about`` is a description for people.
+
+        Does nothing if writing is impossible, or if no other process could use the entry because
+        the sources of fnx were edited.
         """
         share = min(_LARGEST, self.limit // _FOLDERS)
         words = about.encode()[:_MOST_WORDS]
@@ -110,7 +114,7 @@ class DiskCache:
                 _note(place, nbytes)
 
     def entries(self) -> list[OnDisk]:
-        """What is there, the most recently used last."""
+        """Return all entries, the most recently used last."""
         return sorted([held for _, place in self._folders() for held, _ in _held(place)],
                       key=values)
 
@@ -120,7 +124,7 @@ class DiskCache:
             _delete(place, private_files.entries(place), 0, 0)
 
     def copy(self, to: str) -> int:
-        """Write all entries to another directory, which then is such a cache; how many.
+        """Copy all entries to another cache directory. Return their number.
 
         Raises:
             OSError: it can't be written, or others may write it.
@@ -137,7 +141,7 @@ class DiskCache:
         return count
 
     def _folders(self) -> Iterator[tuple[str, int]]:
-        """The folders of entries that are there and to be trusted, and descriptors of them."""
+        """Yield the existing, trusted folders of entries with their descriptors."""
         write_behind.wait()
         for number in range(_FOLDERS if self._is_used() else 0):
             folder = f"{number:x}"
@@ -149,7 +153,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _opened(self, folder: str) -> Iterator[int]:
-        """One of the folders of entries, by its descriptor."""
+        """Open a folder of entries and yield its descriptor."""
         with private_files.opened(self.directory) as top, \
                 private_files.opened(folder, top) as place:
             yield place
@@ -177,7 +181,7 @@ def _names(key: bytes) -> tuple[str, str]:
 
 
 def _value(key: bytes, entry: bytes) -> bytes | None:
-    """What an entry holds, if it is whole."""
+    """Return the value of an entry, or None if it is damaged."""
     value = entry[_START:]
     if entry[:_START] != _MARK + _checksum(key, value):
         return None
@@ -185,19 +189,21 @@ def _value(key: bytes, entry: bytes) -> bytes | None:
 
 
 class _Holding:
-    """What a folder holds, as this process left it: exact while nobody else changes it."""
+    """Size of a folder as this process left it: exact while no other process changes it."""
 
     def __init__(self, nbytes: int, entries: int) -> None:
         self.nbytes, self.entries, self.writes = nbytes, entries, 0
-        self.changed = -1  # when the folder was, at the last write of this process
+        self.changed = -1  # modification time after the last write by this process
 
 
-_known: dict[tuple[int, int], _Holding] = {}  # by device and number of the folder
+_known: dict[tuple[int, int], _Holding] = {}  # by device and inode of the folder
 
 
 def _make_room(place: int, share: int, nbytes: int) -> None:
-    """Room in a folder for an entry: at most ``share`` bytes, and entries, are then in it. What
-    was used longest ago goes, with an eighth more than must, so that this is rare."""
+    """Evict entries of a folder until one more fits: in ``share`` bytes and the number of entries.
+
+    The least recently used go first, and an eighth more than needed, so that eviction is rare.
+    """
     info = os.fstat(place)
     known = _known.get((info.st_dev, info.st_ino))
     if known is None or known.changed != info.st_mtime_ns or known.writes >= _TRUSTED_WRITES \
@@ -213,7 +219,7 @@ def _make_room(place: int, share: int, nbytes: int) -> None:
 
 
 def _note(place: int, nbytes: int) -> None:
-    """An entry was written."""
+    """Account for an entry that was written."""
     info = os.fstat(place)
     known = _known.get((info.st_dev, info.st_ino))
     if known is not None:
@@ -223,7 +229,9 @@ def _note(place: int, nbytes: int) -> None:
 
 def _delete(place: int, found: list[private_files.Entry], nbytes: int, entries: int
             ) -> tuple[int, int]:
-    """Delete what was used longest ago until no more bytes and entries are left; how many are."""
+    """Delete the least recently used entries down to these limits. Return the remaining size and
+    count.
+    """
     total, count = sum(entry.nbytes for entry in found), len(found)
     for entry in sorted(found, key=values):
         if total <= nbytes and count <= entries:
@@ -235,7 +243,7 @@ def _delete(place: int, found: list[private_files.Entry], nbytes: int, entries: 
 
 
 def _held(place: int) -> Iterator[tuple[OnDisk, bytes]]:
-    """The entries of an open folder, and their bytes; what is no entry is left out."""
+    """Yield the entries of an open folder with their bytes; skip files that are not entries."""
     for entry in private_files.entries(place):
         data = b""
         with contextlib.suppress(OSError):
@@ -247,6 +255,6 @@ def _held(place: int) -> Iterator[tuple[OnDisk, bytes]]:
 
 
 def _checksum(key: bytes, value: bytes) -> bytes:
-    """Of key and value: an entry that was moved to another name is damaged, too."""
+    """Return the checksum of key and value: an entry that was renamed counts as damaged, too."""
     salt = hashlib.sha256(key).digest()
     return hashlib.blake2b(value, digest_size=_CHECKSUM_BYTES, key=salt).digest()

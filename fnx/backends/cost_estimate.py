@@ -1,8 +1,8 @@
-"""How long will a kernel take? An estimate in nanoseconds, good to a factor of a few.
+"""Cost model: the time of a kernel in nanoseconds, accurate to a factor of a few.
 
-It decides where a command buffer runs (here or on the workers) and how many chunks a PAR range
-is cut into; no result depends on it. Instructions, or the bytes of the buffers, whatever takes
-longer.
+It decides where a command buffer runs (on the calling thread or on the workers) and into how many
+chunks a PAR range is split; no result depends on it. The estimate is the maximum of compute time
+and memory traffic of the buffers (a roofline).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from fnx.core.parts import buffer, dims, extent, place
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 
-VECTOR = 1 / 32  # nanoseconds of one element in vector code
+VECTOR = 1 / 32  # nanoseconds per element in vector code
 SCALAR = 1 / 2  # ... and in scalar code
-NEAR = 1 / 80  # nanoseconds of a byte that lies in a cache
-FAR = 1 / 20   # ... and of one that does not
-PORTION = 40_000.0  # of a loop that goes on when it is run again: lower/loops/loop_kernels.py
+NEAR = 1 / 80  # nanoseconds per byte in cache
+FAR = 1 / 20   # ... and not in cache
+PORTION = 40_000.0  # of one strip of a loop that is relaunched: lower/loops/loop_kernels.py
 CACHED = 16 << 20  # bytes that caches hold
 
 
 def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
-    """Estimated time of a KERNEL whose VARs have these values (by slot)."""
+    """Estimate the time of a KERNEL whose VARs have these values (by slot)."""
     if kernel.op is ops.SORT:
         elements = math.prod([scalars[0], scalars[1]] if kernel.arg.lengths else
                              kernel.arg.ins[0][0]) * len(kernel.arg.ins)
@@ -56,7 +56,7 @@ def nanoseconds(kernel: UOp, scalars: Mapping[UOp | int, int]) -> float:
 
 
 def _of_command(command: UOp) -> float:
-    """Estimated time of a command in a LOOP; of a BRANCH that of the longest one."""
+    """Estimate the time of a command in a LOOP; for a BRANCH, of the longest one."""
     if command.op is ops.BRANCH:
         return max([sum(map(_of_command, s.src)) for s in command.src[1:]])
     if command.op is ops.LOOP:
@@ -66,6 +66,6 @@ def _of_command(command: UOp) -> float:
 
 
 def _enclosing(kernel: UOp) -> dict[UOp, frozenset[UOp]]:
-    """STOREs run over all ranges of their operands."""
+    """Return the ranges that enclose each STORE: all ranges of its operands."""
     return {s: frozenset().union(*(o.ranges for o in s.src)) for s in kernel.src
             if s.op is ops.STORE}

@@ -1,16 +1,16 @@
 """CUDA's driver: NVIDIA's GPUs through libcuda.so.1 alone, called by ctypes. No toolkit.
 
-    kernels     LLVM writes PTX (lower/render/nvptx.py), the driver assembles it
-    arguments   a kernel has one: where its words are, addresses of buffers and scalars
+    kernels     LLVM emits PTX (lower/render/nvptx.py), the driver assembles it
+    arguments   a kernel has one: the address of its words (buffer addresses and scalars)
     a call      one copy of the words of all its kernels, one launch of a graph of them
 
-A graph is made once a command buffer: its kernels read their words from a block of the device's
-memory that belongs to the graph. A call leases a block of pinned memory of the host, writes the
-addresses of this call there and copies it, in the order of the stream; where the words are those
-of the call before, there is no copy. A leased block goes back when the timeline has passed its
-copy, so calls in flight never share one.
+Each command buffer has one graph: its kernels read their words from a block of device memory that
+belongs to the graph. A call leases a block of pinned host memory, writes the addresses of this call
+there and copies it, in stream order; there is no copy if the words equal those of the previous
+call. A leased block is returned when the timeline has passed its copy, so calls in flight never
+share one.
 
-None of this ran on hardware so far: the tests run it on a recording driver, and compare types,
+None of this has run on hardware so far: the tests run it on a recording driver, and compare types,
 structures and numbers with those of cuda.h.
 """
 
@@ -48,15 +48,15 @@ from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
 from fnx.core.target import Target
 
-CHIPS = (70, 75, 80, 86, 89, 90)  # PTX of one is assembled for all after it, too
+CHIPS = (70, 75, 80, 86, 89, 90)  # PTX for one also runs on all later ones
 PTX = "+ptx80"
-THREADS, SHARED, PRIVATE = 256, 48 << 10, 1 << 10  # the row: the same for every chip
+THREADS, SHARED, PRIVATE = 256, 48 << 10, 1 << 10  # the same for every chip
 
-UNITS = {"mma_bf16": 80, "mma_f16": 80, "mma_tf32": 80}  # matrix units, and their first chip
+UNITS = {"mma_bf16": 80, "mma_f16": 80, "mma_tf32": 80}  # matrix units: their first chip
 
 
 def row(chip: int) -> Target:
-    """What kernels for a chip are made for.
+    """Return the target of a chip (compute capability, times ten).
 
     >>> row(75).units, row(80).cpu
     ((), 'sm_80')
@@ -68,7 +68,7 @@ def row(chip: int) -> Target:
                   vector_registers=128, chunks=1024)
 
 
-LOOK = 64          # calls, after which events that were reached are taken back
+LOOK = 64          # calls between checks for completed events
 _LEAST = 4 << 10   # bytes of a block of words
 
 _FATAL = {code: f"{text} ({name})" for name, (code, text) in FATAL.items()}
@@ -76,8 +76,9 @@ _NO_MEMORY, _NOT_READY = ENUMS["CUDA_ERROR_OUT_OF_MEMORY"], ENUMS["CUDA_ERROR_NO
 
 
 class CudaKernel(Record):
-    """A function, what it is called in messages, and behind its scalars the word that ends it,
-    where it takes one."""
+    """A loaded function, its symbol, and the words after its scalars: the abort address, if it has
+    one.
+    """
 
     handle: int
     symbol: str
@@ -88,11 +89,12 @@ class CudaGraph:
     """An instantiated graph, and the words of its kernels.
 
     Attributes:
-        graph, executable: as the driver calls them.
-        block: the words, in the device's memory.
-        words: what they are where memory begins at 0; ``numbers``: of each its memory in the
-            list that a call has, the last for words that are no address.
-        held: what is in the block behind all that is queued.
+        graph, executable: handles of the driver.
+        block: the words in device memory.
+        words: their values if all memory began at 0.
+        numbers: for each word, the index of its buffer in the list that a call passes; the last
+            index for words that are not addresses.
+        held: content of the block once all queued work is done.
     """
 
     def __init__(self, words: list[int], numbers: list[int], symbols: tuple[str, ...]) -> None:
@@ -107,7 +109,7 @@ class CudaDriver(EndingDriver):
     """The first GPU.
 
     Raises:
-        DeviceError: no library, no GPU, a driver or a chip that is too old.
+        DeviceError: no library, no GPU, or a driver or a chip that is too old.
     """
 
     name = "cuda"
@@ -115,7 +117,7 @@ class CudaDriver(EndingDriver):
 
     @property
     def reopens(self) -> bool:  # type: ignore[override]
-        """Whether the context is one that computes: not after a fault of a kernel."""
+        """Whether the context still works: not after a fault of a kernel."""
         return not self.lost
 
     def __init__(self) -> None:
@@ -151,7 +153,7 @@ class CudaDriver(EndingDriver):
         self._events: dict[int, int] = {}
         self._spare: list[int] = []
         self._pending: list[QueuedLaunch] = []
-        self._flying: deque[tuple[int, tuple[str, ...]]] = deque()  # kernels behind each number
+        self._flying: deque[tuple[int, tuple[str, ...]]] = deque()  # kernels ahead of each value
         self._block, self._block_bytes = 0, 0  # words of launches without a graph
         self.pinned = pinned.Pinned(self._pin, self._reached, self._await)
         word = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
@@ -183,7 +185,7 @@ class CudaDriver(EndingDriver):
             "start the process again: CUDA refuses all calls of this one; other devices go on"))
 
     def _number(self, name: str, *args: Any) -> int:
-        """What a function writes where its first argument says."""
+        """Return the value that a function writes through its first argument."""
         value = c_uint64()
         self._call(name, byref(value), *args)
         return value.value
@@ -195,13 +197,13 @@ class CudaDriver(EndingDriver):
                             self.device)
 
     def _enter(self) -> None:
-        """The context is one of the thread that calls."""
+        """Make the context current in the calling thread."""
         if not getattr(self._thread, "entered", False):
             self._call("cuCtxSetCurrent", self.context)
             self._thread.entered = True
 
     def check_process(self) -> None:
-        """Refuse a forked child, and a context that a kernel destroyed."""
+        """Refuse a forked child, and a context that a kernel fault destroyed."""
         super().check_process()
         if self.lost:
             raise self._gone()
@@ -209,12 +211,12 @@ class CudaDriver(EndingDriver):
     # ---- memory
 
     def alloc(self, nbytes: int) -> int:
-        """Memory of the device."""
+        """Allocate device memory."""
         self._enter()
         return self._number("cuMemAlloc_v2", nbytes)
 
     def free(self, memory: int) -> None:
-        """The driver waits for what uses it."""
+        """Free memory; the driver waits for its users."""
         with self._lock:
             self._flush()
             self._call("cuMemFree_v2", memory)
@@ -223,7 +225,7 @@ class CudaDriver(EndingDriver):
         return self._pointer("cuMemHostAlloc", nbytes, 0)
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
-        """Into pinned memory at once, from there when the stream comes to it."""
+        """Copy to pinned memory at once, and from there in stream order."""
         source, at = value.ctypes.data, memory + offset
         with self._lock:
             self._flush()
@@ -235,13 +237,13 @@ class CudaDriver(EndingDriver):
                 self.pinned.behind(self._record())
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Waits so that Ctrl-C is heard, then copies."""
+        """Wait interruptibly (Ctrl-C), then copy."""
         self.wait(self.signal())
         self._enter()
         self._call("cuMemcpyDtoH_v2", to.ctypes.data, memory + offset, to.nbytes)
 
     def fetch(self, memory: int, offset: int, nbytes: int) -> pinned.PinnedCopy:
-        """To pinned memory, with an event behind it."""
+        """Queue a copy to pinned memory, followed by an event."""
         with self._lock:
             self._flush()
             piece = self.pinned.hold(nbytes)
@@ -249,7 +251,7 @@ class CudaDriver(EndingDriver):
             return pinned.PinnedCopy(self.pinned, piece, nbytes, self._record(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
-        """A copy on the device."""
+        """Queue a copy on the device."""
         with self._lock:
             self._flush()
             self._call("cuMemcpyDtoDAsync_v2", to + offset, source + source_offset, nbytes,
@@ -258,7 +260,7 @@ class CudaDriver(EndingDriver):
     # ---- work
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, CudaKernel]:
-        """A module for each kernel: LLVM writes its PTX, the driver assembles it."""
+        """Load a module for each kernel: LLVM emits its PTX, the driver assembles it."""
         return {symbol: self._loaded(symbol, text) for symbol, text in texts.items()}
 
     def _loaded(self, symbol: str, text: str) -> CudaKernel:
@@ -278,12 +280,12 @@ class CudaDriver(EndingDriver):
                           (self._abort_address,) if ABORTED_REGISTER in text else ())
 
     def exec(self, launch: QueuedLaunch) -> None:
-        """Kept until something has to come behind it: one copy has the words of all."""
+        """Defer the launch until other work must follow it: one copy then serves all."""
         with self._lock:
             self._pending.append(launch)
 
     def _flush(self) -> None:
-        """Copy the words of all launches that are kept, and launch them."""
+        """Copy the words of all deferred launches, and launch them."""
         self._enter()
         launches = self._pending
         if not launches:
@@ -309,14 +311,14 @@ class CudaDriver(EndingDriver):
         self._run([launch.kernel.symbol for launch in launches])
 
     def _send(self, words: np.ndarray[Any, Any], block: int) -> None:
-        """Copy words to a block of the device, by way of a leased one."""
+        """Copy words to a block of device memory, through a leased block of pinned memory."""
         if words.nbytes:
             lease = self.pinned.lease(words.nbytes)
             ctypes.memmove(lease, words.ctypes.data, words.nbytes)
             self._call("cuMemcpyHtoDAsync_v2", block, lease, words.nbytes, self.stream)
 
     def _run(self, symbols: Sequence[str]) -> None:
-        """Kernels were launched: a number is behind them, and behind the copy of their words."""
+        """Record an event after launched kernels, and thereby after the copy of their words."""
         value = self._record()
         self._flying.append((value, tuple(symbols)))
         self.pinned.behind(value)
@@ -324,7 +326,7 @@ class CudaDriver(EndingDriver):
             self._reached(value - LOOK // 2)
 
     def link(self, launches: Sequence[PlacedLaunch]) -> CudaGraph:
-        """A graph in which each kernel waits for the one before."""
+        """Create a graph in which each kernel depends on the previous one."""
         words: list[int] = []
         numbers: list[int] = []
         starts = []
@@ -351,7 +353,7 @@ class CudaDriver(EndingDriver):
 
     def _node(self, made: CudaGraph, launch: PlacedLaunch, start: int, before: c_uint64 | None
               ) -> c_uint64:
-        """A kernel of a graph; its argument is read when it is added."""
+        """Add a kernel to a graph; its argument is read at this time."""
         word, node = c_uint64(made.block + 8 * start), c_uint64()
         arguments = (c_void_p * 1)(ctypes.addressof(word))
         params = KernelNode(launch.kernel.handle, launch.groups, 1, 1, launch.threads, 1, 1, 0,
@@ -362,7 +364,7 @@ class CudaDriver(EndingDriver):
         return node
 
     def launch(self, linked: CudaGraph, memory: Sequence[int]) -> None:
-        """One copy of the words, where they are others than before; one launch."""
+        """Copy the words if they changed since the last call, and launch the graph."""
         words = linked.words + np.array([*memory, 0], np.int64)[linked.numbers]
         content = words.tobytes()
         with self._lock:
@@ -375,7 +377,7 @@ class CudaDriver(EndingDriver):
             self._run(linked.symbols)
 
     def unlink(self, linked: CudaGraph) -> None:
-        """Destroyed when it has run."""
+        """Destroy a graph once it has run."""
         with self._lock:
             self._flush()
             for name, handle in (("cuGraphExecDestroy", linked.executable),
@@ -384,17 +386,17 @@ class CudaDriver(EndingDriver):
                     self._call(name, handle)
 
     def barrier(self) -> None:
-        """The stream is in order: nothing passes what is before it."""
+        """Do nothing: the stream is in order."""
 
     def timestamp(self) -> int:
-        """The host's clock, when the stream is empty."""
+        """Return the host's clock when the stream is empty."""
         self.wait(self.signal())
         return time.monotonic_ns()
 
     # ---- the timeline
 
     def _record(self) -> int:
-        """An event behind all that is in the stream."""
+        """Record an event after all that is in the stream. Return its timeline value."""
         event = self._spare.pop() if self._spare else self._pointer(
             "cuEventCreate", ENUMS["CU_EVENT_DISABLE_TIMING"])
         self._call("cuEventRecord", event, self.stream)
@@ -403,7 +405,7 @@ class CudaDriver(EndingDriver):
         return self._signals
 
     def signal(self) -> int:
-        """An event."""
+        """Record an event after all queued work."""
         with self._lock:
             self._flush()
             return self._record()
@@ -432,7 +434,7 @@ class CudaDriver(EndingDriver):
         return True
 
     def last(self) -> int:
-        """The last event."""
+        """Timeline value of the last event."""
         with self._lock:
             return self._signals
 
@@ -446,11 +448,11 @@ class CudaDriver(EndingDriver):
             pause = min(pause + 2e-5, 1e-3)
 
     def submit(self) -> None:
-        """A stream begins by itself; launches that are kept do so here."""
+        """Launch what is deferred; a stream begins by itself."""
         with self._lock:
             self._flush()
 
 
 def device() -> GpuDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     return GpuDevice(CudaDriver())

@@ -1,10 +1,9 @@
-"""Command queues without a device: what is encoded, the timeline, what work in flight holds.
+"""Hardware-independent command queues: command decoding, the timeline, and in-flight resources.
 
-A COMMANDS node becomes a tuple of ``Command``; a backend encodes each through the verb of its
-op. Submissions of one queue run in order, and each has a number on the queue's timeline
-(``Signal``). A call leases what it writes beside its arguments (an argument block and an arena)
-and ``InFlight`` keeps all of it until the number is reached, so two calls in flight, threads
-and re-entrant calls never share memory.
+A COMMANDS node becomes a tuple of ``Command``; a backend encodes each by its op. Submissions to one
+queue run in order, and each has a number on the queue's timeline (``Signal``). A call leases what
+it writes apart from its arguments (an argument block and an arena), and ``InFlight`` retains all of
+it until the number is reached. So calls in flight, threads and re-entrant calls never share memory.
 
     COMMANDS(EXEC(KERNEL, SLOT in 0, SLOT out 0, CONST 16)) -> (Command(kernel, slots, (16,)),)
     COMMANDS(LOOP(COMMANDS(...)))                           -> (Loop(None, body, trips),)
@@ -31,20 +30,21 @@ from fnx.core.numpy_semantics import sorted_operands
 from fnx.core.uop import UOp
 
 _SHARED, _FEWEST = 1024, 3  # bytes of a block that several results share; results
-_FEW = 256  # bytes that are copied twice sooner than their address is found
+_FEW = 256  # bytes up to which an extra copy is faster than looking up the address
 _CALLEES = (ops.KERNEL, ops.LOOP, ops.HOST, ops.SORT, ops.LINKED)
 
 
 def signed(pattern: int) -> int:
-    """64 bits as a signed number."""
+    """Reinterpret 64 bits as a signed number."""
     return pattern - (1 << 64) if pattern >> 63 else pattern
 
 
 class Command:
     """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs.
 
-    A slot is a SLOT, or a SWAP of them. Where it runs a HOST, ``kernel`` is that, the slots are its
-    handle, operands and results, and the scalar is this object's address: machine code finds it.
+    A slot is a SLOT, or a SWAP of them. If it runs a HOST, then ``kernel`` is that, the slots are
+    its handle, operands and results, and the scalar is the address of this object, where machine
+    code finds it.
     """
 
     __slots__ = ("kernel", "name", "node", "scalars", "slots")
@@ -67,7 +67,7 @@ class Command:
 
 
 def call_host(arg: op_args.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Run what a HOST calls on the bytes of its handle, its operands and its results."""
+    """Call the Python function of a HOST on the bytes of its handle, operands and results."""
     types = (((), dtypes.uint32), *arg.ins, *arg.outs[arg.effect:])
     arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
               for part, (shape, t) in zip(memory, types)]
@@ -88,7 +88,7 @@ def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
 
 
 class QueuedLoop:
-    """A LOOP: ``body`` so many ``trips``, or as long as ``test`` writes true to ``flag``."""
+    """A LOOP: runs ``body`` ``trips`` times, or while ``test`` writes true to ``flag``."""
 
     __slots__ = ("body", "flag", "name", "test", "trips")
 
@@ -105,7 +105,7 @@ class QueuedLoop:
 
 
 class QueuedBranch:
-    """A BRANCH: the commands whose number, clamped, is the int32 in ``which``."""
+    """A BRANCH: runs the commands selected by the int32 in ``which``, clamped to the range."""
 
     __slots__ = ("branches", "name", "which")
 
@@ -125,7 +125,7 @@ _DECODED: dict[ops.Op, Callable[[UOp], AnyCommand]] = {
 
 
 def commands_of(node: UOp) -> Commands:
-    """The commands of a COMMANDS node, in order."""
+    """Decode a COMMANDS node into commands, in order."""
     if node.op is not ops.COMMANDS:
         raise SpecError(f"expected COMMANDS, got {node}")
     return tuple(map(_decoded, node.src))
@@ -136,12 +136,12 @@ def _decoded(node: UOp) -> AnyCommand:
 
 
 def memory_of(commands: Commands) -> list[UOp]:
-    """All SLOTs and SWAPs of commands."""
+    """Return all SLOTs and SWAPs of commands."""
     return [slot for c in commands for slot in c.memory]
 
 
 def executions(commands: Commands) -> list[Command]:
-    """The EXECs among commands, those in loops and branches too."""
+    """Return all EXECs among commands, including those in loops and branches."""
     out: list[Command] = []
     stack: list[AnyCommand] = [*reversed(commands)]
     while stack:
@@ -156,10 +156,10 @@ def executions(commands: Commands) -> list[Command]:
 
 
 def check_arguments(commands: Commands, ins: int, outs: int) -> None:
-    """Refuse a submission with fewer arguments than its commands use.
+    """Check that a submission has as many arguments as its commands use.
 
     Raises:
-        SpecError: says how many are expected.
+        SpecError: there are too few; names the expected count.
     """
     have = {"in": ins, "out": outs}
     slots = [slot for memory in memory_of(commands) for slot in parts.slots(memory)]
@@ -170,11 +170,11 @@ def check_arguments(commands: Commands, ins: int, outs: int) -> None:
 
 
 class Signal(ABC):
-    """A timeline: submissions have growing numbers, and are done in order."""
+    """A timeline: submissions have increasing numbers and complete in order."""
 
     @abstractmethod
     def wait(self, value: int) -> None:
-        """Return when the submission with this number is done.
+        """Wait for the submission with this number.
 
         Raises:
             DeviceError: it was aborted, or the wait took longer than ``config.time_limit``.
@@ -190,13 +190,15 @@ class Leasing(CommandBuffer):
 
     @abstractmethod
     def running(self, record: int, lease: Any) -> str:
-        """What the record with this number does, in a call with this lease."""
+        """Describe what the record with this number does, in a call with this lease."""
 
 
 class _Entry:
-    """A submission in flight. ``start`` and ``stop`` count the bytes of all there ever were.
+    """A submission in flight. ``start`` and ``stop`` are byte counts accumulated over all
+    submissions.
 
-    Every submission makes one, so it is no Record, whose making takes four times as long.
+    Every submission creates one, so it is not a Record, whose construction takes four times as
+    long.
     """
 
     __slots__ = ("value", "start", "stop", "buffer", "lease", "things")
@@ -208,7 +210,7 @@ class _Entry:
 
 
 class InFlight:
-    """What submitted work uses, kept until it is done."""
+    """The resources of submitted work, retained until it is done."""
 
     __slots__ = ("_entries",)
 
@@ -220,7 +222,7 @@ class InFlight:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of results and temporaries."""
+        """Bytes of results and temporaries in flight."""
         entries = self._entries
         return entries[-1].stop - entries[0].start if entries else 0
 
@@ -230,26 +232,26 @@ class InFlight:
         return self._entries[0].value
 
     def keep(self, value: int, nbytes: int, buffer: Leasing, lease: Any, *things: Any) -> None:
-        """Hold things until the timeline has passed ``value``; the lease then goes back."""
+        """Retain ``things`` until the timeline has passed ``value``; then return the lease."""
         start = self._entries[-1].stop if self._entries else 0
         self._entries.append(_Entry(value, start, start + nbytes, buffer, lease, things))
 
     def release(self, completed: int) -> None:
-        """Let go of everything up to a timeline value."""
+        """Release everything up to a timeline value."""
         entries = self._entries
         while entries and entries[0].value <= completed:
             done = entries.popleft()
             done.buffer.leases.append(done.lease)
 
     def running(self, record: int) -> str:
-        """What a record of the oldest submission in flight does."""
+        """Describe what a record of the oldest submission in flight does."""
         if not self._entries:
             return "the queue"
         return self._entries[0].buffer.running(record, self._entries[0].lease)
 
 
 class Shared:
-    """Small results of a call that are neighbours in one block: the offset and bytes of each."""
+    """Small results of a call that are adjacent in one block: the offset and bytes of each."""
 
     __slots__ = ("nbytes", "parts")
 
@@ -260,9 +262,11 @@ class Shared:
 
 
 def together(sizes: Sequence[int]) -> list[int | Shared]:
-    """What to allocate for results of so many bytes, in their order: to take a block and to give
-    it back costs more than the rest of a small result does. Who keeps one of them keeps the
-    block, so blocks are no larger than what Python has of an array anyway.
+    """Group small results of a call into shared blocks; return what to allocate, in order.
+
+    Allocating and freeing a block costs more than all other work for a small result. Whoever
+    retains one result retains the block, so a block is no larger than the Python objects of an
+    array are anyway.
 
     >>> [x if isinstance(x, int) else x.parts for x in together([8, 8, 200, 4096])]
     [[(0, 8), (64, 8), (128, 200)], 4096]
@@ -281,17 +285,21 @@ def together(sizes: Sequence[int]) -> list[int | Shared]:
 
 class HostStorage(DeviceStorage):
     """A block of a pool of host memory, or a part of one, and the timeline value of its last
-    writer."""
+    writer.
+    """
 
     __slots__ = ("__weakref__", "block", "lent", "nbytes", "placed", "ptr", "signal", "timeline")
     signal: Signal
     timeline: int
-    block: PoolBlock  # that it is a part of
+    block: PoolBlock  # the block that contains it
 
     @classmethod
     def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int | Shared]
                 ) -> list[HostStorage]:
-        """Storages of so many bytes; all results of a call at once, as each step here counts."""
+        """Allocate storages of the given sizes.
+
+        All results of a call in one function, as each step here adds to the latency of a call.
+        """
         made, lists, holdings, last = [], pool.lists, pool.holdings, -1
         for nbytes in sizes:
             if isinstance(nbytes, Shared):
@@ -306,7 +314,7 @@ class HostStorage(DeviceStorage):
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
             storage.lent = False
-            try:  # as ``allocator.Block``
+            try:  # as ``allocator.PoolBlock``
                 if nbytes != last:
                     taker, give = lists[nbytes]
                     last = nbytes
@@ -314,7 +322,7 @@ class HostStorage(DeviceStorage):
                     break
             except LookupError:
                 _free, give = pool.take(nbytes)
-                last = -1  # ``give`` is of these bytes
+                last = -1  # ``give`` belongs to this size only
             try:
                 holding = Holding(storage, give)
             except BaseException:
@@ -327,7 +335,7 @@ class HostStorage(DeviceStorage):
 
     @classmethod
     def one(cls, pool: Pool, signal: Signal, nbytes: int) -> Callable[[], list[HostStorage]]:
-        """``several`` of one storage, again and again: it takes half of the time."""
+        """Return a function that allocates one storage, in half of the time of ``several``."""
         (taker, give), holdings = pool.ways(nbytes), pool.holdings
 
         def make() -> list[HostStorage]:
@@ -351,8 +359,7 @@ class HostStorage(DeviceStorage):
 
     @classmethod
     def zeros(cls, pool: Pool, signal: Signal, nbytes: int) -> HostStorage | None:
-        """A storage of zeros that no page is there for until it is used; None where the pool has
-        no such memory."""
+        """Allocate zeroed memory whose pages are mapped on first use. None if the pool has none."""
         found = pool.fresh(nbytes)
         if found is None:
             return None
@@ -369,26 +376,26 @@ class HostStorage(DeviceStorage):
         return storage
 
     def wait(self) -> None:
-        """Return when the value is there."""
+        """Wait for the value."""
         if self.timeline:
             self.signal.wait(self.timeline)
             self.timeline = 0
 
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """A read-only array of the value, which keeps this storage alive."""
+        """Return a read-only array of the value, which keeps this storage alive."""
         if self.timeline:
             self.wait()
         self.lent = True
-        # ``frombuffer`` keeps the read-only memoryview as the base: it can't be made writable.
+        # ``frombuffer`` retains the read-only memoryview as the base: it can't be made writable.
         count = math.prod(shape)
         data: Any = memoryview(self._window()).toreadonly() if count else bytes(8)
         try:
             return np.frombuffer(data, np_dtype, count).reshape(shape)
-        except ValueError as why:  # too many axes, or lengths beside a 0 that multiply to too much
+        except ValueError as why:  # too many axes, or lengths beside a 0 whose product overflows
             raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {why}") from None
 
     def window(self) -> np.ndarray[Any, Any]:
-        """The bytes, writable, for a device that computes with NumPy."""
+        """The bytes as a writable array, for a device that computes with NumPy."""
         return np.ndarray((self.nbytes,), np.uint8, self._window())
 
     def _window(self) -> Any:
@@ -397,24 +404,26 @@ class HostStorage(DeviceStorage):
         return window
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
-        """Copy an array's elements here, row-major; only for fresh storages."""
-        if self.nbytes <= _FEW:  # of NumPy's ways to bytes this one is the shortest
+        """Copy the elements of an array here, row-major. Only for newly allocated storages."""
+        if self.nbytes <= _FEW:  # NumPy's fastest way to get at the bytes
             ctypes.memmove(self.ptr, value.tobytes(), self.nbytes)
             return
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
-            value = np.ascontiguousarray(value)  # a NumPy scalar lends its memory for a moment only
+            value = np.ascontiguousarray(value)  # the memory of a NumPy scalar is temporary
         ctypes.memmove(self.ptr, value.__array_interface__["data"][0], self.nbytes)
 
 
 class BorrowedStorage(HostStorage):
-    """Memory that ``owner`` keeps, NumPy data of somebody else's: read, never written."""
+    """A storage in the memory of a foreign NumPy array, ``owner``: read, never written."""
 
     __slots__ = ("owner",)
     owner: np.ndarray[Any, Any]
 
 
 def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
-    """A storage in the memory of an array, where that is laid out as kernels expect it."""
+    """Wrap the memory of an array in a storage, if its layout and alignment are what kernels
+    expect.
+    """
     address: int = value.__array_interface__["data"][0]
     if not value.flags.c_contiguous or address % ALIGNMENT and value.size:
         return None
@@ -425,20 +434,20 @@ def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
 
 
 class HostDevice(DeviceBase):
-    """A device whose memory is the host's."""
+    """A device that uses host memory."""
 
     allocate: Callable[[Iterable[int | Shared]], list[HostStorage]]
 
     def results(self, sizes: Sequence[int]) -> Callable[[], list[HostStorage]]:
-        """What gives memories for the results of a call."""
+        """Return a function that allocates the results of a call."""
         return functools.partial(self.allocate, together(sizes))
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
-        """A copy of an array."""
+        """Copy an array to a new storage."""
         storage = self.allocate((value.nbytes,))[0]
         storage.fill(value)
         return storage
 
     def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
-        """The memory of an array, where its layout allows."""
+        """Wrap the memory of an array, if its layout allows."""
         return borrowed(value)

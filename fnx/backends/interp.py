@@ -1,7 +1,7 @@
 """The interpreter as a device: the same commands, each kernel run by core/levels/interp_kernel.py.
 
-Slow, and right by definition: what every other device is compared with. Submissions run at
-once, on the calling thread.
+Slow, and right by definition: the reference for every other device. Submissions run synchronously
+on the calling thread.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Done(Signal):
     """The timeline of a device that finishes all work before ``submit`` returns."""
 
     def wait(self, value: int) -> None:
-        """Nothing is ever pending."""
+        """Return at once: nothing is ever pending."""
 
 
 class InterpCommand:
-    """A command with the dtypes of its kernel's arguments; or one that calls Python."""
+    """A command with the dtypes of its kernel's arguments, or one that calls Python."""
 
     __slots__ = ("command", "dtypes", "scalars", "written")
 
@@ -60,7 +60,7 @@ class InterpCommand:
         self.scalars = [_value(s, variables.get(i)) for i, s in enumerate(command.scalars)]
 
     def run(self, memory: Callable[[UOp], Bytes]) -> None:
-        """Run the kernel; ``memory`` gives the bytes of a slot."""
+        """Run the kernel; ``memory`` returns the bytes of a slot."""
         if self.command.kernel.op is ops.HOST:
             call_host(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
@@ -73,20 +73,20 @@ class InterpCommand:
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
                    for slot, dtype in zip(self.command.slots, self.dtypes)]
         written = {_address(buffers[i]) for i in self.written}
-        for i, buffer in enumerate(buffers):  # what is read is what was there before
+        for i, buffer in enumerate(buffers):  # read operands as before any write
             if i not in self.written and _address(buffer) in written:
                 buffers[i] = buffer.copy()
         run_kernel(self.command.kernel, buffers, self.scalars)
 
 
 def _run_loop(loop: UOp, memory: Sequence[Bytes]) -> None:
-    """Run a LOOP of commands that is a kernel."""
+    """Run a LOOP of commands as a kernel."""
     commands = commands_of(build_commands.commands([loop]))
     calls = {c: InterpCommand(c) for c in executions(commands)}
     inside = Submission(calls, (), (), 0)
     inside.memory["in"] = list(memory)
     inside.run(commands)
-    if loop.arg.portion:  # all of it at once
+    if loop.arg.portion:  # all of it ran at once
         memory[-1][:] = 0
 
 
@@ -96,13 +96,15 @@ def _address(buffer: Bytes) -> int:
 
 
 def _value(pattern: int, dtype: DType | None) -> Any:
-    """A scalar argument from its bit pattern (of a slot that no VAR reads: the pattern)."""
+    """Decode a scalar argument from its bit pattern. No dtype (no VAR reads it): the pattern
+    itself.
+    """
     raw = pattern.to_bytes(8, "little")
     return pattern if dtype is None else np.frombuffer(raw, dtype.np, 1)[0]
 
 
 class Submission:
-    """One submission: memory, and the iteration of each loop, outermost first."""
+    """One submission: its memory, and the current iteration of each loop, outermost first."""
 
     def __init__(self, calls: Mapping[Command, InterpCommand], ins: Sequence[Any],
                  outs: Sequence[Any], arena: int) -> None:
@@ -112,7 +114,7 @@ class Submission:
         self.iteration: dict[int, int] = {}
 
     def slot(self, memory: UOp) -> Bytes:
-        """The bytes of a SLOT or SWAP now."""
+        """The bytes of a SLOT or SWAP in the current iteration."""
         slot = parts.slot_in(memory, self.iteration)
         start = slot.offset + sum(s * self.iteration[i] for i, s in enumerate(slot.strides) if s)
         if slot.kind == "numbers":
@@ -122,7 +124,7 @@ class Submission:
         return found
 
     def run(self, commands: Commands, depth: int = 0) -> None:
-        """Run commands in so many loops."""
+        """Run commands inside ``depth`` loops."""
         for command in commands:
             if isinstance(command, Command):
                 self.calls[command].run(self.slot)
@@ -144,7 +146,7 @@ class Submission:
 
 
 class InterpCommandBuffer(CommandBuffer):
-    """Commands that the interpreter walks."""
+    """A command buffer that the interpreter walks."""
 
     __slots__ = ("_arena", "_calls", "commands")
 
@@ -154,7 +156,7 @@ class InterpCommandBuffer(CommandBuffer):
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
                begin: Callable[[], None] | None = None) -> None:
-        """Run the commands now."""
+        """Run the commands synchronously."""
         check_arguments(self.commands, len(ins), len(outs))
         for storage in (*ins, *outs):
             storage.wait()
@@ -164,7 +166,7 @@ class InterpCommandBuffer(CommandBuffer):
 
 
 class InterpDevice(HostDevice):
-    """NumPy as a machine."""
+    """The NumPy interpreter as a device."""
 
     name = "interp"
 
@@ -174,10 +176,10 @@ class InterpDevice(HostDevice):
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> InterpCommandBuffer:
-        """The commands as they are; ``code`` is not used."""
+        """Wrap the commands unchanged; ``code`` is not used."""
         return InterpCommandBuffer(commands_of(commands), arena)
 
 
 def device() -> InterpDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     return InterpDevice()

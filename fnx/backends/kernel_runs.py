@@ -1,7 +1,7 @@
-"""What a profile says of a command besides when it ran, and devices that note it by waiting.
+"""Profile entries of commands, and profiling of devices by waiting for each command.
 
-A driver's queue does not say when a kernel began. So while somebody profiles, each command is
-waited for: its time is that from the launch until the host knows of its end.
+The queue of a driver does not report when a kernel began. So while a profile is recorded, each
+command is waited for: its time is that from the launch until the host knows that it ended.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fnx.core.arithmetic import flops
 from fnx.core.limits import arithmetic_of
 from fnx.core.program import KernelRun
 
-_LIMIT = 1 << 18  # commands of a profile
+_LIMIT = 1 << 18  # commands in a profile
 
 
 def run_of(command: Command) -> KernelRun:
-    """A command's name, lines, bytes and arithmetic."""
+    """Return the profile entry of a command: name, source locations, bytes and arithmetic."""
     nbytes = sum([parts.slots(slot)[0].nbytes for slot in command.slots])
     scalars = [signed(s) for s in command.scalars]
     arg = command.node.arg
@@ -28,17 +28,17 @@ def run_of(command: Command) -> KernelRun:
 
 
 class WaitedRuns:
-    """Commands of a profile, each waited for."""
+    """The commands of a profile, each waited for."""
 
     def __init__(self) -> None:
         self.runs: list[KernelRun] = []
         self.lost = 0
-        self._known: dict[int, tuple[Command, KernelRun]] = {}  # with the command, so that it lives
+        self._known: dict[int, tuple[Command, KernelRun]] = {}  # retained: keys are ids of these
 
     def time(self, command: Command, submission: int, run: Callable[[], None],
              wait: Callable[[], None]) -> None:
-        """Run a command, and note when it began and ended."""
-        wait()  # for what was queued before
+        """Run a command, and record when it began and ended."""
+        wait()  # for work queued before
         start = time.monotonic_ns()
         run()
         wait()

@@ -1,4 +1,4 @@
-"""libcuda.so.1 as ctypes sees it: functions, numbers and structures, as cuda.h has them.
+"""ctypes declarations of libcuda.so.1: functions, enums and structures, as in cuda.h.
 
 Tests compare all of this with the header (of the wheel nvidia-cuda-runtime-cu12).
 """
@@ -13,10 +13,10 @@ from typing import Any
 from fnx.core.errors import DeviceError
 
 LIBRARY = "libcuda.so.1"
-LEAST_DRIVER = 12000  # the first that takes PTX 8.0 and graphs of kernels with contexts
+LEAST_DRIVER = 12000  # the first that accepts PTX 8.0 and graphs of kernels with contexts
 
 _P, _I, _U, _S, _Q = c_void_p, c_int, c_uint, c_size_t, c_uint64
-# Functions as the library exports them: types of their arguments. All return a code.
+# Exported functions and their argument types. All return an error code.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (_U,),
     "cuDriverGetVersion": (_P,),
@@ -51,7 +51,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphExecDestroy": (_P,),
 }
 
-# Numbers of the header, by the names that they have there.
+# Enum values of the header, by their names there.
 ENUMS = {
     "CUDA_ERROR_OUT_OF_MEMORY": 2,
     "CUDA_ERROR_NO_DEVICE": 100,
@@ -66,8 +66,8 @@ ENUMS = {
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 75,
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": 76,
 }
-CU_MEMHOSTALLOC_DEVICEMAP = 2  # a define of the header
-# After one of these every call of this process is refused: what happened to a kernel.
+CU_MEMHOSTALLOC_DEVICEMAP = 2  # a #define of the header
+# Sticky errors: after one of these, every call of this process fails. Code, and what happened.
 FATAL = {
     "CUDA_ERROR_ECC_UNCORRECTABLE": (214, "memory of the device lost bits"),
     "CUDA_ERROR_ILLEGAL_ADDRESS": (700, "a kernel read or wrote memory that it does not have"),
@@ -91,10 +91,10 @@ class KernelNode(ctypes.Structure):
 
 
 def library() -> Any:
-    """The library.
+    """Load the library.
 
     Raises:
-        DeviceError: it is not here; says which file was looked for.
+        DeviceError: it is not installed; names the file.
     """
     try:
         return ctypes.CDLL(LIBRARY)
@@ -105,10 +105,10 @@ def library() -> Any:
 
 
 def functions(found: Any) -> dict[str, Callable[..., int]]:
-    """The functions of a library, typed.
+    """Return the functions of a library with their types set.
 
     Raises:
-        DeviceError: one is not in it.
+        DeviceError: the library lacks one of them.
     """
     calls: dict[str, Callable[..., int]] = {}
     for name, types in SIGNATURES.items():
@@ -124,5 +124,5 @@ def functions(found: Any) -> dict[str, Callable[..., int]]:
 
 
 def dotted(version: int) -> str:
-    """CUDA's numbers of versions as one says them."""
+    """Format a CUDA version number as major.minor."""
     return f"{version // 1000}.{version % 1000 // 10}"

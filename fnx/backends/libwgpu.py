@@ -1,4 +1,4 @@
-"""What wgpu says of a device that is lost, and its copies to the host."""
+"""Errors of a lost wgpu device, and mapped copies to the host."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from fnx.backends.gpu.driver import FetchedBytes, HostBytes
 from fnx.core.errors import DeviceError
 
-_LOST = "is lost"  # whatever it was asked for
-_MAP = "READ_NOSYNC"  # as wgpu's own ``read_buffer``: "READ" would submit once more
+_LOST = "is lost"  # in the message, whatever was called
+_MAP = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ" would submit once more
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class WaitingDriver(Protocol):
-    """The driver, as copies see it."""
+    """The interface of the driver that copies use."""
 
     wgpu: Any
 
     def wait(self, value: int) -> None:
-        """Return when the timeline has passed a number."""
+        """Wait until the timeline has passed a number."""
 
 
 def lost(why: object) -> DeviceError:
@@ -34,7 +34,7 @@ def lost(why: object) -> DeviceError:
 
 
 def at_the_border(verb: F) -> F:
-    """A verb that says so where the device is lost."""
+    """Decorate a driver method: refuse calls after an abort, and report a lost device as such."""
     @functools.wraps(verb)
     def called(driver: Any, *args: Any) -> Any:
         driver.refuse_aborted()
@@ -46,10 +46,11 @@ def at_the_border(verb: F) -> F:
 
 
 class MappedCopy(FetchedBytes):
-    """A buffer that the host reads when the copy to it is done, and the number behind that.
+    """A buffer that the host can read when the copy to it is done, and the timeline number after
+    it.
 
     Attributes:
-        there: set when the copy is done, or never will be: then ``failed`` says why.
+        there: set when the copy is done or has failed; then ``failed`` is the reason.
     """
 
     __slots__ = ("_buffer", "_driver", "_promise", "failed", "nbytes", "there", "value")
@@ -61,11 +62,11 @@ class MappedCopy(FetchedBytes):
         self._promise = buffer.map_async(_MAP)
 
     def wait(self) -> None:
-        """Until the timeline has passed the number."""
+        """Wait until the timeline has passed the number."""
         self._driver.wait(self.value)
 
     def settle(self) -> None:
-        """Wait for as long as it takes."""
+        """Wait for the mapping, for as long as it takes."""
         try:
             self._promise.sync_wait()
         except Exception as why:
@@ -77,14 +78,17 @@ class MappedCopy(FetchedBytes):
         return np.frombuffer(self._buffer.read_mapped(copy=False), np.uint8, self.nbytes)
 
     def release(self) -> None:
-        """The buffer goes; one that is not mapped so far does so by itself."""
+        """Destroy the buffer. One that is not mapped yet is freed on its own."""
         if self.there.is_set():
             self._buffer.destroy()
 
 
 def settled() -> SimpleQueue[MappedCopy]:
-    """Where copies are put that a thread of its own waits for: what others wait for then is an
-    event, which they can leave, and look whether the device still is there."""
+    """Start a thread that waits for copies; return the queue through which it gets them.
+
+    Other threads then wait for an event, a wait that they can leave to check whether the device
+    still works.
+    """
     copies: SimpleQueue[MappedCopy] = SimpleQueue()
 
     def settle() -> None:

@@ -1,7 +1,7 @@
-"""A device that records and computes nothing: for tests of planning, and for counting.
+"""A device that records submissions and computes nothing: for tests of planning, and for counting.
 
-No memory is allocated. A view shows NaN (integers: 0), so that a value that was never computed
-can't be taken for one.
+No memory is allocated. A view shows NaN (0 for integers), so that a value that was never computed
+can't be mistaken for one that was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fnx.core.uop import UOp
 
 
 class NullStorage(DeviceStorage):
-    """So many bytes, nowhere."""
+    """A size in bytes, without memory."""
 
     __slots__ = ("lent", "nbytes", "placed", "ptr")
 
@@ -28,13 +28,13 @@ class NullStorage(DeviceStorage):
         self.ptr, self.nbytes, self.lent = 0, nbytes, False
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
-        """Nothing is kept."""
+        """Discard the value."""
 
     def wait(self) -> None:
-        """Nothing is ever pending."""
+        """Return at once: nothing is ever pending."""
 
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """NaN, or zeros of a type that has no NaN."""
+        """Return NaN, or zeros of a type without NaN."""
         dtype = np.dtype(np_dtype)
         fill = np.full((), np.nan if dtype.kind in "fc" else 0, dtype)
         return np.broadcast_to(fill, shape)
@@ -58,11 +58,11 @@ class NullCommandBuffer(CommandBuffer):
 
 
 class NullDevice(DeviceBase):
-    """Records what it is asked for.
+    """A device that records the requests it gets.
 
     Attributes:
-        submissions: the command buffers submitted, the newest last (the last 10,000).
-        allocated: bytes asked for.
+        submissions: the submitted command buffers, newest last (the last 10,000).
+        allocated: bytes requested.
     """
 
     name = "null"
@@ -79,20 +79,20 @@ class NullDevice(DeviceBase):
         return made
 
     def upload(self, value: np.ndarray[Any, Any]) -> NullStorage:
-        """A storage without memory; the value is not kept."""
+        """Return a storage without memory; the value is discarded."""
         return self._allocate((value.nbytes,))[0]
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> NullCommandBuffer:
-        """The commands as they are."""
+        """Wrap the commands unchanged."""
         return NullCommandBuffer(self, commands_of(commands), arena)
 
     def stats(self) -> dict[str, int]:
-        """Commands submitted and bytes asked for."""
+        """Commands submitted and bytes requested."""
         return {"submissions": len(self.submissions), "allocated": self.allocated,
                 "commands": sum(len(executions(b.commands)) for b in self.submissions)}
 
 
 def device() -> NullDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     return NullDevice()

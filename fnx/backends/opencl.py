@@ -1,8 +1,8 @@
 """OpenCL's driver: any vendor's, found through libOpenCL.so.1, called by ctypes.
 
-One context and one in-order queue of the first device that computes in float64 (a GPU before a
-processor). Programs are built from text. Numbers are those of the host: products and sums are not
-contracted, divisions and square roots are rounded correctly, subnormal numbers stay.
+One context and one in-order queue of the first device that supports float64 (a GPU before a CPU).
+Programs are built from source. Arithmetic matches the host: products and sums are not contracted,
+divisions and square roots are rounded correctly, subnormal numbers are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PACKAGES = "Debian: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
 OPTIONS = b"-cl-std=CL1.2"
 ROUNDED = b" -cl-fp32-correctly-rounded-divide-sqrt"
 
-# Codes of the standard's headers.
+# Constants of the standard's headers.
 _ALL_DEVICES, _IS_GPU = 0xFFFFFFFF, 1 << 2
 _TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x1023
 _NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
@@ -46,7 +46,8 @@ _ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT
            -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE"}
 
 _P, _U, _S = c_void_p, c_uint, c_size_t
-# Functions: types of their arguments. They return an error code, or as the last argument says.
+# Functions and their argument types. These return an error code; those of ``_MAKING`` return a
+# handle and write the code through their last argument.
 _CODED = {
     "clGetPlatformIDs": (_U, _P, _P),
     "clGetDeviceIDs": (_P, c_uint64, _U, _P, _P),
@@ -85,13 +86,13 @@ _CODED_KHR = {
 }
 _MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
-_HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; to read and to write
-_LEASED = 64  # pieces of pinned memory that are in use before somebody looks
-LEAST_RECORDED = 8  # launches: fewer are queued sooner one by one
+_HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
+_LEASED = 64  # leased pieces of pinned memory before their copies are checked
+LEAST_RECORDED = 8  # launches; fewer are faster when queued one by one
 
 
 class OpenClFunctions:
-    """Functions by name; each raises where its code says so."""
+    """Functions by name; each raises OpenClError on an error code."""
 
     def __init__(self, find: Callable[[str, Any, tuple[Any, ...]], Callable[..., Any]],
                  coded: Mapping[str, tuple[Any, ...]], making: Mapping[str, tuple[Any, ...]]
@@ -124,7 +125,7 @@ def _functions(library: Any) -> OpenClFunctions:
 
 
 def _recording(library: Any, platform: int) -> OpenClFunctions | None:
-    """Those of command buffers, where the platform has them."""
+    """Return the functions of cl_khr_command_buffer, or None if the platform lacks them."""
     address = library.clGetExtensionFunctionAddressForPlatform
     address.restype, address.argtypes = c_void_p, (_P, c_char_p)
 
@@ -155,8 +156,9 @@ def _making(name: str, function: Callable[..., int], *args: Any) -> int:
 
 
 class OpenClKernel(Record):
-    """A kernel, and where another object of it comes from: arguments belong to the object.
-    ``ends``: whether it takes the word that ends it."""
+    """A kernel, and what is needed to create another kernel object, since arguments belong to the
+    object. ``ends``: whether it takes the address of the abort word.
+    """
 
     handle: int
     program: int
@@ -172,7 +174,7 @@ class OpenClRecord(Record):
 
 
 class OpenClError(DeviceError):
-    """A code that the driver returned."""
+    """An error code that the driver returned."""
 
     code = 0
 
@@ -184,10 +186,10 @@ def _failure(name: str, code: int) -> OpenClError:
 
 
 class OpenClDriver(EndingDriver):
-    """The first device that suits.
+    """The first suitable device.
 
     Raises:
-        DeviceError: no library, no driver, or none that computes in float64 as the host does.
+        DeviceError: no library, no driver, or no device that computes in float64 as the host does.
     """
 
     name = "opencl"
@@ -223,7 +225,7 @@ class OpenClDriver(EndingDriver):
     # ---- which device
 
     def _chosen(self) -> tuple[int, int]:
-        """A platform, and its device."""
+        """Return the platform and the device to use."""
         of = {d: platform for platform in self._ids("clGetPlatformIDs")
               for d in self._ids("clGetDeviceIDs", platform, _ALL_DEVICES)}
         found = list(of)
@@ -248,7 +250,7 @@ class OpenClDriver(EndingDriver):
             found = (c_void_p * count.value)()
             call(*args, count.value, found, None)
         except OpenClError:
-            return []  # none is an error there
+            return []  # no device is reported as an error
         return [x for x in found if x]
 
     def _number(self, what: int, device: int | None = None) -> int:
@@ -264,7 +266,7 @@ class OpenClDriver(EndingDriver):
     # ---- memory
 
     def alloc(self, nbytes: int) -> int:
-        """A buffer."""
+        """Create a buffer."""
         try:
             return int(self.cl.clCreateBuffer(self.context, 1, nbytes, None))
         except OpenClError as error:
@@ -273,14 +275,14 @@ class OpenClDriver(EndingDriver):
             raise
 
     def free(self, memory: int) -> None:
-        """Given back when queued work has used it."""
+        """Release a buffer; the driver waits for queued work that uses it."""
         self.cl.clReleaseMemObject(memory)
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
-        """Copied to pinned memory, a block at a time, from which the device takes it."""
+        """Copy to pinned memory, one block at a time, from which the device reads."""
         for start in range(0, value.nbytes, BLOCK):
             part = value[start:start + BLOCK]
-            with self._lock:  # else another thread's number may be in front of the copy
+            with self._lock:  # else another thread's signal may precede the copy
                 address = self.pinned.lease(part.nbytes)
                 ctypes.memmove(address, part.ctypes.data, part.nbytes)
                 self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, part.nbytes,
@@ -290,25 +292,28 @@ class OpenClDriver(EndingDriver):
                     self.pinned.behind(self.signal())
 
     def _pin(self, nbytes: int) -> int:
-        """Memory of the host that the device reads without another copy, for good."""
+        """Allocate host memory, never freed, that the device reads without another copy."""
         return self._host_memory(nbytes, _MAPPED)[1]
 
     def _host_memory(self, nbytes: int, use: int, first: bytes = b"") -> tuple[int, int]:
-        """A buffer that begins with some bytes, and where the host finds it. Kernels may read what
-        is mapped to be read, which the host does not write before."""
+        """Create a buffer with initial content. Return it and its mapped host address.
+
+        Kernels may read a buffer that is mapped for reading only, so the host must not write it
+        before.
+        """
         made = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
         if first:
             self.cl.clEnqueueWriteBuffer(self.queue, made, 1, 0, len(first), first, 0, None, None)
         return made, self.cl.clEnqueueMapBuffer(self.queue, made, 1, use, 0, nbytes, 0, None, None)
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Waits so that Ctrl-C is heard, then copies."""
+        """Wait interruptibly (Ctrl-C), then copy."""
         self.wait(self.signal())
         self.cl.clEnqueueReadBuffer(self.queue, memory, 1, offset, to.nbytes, to.ctypes.data, 0,
                                     None, None)
 
     def fetch(self, memory: int, offset: int, nbytes: int) -> PinnedCopy:
-        """To pinned memory, with a marker behind it."""
+        """Queue a copy to pinned memory, followed by a marker."""
         with self._lock:
             piece = self.pinned.hold(nbytes)
             self.cl.clEnqueueReadBuffer(self.queue, memory, 0, offset, nbytes, piece[1], 0, None,
@@ -316,7 +321,7 @@ class OpenClDriver(EndingDriver):
             return PinnedCopy(self.pinned, piece, nbytes, self.signal(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
-        """A copy on the device."""
+        """Queue a copy on the device."""
         self.copies += 1
         self.cl.clEnqueueCopyBuffer(self.queue, source, to, source_offset, offset, nbytes, 0, None,
                                     None)
@@ -324,7 +329,7 @@ class OpenClDriver(EndingDriver):
     # ---- work
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, OpenClKernel]:
-        """One program: what the texts have in front of their kernels stands there once."""
+        """Build one program of all kernels; text that precedes several kernels is included once."""
         heads: dict[str, None] = {}
         bodies = []
         for text in texts.values():
@@ -349,7 +354,7 @@ class OpenClDriver(EndingDriver):
         return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol, ends)
 
     def exec(self, launch: QueuedLaunch) -> None:
-        """Arguments, then the kernel."""
+        """Set the arguments, then enqueue the kernel."""
         self._set_arguments(launch.kernel.handle, launch)
         self.enqueues += 1
         groups, threads = launch.groups, launch.threads
@@ -370,10 +375,10 @@ class OpenClDriver(EndingDriver):
             set_argument(kernel, at, 8, byref(c_void_p(self._abort_memory)))
 
     def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord | None:
-        """A command buffer, in which each launch waits for the one before.
+        """Record a command buffer in which each launch depends on the previous one.
 
-        Each has a kernel of its own: PoCL 3.1 reads arguments when it is replayed, and so those
-        that the kernel was given last.
+        Each launch has a kernel object of its own: PoCL 3.1 reads arguments at replay, and so would
+        see only the last ones that were set.
         """
         if self.recording is None or len(launches) < LEAST_RECORDED:
             return None
@@ -395,13 +400,13 @@ class OpenClDriver(EndingDriver):
         return OpenClRecord(made, tuple(kernels))
 
     def replay(self, recorded: OpenClRecord) -> None:
-        """One call for all."""
+        """Enqueue the command buffer in one call."""
         self.enqueues += 1
         assert self.recording is not None
         self.recording.clEnqueueCommandBufferKHR(0, None, recorded.handle, 0, None, None)
 
     def forget(self, recorded: OpenClRecord) -> None:
-        """Released when it has run."""
+        """Release the command buffer once it has run."""
         assert self.recording is not None
         self.wait(self.signal())
         self.recording.clReleaseCommandBufferKHR(recorded.handle)
@@ -409,17 +414,17 @@ class OpenClDriver(EndingDriver):
             self.cl.clReleaseKernel(kernel)
 
     def barrier(self) -> None:
-        """The queue is in order: nothing passes what is before it."""
+        """Do nothing: the queue is in order."""
 
     def timestamp(self) -> int:
-        """The host's clock, when the queue is empty."""
+        """Return the host's clock when the queue is empty."""
         self.wait(self.signal())
         return time.monotonic_ns()
 
     # ---- the timeline
 
     def signal(self) -> int:
-        """A marker."""
+        """Enqueue a marker."""
         event = c_void_p()
         with self._lock:
             self.cl.clEnqueueMarkerWithWaitList(self.queue, 0, None, byref(event))
@@ -447,17 +452,17 @@ class OpenClDriver(EndingDriver):
             return True
 
     def last(self) -> int:
-        """The last marker."""
+        """Timeline value of the last marker."""
         with self._lock:
             return self._signals
 
     def submit(self) -> None:
-        """A flush."""
+        """Flush the queue."""
         self.flushes += 1
         self.cl.clFlush(self.queue)
 
 
 def device() -> GpuDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     require(OpenClDriver.name)
     return GpuDevice(OpenClDriver())

@@ -1,9 +1,9 @@
-"""Files that nobody else can have written: how the object cache touches the disk.
+"""Files that only this user can have written: how the object cache accesses the disk.
 
-What is read here is run as machine code. So a directory or a file counts only if it belongs to
-this user and nobody else may write it; links are never followed, and nothing but regular files
-is opened for reading. All names are relative to the open directory that was checked: it can't be
-exchanged in between.
+What is read here is run as machine code. So a directory or a file is trusted only if this user owns
+it and nobody else may write it. Links are never followed, and only regular files are opened for
+reading. All names are relative to an open directory descriptor that was checked, so the directory
+can't be replaced in between.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UntrustedError(PermissionError):
-    """A file or a directory that another user owns or may write, or that is no such thing."""
+    """A file or directory that another user owns or may write, or that is of the wrong kind."""
 
 
 class Entry(Record):
-    """A regular file of a directory: time of its last use, bytes, name."""
+    """A regular file in a directory: time of last use, bytes, name."""
 
     used: float
     nbytes: int
@@ -43,7 +43,7 @@ def _check(info: os.stat_result, what: str, is_kind: bool) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and its parents where they are missing, for this user only."""
+    """Create a directory and its missing parents, accessible to this user only."""
     if os.path.lexists(path):
         return
     parent = os.path.dirname(path)
@@ -57,17 +57,17 @@ def make_directories(path: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: str, within: int | None = None) -> Iterator[int]:
-    """A descriptor of a directory that is this user's alone.
+    """Open a directory that only this user may write, and yield its descriptor.
 
     Raises:
-        OSError: there is none, or it is not to be trusted (UntrustedError).
+        OSError: it does not exist, or is not to be trusted (UntrustedError).
     """
     info = os.lstat(path) if within is None else os.stat(path, dir_fd=within,
                                                          follow_symlinks=False)
     _check(info, f"directory {path}", stat.S_ISDIR(info.st_mode))
     descriptor = os.open(path, os.O_RDONLY | _DIRECTORY, dir_fd=within)
     try:
-        info = os.fstat(descriptor)  # of what is open now, whatever was looked at above
+        info = os.fstat(descriptor)  # of the open one: the path may have been replaced
         _check(info, f"directory {path}", stat.S_ISDIR(info.st_mode))
         yield descriptor
     finally:
@@ -75,7 +75,7 @@ def opened(path: str, within: int | None = None) -> Iterator[int]:
 
 
 def read(name: str, within: int, limit: int) -> tuple[bytes, float]:
-    """Content and time of last use of a file with at most ``limit`` bytes."""
+    """Return content and time of last use of a file; no content if it exceeds ``limit`` bytes."""
     info = os.stat(name, dir_fd=within, follow_symlinks=False)
     _check(info, f"cache entry {name}", stat.S_ISREG(info.st_mode))
     with open(os.open(name, _READ, dir_fd=within), "rb") as f:
@@ -85,7 +85,7 @@ def read(name: str, within: int, limit: int) -> tuple[bytes, float]:
 
 
 def write(name: str, within: int, data: bytes) -> None:
-    """Put a file in place at once and whole."""
+    """Write a file atomically."""
     temporary = f"{os.urandom(12).hex()}.part"
     try:
         with open(os.open(temporary, _WRITE, 0o600, dir_fd=within), "wb") as f:
@@ -99,7 +99,7 @@ def write(name: str, within: int, data: bytes) -> None:
 
 
 def entries(within: int) -> list[Entry]:
-    """The regular files of a directory."""
+    """Return the regular files of a directory."""
     found = []
     with os.scandir(within) as listing:
         for item in listing:

@@ -1,8 +1,9 @@
-"""The interpreter with a log: one line a command, with the shapes it works on and its time.
+"""The interpreter with a log: one line per command, with operand shapes and elapsed time.
 
     2/3 contract_max (model.py:12): float32[128, 10] <- float32[128, 784], float32[784, 10]; 310 us
 
-``fnx.config.device = "trace"``, or FNX_DEVICE=trace, shows what a queue is given, in order.
+``fnx.config.device = "trace"``, or FNX_DEVICE=trace, shows the commands that a queue receives, in
+order.
 
 >>> import sys
 >>> import fnx
@@ -36,7 +37,7 @@ _KEPT = 10_000
 
 
 class Line(Record):
-    """A command that ran: its place in its buffer, name, operands as text, time."""
+    """One executed command: its index in the buffer, name, operands as text, and time."""
 
     place: str
     name: str
@@ -50,7 +51,7 @@ class Line(Record):
 
 
 class _TracedCall(InterpCommand):
-    """A call of the interpreter that is timed and logged."""
+    """An interpreted command that is timed and logged."""
 
     __slots__ = ("line", "log")
 
@@ -68,7 +69,7 @@ class _TracedCall(InterpCommand):
 
 
 def _operands(kernel: UOp, scalars: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a kernel writes, and what it only reads: dtype and shape by slot."""
+    """Return the written and the read-only operands of a kernel: dtype and shape by slot."""
     written = parts.written_slots(kernel)
     shown = {ref.arg.slot: f"{ref.dtype}{[extent(d, scalars) for d in ref.src]}"
              for ref in toposort([kernel]) if ref.op is ops.REF}
@@ -77,7 +78,7 @@ def _operands(kernel: UOp, scalars: list[Any]) -> tuple[tuple[str, ...], tuple[s
 
 
 class TraceCommandBuffer(InterpCommandBuffer):
-    """Commands that the interpreter walks, each of them logged."""
+    """A command buffer for the interpreter that logs each command."""
 
     __slots__ = ()
 
@@ -89,11 +90,11 @@ class TraceCommandBuffer(InterpCommandBuffer):
 
 
 class TraceDevice(InterpDevice):
-    """NumPy as a machine that tells what it does.
+    """The NumPy interpreter as a device that logs its commands.
 
     Attributes:
         log: the last 10,000 commands that ran.
-        file: where each is printed as it has run; None: nowhere.
+        file: where each line is printed once its command has run. None: nowhere.
     """
 
     name = "trace"
@@ -106,7 +107,7 @@ class TraceDevice(InterpDevice):
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> TraceCommandBuffer:
-        """The commands as they are; ``code`` is not used."""
+        """Wrap the commands unchanged; ``code`` is not used."""
         return TraceCommandBuffer(commands_of(commands), arena, self._ran)
 
     def _ran(self, line: Line) -> None:
@@ -116,7 +117,7 @@ class TraceDevice(InterpDevice):
 
     @contextlib.contextmanager
     def into(self, file: TextIO | None) -> Iterator[TraceDevice]:
-        """Print to another file for the length of a ``with`` block."""
+        """Print to another file for the duration of a ``with`` block."""
         before, self.file = self.file, file
         try:
             yield self
@@ -125,5 +126,5 @@ class TraceDevice(InterpDevice):
 
 
 def device() -> TraceDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     return TraceDevice()

@@ -1,12 +1,12 @@
-"""WebGPU's driver, by way of wgpu-native (the wheel ``wgpu``): Vulkan, Metal and DirectX.
+"""WebGPU's driver, through wgpu-native (the wheel ``wgpu``): Vulkan, Metal and DirectX.
 
     a call      one encoder, one submit; kernels are dispatches of one pass, in order
-    memory      pieces of large buffers, so that a kernel's operands are few bindings
+    memory      pieces of large buffers, so that the operands of a kernel need few bindings
     arguments   words of one uniform buffer, written before the submit
 
-A kernel is compiled when it is first launched, once for each way in which its operands share
-buffers: two bindings may not be of one buffer. All counts and sizes are checked before anything is
-encoded, as wgpu-native may end the process where something is wrong.
+A kernel is compiled at its first launch, once for each way in which its operands share buffers,
+since two bindings may not refer to the same buffer. All counts and sizes are checked before
+anything is encoded, as wgpu-native may end the process on an error.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ from fnx.core.errors import DeviceError
 from fnx.core.process import exit_without_destructors, fork_safe_lock, load
 from fnx.core.target import Target
 
-# The row: what the standard guarantees everywhere, so kernels for pages are made for it, too.
+# The target: the minimum that the standard guarantees, so that kernels for web pages can be
+# compiled for it, too.
 ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
              fma=False, wide=False, vector_bits=32, vector_registers=64, chunks=1024)
-SOFTWARE, STEPS = "llvmpipe", (1 << 16) - 1  # Mesa's, which ends a thread's loops after so many
-SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a buffer that has pieces, and of a buffer of its own
+SOFTWARE, STEPS = "llvmpipe", (1 << 16) - 1  # Mesa's CPU driver, which stops longer loops
+SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
 _ALIGNED = 256
-_LOOK = 0.1  # seconds of a wait, after which somebody looks whether the device is there
-_SUBGROUPS = "subgroup"  # a feature that some adapters have
-_PREPARED = 8  # passes that are kept of a command buffer, for memory in other buffers
+_LOOK = 0.1  # seconds between checks for a lost device during a wait
+_SUBGROUPS = "subgroup"  # an optional feature of adapters
+_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
 
 
-_START = 40  # bits: a piece is a number, its buffer's above where it starts
+_START = 40  # bits: an allocation is a number, the buffer's in the high bits, the offset below
 _MASK = (1 << _START) - 1
 
 
 class WebGpuKernel:
-    """Text of a kernel, and its pipelines by how its operands share buffers."""
+    """The WGSL of a kernel, and its pipelines by the way in which operands share buffers."""
 
     def __init__(self, symbol: str, text: str) -> None:
         self.symbol, self.text = symbol, text
@@ -59,13 +60,15 @@ class WebGpuKernel:
 
 
 class LinkedPass:
-    """Launches of one pass: their parameters where memory begins at 0, and what is prepared.
+    """The launches of a pass: their parameters if all memory began at 0, and prepared bind groups.
 
     Attributes:
-        words: of all, each launch at a multiple of 256 bytes; ``numbers``: of each its memory in
-            the list that a call has, the last for words that are no place.
-        params: the buffer that has them; ``held``: what is in it behind all that is queued.
-        prepared: by the buffers that memory is in.
+        words: the parameters, those of each launch at a multiple of 256 bytes.
+        numbers: for each word, the index of its memory in the list that a call passes; the last
+            index for words that are not offsets.
+        params: the uniform buffer for the words.
+        held: its content once all queued work is done.
+        prepared: pipelines and bind groups, by the buffers that contain the memory.
     """
 
     def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
@@ -87,7 +90,7 @@ class LinkedPass:
 
 
 def _words(launch: PlacedLaunch) -> int:
-    """Words of the parameters, whole vectors of them."""
+    """Size of the parameters in words, rounded up to vectors of four."""
     return 2 + len(launch.buffers) + len(launch.scalars) + 3 & ~3
 
 
@@ -97,7 +100,7 @@ def _check(launch: QueuedLaunch | PlacedLaunch) -> None:
 
 
 def _narrowest_subgroup(adapter: Any) -> int:
-    """Threads, at least, that read values of one another; 0: the adapter has no subgroups."""
+    """Return the minimum subgroup size in threads; 0: the adapter has no subgroups."""
     least = [int(n) for name, n in adapter.info.items() if name.endswith("group_min_size")]
     width = min(least, default=0) if _SUBGROUPS in adapter.features else 0
     return width if width & (width - 1) == 0 and ROW.threads % max(width, 1) == 0 else 0
@@ -144,12 +147,12 @@ class WebGpuDriver(LeavingDriver):
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
         self._sizes: dict[int, int] = {}       # ... and their sizes
-        self._slab = self._left = 0            # what of the last slab is left
+        self._slab = self._left = 0            # the rest of the last slab
         self._layouts: dict[tuple[int, int], Any] = {}
         self._pending: list[QueuedLaunch] = []
         self._params: Any = None
         self._lock = fork_safe_lock()
-        self._copies: dict[int, MappedCopy] = {}  # to the host, by the number behind each
+        self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
         self._settled = settled()
         self._word = self._buffer(_ALIGNED) << _START
 
@@ -157,7 +160,7 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def alloc(self, nbytes: int) -> int:
-        """A piece of a slab; what is large has a buffer of its own."""
+        """Allocate a piece of a slab, or a separate buffer if it is large."""
         size = -(-nbytes // _ALIGNED) * _ALIGNED
         with self._lock:
             if size > LARGE:
@@ -185,7 +188,7 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def free(self, memory: int) -> None:
-        """A piece is kept for the next of its size; a buffer goes when queued work has used it."""
+        """Cache a piece for the next allocation of its size; destroy a buffer after queued work."""
         with self._lock:
             self._flush()
             size = self._sizes.get(memory)
@@ -198,19 +201,19 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
-        """Copied at once; written when the queue comes to it. Whole words."""
+        """Queue a write of bytes that are copied at once, padded to whole words."""
         whole, rest = value.nbytes & ~3, value.nbytes & 3
         with self._lock:
             self._flush()
             at = (memory & _MASK) + offset
             if whole:
                 self.queue.write_buffer(self._buffers[memory >> _START], at, value[:whole])
-            if rest:  # what is behind it in its word is nobody's
+            if rest:  # the padding belongs to no other allocation
                 self.queue.write_buffer(self._buffers[memory >> _START], at + whole,
                                         value[whole:].tobytes() + bytes(4 - rest))
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
-        """Waits so that Ctrl-C is heard, then copies."""
+        """Wait interruptibly (Ctrl-C), then copy."""
         fetched = self.fetch(memory, offset, to.nbytes)
         fetched.wait()
         to[:] = fetched.content()
@@ -218,7 +221,9 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def fetch(self, memory: int, offset: int, nbytes: int) -> MappedCopy:
-        """Whole words, to a buffer that is mapped when the queue has come to it."""
+        """Queue a copy, padded to whole words, to a buffer that is mapped when the queue has
+        reached it.
+        """
         with self._lock:
             self._flush()
             self._room()
@@ -227,7 +232,7 @@ class WebGpuDriver(LeavingDriver):
             return self._send(encoder, found, nbytes)
 
     def _mapped(self, encoder: Any, memory: int, offset: int, nbytes: int) -> Any:
-        """A buffer that will be mapped, and the copy to it."""
+        """Create a buffer to be mapped, and encode the copy to it."""
         whole = nbytes + 3 & ~3
         made = self._host_buffer(whole)
         encoder.copy_buffer_to_buffer(self._buffers[memory >> _START], (memory & _MASK) + offset,
@@ -237,7 +242,7 @@ class WebGpuDriver(LeavingDriver):
     @at_the_border
     def copy(self, source: int, source_offset: int, to: int, offset: int,
              nbytes: int) -> None:
-        """A copy on the device."""
+        """Queue a copy on the device."""
         with self._lock:
             self._flush()
             self._room()
@@ -252,21 +257,23 @@ class WebGpuDriver(LeavingDriver):
         return self.gpu.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
 
     def _room(self) -> None:
-        """Mesa's submit waits for the submission before, which is done here, as Ctrl-C is heard
-        here; nothing is half queued then."""
+        """Wait for the previous submission on Mesa, whose submit would wait for it anyway.
+
+        Ctrl-C is seen in this wait, and nothing is half queued then.
+        """
         queued = list(self._copies)
         if self._is_software and queued:
             self.leave(max(queued))
 
     def _behind(self, encoder: Any) -> None:
-        """Submit; where ``_room`` looks for it, with a word that says when all of it is done."""
+        """Submit, followed on Mesa by a copy of one word, for which ``_room`` can wait."""
         if self._is_software:
             self._send(encoder, self._mapped(encoder, self._word, 0, 4), 4)
         else:
             self.queue.submit([encoder.finish()])
 
     def _send(self, encoder: Any, mapped: Any, nbytes: int) -> MappedCopy:
-        """Submit, with a number behind it."""
+        """Submit, and assign a timeline value to the copy."""
         self.queue.submit([encoder.finish()])
         self._signals += 1
         made = self._copies[self._signals] = MappedCopy(self, mapped, nbytes, self._signals)
@@ -276,11 +283,11 @@ class WebGpuDriver(LeavingDriver):
     # ---- kernels
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, WebGpuKernel]:
-        """Kept as text: how operands share buffers is known when a kernel is launched."""
+        """Wrap the source: compilation depends on how operands share buffers at launch."""
         return {symbol: WebGpuKernel(symbol, text) for symbol, text in texts.items()}
 
     def _pipeline(self, kernel: WebGpuKernel, pattern: tuple[int, ...], words: int) -> Any:
-        """``pattern``: of each operand its binding."""
+        """Return the pipeline for a ``pattern``: the binding of each operand."""
         found = kernel.pipelines.get(pattern)
         if found is None:
             module = self.gpu.create_shader_module(code=sharing(kernel.text, pattern))
@@ -304,7 +311,7 @@ class WebGpuDriver(LeavingDriver):
         return found
 
     def _group(self, buffers: Sequence[int], params: Any, words: int) -> Any:
-        """A bind group of these buffers and so many words of parameters."""
+        """Create a bind group of these buffers and ``words`` words of parameters."""
         entries = [{"binding": i, "resource": {"buffer": (b := self._buffers[number]),
                                                "offset": 0, "size": b.size}}
                    for i, number in enumerate(buffers)]
@@ -313,14 +320,14 @@ class WebGpuDriver(LeavingDriver):
         return self.gpu.create_bind_group(layout=self._layout(len(buffers), words), entries=entries)
 
     def exec(self, launch: QueuedLaunch) -> None:
-        """Kept until something has to come behind it: all go in one submit."""
+        """Defer the launch until other work must follow it: all go in one submit."""
         self.refuse_aborted()
         _check(launch)
         with self._lock:
             self._pending.append(launch)
 
     def _flush(self) -> None:
-        """Encode and submit the launches that are kept."""
+        """Encode and submit the deferred launches."""
         if not self._pending:
             return
         self._room()
@@ -342,7 +349,7 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def link(self, launches: Sequence[PlacedLaunch]) -> LinkedPass:
-        """Their parameters have a buffer of their own; memory is found at each call."""
+        """Prepare a pass with its own uniform buffer; memory is bound at each call."""
         for launch in launches:
             _check(launch)
         made = LinkedPass(launches)
@@ -352,18 +359,20 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def launch(self, linked: LinkedPass, memory: Sequence[int]) -> None:
-        """Where memory is in the buffers of a call before, only its places are other ones."""
+        """Submit a pass on this memory; only offsets change if it lies in the buffers of an earlier
+        call.
+        """
         with self._lock:
             self._flush()
             self._room()
             self._submit(linked, memory)
 
     def unlink(self, linked: LinkedPass) -> None:
-        """Its parameters go when queued work has read them."""
+        """Destroy the uniform buffer once queued work has read it."""
         linked.params.destroy()
 
     def _submit(self, linked: LinkedPass, memory: Sequence[int]) -> None:
-        """Write the parameters, where they are others; one encoder, one submit."""
+        """Write the parameters if they changed, then encode and submit the pass."""
         if not linked.launches:
             return
         buffers = tuple([m >> _START for m in memory])
@@ -392,7 +401,7 @@ class WebGpuDriver(LeavingDriver):
 
     def _prepared(self, launch: PlacedLaunch, buffers: Sequence[int], params: Any, start: int
                   ) -> tuple[Any, Any, list[int], int, int]:
-        """A pipeline, a bind group, where its parameters begin, groups along both axes."""
+        """Return pipeline, bind group, offset of the parameters, and workgroups along both axes."""
         numbers = [buffers[i] for i, _ in launch.buffers]
         used = list(dict.fromkeys(numbers))
         words = _words(launch)
@@ -401,10 +410,10 @@ class WebGpuDriver(LeavingDriver):
                 [start], min(launch.groups, AXIS), -(-launch.groups // AXIS))
 
     def barrier(self) -> None:
-        """Each dispatch sees what those before it wrote."""
+        """Do nothing: each dispatch sees what earlier ones wrote."""
 
     def timestamp(self) -> int:
-        """The host's clock, when the queue is empty."""
+        """Return the host's clock when the queue is empty."""
         self.wait(self.signal())
         return time.monotonic_ns()
 
@@ -412,14 +421,14 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def signal(self) -> int:
-        """Behind what is submitted."""
+        """Return a timeline value after all that is submitted."""
         with self._lock:
             self._flush()
             self._signals += 1
             return self._signals
 
     def done(self, value: int) -> bool:
-        """Whether a copy behind it has come back."""
+        """Whether a copy after it has come back."""
         for copy in list(self._copies.values()):
             if copy.there.is_set() and not copy.failed:
                 self._reached(copy.value)
@@ -431,13 +440,15 @@ class WebGpuDriver(LeavingDriver):
             self._copies.pop(number, None)
 
     def last(self) -> int:
-        """The last number."""
+        """The last timeline value."""
         return self._signals
 
     @at_the_border
     def waited(self, value: int, limit: float) -> bool:
-        """Whether a copy came back in so many seconds: one that was queued behind the number, else
-        of a word, which is queued now."""
+        """Whether a copy after the value came back within so many seconds.
+
+        A copy queued after the value if there is one, else a new one of one word.
+        """
         if self.done(value):
             return True
         queued = list(self._copies.values())
@@ -452,13 +463,13 @@ class WebGpuDriver(LeavingDriver):
         while not copy.there.wait(min(limit, _LOOK) if limit else _LOOK):
             if limit and time.monotonic() - start > limit:
                 return False
-            self._host_buffer(4)  # raises where the device is lost: the copy may never come
+            self._host_buffer(4)  # raises if the device is lost: the copy may then never come
         if copy.failed:
             raise lost(copy.failed)
         return self.done(copy.value)
 
     def abort(self) -> None:
-        """The device is destroyed. Its kernels may go on, which nobody waits for."""
+        """Destroy the device. Its kernels may go on, but nobody waits for them."""
         self.aborted = True
         self.gpu.destroy()
         if self._is_software:
@@ -466,12 +477,12 @@ class WebGpuDriver(LeavingDriver):
 
     @at_the_border
     def submit(self) -> None:
-        """One encoder, one submit."""
+        """Submit the deferred launches, with one encoder."""
         with self._lock:
             self._flush()
 
 
 def device() -> GpuDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     require(WebGpuDriver.name)
     return GpuDevice(WebGpuDriver())

@@ -1,11 +1,11 @@
-"""Writes to disk that nobody waits for, on a thread of their own.
+"""A background thread that writes to disk.
 
-An entry of the cache is a dozen calls of the system. Who is back from one waits for the thread
-that runs Python, some 5 ms each time: on a helper thread no kernel is compiled meanwhile, and on
-the caller's it is time of the first call.
+Writing a cache entry takes a dozen system calls. A thread that returns from one waits for the GIL,
+some 5 ms each time: on a compile helper no kernel is compiled meanwhile, and on the caller's thread
+it adds to the latency of the first call.
 
-    later(do)   returns at once; calls are made one after the other, in their order
-    wait()      for those who read what is there; the end of the process waits, too
+    later(do)   returns at once; functions are called one after the other, in order
+    wait()      for readers of what was written; the end of the process waits, too
 
 >>> done = []
 >>> later(lambda: done.append(1))
@@ -24,15 +24,15 @@ from collections.abc import Callable
 
 from fnx.core.process import at_fork, fork_safe_lock
 
-PATIENCE = 1.0  # seconds that the end of the process waits
+PATIENCE = 1.0  # seconds that process exit waits
 
 _waiting: deque[Callable[[], None]] = deque()
-_threads: list[threading.Thread] = []  # the one that writes, while there is something to write
+_threads: list[threading.Thread] = []  # the writing thread, while there is something to write
 _starting = fork_safe_lock()
 
 
 def later(do: Callable[[], None]) -> None:
-    """Call ``do`` soon, beside; here, where the system has no more threads."""
+    """Call ``do`` soon on the writer thread, or here if the system has no more threads."""
     _waiting.append(do)
     with _starting:
         if _threads:
@@ -51,7 +51,7 @@ def later(do: Callable[[], None]) -> None:
 
 
 def _write() -> None:
-    """Make all calls that wait; what fails stops no other."""
+    """Make all queued calls. An exception in one does not stop the others."""
     try:
         while True:
             while _waiting:
@@ -62,13 +62,13 @@ def _write() -> None:
                 if not _waiting:
                     _threads.clear()
                     return
-    except BaseException:  # Ctrl-C, where it is the caller's thread
+    except BaseException:  # Ctrl-C, if this is the caller's thread
         _threads.clear()
         raise
 
 
 def wait(seconds: float = 60.0) -> bool:
-    """Return when all is written; whether it is, after that many seconds."""
+    """Wait until all is written, at most this many seconds. Return whether it is."""
     until = time.monotonic() + seconds
     while (_waiting or _threads) and time.monotonic() < until:
         time.sleep(0.0005)

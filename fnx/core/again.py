@@ -1,10 +1,10 @@
-"""Rules that call the function they belong to.
+"""Recursive custom rules: rules that call the function they belong to.
 
     f = custom(jvp: (x, t) -> f(x), cos(x) * t)
 
-The ``f`` in the rule has the same rule, so it cannot be written out. It is a CUSTOM without rules
-whose ``again`` says how many rules around it to go out; where a rule is applied, such nodes get
-what they stand for:
+The ``f`` in the rule has the same rule, so it cannot be written out. Instead it is a CUSTOM
+without rules whose ``again`` is the number of enclosing rules to skip. When a rule is applied,
+such nodes are replaced by the CUSTOM that they stand for:
 
 >>> from fnx.core import build, build_calls, dtypes, op_args
 >>> x, t = (build.param(i, dtypes.float32, ()) for i in (0, 1))
@@ -24,13 +24,13 @@ from fnx.core import ops, parts
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.core.weak import WeakMemo
 
-_levels: WeakMemo[UOp, int] = WeakMemo()  # of FUNCTIONs: how many rules around them are called
+_levels: WeakMemo[UOp, int] = WeakMemo()  # FUNCTION -> how many enclosing rules it refers to
 
 
 def calls_again(fn: UOp) -> bool:
-    """Whether a FUNCTION calls the function that it is a rule of, or one further out."""
+    """Return whether a FUNCTION calls the function whose rule it is, or one further out."""
     if fn not in _levels:
-        for body in toposort([fn], into_functions=True):  # those inside others come first
+        for body in toposort([fn], into_functions=True):  # nested bodies come first
             if body.op is ops.FUNCTION and body not in _levels:
                 _levels[body] = max([_level(n) for n in toposort(body.src)
                                      if n.op in ops.STRUCTURAL], default=0)
@@ -38,8 +38,8 @@ def calls_again(fn: UOp) -> bool:
 
 
 def belongs(node: UOp) -> bool:
-    """Whether a structural node means something only inside a rule."""
-    again = [calls_again(body) for body in parts.bodies(node)]  # of all: _level reads each
+    """Return whether a structural node has a meaning only inside a rule."""
+    again = [calls_again(body) for body in parts.bodies(node)]  # a list, as _level reads each
     return any(again) and _level(node) > 0 or node.op is ops.CUSTOM and node.arg.again >= 0
 
 
@@ -52,13 +52,16 @@ def _level(node: UOp) -> int:
 
 
 def unrolled(custom: UOp, rule: UOp) -> UOp:
-    """A rule of a CUSTOM, in which the calls of its function have its rules."""
+    """Return a rule of a CUSTOM with the recursive calls replaced by CUSTOMs that have rules."""
     return replaced(rule, lambda src: custom.replace(src=(*parts.bodies(custom), *src[1:])))
 
 
 def replaced(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | None], level: int = 0) -> UOp:
-    """A rule with something else in the place of each call of its function, of whose ``src`` it
-    is made (None: the same on these); ``level`` rules around it are left out."""
+    """Replace each recursive call in a rule by ``visit(src)``.
+
+    If ``visit`` returns None the call stays, with the rebuilt operands. ``level`` is how many
+    enclosing rules to skip.
+    """
     if not calls_again(rule):
         return rule
 
@@ -74,7 +77,7 @@ def replaced(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | None], level: i
 
 
 def operands_of_calls(rule: UOp) -> list[tuple[UOp, ...]]:
-    """What a rule calls its function on."""
+    """Return the operands of each recursive call in a rule."""
     calls: list[tuple[UOp, ...]] = []
     replaced(rule, lambda src: calls.append(src[1:]))
     return calls

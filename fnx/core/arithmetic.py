@@ -1,4 +1,4 @@
-"""How much arithmetic a kernel does, for profiles.
+"""FLOP counts of kernels, for profiles.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(8, 0)
@@ -20,7 +20,7 @@ from fnx.core.uop import UOp, toposort
 
 
 def flops(kernel: UOp, scalars: Sequence[Any]) -> int:
-    """Arithmetic of all iterations: each float op once per iteration of its free ranges."""
+    """Count the float ops of a kernel, each once per iteration of its free ranges."""
     if kernel.op is ops.LINKED:
         found: int = kernel.arg.flops
         return found
@@ -40,7 +40,7 @@ def flops(kernel: UOp, scalars: Sequence[Any]) -> int:
 
 
 def _of_command(command: UOp) -> int:
-    """Arithmetic of a command in a LOOP; of a BRANCH that of the longest one."""
+    """Count the float ops of a command in a LOOP; of a BRANCH those of the costliest branch."""
     if command.op is ops.BRANCH:
         return max([sum(map(_of_command, s.src)) for s in command.src[1:]])
     kernel, *rest = (command, *command.src) if command.op is ops.LOOP else command.src

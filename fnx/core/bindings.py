@@ -1,4 +1,4 @@
-"""Kernels as text whose operands are bindings of a group: which of them share one."""
+"""Kernel text whose operands are bindings of a group (WGSL): let operands share bindings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _OWN = re.compile(r"^@group\(0\) @binding\((\d+)\) var<storage.*\n", re.MULTILIN
 _UNIFORM = re.compile(r"^@group\(0\) @binding\(\d+\) var<uniform>", re.MULTILINE)
 _NAME = re.compile(r"\bg(\d+)\b")
 
-AXIS = 65535  # groups along one axis of a launch of these, wherever they run
+AXIS = 65535  # maximum number of groups along one axis of a launch, on every device
 
-# How kernels name the word that ends them, where the host can: the last parameter in C's dialect
-# for devices, a register in LLVM IR.
+# The abort flag, by which the host can end a kernel: the last parameter in the C dialects of
+# devices, a register in LLVM IR.
 ABORTED, ABORTED_REGISTER = "__global const volatile int* aborted", "%aborted"
 
 
 def sharing(text: str, pattern: Sequence[int]) -> str:
-    """A kernel whose operand ``i`` is in binding ``pattern[i]``.
+    """Rewrite a kernel so that its operand ``i`` is in binding ``pattern[i]``.
 
     >>> text = '''@group(0) @binding(0) var<storage, read_write> g0: array<u32>;
     ... @group(0) @binding(1) var<storage, read_write> g1: array<u32>;

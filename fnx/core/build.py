@@ -1,8 +1,8 @@
-"""Checked constructors of nodes of arrays and of kernels.
+"""Checked constructors of tensor-level and kernel-level nodes.
 
-Every pass and transform builds nodes through here. A constructor checks its operands (the
-errors are the user's when public functions let them through, so they say what came) and
-leaves out movements that move nothing.
+Every pass and transform builds nodes through here. A constructor checks its operands (public
+functions may let the errors through to the user, so they name the operands) and leaves out
+movements that move nothing.
 
 >>> x = const(2.0, dtypes.float32)
 >>> add(x, x).op
@@ -34,7 +34,7 @@ from fnx.core.uop import UOp, toposort
 
 
 def const_bits(value: Any, dtype: DType) -> int:
-    """The bit pattern that stands for ``value``; an integer that does not fit raises."""
+    """Return the bit pattern of ``value``; an integer that does not fit raises."""
     if dtype.kind == "bool":
         return int(bool(value))
     if dtype.is_float:
@@ -62,16 +62,16 @@ def _shown(number: int) -> str:
 
 
 def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
-    """A constant, expanded to ``shape``."""
+    """Return a constant, expanded to ``shape``."""
     node = UOp(ops.CONST, dtype, (), const_bits(value, dtype))
     if not shape:
         return node
-    ones = UOp(ops.RESHAPE, dtype, (node,), (1,) * len(shape))  # what expand would build
+    ones = UOp(ops.RESHAPE, dtype, (node,), (1,) * len(shape))  # as expand builds it
     return ones if ones.shape == shape else UOp(ops.EXPAND, dtype, (ones,), tuple(shape))
 
 
 def const_of(node: UOp) -> Any:
-    """The Python value of a CONST node."""
+    """Return the Python value of a CONST node."""
     bits = node.arg
     kind = node.dtype.kind
     if kind == "float":
@@ -85,9 +85,9 @@ def const_of(node: UOp) -> Any:
 
 
 def is_number(node: UOp) -> bool:
-    """Whether a node is a float constant that means nothing in itself: not 0, 1, -1, inf, NaN.
+    """Return whether a node is a float constant other than 0, 1, -1, inf and NaN.
 
-    Such a constant may become an argument, so that other numbers share the code.
+    Such a constant may become a kernel argument, so that kernels for other values share the code.
     """
     if node.op is not ops.CONST or not node.dtype.is_float:
         return False
@@ -96,7 +96,7 @@ def is_number(node: UOp) -> bool:
 
 
 def like(node: UOp, value: Any) -> UOp:
-    """A constant of the dtype and shape of ``node``."""
+    """Return a constant of the dtype and shape of ``node``."""
     return const(value, node.dtype, node.shape)
 
 
@@ -104,7 +104,7 @@ def like(node: UOp, value: Any) -> UOp:
 
 
 def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
-    """An elementwise node over operands of one shape and the dtypes that ``op`` accepts."""
+    """Build an elementwise node; operands have one shape, and dtypes that ``op`` accepts."""
     if op is ops.WHERE:
         return where(*src)
     dtype = src[0].dtype
@@ -126,12 +126,12 @@ def cast(x: UOp, dtype: DType) -> UOp:
 
 
 def wide(x: UOp) -> UOp:
-    """x in the type that it is computed in, where its own is stored only."""
+    """Promote x to its compute type if its own is storage-only."""
     return x if x.dtype.storage is None else UOp(ops.CAST, x.dtype.compute, (x,))
 
 
 def bitcast(x: UOp, dtype: DType) -> UOp:
-    """The same bits as another dtype of equal width."""
+    """Reinterpret the bits as another dtype of equal width."""
     if x.dtype.bits != dtype.bits or x.dtype.is_bool or dtype.is_bool:
         raise DTypeError(f"bitcast: expected types of equal width, got {x.dtype} and {dtype}")
     return x if x.dtype is dtype else UOp(ops.BITCAST, dtype, (x,))
@@ -160,7 +160,7 @@ or_ = partial(elementwise, ops.OR)
 
 
 def where(condition: UOp, a: UOp, b: UOp) -> UOp:
-    """``a`` where ``condition`` holds, else ``b``."""
+    """Select ``a`` where ``condition`` holds, else ``b``."""
     if condition.dtype is not dtypes.bool_ or a.dtype is not b.dtype or \
             not condition.shape == a.shape == b.shape:
         raise operands.refusal(ops.WHERE, (condition, a, b))
@@ -168,7 +168,7 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
 
 
 def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
-    """a * b + c with one rounding."""
+    """Build a * b + c with one rounding."""
     return elementwise(ops.MULACC, a, b, c)
 
 
@@ -176,7 +176,7 @@ def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
 
 
 def reshape(x: UOp, shape: Shape) -> UOp:
-    """The same elements in row-major order under another shape."""
+    """Return the same elements, in row-major order, with another shape."""
     shape = tuple(shape)
     if math.prod(shape) != math.prod(x.shape) or min(shape, default=0) < 0:
         raise ShapeError(f"reshape: expected {math.prod(x.shape)} elements, got shape {shape}")
@@ -188,7 +188,7 @@ def reshape(x: UOp, shape: Shape) -> UOp:
 
 
 def permute(x: UOp, axes: Sequence[int]) -> UOp:
-    """Axis i of the result is axis ``axes[i]`` of x."""
+    """Permute the axes: axis i of the result is axis ``axes[i]`` of x."""
     axes = tuple(axes)
     if sorted(axes) != list(range(len(x.shape))):
         raise AxisError(f"permute: expected an order of {len(x.shape)} axes, got {axes}")
@@ -198,7 +198,7 @@ def permute(x: UOp, axes: Sequence[int]) -> UOp:
 
 
 def expand(x: UOp, shape: Shape) -> UOp:
-    """Broadcast: new axes in front, and axes of length 1 repeated."""
+    """Broadcast x: add leading axes, and repeat axes of length 1."""
     shape = tuple(shape)
     if x.shape == shape:
         return x
@@ -224,7 +224,7 @@ def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
 
 
 def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
-    """The part lo <= i < hi of each axis."""
+    """Slice each axis to lo <= i < hi."""
     arg = tuple((int(lo), int(hi)) for lo, hi in bounds)
     if len(arg) != len(x.shape) or any(not 0 <= lo <= hi <= n
                                        for (lo, hi), n in zip(arg, x.shape)):
@@ -241,25 +241,26 @@ def flip(x: UOp, axes: Iterable[int]) -> UOp:
 
 def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
            length: int | None = None) -> UOp:
-    """Along ``axis`` at i, and along ``offset`` at j: x at i * stride + j * dilation, and at j.
+    """Extract windows (im2col): at i along ``axis`` and j along ``offset``, the result is x at
+    i * stride + j * dilation along ``axis``, and at j.
 
-    Where x does not depend on its axis ``offset`` these are sliding windows. Of so many windows,
-    by default of all that fit.
+    If x is constant along its axis ``offset`` these are sliding windows. ``length`` is the number
+    of windows, by default all that fit.
     """
     n, size = operands.window_axes("unfold", x, axis, offset, stride, dilation)
     most = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
     count = most if length is None else length
-    if count < 0 or size and count > most:  # windows without elements lie anywhere
+    if count < 0 or size and count > most:  # empty windows fit anywhere
         raise OutOfBoundsError(f"unfold: expected at most {most} windows of {size} along axis "
                                f"{axis} of {x.shape}, got {count}")
     return UOp(ops.UNFOLD, x.dtype, (x,), op_args.Window(axis, offset, stride, dilation, count))
 
 
 def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int) -> UOp:
-    """The transpose of ``unfold``: y[i, j] at place i * stride + j * dilation, and at j.
+    """Build the transpose of ``unfold``: put y[i, j] at index i * stride + j * dilation, and at j.
 
-    The other places of an axis of this length are zero (False). Summed over the axis ``offset``
-    these are overlapping windows, added up.
+    The other elements along ``axis``, of the given length, are zero (False). Summing the result
+    over the axis ``offset`` adds overlapping windows (col2im).
     """
     count, size = operands.window_axes("fold", y, axis, offset, stride, dilation)
     if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
@@ -269,7 +270,7 @@ def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int
 
 
 def concat(xs: Sequence[UOp], axis: int) -> UOp:
-    """Join along ``axis``; the other axes agree."""
+    """Concatenate along ``axis``; the other axes agree."""
     first = xs[0]
     for x in xs:
         if x.dtype is not first.dtype:
@@ -282,13 +283,15 @@ def concat(xs: Sequence[UOp], axis: int) -> UOp:
 
 
 def barrier(x: UOp, *after: UOp) -> UOp:
-    """x itself, not before ``after`` is there; what is made of it is kept apart from the same
-    made of x."""
+    """Return x, ordered after ``after``.
+
+    Nodes that use the result are not merged with the same nodes that use x (prevents CSE).
+    """
     return UOp(ops.BARRIER, x.dtype, (x, *after))
 
 
 def stop_gradient(x: UOp) -> UOp:
-    """x itself, a constant to derivatives; simplify removes it."""
+    """Return x as a constant for derivatives; simplify removes the node."""
     return UOp(ops.STOP, x.dtype, (x,))
 
 
@@ -301,9 +304,9 @@ def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
 
 
 def pair(key: UOp, place: UOp) -> UOp:
-    """Places with keys, to be folded: the least place of the largest or smallest key.
+    """Pair keys with indices for an arg-reduction: the least index of the largest or smallest key.
 
-    A NaN is the extreme of what it is in, as it is for MAX and MIN.
+    A NaN counts as the extreme key, as for MAX and MIN.
 
     >>> x = param(0, dtypes.float32, (5,))
     >>> reduce(pair(x, iota(5)), ops.MAX, [0]).dtype
@@ -316,14 +319,14 @@ def pair(key: UOp, place: UOp) -> UOp:
 
 
 def without_key(x: UOp) -> UOp:
-    """What a fold over nothing leaves of a value: of a pair its place."""
+    """Return the value of a reduction over no axes: the index of a PAIR, else x."""
     return x.src[1] if x.op is ops.PAIR else x
 
 
 def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
-    """Fold ``axes`` (0 <= axis < ndim) of x with a monoid; the axes go away (op_args.Reduce).
+    """Reduce ``axes`` (0 <= axis < ndim) of x with a monoid; they are removed (op_args.Reduce).
 
-    What is stored only is folded in the type that it is computed in, and rounded once.
+    Storage-only dtypes are reduced in their compute type, and rounded once.
     """
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
@@ -337,9 +340,9 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
 
 
 def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
-    """x at index arrays of one shape along ``axes``, by default the leading ones; clamped.
+    """Read x at index arrays of one shape along ``axes``, by default the leading ones; clamped.
 
-    In front of the result are the axes of the indices, then the others of x.
+    The axes of the indices come first in the result, then the other axes of x.
     """
     arg = op_args.Gather(operands.indexed_axes(x, index, axes))
     if 0 in [x.shape[a] for a in arg.axes] and 0 not in index[0].shape:
@@ -349,10 +352,11 @@ def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
 
 def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None,
             axes: Sequence[int] | None = None) -> UOp:
-    """x with ``updates`` written, or combined by a monoid with what is there, at index.
+    """Write ``updates`` to x at index, or combine them with the old elements by a monoid.
 
-    Updates, shaped as what ``gather`` reads, are dropped outside; duplicates apply in index
-    order. What is not computed in is combined in its type for that, and rounded once.
+    The updates have the shape of what ``gather`` reads. Those out of bounds are dropped;
+    duplicates apply in index order. Storage-only dtypes are combined in their compute type, and
+    rounded once.
     """
     arg = op_args.Scatter(operands.indexed_axes(x, index, axes), monoid)
     operands.check_updates(x, gathered((x, *index), arg), updates, monoid)
@@ -362,12 +366,12 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None
 
 
 def all_gather(x: UOp, axis: op_args.Axis) -> UOp:
-    """The x of all lanes of a named axis, in front."""
+    """Stack the x of all batch elements of a named axis, along a new leading axis."""
     return UOp(ops.ALL_GATHER, x.dtype, (x,), axis)
 
 
 def axis_index(axis: op_args.Axis) -> UOp:
-    """The number of the lane along a named axis."""
+    """Return the index of the batch element along a named axis."""
     return UOp(ops.AXIS_INDEX, dtypes.int32, (), axis)
 
 
@@ -375,7 +379,7 @@ def axis_index(axis: op_args.Axis) -> UOp:
 
 
 def param(slot: int, dtype: DType, shape: Shape) -> UOp:
-    """Input ``slot`` of the FUNCTION it stands in."""
+    """Return input ``slot`` of the enclosing FUNCTION."""
     return UOp(ops.PARAM, dtype, (), op_args.Param(slot, tuple(shape)))
 
 
@@ -385,12 +389,12 @@ def function(outs: Iterable[UOp], n_params: int, name: str = "") -> UOp:
 
 
 def params(fn: UOp) -> dict[int, UOp]:
-    """The PARAMs that a FUNCTION reads, by slot."""
+    """Return the PARAMs that a FUNCTION reads, by slot."""
     return {node.arg.slot: node for node in toposort(fn.src) if node.op is ops.PARAM}
 
 
 def results(called: UOp) -> tuple[UOp, ...]:
-    """All results of a structural node (CALL, SCAN, ...), of a HOST or of an ITER."""
+    """Return a GET for each result of a structural node (CALL, SCAN, ...), a HOST or an ITER."""
     return tuple(UOp(ops.GET, dtype, (called,), i)
                  for i, (_, dtype) in enumerate(called.arg.outs))
 
@@ -399,7 +403,11 @@ def results(called: UOp) -> tuple[UOp, ...]:
 
 
 def index_const(n: int) -> UOp:
-    """A count of elements, or a place among them; OutOfMemoryError where no memory has as many."""
+    """Return a constant element count or index.
+
+    Raises:
+        OutOfMemoryError: n does not fit in 64 bits, so no memory has that many elements.
+    """
     try:
         return const(n, dtypes.index)
     except OverflowedError:
@@ -408,36 +416,36 @@ def index_const(n: int) -> UOp:
 
 
 def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:
-    """A loop variable 0 <= r < extent."""
+    """Return a loop variable 0 <= r < extent."""
     bound = index_const(extent) if isinstance(extent, int) else extent
     return UOp(ops.RANGE, dtypes.index, (bound,), op_args.Range(id, kind, name))
 
 
 def ref(slot: int, dtype: DType, dims: Iterable[UOp | int], name: str = "") -> UOp:
-    """Buffer argument ``slot`` of a kernel; dims are extents (numbers or index nodes)."""
+    """Return buffer argument ``slot`` of a kernel; dims are extents (numbers or index nodes)."""
     src = tuple(index_const(d) if isinstance(d, int) else d for d in dims)
     return UOp(ops.REF, dtype, src, op_args.Ref(slot, name))
 
 
 def var(slot: int, dtype: DType, low: int = 0, high: int = 1 << 40, name: str = "") -> UOp:
-    """Scalar argument ``slot`` of a kernel."""
+    """Return scalar argument ``slot`` of a kernel."""
     return UOp(ops.VAR, dtype, (), op_args.Var(slot, low, high, name))
 
 
 def at(buffer: UOp, *index: UOp) -> UOp:
-    """INDEX: a place in a REF or STAGE, one index a dimension."""
+    """Index a REF or STAGE, with one index per dimension."""
     if len(index) != (dims := len(buffer.src) - (buffer.op is ops.STAGE)):
         raise ShapeError(f"expected {dims} indices, got {len(index)}")
     return UOp(ops.INDEX, buffer.dtype, (buffer, *index))
 
 
 def load(place: UOp, valid: UOp | None = None) -> UOp:
-    """The value at a place; 0 where ``valid`` is false (nothing is read there)."""
+    """Load from an INDEX; where ``valid`` is false nothing is read, and the value is 0."""
     return UOp(ops.LOAD, place.dtype, (place,) if valid is None else (place, valid))
 
 
 def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None = None) -> UOp:
-    """Write ``value`` (or fold it into what is there) where ``valid``."""
+    """Store ``value`` where ``valid``, or combine it with the old element."""
     if value.dtype is not place.dtype:
         raise DTypeError(f"store: expected {place.dtype}, got {value.dtype}")
     src = (place, value) if valid is None else (place, value, valid)
@@ -445,32 +453,32 @@ def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None =
 
 
 def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
-    """Kernel-level REDUCE over ranges."""
+    """Build a kernel-level REDUCE over ranges."""
     arg = op_args.Reduce(monoid, (), value.dtype)
     return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else without_key(value)
 
 
 def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
-    """What ``x`` is where ``thread`` is ``thread ^ distance``: threads of a subgroup read values of
-    one another."""
+    """Exchange values in a subgroup: return the ``x`` of thread ``thread ^ distance``."""
     return UOp(ops.SHUFFLE_XOR, x.dtype, (x, thread), distance)
 
 
 def mma(a: UOp, b: UOp, words: Sequence[UOp], dtype: DType, unit: str) -> UOp:
-    """The products of what words of both factors hold, summed over ``words`` by a unit."""
+    """Build an MMA: multiply the terms in fragment registers, and sum over the ranges ``words``."""
     return UOp(ops.MMA, dtype, (a, b, *words), op_args.Mma(unit, len(words)))
 
 
 def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:
-    """Carried value ``i`` of the ITER ``id``, whose RANGE is first of those that it is ``over``."""
+    """Return carried value ``i`` of the ITER ``id``; its RANGE is the first in ``over``."""
     return UOp(ops.CARRY, dtype, tuple(over), op_args.Carry(id, i))
 
 
 def iterate(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
             ) -> UOp:
-    """The ITER that takes CARRYs from ``inits`` to ``nexts`` over t; read by GET and STEP.
+    """Build the ITER over t with initial carried values ``inits`` and yielded ``nexts``.
 
-    Where ``stop`` holds of the CARRYs, that iteration and those after it are not run.
+    GET and STEP read it. The loop ends before the first iteration in which ``stop`` holds of the
+    CARRYs.
     """
     if [n.dtype for n in inits] != [n.dtype for n in nexts]:
         raise DTypeError("iterate: expected next values of the types of the first ones, got "
@@ -481,18 +489,18 @@ def iterate(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: U
 
 
 def step(value: UOp, loop: UOp) -> UOp:
-    """A value over the CARRYs of an ITER, in each of its iterations."""
+    """Read a value over the CARRYs of an ITER in each of its iterations."""
     return UOp(ops.STEP, value.dtype, (value, loop, loop.src[0]))
 
 
 def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "",
           double: bool = False) -> UOp:
-    """A small buffer filled over ``ranges`` (its dimensions, outermost first)."""
+    """Build a small buffer filled over ``ranges`` (its dimensions, outermost first)."""
     return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name, double))
 
 
 def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (), apart: bool = False,
            near: bool = False) -> UOp:
-    """A finished kernel."""
+    """Build a finished kernel (op_args.Kernel)."""
     arg = op_args.Kernel(name, tuple(order), apart, near)
     return UOp(ops.KERNEL, dtypes.void, tuple(stores), arg)

@@ -1,4 +1,4 @@
-"""Constructors of what has several results, by GET: what runs bodies, has effects, or sorts.
+"""Constructors of ops with several results, read by GET: calls, control flow, effects, sorts.
 
 >>> x = build.param(0, dtypes.int32, ())
 >>> twice = build.function([build.add(x, x)], 1, "twice")
@@ -19,7 +19,7 @@ from fnx.core.uop import UOp
 
 
 def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tuple[UOp, ...]:
-    """The results of calling a FUNCTION (op_args.Call)."""
+    """Return the results of calling a FUNCTION (op_args.Call)."""
     if len(args) != fn.arg.n_params:
         raise ArgumentError(f"call: expected {fn.arg.n_params} operands, got {len(args)}")
     outs = tuple((o.shape, o.dtype) for o in fn.src)
@@ -30,7 +30,7 @@ def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tu
 def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
          xs: Sequence[UOp], reverse: bool = False, name: str = "", checkpoint: int = 0
          ) -> tuple[UOp, ...]:
-    """The results of a SCAN: the last carries, then the ys (op_args.Scan)."""
+    """Return the results of a SCAN: the final carries, then the ys (op_args.Scan)."""
     n = len(carries)
     outs = [(o.shape, o.dtype) for o in body.src]
     outs[n:] = [((length, *shape), dtype) for shape, dtype in outs[n:]]
@@ -41,7 +41,7 @@ def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
 
 def while_(condition: UOp, body: UOp, consts: Sequence[UOp], carries: Sequence[UOp],
            name: str = "", most: int = 0) -> tuple[UOp, ...]:
-    """The results of a WHILE: the last carries (op_args.While)."""
+    """Return the results of a WHILE: the final carries (op_args.While)."""
     outs = tuple([(o.shape, o.dtype) for o in body.src])
     arg = op_args.While(name or body.arg.name, len(consts), outs, most)
     return build.results(UOp(ops.WHILE, dtypes.void, (condition, body, *consts, *carries), arg))
@@ -49,25 +49,25 @@ def while_(condition: UOp, body: UOp, consts: Sequence[UOp], carries: Sequence[U
 
 def cond(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], name: str = ""
          ) -> tuple[UOp, ...]:
-    """The results of a COND: those of branch ``which``, clamped (op_args.Cond)."""
+    """Return the results of a COND: those of branch ``which``, clamped (op_args.Cond)."""
     outs = tuple([(o.shape, o.dtype) for o in branches[0].src])
     arg = op_args.Cond(name or branches[0].arg.name, len(branches), outs)
     return build.results(UOp(ops.COND, dtypes.void, (*branches, which, *args), arg))
 
 
 def custom(functions: Sequence[UOp], arg: op_args.Custom, args: Sequence[UOp]) -> tuple[UOp, ...]:
-    """The results of a function with rules, on captures and arguments (op_args.Custom)."""
+    """Return the results of a function with rules, on captures and arguments (op_args.Custom)."""
     return build.results(UOp(ops.CUSTOM, dtypes.void, (*functions, *args), arg))
 
 
 # ---- effects ----------------------------------------------------------------------------------
 
 
-TOKEN = ((0,), dtypes.bool_)  # the type of what orders effects: an array without elements
+TOKEN = ((0,), dtypes.bool_)  # type of the tokens that order effects: arrays without elements
 
 
 def first_token() -> UOp:
-    """What the first of all effects follows."""
+    """Return the token for the first effect."""
     return build.const(False, dtypes.bool_, (0,))
 
 
@@ -77,7 +77,7 @@ def is_token(node: UOp) -> bool:
 
 def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
          outs: Iterable[tuple[Shape, DType]], method: str = "") -> tuple[UOp, ...]:
-    """The results of a HOST; with a token, the next one comes before them (op_args.Host)."""
+    """Return the results of a HOST, preceded by the next token if there is one (op_args.Host)."""
     effect = token is not None
     arg = op_args.Host(name, effect, tuple([(x.shape, x.dtype) for x in operands]),
                        ((TOKEN,) if effect else ()) + tuple(outs), method=method)
@@ -87,9 +87,9 @@ def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
 
 def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
          name: str = "sort") -> tuple[UOp, ...]:
-    """Operands in the order of the first ``n_keys`` of them, along the last axis (op_args.Sort).
+    """Sort operands along the last axis by the first ``n_keys`` of them (op_args.Sort).
 
-    ``kept``: which of them are wanted, -1 for where each element came from; None: all.
+    ``kept`` are the indices of the operands to return, -1 for the permutation; None: all operands.
     """
     first = given[0]
     if any(x.shape != first.shape for x in given) or not first.shape:

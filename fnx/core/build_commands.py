@@ -1,4 +1,4 @@
-"""Constructors of the command level: memory, and what runs on it.
+"""Constructors of the command level: memory slots and commands.
 
 >>> nothing = commands([])
 >>> loop(nothing, 3, "again").arg
@@ -15,7 +15,7 @@ from fnx.core.uop import UOp
 
 
 def slot(kind: str, index: int, offset: int, nbytes: int, strides: Iterable[int] = ()) -> UOp:
-    """Memory of a call: argument or result ``index`` ("in", "out"), or a part of the arena."""
+    """Return memory of a call: argument or result ``index`` ("in", "out"), or arena bytes."""
     moves = tuple(strides)
     while moves and not moves[-1]:
         moves = moves[:-1]
@@ -23,51 +23,51 @@ def slot(kind: str, index: int, offset: int, nbytes: int, strides: Iterable[int]
 
 
 def swap(even: UOp, odd: UOp, loop: int) -> UOp:
-    """One SLOT in even iterations of a loop, another in odd ones.
+    """Return memory that is one SLOT in even iterations of a loop, and another in odd ones.
 
-    ``loop`` counts from the outermost loop around the command; behind a loop its number is that
-    of the iterations it made.
+    ``loop`` counts from the outermost loop around the command. After a loop, the parity is that
+    of its trip count.
     """
     return UOp(ops.SWAP, dtypes.void, (even, odd), loop)
 
 
 def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str,
           sites: tuple[Site, ...] = ()) -> UOp:
-    """Run a KERNEL on a SLOT per REF slot and a CONST per VAR slot, or what a HOST calls."""
+    """Run a KERNEL, with a SLOT per REF slot and a CONST per VAR slot, or another callee."""
     return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name, sites))
 
 
 def callee(host: UOp) -> UOp:
-    """What a command runs for a HOST, on its handle, operands and results: see ``exec_``."""
+    """Return the callee of a HOST command, which takes handle, operands and results (``exec_``)."""
     return UOp(ops.HOST, dtypes.void, (), host.arg)
 
 
 def sorter(sort: UOp) -> UOp:
-    """What a command runs for a SORT, on its operands and results: see ``exec_``."""
+    """Return the callee of a SORT command, which takes operands and results (``exec_``)."""
     return UOp(ops.SORT, dtypes.void, (), sort.arg)
 
 
 def linked(arg: op_args.Linked) -> UOp:
-    """What a command runs where the object of its kernel is known: see ``exec_``."""
+    """Return the callee for a kernel whose object file is known (``exec_``)."""
     return UOp(ops.LINKED, dtypes.void, (), arg)
 
 
 def loop(body: UOp, trips: int, name: str, sites: tuple[Site, ...] = ()) -> UOp:
-    """Run COMMANDS so many times."""
+    """Run COMMANDS ``trips`` times."""
     return UOp(ops.LOOP, dtypes.void, (body,), op_args.Loop(name, trips, sites))
 
 
 def loop_while(test: UOp, flag: UOp, body: UOp, name: str,
                sites: tuple[Site, ...] = ()) -> UOp:
-    """Run COMMANDS ``test``, which write a bool to ``flag``; where it is true ``body``; again."""
+    """Repeat: run COMMANDS ``test``, which write a bool to ``flag``; if it is true run ``body``."""
     return UOp(ops.LOOP, dtypes.void, (test, flag, body), op_args.Loop(name, None, sites))
 
 
 def branch(which: UOp, branches: Iterable[UOp], name: str, sites: tuple[Site, ...] = ()) -> UOp:
-    """Run those COMMANDS whose number, an int32 that is clamped, is in the SLOT ``which``."""
+    """Run the COMMANDS that the int32 in the SLOT ``which`` selects, clamped."""
     return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name, sites))
 
 
 def commands(run: Iterable[UOp]) -> UOp:
-    """EXECs, LOOPs and BRANCHes in the order they run."""
+    """Return a list of EXECs, LOOPs and BRANCHes in the order they run."""
     return UOp(ops.COMMANDS, dtypes.void, tuple(run))

@@ -1,4 +1,4 @@
-"""Bounded caches: what was used least recently goes first.
+"""Bounded LRU caches.
 
 >>> squares = Cache("squares", 2)
 >>> [squares.find(n, lambda n=n: n * n) for n in (2, 3, 2, 4)]
@@ -6,8 +6,8 @@
 >>> squares.get(3) is None, len(squares)
 (True, 2)
 
-Where entries differ in size, a cache is bounded by bytes, too: ``weigh`` estimates those of an
-entry. One that alone is more than that is kept, by itself: it is the one in use.
+If entries differ in size, a cache is also bounded by bytes: ``weigh`` estimates those of an
+entry. An entry that alone exceeds the bound stays, as the only one: it is in use.
 
 >>> texts = Cache("texts", 100, nbytes=10, weigh=lambda key, text: len(text))
 >>> for text in ("aaaa", "bbbbb", "cc"):
@@ -15,7 +15,7 @@ entry. One that alone is more than that is kept, by itself: it is the one in use
 >>> texts.keys(), texts.nbytes
 (['b', 'c'], 7)
 
-All of them can be asked what they hold, and emptied: what is needed again is made again.
+All caches can be listed and cleared:
 
 >>> cache_sizes()["squares"]
 2
@@ -23,8 +23,8 @@ All of them can be asked what they hold, and emptied: what is needed again is ma
 >>> len(squares)
 0
 
-No lock is held, least of all while a value is made (user code, LLVM): two threads may make the
-same value, then the first that is in wins and both get it.
+No lock is held, least of all while a value is made (user code, LLVM). Two threads may make the
+same value; then the first insertion wins, and both get that value.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ V = TypeVar("V")
 Owner = TypeVar("Owner")
 
 
-NODE = 1000  # bytes of a node: measured, with its entry in the table, its arg and its lines
+NODE = 1000  # bytes of a node, measured with its entry in the table, its arg and its sites
 MEGABYTE = 1 << 20
 
 
 def graphs_of(state: Any) -> Sequence[UOp]:
-    """The graphs in something: itself, its ``graphs``, or those in the parts of it."""
+    """Return the graphs in a value: itself, its ``graphs``, or those of its elements."""
     if isinstance(state, UOp):
         return (state,)
     graphs: Sequence[UOp] | None = getattr(state, "graphs", None)
@@ -61,8 +61,10 @@ def graphs_of(state: Any) -> Sequence[UOp]:
 
 
 def graph_bytes(state: Any) -> int:
-    """An estimate of the memory of the graphs in something. What is inside a FUNCTION that they
-    use is left out: it is kept, and counted, by itself."""
+    """Estimate the memory of the graphs in a value.
+
+    The inside of a FUNCTION that they use is left out, as it is cached and counted by itself.
+    """
     stack = list(graphs_of(state))
     seen = set(stack)
     while stack:
@@ -75,12 +77,12 @@ def graph_bytes(state: Any) -> int:
 
 
 class Cache(Generic[K, V]):
-    """At most ``limit`` values by key, of ``most`` bytes; ``name`` says what they are.
+    """An LRU cache of at most ``limit`` entries and ``most`` bytes; ``name`` is for statistics.
 
     Attributes:
-        limit: how many entries are kept.
-        most: of how many bytes, as ``weigh(key, value)`` estimates them.
-        nbytes: the bytes of those that are kept now.
+        limit: maximum number of entries.
+        most: maximum number of bytes, as ``weigh(key, value)`` estimates them.
+        nbytes: bytes of the present entries.
     """
 
     __slots__ = ("__weakref__", "limit", "most", "nbytes", "_entries", "_weigh", "_weights")
@@ -97,21 +99,21 @@ class Cache(Generic[K, V]):
         return len(self._entries)
 
     def values(self) -> list[V]:
-        """All values, the most recently used last."""
+        """Return all values, the most recently used last."""
         try:
             return list(self._entries.values())
-        except RuntimeError:  # another thread changed it: as they lie, which no thread interrupts
+        except RuntimeError:  # another thread changed it; this copy, unordered, is atomic
             return list(dict.values(self._entries))
 
     def keys(self) -> list[K]:
-        """All keys, the most recently used last."""
+        """Return all keys, the most recently used last."""
         try:
             return list(self._entries)
         except RuntimeError:  # as in ``values``
             return list(dict.keys(self._entries))
 
     def get(self, key: K) -> V | None:
-        """The value of a key, which counts as used now."""
+        """Return the value of a key, or None, and mark it as used."""
         try:
             self._entries.move_to_end(key)
             return self._entries[key]
@@ -119,19 +121,19 @@ class Cache(Generic[K, V]):
             return None
 
     def keep(self, key: K, value: V) -> V:
-        """Store a value, unless there is one already: that which is there now."""
+        """Insert a value unless the key has one; return the value that the key has now."""
         found = self._entries.setdefault(key, value)
         if found is value:
             self.weigh(key)
         return found
 
     def weigh(self, key: K) -> None:
-        """See to the bounds when an entry is there, or when its value has grown."""
+        """Enforce the bounds after an entry was added or its value has grown."""
         if self._weigh is not None and (value := self._entries.get(key)) is not None:
             weight = self._weigh(key, value)
             self.nbytes += weight - self._weights.get(key, 0)
             self._weights[key] = weight
-            if self.nbytes > self.most:  # counted anew: two threads may have added at once
+            if self.nbytes > self.most:  # recount, as two threads may have added at once
                 self.nbytes = sum(list(self._weights.values()))
         while len(self._entries) > self.limit or self.nbytes > self.most and \
                 len(self._entries) > 1:
@@ -140,17 +142,17 @@ class Cache(Generic[K, V]):
                 self.nbytes -= self._weights.pop(old, 0)
 
     def find(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made if there is none."""
+        """Return the value of a key, made if there is none."""
         found = self.get(key)
         return self.keep(key, make()) if found is None else found
 
     def drop(self, key: K) -> None:
-        """Forget the value of a key."""
+        """Remove a key."""
         self._entries.pop(key, None)
         self.nbytes -= self._weights.pop(key, 0)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all entries."""
         self._entries.clear()
         self._weights.clear()
         self.nbytes = 0
@@ -160,7 +162,7 @@ _names: WeakMemo[Cache[Any, Any], str] = WeakMemo()  # of all caches
 
 
 def cache_sizes() -> dict[str, int]:
-    """How many entries are kept now, by name of cache."""
+    """Return the number of entries, by name of cache."""
     sizes: Counter[str] = Counter()
     for cache in _names.living():
         sizes[_names[cache]] += len(cache)
@@ -168,18 +170,18 @@ def cache_sizes() -> dict[str, int]:
 
 
 def cache_bytes() -> dict[str, int]:
-    """Of how many bytes those entries are that are bounded by bytes, by name of cache."""
+    """Return the bytes of the entries, by name of cache, of caches that are bounded by bytes."""
     sizes: Counter[str] = Counter()
     for cache in _names.living():
         sizes[_names[cache]] += cache.nbytes
     return dict(+sizes)
 
 
-emptied: list[Callable[[], None]] = []  # what else is done then: forget what was made of entries
+emptied: list[Callable[[], None]] = []  # hooks of clear_caches: drop what was made from entries
 
 
 def clear_caches() -> None:
-    """Empty all caches in memory: what was traced is traced anew.
+    """Clear all in-memory caches: functions are traced anew.
 
     >>> clear_caches()
     """
@@ -190,7 +192,7 @@ def clear_caches() -> None:
 
 
 class CacheOf(Generic[Owner, K, V]):
-    """A Cache for each of some objects, which dies with it: values must not hold their owner."""
+    """One Cache per owner, which dies with it: values must not reference their owner."""
 
     __slots__ = ("_caches", "_make")
 
@@ -203,7 +205,7 @@ class CacheOf(Generic[Owner, K, V]):
         return len(self._caches)
 
     def of(self, owner: Owner) -> Cache[K, V]:
-        """The cache of an object."""
+        """Return the cache of an owner."""
         found = self._caches.get(owner)
         if found is None:
             found = self._caches[owner] = self._make()
@@ -211,8 +213,10 @@ class CacheOf(Generic[Owner, K, V]):
 
 
 class cached(Generic[V]):
-    """A property that is computed once. Unlike ``functools.cached_property`` of Python 3.11, which
-    has a lock for each class, that a forked child may find closed.
+    """A property that is computed once.
+
+    Unlike ``functools.cached_property`` of Python 3.11 it has no lock per class, which a forked
+    child could find locked.
 
     >>> class Circle:
     ...     @cached
@@ -229,7 +233,7 @@ class cached(Generic[V]):
         self._make, self.__doc__ = make, make.__doc__
 
     def __get__(self, owner: Any, kind: type) -> V:
-        if owner is None:  # asked of the class, by a reader
+        if owner is None:  # accessed on the class, by documentation tools
             return cast(V, self)
         made: V = vars(owner).setdefault(self._make.__name__, self._make(owner))
         return made

@@ -1,4 +1,4 @@
-"""One typed configuration: settings, their bounds, and where each value came from.
+"""The typed configuration: settings, their bounds, and where each value came from.
 
 >>> config.x64
 False
@@ -9,9 +9,9 @@ True
 Traceback (most recent call last):
 fnx.core.errors.ArgumentError: config.workers: expected an integer from 0 to 1024, got -1
 
-Assignments are of the process. A ``with`` block is of the thread or task that entered it, and of
-tasks that it starts meanwhile: others keep what the process has. Settings of what all share (worker
-threads, the cache, the page) are of the process in a block, too.
+An assignment applies to the whole process. A ``with`` block applies to the thread or task that
+entered it and to tasks started inside; others keep the process-wide values. Settings of shared
+resources (worker threads, the cache, the web page) are process-wide even in a block.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Number(Record):
 
 
 class OneOf(Record):
-    """One of some words."""
+    """One of several strings."""
 
     of: tuple[str, ...]
 
@@ -80,7 +80,7 @@ class OneOf(Record):
 
 
 class Folder(Record):
-    """A path; ``~`` is the home directory. None: the usual place. Empty: no folder."""
+    """A path; ``~`` is the home directory. None: the default path. Empty: no folder."""
 
     words: str = "a path, '' or None"
 
@@ -95,11 +95,11 @@ class Field(Record):
     """A setting.
 
     Attributes:
-        kind: what values it takes.
-        variable: that of the environment which sets it.
-        changes: what depends on it: generated "code", "calls" (of them what is done besides
-            running that code), or "" neither.
-        doc: what it is, for readers.
+        kind: the type of its values.
+        variable: the environment variable that sets it.
+        changes: what depends on it: generated "code", "calls" (what a call does besides running
+            that code), or "" for neither.
+        doc: a description for users.
     """
 
     kind: Bool | Number | OneOf | Folder
@@ -113,10 +113,10 @@ _TERA = 1 << 40
 DEVICES = {"cpu": "fnx.backends.cpu.device", "cuda": "fnx.backends.cuda",
            "interp": "fnx.backends.interp", "null": "fnx.backends.null",
            "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace",
-           "webgpu": "fnx.backends.webgpu"}  # and their modules
-GPUS = "cuda", "opencl", "webgpu"  # of them those with memory of their own, the best first
-# Levels of instructions by processor, and what each adds, in LLVM's words: "x86-64 System V
-# psABI", section 3.1.1; "Arm Architecture Reference Manual", profile A, version 8.0.
+           "webgpu": "fnx.backends.webgpu"}  # device -> module
+GPUS = "cuda", "opencl", "webgpu"  # devices with memory of their own, the preferred one first
+# Instruction set levels by architecture, and the features that each adds, by LLVM's names: "x86-64
+# System V psABI", section 3.1.1; "Arm Architecture Reference Manual", profile A, version 8.0.
 INSTRUCTIONS = {
     "x86_64": {"x86-64": "64bit cmov cx8 fxsr mmx sse sse2",
                "x86-64-v2": "cx16 popcnt sahf sse3 sse4.1 sse4.2 ssse3",
@@ -124,7 +124,7 @@ INSTRUCTIONS = {
                "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl"},
     "aarch64": {"armv8-a": "fp-armv8 neon"},
 }
-# Fusions that may be left out: by nodes (lower/fusion/unfused.py), or a pass by its name.
+# Kinds of fusion that can be disabled: by nodes (lower/fusion/unfused.py), or a pass by its name.
 FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "blockwise", "one_kernel",
            "loop_kernels", "row_epilogues", "all")
 FIELDS = {
@@ -174,15 +174,15 @@ FIELDS = {
 }
 
 
-# Names of JAX for the same settings: the field, and what the values mean there.
+# JAX's names of the same settings -> the field here, and its value for each of JAX's values.
 _JAX: dict[str, tuple[str, dict[Any, Any]]] = {
     "jax_enable_x64": ("x64", {}),
     "jax_disable_jit": ("disable_jit", {}),
     "jax_debug_nans": ("check", {True: "nan", False: ""}),
     "jax_debug_infs": ("check", {True: "inf", False: ""}),
 }
-# Settings of JAX that are as they are here: the values that say so; empty: any, nothing depends
-# on it.
+# JAX settings that cannot be changed here -> the values that are accepted; empty: any value, as
+# nothing depends on it.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "jax_numpy_dtype_promotion": ("standard",),
     "jax_numpy_rank_promotion": ("allow", "warn"),
@@ -196,15 +196,15 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 }
 
 
-# Of what all threads and tasks share: of the process, in a block, too.
+# Settings of resources that all threads and tasks share: process-wide even in a block.
 _SHARED = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes", "idle_seconds"})
-_changes = [0]  # of any field, so far: modes in blocks are made anew then
-# What a call that is replayed looks at: one object, ``config.mode``, for each combination.
+_changes = [0]  # counts changes of any field, to invalidate the modes of blocks
+# The fields that a cached call depends on: ``config.mode`` is one object for each combination.
 _OF_CALLS = tuple([name for name, field in FIELDS.items() if field.changes])
 
 
 def check_fixed(name: str, value: Any) -> None:
-    """Refuse another value of a setting that is as it is.
+    """Refuse a change of a fixed setting of JAX.
 
     >>> check_fixed("jax_platforms", "cpu")
     """
@@ -215,17 +215,17 @@ def check_fixed(name: str, value: Any) -> None:
 
 
 class Config:
-    """The configuration of this process: an attribute for each row of ``FIELDS``.
+    """The configuration of this process: an attribute for each entry of ``FIELDS``.
 
     Args:
-        environment: where variables are looked up.
+        environment: the mapping in which variables are looked up.
 
     Raises:
-        ArgumentError: the value of a variable or of an assignment is not what its field takes.
+        ArgumentError: the value of a variable or of an assignment is not valid for its field.
 
     Attributes:
-        mode: the values that replayed calls depend on; equal ones are the same object.
-        placing: whether an array was placed on another device than all others.
+        mode: the values that cached calls depend on; equal ones are the same object.
+        placing: whether an array was ever placed on a device other than the configured one.
     """
 
     x64: bool
@@ -263,7 +263,7 @@ class Config:
                 raise ArgumentError(f"{field.variable}: expected {field.kind.words}, "
                                     f"got {text!r}", hint=f"it is: {field.doc}")
             self._set(name, value, "default" if text is None else str(field.variable))
-        self._set("device", self.device, self._sources["device"])  # now all are there
+        self._set("device", self.device, self._sources["device"])  # sets ``mode``: all are known
         _warn_of_unknown(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -300,7 +300,7 @@ class Config:
         setattr(self, field, meanings.get(value, value))
 
     def read(self, name: str) -> Any:
-        """The value of a field by its name here or in JAX.
+        """Return the value of a field by its name here or in JAX.
 
         Raises:
             ArgumentError: no such field.
@@ -333,16 +333,16 @@ class Config:
             told()
 
     def _mode_of(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The mode of some values: equal ones are the same object, as long as the process lives."""
+        """Return the mode of some values; equal modes are the same object in a process."""
         mode = (*[values[n] for n in _OF_CALLS], self.placing)
         return self._modes.setdefault(mode, mode)
 
     def tell(self, name: str, told: Callable[[], None]) -> None:
-        """Call a function, for as long as the process lives, whenever a field was set."""
+        """Register a listener that is called whenever a field is set; it is never removed."""
         self._listeners.setdefault(name, []).append(told)
 
     def begin_placing(self) -> None:
-        """From now on calls look where their arguments were placed."""
+        """Make calls check the devices of their arguments from now on."""
         if not self.placing:
             self.__dict__["placing"] = True
             self._set("device", self.__dict__["device"], self._sources["device"])
@@ -352,22 +352,22 @@ class Config:
             self._set(name, *held)
 
     def _source(self, name: str) -> str:
-        """Where the value of a field came from."""
+        """Return where the value of a field came from."""
         return self._sources[name] if _setting(name) is None else "assigned"
 
     def __repr__(self) -> str:
-        """The settings, where each came from, what it means."""
+        """List the settings, where each value came from, and what it means."""
         return "\n".join(f"{name} = {getattr(self, name)!r}  ({self._source(name)}): {field.doc}"
                          for name, field in FIELDS.items())
 
     def key(self) -> tuple[Any, ...]:
-        """The fields that change generated code, for cache keys."""
+        """Return the values that change generated code, for cache keys."""
         return tuple([getattr(self, name) for name, field in FIELDS.items()
                       if field.changes == "code"])
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:
-    """A variable that nobody reads is most likely misspelt."""
+    """Warn of unknown variables, which are most likely misspelled."""
     known = [field.variable for field in FIELDS.values() if field.variable is not None]
     for name in environment:
         if name.startswith("FNX_") and name not in known:
@@ -382,20 +382,20 @@ config = Config()
 
 
 class _Block:
-    """What a ``with`` block sets, inside of another one."""
+    """The settings of a ``with`` block, nested in those of ``outer``."""
 
     def __init__(self, outer: _Block | None) -> None:
         self.values: dict[str, Any] = {}
         self.outer, self.is_over = outer, False
-        self.seen: tuple[Any, int] = None, -1  # the mode here, after so many changes
+        self.seen: tuple[Any, int] = None, -1  # the cached mode, and ``_changes`` at that time
 
     def all(self) -> dict[str, Any]:
-        """The values here."""
+        """Return the values set by this block and the enclosing ones."""
         values = {} if self.outer is None else self.outer.all()
         return values if self.is_over else {**values, **self.values}
 
     def mode(self) -> tuple[Any, ...]:
-        """The mode here."""
+        """Return the mode inside this block."""
         count = _changes[0]
         mode = config._mode_of({**config.__dict__, **self.all()})
         self.seen = mode, count
@@ -403,11 +403,11 @@ class _Block:
 
 
 _block: ContextVar[_Block | None] = ContextVar("fnx settings", default=None)
-_open: set[_Block] = set()  # in any thread or task
+_open: set[_Block] = set()  # the open blocks of all threads and tasks
 
 
 def _setting(name: str) -> _Block | None:
-    """The innermost block of this thread or task that sets a field."""
+    """Return the innermost block of this thread or task that sets a field, or None."""
     block = _block.get()
     while block is not None and (block.is_over or name not in block.values):
         block = block.outer
@@ -415,7 +415,8 @@ def _setting(name: str) -> _Block | None:
 
 
 def _read_here(name: str) -> property:
-    """A field as a block of this thread or task has it, else as the process has it."""
+    """Make a property that reads a field from a block of this thread or task, else from the
+    process."""
     def read(self: Config) -> Any:
         block = _setting(name)
         return self.__dict__[name] if block is None else block.values[name]
@@ -432,16 +433,18 @@ def _mode_here(self: Config) -> tuple[Any, ...]:
     return mode if count == _changes[0] else block.mode()
 
 
-# The class of ``config`` while any block is open. Else fields are attributes of it, which are read
-# several times as fast: each call that is replayed reads the mode.
+# The class of ``config`` while any block is open. Otherwise fields are plain attributes, which are
+# several times as fast to read: each cached call reads the mode.
 _InBlocks = type("Config", (Config,), {
     "__doc__": Config.__doc__, "__module__": __name__, "mode": property(_mode_here),
     **{name: _read_here(name) for name in FIELDS if name not in _SHARED}})
 
 
 def _see_blocks() -> None:
-    """Have ``config`` look at blocks where there are any. No lock is held: who is second, looks
-    again."""
+    """Switch the class of ``config`` according to whether blocks are open.
+
+    No lock is held: a thread repeats until its choice is still right after setting it.
+    """
     kind = None
     while kind is not (kind := _InBlocks if _open else Config):
         object.__setattr__(config, "__class__", kind)
@@ -449,8 +452,10 @@ def _see_blocks() -> None:
 
 @contextlib.contextmanager
 def override(**fields: Any) -> Iterator[None]:
-    """Set fields for the length of a ``with`` block, in this thread or task (those of what all
-    share, in the whole process)."""
+    """Set fields for the duration of a ``with`` block, in this thread or task.
+
+    Settings of shared resources are set in the whole process.
+    """
     here = _Block(_block.get())
     before = {name: (getattr(config, name), config._sources[name])
               for name in fields if name in _SHARED}
@@ -459,20 +464,23 @@ def override(**fields: Any) -> Iterator[None]:
         _see_blocks()
         _block.set(here)
         for name, value in fields.items():
-            if name in FIELDS and name not in _SHARED:  # so that it is assigned here
+            if name in FIELDS and name not in _SHARED:  # so that setattr assigns to this block
                 here.values[name] = getattr(config, name)
             setattr(config, name, value)
         yield
     finally:
         try:
             _leave(here, before)
-        except BaseException:  # Ctrl-C came in the middle of it
+        except BaseException:  # interrupted by Ctrl-C: finish
             _leave(here, before)
             raise
 
 
 def _leave(here: _Block, before: dict[str, tuple[Any, str]]) -> None:
-    """End a block, for what was started in it, too; a generator may end it elsewhere, or late."""
+    """End a block, also for tasks started in it.
+
+    A generator may end it in another context, or late.
+    """
     here.is_over = True
     _changes[0] += 1
     block = _block.get()

@@ -1,9 +1,9 @@
-"""What is made of FUNCTIONs: once for each body and key, however deeply bodies nest.
+"""Memoized derivations of FUNCTIONs (such as their vjp), one per body and key.
 
-A walk over a graph is a generator. Where it needs a form of a body it yields (body, key) and
-comes back with the form; the type of the key says which form. So nested bodies take no Python
-stack. A form is kept with its body, by key, for as long as the body lives; so a form does not hold
-its body.
+A derivation is a generator that walks a graph. When it needs a derived form of a nested body it
+yields (body, key), and is resumed with that form; the type of the key selects the derivation. So
+nested bodies take no Python stack. A form is cached with its body, by key, for as long as the body
+lives; therefore a form must not reference its body.
 
 >>> from fnx.core import build, build_calls, dtypes, ops
 >>> from fnx.core.uop import toposort
@@ -38,7 +38,7 @@ K = TypeVar("K", bound=Hashable)
 Request = tuple[UOp, Hashable]
 Steps = Generator[Request, Any, T]
 
-MAX_FORMS = 64  # of a kind, of a body
+MAX_FORMS = 64  # per kind and body
 FORM_BYTES = 32 * MEGABYTE
 MAX_RECENT = 64
 
@@ -50,7 +50,7 @@ _kinds: dict[type, tuple[Callable[[UOp, Any], Steps[Any]], CacheOf[UOp, Any, Any
 
 def derives(kind: type[K], name: str
             ) -> Callable[[Callable[[UOp, K], Steps[T]]], Callable[[UOp, K], Steps[T]]]:
-    """Decorate the walk that makes the forms of a body for keys of a type."""
+    """Decorate the derivation for keys of a type."""
     def register(make: Callable[[UOp, K], Steps[T]]) -> Callable[[UOp, K], Steps[T]]:
         _kinds[kind] = make, CacheOf(name, MAX_FORMS, FORM_BYTES,
                                      lambda key, made: graph_bytes(made))
@@ -59,14 +59,16 @@ def derives(kind: type[K], name: str
 
 
 def keep(body: UOp) -> None:
-    """Keep a FUNCTION, with its forms, until others were kept: one that is made anew at each call
-    of a transform is the same one."""
+    """Keep a FUNCTION and its forms alive in an LRU cache.
+
+    So a FUNCTION that is rebuilt at each call of a transform is the same object, with its forms.
+    """
     _recent.keep(body, body)
     _recent.get(body)
 
 
 def form(body: UOp, key: Hashable) -> Any:
-    """A derived form of a FUNCTION, found or made."""
+    """Return a derived form of a FUNCTION, from the cache or made now."""
     found = _kinds[type(key)][1].of(body).get(key)
     return run(_asked(body, key)) if found is None else found
 
@@ -76,10 +78,10 @@ def _asked(body: UOp, key: Hashable) -> Steps[Any]:
 
 
 def run(steps: Steps[T]) -> T:
-    """The result of a walk; forms that it asks for are looked up, or made before it goes on.
+    """Run a derivation; forms that it requests are looked up, or made before it is resumed.
 
-    A form that has none (GradError) is an error where it is asked for. So is one that asks for
-    itself: the derivative of a rule that calls its own function on tangents.
+    A GradError in a requested derivation is raised at the request. So is one for a form that
+    requests itself: the derivative of a rule that calls its own function on tangents.
     """
     waiting: list[tuple[Steps[Any], Request | None]] = [(steps, None)]
     pending: set[Request] = set()

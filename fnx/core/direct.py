@@ -1,4 +1,6 @@
-"""What a device must know of a call to run it without a line of Python: its arguments are Arrays.
+"""The description of a call that a device needs to run it without Python code.
+
+The arguments of such a call are Arrays.
 
 >>> from fnx.core import dtypes
 >>> kind = (2,), dtypes.float32, False
@@ -14,24 +16,25 @@ from typing import Any
 
 from fnx.core.record import Record
 
-Kind = Sequence[Any]  # shape, element type, whether that is weak
+Kind = Sequence[Any]  # shape, dtype, whether it is weak
 
 
 class DirectCall(Record):
-    """A signature whose program is known.
+    """A signature whose executable is known.
 
-    ``watched`` are variables: a cell, or a dict and a name in it, with the object that must be
-    there; ``weakly``: with a weak reference to it. ``UNBOUND`` stands for none.
+    ``watched`` are variables that guard the call: a cell, or a dict and a name in it, with the
+    object that must be its value, and whether that is held by a weak reference. ``UNBOUND``
+    stands for an unbound variable.
     """
 
     arguments: tuple[Kind, ...]
     watched: tuple[tuple[Any, str, Any, bool], ...]
-    captured: tuple[Any, ...]  # storages behind those of the arguments
+    captured: tuple[Any, ...]  # storages that follow those of the arguments
     results: tuple[Kind, ...]
     sizes: tuple[int, ...]     # bytes of each result
     alone: bool                # the result is an Array, not a tuple of Arrays
-    mode: Any                  # ``config.mode`` that it holds for
-    hits: Any                  # an array of one word, which counts calls
+    mode: Any                  # the ``config.mode`` in which the call is valid
+    hits: Any                  # an array of one word that counts calls
 
 
 UNBOUND = object()

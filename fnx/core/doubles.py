@@ -1,6 +1,6 @@
-"""Unevaluated sums of two floats (Dekker 1971, Knuth): twice the digits of a type.
+"""Double-double arithmetic: unevaluated sums of two floats (Dekker 1971, Knuth).
 
-Written without fused operations, so that a target without them gets the same results.
+No fused operations are used, so that targets without them get the same results.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ Double = tuple[Expr, Expr]
 
 
 def fast_two_sum(a: Expr, b: Expr) -> Double:
-    """a + b and its rounding error, for |a| >= |b| or a = 0."""
+    """Return a + b and its rounding error, for |a| >= |b| or a = 0."""
     s = a + b
     return s, b - (s - a)
 
 
 def two_sum(a: Expr, b: Expr) -> Double:
-    """a + b and its rounding error."""
+    """Return a + b and its rounding error."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
 
 
 def split(x: Expr) -> Double:
-    """x as a sum: the leading half of its bits, and the rest."""
+    """Split x into a sum: the leading half of its bits, and the rest."""
     low = (1 << x.dtype.mantissa // 2 + 1) - 1
     high = (x.bits() & ~low).bitcast(x.dtype)
     return high, x - high
 
 
 def two_product(a: Expr, b: Expr) -> Double:
-    """a * b and its rounding error."""
+    """Return a * b and its rounding error."""
     p = a * b
     (ah, al), (bh, bl) = split(a), split(b)
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
 def times(a: Double, b: Double) -> Double:
-    """Product of two unevaluated sums, to twice the bits but a few."""
+    """Multiply two double-doubles, to twice the bits of the type but a few."""
     p, e = two_product(a[0], b[0])
     return fast_two_sum(p, e + (a[0] * b[1] + a[1] * b[0]))
 
 
 def plus(a: Double, b: Double) -> Double:
-    """Sum of two unevaluated sums, to twice the bits but a few where nothing cancels."""
+    """Add two double-doubles, to twice the bits but a few if nothing cancels."""
     s, e = two_sum(a[0], b[0])
     return fast_two_sum(s, e + (a[1] + b[1]))
 
 
 def pair(like: Expr, parts: tuple[float, float]) -> Double:
-    """A constant as an unevaluated sum."""
+    """Return a double-double constant."""
     return like.like(parts[0]), like.like(parts[1])

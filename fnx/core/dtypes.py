@@ -1,4 +1,4 @@
-"""Element types: one object per type, compared by identity, and JAX's promotion lattice.
+"""Dtypes: one object per type, compared by identity; and JAX's promotion lattice.
 
 >>> promote(int32, False, float32, True)       # int32 with a weak (Python) float
 (float32, True)
@@ -26,19 +26,19 @@ class DType:
     """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level.
 
     Attributes:
-        kind, bits: bool, int, uint, float, key (of random numbers), index (whole numbers of a
-            kernel) or void; its width.
-        is_float, is_integer, is_bool: of which kind; asked so often that they are no calls.
+        kind, bits: bool, int, uint, float, key (of random numbers), index (integers of a kernel)
+            or void; and the width.
+        is_float, is_integer, is_bool: tests of the kind; attributes, as they are read often.
         itemsize: bytes of one element in memory.
-        limits: the least and the largest value of integers and bools.
-        mantissa, exponent: of a float, the bits of each that are stored.
+        limits: the smallest and the largest value of integers and bools.
+        mantissa, exponent: of a float, the numbers of stored bits of each.
         integer: the signed integer type of the same width.
         compute: the type in which ops that the machine lacks are computed.
-        storage: of a type that is stored and not computed in (every op converts to ``compute``
-            and back), the unsigned integer type of its bits in memory; else None.
-        finite: of a float, whether it has no infinity: what overflows is NaN.
-        packing: its bytes, little endian, as ``struct`` has them.
-        vectors: the vector types of so many elements.
+        storage: of a storage-only type (every op converts to ``compute`` and back), the unsigned
+            integer type of its bits in memory; else None.
+        finite: of a float, whether it has no infinity, so that overflow gives NaN.
+        packing: its little-endian ``struct`` format.
+        vectors: vector types by number of lanes.
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
@@ -50,7 +50,7 @@ class DType:
                  compute: DType | None = None, storage: DType | None = None,
                  finite: bool = False, lanes: int = 1, scalar: DType | None = None) -> None:
         self.name = name
-        self.code = crc32(name.encode())  # equal in every process
+        self.code = crc32(name.encode())  # the same in every process
         self.kind: DTypeKind = kind
         self.bits = bits
         self.itemsize = max(1, bits // 8)
@@ -77,24 +77,24 @@ class DType:
 
     @property
     def bias(self) -> int:
-        """What is added to the exponent of a float before it is stored."""
+        """The exponent bias of a float."""
         return (1 << self.exponent - 1) - 1
 
     def vec(self, lanes: int) -> DType:
-        """The vector type of ``lanes`` elements (program level)."""
+        """Return the vector type of ``lanes`` elements (program level)."""
         return self.vectors[lanes]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """So that ``np.dtype(fnx.float32)`` works."""
+        """The NumPy dtype, so that ``np.dtype(fnx.float32)`` works."""
         return self.np
 
     @property
     def np(self) -> np.dtype[Any]:
-        """The NumPy dtype that holds one element (``index`` is held as int64).
+        """The NumPy dtype that holds one element (int64 for ``index``).
 
-        A type that NumPy lacks is held as a record of its bits, which no ufunc takes for
-        numbers; core/narrow.py has its values.
+        A type that NumPy lacks is held as a record of its bits, which ufuncs refuse;
+        core/narrow.py decodes its values.
         """
         if self._np is None:
             raise DTypeError(f"{self.name} has no NumPy type")
@@ -108,7 +108,7 @@ class DType:
 
 
 class _Vectors(dict[int, "DType"]):
-    """Vector types by their lanes, each made when it is first asked for."""
+    """Vector types by number of lanes, each made on first use."""
 
     def __init__(self, element: DType) -> None:
         self[1] = element
@@ -121,7 +121,7 @@ class _Vectors(dict[int, "DType"]):
 
 
 def _limits(kind: DTypeKind, bits: int) -> tuple[int, int]:
-    """The least and the largest number that so many bits are."""
+    """Return the smallest and the largest integer of a width."""
     half = 1 << bits >> 1
     return (0, 2 * half - 1) if kind in ("uint", "bool", "key") else (-half, half - 1)
 
@@ -155,19 +155,19 @@ USER: tuple[DType, ...] = (
     bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
     float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
 ALL: tuple[DType, ...] = (*USER, key_fry, index, void)
-STORED = frozenset(t for t in ALL if t.storage is not None)  # and not computed in
+STORED = frozenset(t for t in ALL if t.storage is not None)  # storage-only types
 _BY_NAME = {t.name: t for t in ALL}
-_BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added as they are met
+_BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added on first use
 HELD = frozenset(_BY_NUMPY)
 NARROW = {t.name: t for t in USER if t._np is not None and t._np.names}
 
-# Without config.x64, 64-bit types that nobody asked for are 32 bits wide.
+# Without config.x64, default 64-bit types become 32 bits wide.
 _WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32}
-_WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64}  # words that name none
+_WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64}  # names without a width
 
 
 def named(name: str) -> DType:
-    """The type with this name; ``float32x16`` names a vector type."""
+    """Return the type with this name; ``float32x16`` names a vector type."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     base, _, lanes = name.rpartition("x")
@@ -175,18 +175,18 @@ def named(name: str) -> DType:
 
 
 def as_dtype(spec: Any) -> DType:
-    """A DType from a DType, a NumPy dtype or scalar type, a name, or Python's bool/int/float.
+    """Convert a DType, a NumPy dtype or scalar type, a name, or Python's bool/int/float to a DType.
 
-    ``float`` and ``int``, as types or words, and "uint" mean the default width (32 bits, 64 under
-    ``config.x64``); what names its width is taken at its word.
+    ``float`` and ``int``, as types or strings, and "uint" mean the default width (32 bits, 64
+    under ``config.x64``); a spec that names a width has that width.
 
     Raises:
-        DTypeError: for a type that fnx does not hold.
+        DTypeError: fnx does not support the type.
 
     >>> as_dtype("float"), as_dtype(int), as_dtype("float64"), as_dtype(np.int64)
     (float32, int32, float64, int64)
     """
-    if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # nearly always
+    if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # the usual case
         return _BY_NUMPY[spec]
     if isinstance(spec, DType):
         return spec
@@ -208,7 +208,7 @@ def as_dtype(spec: Any) -> DType:
 
 
 def _of_numpy(spec: Any) -> DType:
-    """The type that holds what NumPy, or ml_dtypes, calls by ``spec``."""
+    """Return the DType of a spec that NumPy or ml_dtypes understands."""
     try:
         np_dtype = np.dtype(spec)
     except TypeError as e:
@@ -224,7 +224,7 @@ def _of_numpy(spec: Any) -> DType:
 
 
 def default(t: DType) -> DType:
-    """A 64-bit type as what nobody asked for has it: 32 bits wide, unless ``config.x64``.
+    """Return the default form of a 64-bit type: 32 bits wide, unless ``config.x64``.
 
     >>> default(int64)
     int32
@@ -233,7 +233,7 @@ def default(t: DType) -> DType:
 
 
 def inexact(t: DType) -> DType:
-    """The float that a type becomes where only floats will do.
+    """Return the float type that a type converts to in functions of floats.
 
     >>> inexact(uint8), inexact(int64)
     (float32, float64)
@@ -242,19 +242,19 @@ def inexact(t: DType) -> DType:
 
 
 def not_numbers() -> DTypeError:
-    """Keys of random numbers where only numbers will do."""
+    """Return the error for random keys where numbers are expected."""
     return DTypeError("expected numbers, got keys of random numbers",
                       hint="take their words: fnx.random.key_data(keys)")
 
 
 def no_complex(got: object) -> DTypeError:
-    """Complex numbers come later."""
+    """Return the error for complex numbers, which are not implemented."""
     return DTypeError(f"expected real numbers, got {got}: complex numbers come later",
                       hint="hold the real and the imaginary part as two arrays")
 
 
 def unsigned(t: DType) -> DType:
-    """The unsigned integer type of the width of an integer type.
+    """Return the unsigned integer type of the same width.
 
     >>> unsigned(int16)
     uint16
@@ -271,7 +271,8 @@ def _not_held(name: str) -> DTypeError:
 
 # ---- promotion ----------------------------------------------------------------------------------
 
-# What each type widens to, in one step: JAX's lattice. int* and float* are weak: a Python number.
+# JAX's lattice: the types that each type promotes to in one step. int* and float* are the weak
+# types of Python numbers.
 _WIDER: dict[str, tuple[str, ...]] = {
     "bool": ("int*",), "int*": ("uint2", "uint4", "uint8", "int2", "int4", "int8"),
     "int8": ("int16",), "int16": ("int32",), "int32": ("int64",), "int64": ("float*",),
@@ -288,10 +289,10 @@ _WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float"
 
 @cache
 def least_upper_bound(a: str, b: str) -> str:
-    """The narrowest of the types that both widen to.
+    """Return the narrowest type that both promote to.
 
     Raises:
-        TypePromotionError: they share none; one must be converted.
+        TypePromotionError: there is none; one operand must be converted.
     """
     common = _above(a) & _above(b)
     for name in common:
@@ -303,15 +304,15 @@ def least_upper_bound(a: str, b: str) -> str:
 
 @cache
 def _above(name: str) -> frozenset[str]:
-    """The types that one widens to, itself among them."""
+    """Return the types that a type promotes to, including itself."""
     return frozenset({name}).union(*[_above(wider) for wider in _WIDER[name]])
 
 
 def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool]:
-    """Common type of two operands and whether it stays weak, by JAX's lattice.
+    """Return the common type of two operands, and whether it is weak, by JAX's lattice.
 
-    A weak operand (a Python scalar) gives way to the other unless it is of a higher kind.
-    Without ``config.x64`` no 64-bit type comes of narrower ones: uint32 with int32 is int32.
+    A weak operand (a Python scalar) yields to the other unless it is of a higher kind. Without
+    ``config.x64`` narrower types never promote to a 64-bit type: uint32 with int32 is int32.
     """
     return _promoted(a, a_weak, b, b_weak, config.x64)
 

@@ -1,7 +1,7 @@
-"""Errors: a class, what was expected and what came, the user's file:line, how to mend it.
+"""Errors: a class, what was expected and what came, the user's file:line, and a hint for the fix.
 
-Every error a user can see derives from FnxError and from the Python class one would expect
-(ValueError, TypeError, IndexError ...), so ``except ValueError`` keeps working.
+Every error that a user can see derives from FnxError and from the Python class that one would
+expect (ValueError, TypeError, IndexError ...), so ``except ValueError`` works.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Site = tuple[str, int]  # file, line
 
 
 def user_site(skip: int = 1) -> Site | None:
-    """The innermost frame that is not fnx's own code."""
+    """Return file and line of the innermost frame outside fnx, or None."""
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -33,8 +33,11 @@ def user_site(skip: int = 1) -> Site | None:
 
 
 def nearest(sites: Sequence[Site]) -> Site | None:
-    """The one of a node's lines that is meant: equal graphs are the same nodes, wherever they
-    stand. One that runs now, else the last in a file that calls; None where it may be any."""
+    """Choose the line to report among those of a node.
+
+    Equal graphs are the same nodes, so a node may come from several lines. Prefer a line on the
+    call stack, else the last line in a file on the call stack; None if the choice is ambiguous.
+    """
     lines, files = set(), set()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -49,7 +52,7 @@ def nearest(sites: Sequence[Site]) -> Site | None:
 
 
 def show_site(site: Site | None) -> str:
-    """``file:line`` relative to the working directory where that is shorter."""
+    """Format as ``file:line``, relative to the working directory for files below it."""
     if site is None:
         return "<unknown line>"
     path = site[0]
@@ -59,7 +62,7 @@ def show_site(site: Site | None) -> str:
 
 
 def labelled(name: str, sites: Sequence[Site]) -> str:
-    """What profiles and faults call a kernel or a loop: its name and the user's lines.
+    """Return the label of a kernel or loop in profiles and errors: its name and the user's lines.
 
     >>> labelled("map_exp", [("/home/me/model.py", 7)])
     'map_exp (model.py:7)'
@@ -68,24 +71,24 @@ def labelled(name: str, sites: Sequence[Site]) -> str:
     return f"{name} ({', '.join(lines)})" if lines else name
 
 
-MAX_NAMED = 8  # open transforms that an error names
+MAX_NAMED = 8  # maximum number of open transforms that an error lists
 _open_transforms: Callable[[], Sequence[tuple[str, Site | None]]] = tuple
 
 
 def set_open_transforms(find: Callable[[], Sequence[tuple[str, Site | None]]]) -> None:
-    """Register how errors learn which transforms are open, and on which lines."""
+    """Register the function that returns the open transforms, and their lines, for errors."""
     global _open_transforms
     _open_transforms = find
 
 
 class FnxError(Exception):
-    """Base of all errors of fnx.
+    """Base class of all errors of fnx.
 
     Args:
         message: what was expected and what came.
-        hint: how to mend it.
-        site: the user's (file, line); found from the call stack when not given.
-        sites: lines that it may be of: those of a node, which may come from several functions.
+        hint: how to fix it.
+        site: the user's (file, line); by default found from the call stack.
+        sites: candidate lines: those of a node, which may come from several functions.
 
     Attributes:
         inside: the transforms that were open, the innermost first, each with the user's line.
@@ -101,15 +104,14 @@ class FnxError(Exception):
         super().__init__(message)
 
     def within(self, codes: Iterable[CodeType]) -> None:
-        """It was raised while a function ran that leads to these codes: of several lines that it
-        may be of, the one in them is meant."""
+        """Narrow the candidate lines to those in the code objects of the function that ran."""
         inside = [site for site in self.sites for code in codes if _has_line(code, site)]
         if inside:
             self.site = self.site if self.site in inside else inside[-1]
-            self.sites = ()  # known: what is further out does not know better
+            self.sites = ()  # decided: outer functions have no better information
 
     def name_caller(self, name: str) -> None:
-        """Begin with the public function that the user called, unless one is named."""
+        """Prefix the message with the public function that the user called, unless it has one."""
         if self.message.startswith("expected") and not name.startswith("_"):
             self.message = f"{name.rpartition('<locals>.')[2]}: {self.message}"
             self.args = (self.message,)
@@ -122,7 +124,7 @@ class FnxError(Exception):
 
 
 def _has_line(code: CodeType, site: Site) -> bool:
-    """Whether a line is one of a function, or of those defined in it."""
+    """Return whether a line belongs to a function, or to one defined in it."""
     lines = [line for *_, line in code.co_lines() if line is not None]
     return code.co_filename == site[0] and (
         code.co_firstlineno <= site[1] <= max(lines, default=code.co_firstlineno)
@@ -130,7 +132,7 @@ def _has_line(code: CodeType, site: Site) -> bool:
 
 
 def _chain(inside: Sequence[tuple[str, Site | None]]) -> str:
-    """Transforms in one another: ``scan of cell (m.py:9) in jit of f (m.py:20)``."""
+    """Format nested transforms: ``scan of cell (m.py:9) in jit of f (m.py:20)``."""
     names = []
     for (name, site), same in itertools.groupby(inside):
         times = len(list(same))
@@ -144,11 +146,11 @@ class ShapeError(FnxError, TypeError, ValueError):
 
 
 class DTypeError(FnxError, TypeError):
-    """A dtype that an operation does not take, or that fnx does not hold."""
+    """A dtype that an operation does not accept, or that fnx does not support."""
 
 
 class TypePromotionError(DTypeError):
-    """Operands of dtypes that do not promote to one: int4 and float8 are converted by name."""
+    """Operands whose dtypes have no common type: int4 and float8 need explicit conversion."""
 
 
 class AxisError(FnxError, ValueError, IndexError):
@@ -164,11 +166,11 @@ class OutOfBoundsWarning(UserWarning):
 
 
 class ExchangeError(FnxError, BufferError, ValueError):
-    """Memory that can't be in common with another library."""
+    """Memory that cannot be shared with another library."""
 
 
 class CheckpointError(FnxError, ValueError):
-    """A file that is no whole checkpoint, or not of what is asked for: names file and byte."""
+    """A file that is no complete checkpoint, or not the expected one: names file and byte."""
 
 
 class OverflowedError(FnxError, OverflowError):
@@ -176,15 +178,15 @@ class OverflowedError(FnxError, OverflowError):
 
 
 class TracedValueError(FnxError, TypeError):
-    """The value of a traced array was asked for (``if``, ``float()``, ``np.asarray``).
+    """The value of a traced array was requested (``if``, ``float()``, ``np.asarray``).
 
-    ``static`` is how the value would be known: by what the transform that traces offers.
+    ``static`` says how to make the value known, by means of the transform that traces.
     """
 
     static = ""
 
     def instead(self, how: str) -> None:
-        """Say how to do without the value, and how it would be known."""
+        """Set the hint: how to do without the value, or how to make it known."""
         self.hint = f"{how}; or {self.static}" if self.static else how
 
 
@@ -193,23 +195,23 @@ class LeakedTracerError(FnxError, RuntimeError):
 
 
 class GradError(FnxError, TypeError):
-    """grad was asked for something that has no derivative."""
+    """A derivative was requested of something that has none."""
 
 
 class RuleError(FnxError, TypeError, ValueError, AttributeError):
-    """A custom rule that is missing, or that returns what does not fit its function."""
+    """A custom rule that is missing, or whose results do not fit its function."""
 
 
 class BatchSizeError(RuleError):
-    """A custom rule that closes over other arrays for another number of lanes."""
+    """A custom rule that closes over other arrays for another batch size."""
 
 
 class NestingError(FnxError, RecursionError):
-    """Traces or containers that nest deeper than fnx goes."""
+    """Traces or containers that nest deeper than fnx supports."""
 
 
 class PytreeError(FnxError, TypeError, ValueError):
-    """Trees of arguments or results whose structures do not fit."""
+    """Pytrees of arguments or results whose structures do not match."""
 
 
 class StaticArgumentError(FnxError, TypeError, ValueError):
@@ -217,11 +219,11 @@ class StaticArgumentError(FnxError, TypeError, ValueError):
 
 
 class AxisNameError(FnxError, NameError):
-    """A name of an axis that no vmap around the call gives."""
+    """An axis name that no enclosing vmap defines."""
 
 
 class RetracedError(FnxError, RuntimeError):
-    """A jitted function would be traced where that is forbidden."""
+    """A jitted function would be traced while tracing is forbidden."""
 
 
 class DonatedError(FnxError, RuntimeError):
@@ -229,11 +231,11 @@ class DonatedError(FnxError, RuntimeError):
 
 
 class ArgumentError(FnxError, TypeError, ValueError):
-    """Any other argument that an operation does not take."""
+    """Any other argument that an operation does not accept."""
 
 
 class PlacementError(ArgumentError):
-    """Arrays of one call that were placed on several devices: names both, and both lines."""
+    """Arrays of one call that are on different devices: names both, and both lines."""
 
 
 class MutationError(FnxError, TypeError):
@@ -241,11 +243,11 @@ class MutationError(FnxError, TypeError):
 
 
 class KernelError(FnxError, ValueError):
-    """A hand-written kernel or its schedule that means nothing."""
+    """An invalid user-written kernel, or an invalid schedule for one."""
 
 
 class NotBuiltError(FnxError, NotImplementedError, AttributeError):
-    """A thing that fnx will have and does not have yet (so ``hasattr`` is false)."""
+    """A name that is not implemented yet (so ``hasattr`` is false)."""
 
 
 class DeviceError(FnxError, RuntimeError):
@@ -253,27 +255,27 @@ class DeviceError(FnxError, RuntimeError):
 
 
 class NotFiniteError(FnxError, FloatingPointError):
-    """A NaN (or an infinity) that ``config.check`` looks for: names the op that made it."""
+    """A NaN (or an infinity) that ``config.check`` found: names the op that produced it."""
 
 
 class NotBatchedError(FnxError, NotImplementedError):
-    """vmap of something that does not say what it does for a batch."""
+    """vmap of a function without a batching rule."""
 
 
 class CallbackError(DeviceError):
-    """A callback that raised, or returned other arrays than it said."""
+    """A callback that raised, or returned other arrays than declared."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """A device has no memory left, also after all that nobody uses was released."""
+    """A device is out of memory, even after all unused memory was released."""
 
 
 class SpecError(FnxError, ValueError):
-    """A graph that is not legal at its level: a bug in a pass of fnx, never the user's."""
+    """A graph that is not legal at its level: a bug in a pass of fnx, never in user code."""
 
 
 class UnknownNameError(FnxError, AttributeError):
-    """A name that a module or an array does not have; the message is made when it is shown."""
+    """A name that a module or an array does not have; the hint is computed when it is shown."""
 
     def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str) -> None:
         super().__init__(f"{owner} has no attribute {name!r}")
@@ -286,7 +288,7 @@ class UnknownNameError(FnxError, AttributeError):
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """The most similar name, by the pairs of letters that both have.
+    """Suggest the most similar name, by the letter pairs that both have, or "".
 
     >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
     ("did you mean 'axis'?", '')
@@ -296,12 +298,12 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def nearest_of(names: Iterable[str], name: str) -> str:
-    """The one that is most like a name; of none, nothing."""
+    """Return the most similar of some names, or "" if there are none."""
     return max(names, key=lambda other: likeness(other, name), default="")
 
 
 def likeness(a: str, b: str) -> float:
-    """Which part of their pairs of letters two words have in common."""
+    """Return the fraction of letter pairs that two words share (the Dice coefficient)."""
     one, two = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
     return 2 * len(one & two) / (len(one) + len(two))
 
@@ -309,13 +311,13 @@ def likeness(a: str, b: str) -> float:
 def module_face(module: str, names: Sequence[str], later: Container[str] = (),
                 homes: Mapping[str, str] = MappingProxyType({})
                 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a public module.
+    """Return ``__getattr__`` and ``__dir__`` for a public module that imports names lazily.
 
     Args:
-        names: what is there: its ``__all__``.
-        later: names that JAX has and fnx does not have yet.
-        homes: the modules of names that are there at their first use, or modules themselves:
-            ``import fnx`` is on everybody's clock. "module:name" if it has another name there.
+        names: the public names: its ``__all__``.
+        later: names of JAX that are not implemented yet.
+        homes: name -> the module that defines it (or the module itself), imported on first use to
+            keep ``import fnx`` fast. "module:name" if the name differs there.
     """
     def missing(name: str) -> Any:
         if name in homes:

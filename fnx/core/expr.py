@@ -1,11 +1,11 @@
-"""Formulas over nodes in mathematical notation: ``0.5 * x * (1 + tanh(x))``.
+"""Build elementwise graphs in mathematical notation: ``0.5 * x * (1 + tanh(x))``.
 
-An ``Expr`` is a node with Python's operators; each builds a node of the same level by
-``build.elementwise``, so ``//`` and ``%`` round to zero, as IDIV and REM do. A number beside it
-becomes a constant of its dtype and shape. ``==`` is identity, as between nodes: values are
+An ``Expr`` wraps a node with Python's operators; each builds a node of the same level by
+``build.elementwise``, so ``//`` and ``%`` round toward zero, as IDIV and REM do. A number operand
+becomes a constant of the Expr's dtype and shape. ``==`` is identity, as between nodes: values are
 compared by ``x.eq(y)`` and ``x.ne(y)``.
 
-A formula is written over Exprs; ``on_nodes`` makes it a function of nodes.
+A formula is written over Exprs; ``on_nodes`` turns it into a function of nodes.
 
 >>> from fnx.core import dtypes
 >>> x = Expr(build.param(0, dtypes.float32, (3,)))
@@ -33,7 +33,7 @@ from fnx.core.uop import UOp
 
 
 class Expr(Operators):
-    """A node that formulas are written with."""
+    """A node with Python's operators."""
 
     __slots__ = ("node",)
 
@@ -47,7 +47,7 @@ class Expr(Operators):
         raise TypeError("an Expr has no truth value; choose with where(condition, a, b)")
 
     def _apply(self, op: Op, *operands: Any) -> Expr:
-        if len(operands) == 2:  # nearly always, and tracing is on the user's clock
+        if len(operands) == 2:  # fast path, as the user waits for tracing
             a, b = operands
             return Expr(elementwise(op, a.node if type(a) is Expr else build.like(self.node, a),
                                     b.node if type(b) is Expr else build.like(self.node, b)))
@@ -57,15 +57,15 @@ class Expr(Operators):
         return x.node if isinstance(x, Expr) else build.like(self.node, x)
 
     def __pow__(self, n: Any) -> Expr:
-        """A whole power multiplies; a negative one takes the reciprocal."""
+        """Raise to a power; an integer power becomes multiplications (and a reciprocal)."""
         return integer_power(self, n) if type(n) is int else self._apply(ops.POW, self, n)
 
     def eq(self, other: Any) -> Expr:
-        """Where the values are equal."""
+        """Compare the values for equality."""
         return self._apply(ops.CMPEQ, self, other)
 
     def ne(self, other: Any) -> Expr:
-        """Where the values differ."""
+        """Compare the values for inequality."""
         return self._apply(ops.CMPNE, self, other)
 
     @property
@@ -77,24 +77,24 @@ class Expr(Operators):
         return self.node.shape
 
     def like(self, value: Any) -> Expr:
-        """A constant of this dtype and shape."""
+        """Return a constant of this dtype and shape."""
         return Expr(build.like(self.node, value))
 
     def cast(self, dtype: DType) -> Expr:
-        """The same number as another dtype."""
+        """Convert the values to another dtype."""
         return Expr(build.cast(self.node, dtype))
 
     def bitcast(self, dtype: DType) -> Expr:
-        """The number that has the same bits in another dtype."""
+        """Reinterpret the bits as another dtype."""
         return Expr(build.bitcast(self.node, dtype))
 
     def bits(self) -> Expr:
-        """The bit pattern, as a signed integer of the same width."""
+        """Return the bit pattern, as a signed integer of the same width."""
         return Expr(build.bitcast(self.node, self.node.dtype.integer))
 
 
 def on_nodes(formula: Callable[..., Expr]) -> Callable[..., UOp]:
-    """A formula over Exprs as a function of nodes."""
+    """Turn a formula over Exprs into a function of nodes."""
     @functools.wraps(formula)
     def apply(*nodes: UOp) -> UOp:
         return formula(*map(Expr, nodes)).node
@@ -153,7 +153,7 @@ def ceil(x: Expr) -> Expr:
 
 
 def trunc(x: Expr) -> Expr:
-    """The integer part."""
+    """Round toward zero."""
     return Expr(elementwise(ops.TRUNC, x.node))
 
 
@@ -162,17 +162,17 @@ def erf(x: Expr) -> Expr:
 
 
 def lgamma(x: Expr) -> Expr:
-    """log |gamma(x)|."""
+    """Return log |gamma(x)|."""
     return Expr(elementwise(ops.LGAMMA, x.node))
 
 
 def digamma(x: Expr) -> Expr:
-    """The derivative of lgamma."""
+    """Return the derivative of lgamma."""
     return Expr(elementwise(ops.DIGAMMA, x.node))
 
 
 def rint(x: Expr) -> Expr:
-    """The nearest integer, ties to even."""
+    """Round to the nearest integer, ties to even."""
     return Expr(elementwise(ops.ROUND, x.node))
 
 
@@ -189,29 +189,29 @@ def minimum(a: Expr, b: Expr | float) -> Expr:
 
 
 def clamped(x: Expr, low: float, high: float) -> Expr:
-    """``x``, or the end of low .. high that it is beyond."""
+    """Clamp ``x`` to low .. high."""
     return minimum(maximum(x, low), high)
 
 
 def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
-    """``a`` where the condition holds, else ``b``; a number takes the dtype of the other."""
+    """Select ``a`` where the condition holds, else ``b``; a number takes the other's dtype."""
     x = a if isinstance(a, Expr) else b
     assert isinstance(x, Expr), "one of the two has a dtype"
     return Expr(elementwise(ops.WHERE, condition.node, x._node_of(a), x._node_of(b)))
 
 
 def seldom(condition: Expr, a: Expr, b: Expr) -> Expr:
-    """``where``, of a condition that hardly ever holds: ``a`` is only computed where it does."""
+    """Build a ``where`` with an unlikely condition: ``a`` is computed behind a branch."""
     return Expr(where(condition, a, b).node.replace(arg=ops.SELDOM))
 
 
 def mulacc(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
-    """a * b + c with one rounding, where the target can."""
+    """Build a * b + c with one rounding, if the target supports it."""
     return Expr(elementwise(ops.MULACC, a.node, a._node_of(b), a._node_of(c)))
 
 
 def polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
-    """Horner's scheme; coefficients from the constant term up."""
+    """Evaluate a polynomial by Horner's scheme; coefficients from the constant term up."""
     *lower, highest = coefficients
     out = x.like(highest)
     for c in reversed(lower):
@@ -220,12 +220,12 @@ def polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
 
 
 def stop(x: Expr) -> Expr:
-    """x itself, a constant to derivatives (in formulas over arrays)."""
+    """Return x as a constant for derivatives (in formulas over arrays)."""
     return Expr(build.stop_gradient(x.node))
 
 
 def integer_power(x: Expr, n: int) -> Expr:
-    """x to a known whole power, by repeated squaring; a negative one takes the reciprocal."""
+    """Raise x to a constant integer power by repeated squaring; take the reciprocal if n < 0."""
     if n < 0:
         return 1 / integer_power(x, -n)
     out: Expr | None = None

@@ -1,4 +1,4 @@
-"""Format strings, checked before there are values for them.
+"""Check format strings before their values are known.
 
 >>> check_format("{} and {x:.2f}", (1,), {"x": 2})
 >>> check_format("{}", (1, 2), {})
@@ -16,7 +16,7 @@ from fnx.core.process import load
 
 
 def check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise now for what would go wrong later."""
+    """Raise if a format string does not fit its arguments."""
     if not isinstance(fmt, str):
         raise ArgumentError(f"expected a format string, got {type(fmt).__name__}",
                             hint='write print("x = {}", x)')

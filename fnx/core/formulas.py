@@ -1,8 +1,8 @@
-"""Ops that are formulas over other ops: what machines compute for them, and their derivatives.
+"""Ops that are defined by formulas over other ops.
 
-A row is all that the levels below need of such an op: machine code is that of the formula, the
-partials are those of the formula. Of a monoid it also says what the derivative of a fold is:
-``share(t, y, x)`` is t times the derivative of the fold y in one of its elements, x.
+The formula is all that lowering and autodiff need of such an op: it gives both the machine code
+and the partials. A monoid also has the derivative of its reduction: ``share(t, y, x)`` is t times
+the derivative of the reduction y with respect to one of its elements, x.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 
 class Formula(Record):
-    """A row: ``of(*operands)`` is the op, and ``share`` is of its fold. ``single`` is the op where
-    there is no float64: less exact."""
+    """The definition of an op.
+
+    ``of(*operands)`` is its formula, ``share`` the derivative of its reduction. ``single`` is a
+    less exact formula for targets without float64.
+    """
 
     of: Callable[..., Expr]
     share: Callable[[Expr, Expr, Expr], Expr] | None = None
@@ -36,7 +39,7 @@ class Formula(Record):
 
 
 def logaddexp(a: Expr, b: Expr) -> Expr:
-    """log(exp(a) + exp(b)); two equal infinities stay what they are, with derivative 0."""
+    """Return log(exp(a) + exp(b)); two equal infinities give that infinity, with derivative 0."""
     first = a > b
     high, gap = where(first, a, b), where(first, b - a, a - b)
     forever = where(a > 0, a.like(math.inf), -math.inf)
@@ -61,14 +64,14 @@ FORMULAS: dict[Op, Formula] = {
 
 @functools.cache
 def _written_out(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
-    """The operands of an op, as VARs, and the nodes of its formula in float64."""
+    """Return the operands of an op, as VARs, and the nodes of its formula in float64."""
     op = OPS[name]
     operands = tuple([build.var(i, dtypes.float64) for i in range(op.arity or 0)])
     return operands, toposort([FORMULAS[op].of(*map(Expr, operands)).node])
 
 
 def evaluated(name: str, *xs: NDArray) -> NDArray:
-    """What an op is on arrays of float64.
+    """Evaluate an op on float64 arrays.
 
     >>> float(evaluated("LGAMMA", np.array(1.0)))
     0.0

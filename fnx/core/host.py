@@ -1,8 +1,8 @@
-"""Python functions that compiled code calls: handles, and the meaning of HOST.
+"""Callbacks from compiled code to Python: handles, and the meaning of HOST.
 
-A callback is an operand: a handle, that is memory with a number, which names the function for as
-long as somebody holds the memory. So functions with other callbacks are the same FUNCTION,
-nothing of a callback is in a key of a cache, and it dies with the trace that captured it.
+A callback is an operand: a handle, memory that holds a number, which names the Python function
+for as long as the memory is referenced. So graphs that differ only in their callbacks are the same
+FUNCTION, no cache key contains a callback, and it dies with the trace that captured it.
 
 >>> handle = Handle(lambda xs, shapes: [xs[0] + 1], "increment")
 >>> number, = handle.view(np.dtype(np.uint32), (1,))
@@ -11,8 +11,7 @@ nothing of a callback is in a key of a cache, and it dies with the trace that ca
 >>> run(op_args.Host("increment", False, (scalar,), (scalar,)), [number, np.int32(4)])
 [array(5, dtype=int32)]
 
-What a callback does itself, fnx included, has nothing to do with the traces that are open around
-the call: it runs outside of all of them.
+A callback runs outside of all traces that are open around the call, so it may use fnx itself.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ _deaths: Deaths[int] = Deaths()
 
 
 class Handle:
-    """The memory of a handle, as any storage of the host.
+    """The memory of a handle, with the interface of a host storage.
 
     Args:
-        call: from copies of the operands of one call, and the shapes of its results, to these.
-        name: what errors call it.
+        call: (copies of the operands of one call, shapes of its results) -> results.
+        name: the name in errors.
         site: the user's line.
     """
 
@@ -61,29 +60,29 @@ class Handle:
             _living.pop(dead, None)
         self.number = ctypes.c_uint32(next(_numbers))
         self.ptr, self.nbytes, self.timeline = ctypes.addressof(self.number), 4, 0
-        self.lent = True  # whoever holds it may call it: no result takes its memory
+        self.lent = True  # counts as aliased, so that no result reuses its memory
         _living[self.number.value] = weakref.ref(self)
         _deaths.watch(self, self.number.value)
 
     def wait(self) -> None:
-        """The value is there."""
+        """Do nothing: the value is always ready."""
 
     def window(self) -> NDArray:
-        """The bytes."""
+        """Return the bytes."""
         return np.frombuffer(memoryview(self.number).cast("B"), np.uint8)
 
     def view(self, dtype: np.dtype[Any], shape: Shape) -> NDArray:
-        """The number."""
+        """Return the number."""
         return self.window().view(dtype).reshape(shape)
 
 
 def living() -> int:
-    """How many handles there are (for tests of leaks)."""
+    """Return the number of live handles (for leak tests)."""
     return sum(ref() is not None for ref in list(_living.values()))
 
 
 def site_of(number: int) -> Site | None:
-    """The user's line of a handle."""
+    """Return the user's line of a handle, or None."""
     ref = _living.get(number)
     handle = None if ref is None else ref()
     return None if handle is None else handle.site
@@ -98,12 +97,12 @@ _calls = _Calls()
 
 
 def inside() -> bool:
-    """Whether this thread is in a callback."""
+    """Return whether this thread is in a callback."""
     return _calls.depth > 0
 
 
 def silent(f: Callable[[], T]) -> T:
-    """What f returns, which computes things again on this thread: no effect takes place."""
+    """Call f, which recomputes values on this thread, with effects suppressed."""
     before = _calls.silent
     try:
         _calls.silent = True
@@ -113,10 +112,10 @@ def silent(f: Callable[[], T]) -> T:
 
 
 def run(arg: op_args.Host, src: Sequence[Any]) -> list[NDArray]:
-    """The results of a HOST on values of its operands.
+    """Return the results of a HOST for values of its operands.
 
     Raises:
-        CallbackError: the function raised, or returned what it should not.
+        CallbackError: the function raised, or returned wrong results.
     """
     ref = _living.get(int(src[0]))
     handle = None if ref is None else ref()
@@ -131,7 +130,7 @@ def run(arg: op_args.Host, src: Sequence[Any]) -> list[NDArray]:
 
 
 def _fill(arg: op_args.Host, handle: Handle, operands: Sequence[Any], outs: list[NDArray]) -> None:
-    """Write the results of each lane's call into outs."""
+    """Call the function for each batch element, and write the results to outs."""
     shapes = [shape[len(arg.lanes):] for shape, _ in arg.outs[arg.effect:]]
     depth = _calls.depth
     try:
@@ -147,7 +146,7 @@ def _fill(arg: op_args.Host, handle: Handle, operands: Sequence[Any], outs: list
 
 
 def _place(arg: op_args.Host, k: int, lane: tuple[int, ...]) -> tuple[int, ...]:
-    """Where operand k of a lane is found."""
+    """Return the batch index of operand k for a batch element."""
     return tuple([i for i, (_, batched) in zip(lane, arg.lanes) if batched[k]])
 
 

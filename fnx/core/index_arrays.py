@@ -1,4 +1,4 @@
-"""Index arrays of GATHER and SCATTER: of what type, for blocks, and beside indices that are data.
+"""Index arrays of GATHER and SCATTER: their dtype, arithmetic sequences, and broadcasting.
 
 >>> index_type(2**31 - 1), index_type(2**31)
 (int32, int64)
@@ -14,12 +14,12 @@ from fnx.core.uop import UOp
 
 
 def index_type(n: int) -> DType:
-    """The type of indices into n places: it holds n itself, too."""
+    """Return the dtype of indices into an axis of length n; it can also hold n itself."""
     return dtypes.int32 if n <= dtypes.int32.limits[1] else dtypes.int64
 
 
 def numbers(first: int, step: int, count: int, n: int) -> UOp:
-    """first, first + step, ...: so many indices into n places.
+    """Return ``count`` indices first, first + step, ... into an axis of length n.
 
     >>> numbers(0, 1, 4, 9) is build.iota(4)
     True
@@ -31,11 +31,14 @@ def numbers(first: int, step: int, count: int, n: int) -> UOp:
 
 
 def along_axes(at: Mapping[int, UOp], parts: Mapping[int, UOp]) -> dict[int, UOp]:
-    """Index arrays of one shape by their axes, in order: that of ``at``, then the parts'.
+    """Broadcast index arrays to a common shape: the shape of ``at``, then the parts' lengths.
 
     Args:
-        at: index arrays of one shape for some axes.
-        parts: what is taken of each of some other axes.
+        at: axis -> index array, all of one shape.
+        parts: axis -> 1-d indices into that axis.
+
+    Returns:
+        Axis -> index array of the common shape, with ascending axes.
 
     >>> from fnx.core import dtypes
     >>> i, part = build.param(0, dtypes.int32, (4,)), build.iota(2)

@@ -1,7 +1,7 @@
-"""Faults of indices: what ``config.check_index`` finds, as one number for each place that reads.
+"""Bounds checks for ``config.check_index``: one fault number for each indexed access.
 
-A fault is the largest index outside of its axis, or ``NONE`` where all are inside. Graphs and
-hand-written kernels compute them beside their results; whoever has the results looks at them.
+A fault is the largest index out of bounds, or ``NONE`` if all are in bounds. Graphs and
+user-written kernels compute faults along with their results; the caller inspects them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MARK = "fault of "
 
 
 class Check(Record):
-    """An index into an axis of ``length``: what reads or writes there, and the user's line, or the
-    node whose lines are looked at when it is outside.
+    """A checked index into an axis of ``length``.
 
-    ``wraps``: indices from -length on count from the end. ``loops``: the loops around it,
-    innermost first, whose iterations follow the fault.
+    ``what`` names the operation that reads or writes; the user's line is ``site``, or one of the
+    lines of ``node``. ``wraps``: negative indices from -length on count from the end. ``loops``:
+    the enclosing loops, innermost first, whose iteration numbers follow the fault.
     """
 
     what: str
@@ -35,8 +35,8 @@ class Check(Record):
     loops: tuple[str, ...] = ()
 
     def raise_for(self, found: int, *iterations: int) -> None:
-        """Raise OutOfBoundsError where a fault is one."""
-        if found not in (NONE, 0):  # 0 is inside; a device that computes nothing says 0
+        """Raise OutOfBoundsError if the fault number is one."""
+        if found not in (NONE, 0):  # 0 is in bounds; a device that computes nothing returns 0
             low = -self.length if self.wraps else 0
             where = "".join([f" in iteration {t} of {name or 'a loop'}"
                              for t, name in zip(iterations, self.loops)])
@@ -49,12 +49,12 @@ class Check(Record):
 
     @property
     def name(self) -> str:
-        """The check as the name of a buffer, for kernels."""
+        """The check encoded as the name of a kernel buffer."""
         return f"{_MARK}{self.what} {self.axis} {self.length}"
 
 
 def named(name: str, site: Site | None) -> Check | None:
-    """The check that a buffer's name tells of."""
+    """Decode the check from the name of a buffer; None if it encodes none."""
     if not name.startswith(_MARK):
         return None
     what, axis, length = name.removeprefix(_MARK).rsplit(" ", 2)
@@ -62,13 +62,13 @@ def named(name: str, site: Site | None) -> Check | None:
 
 
 def count(kernel: UOp) -> int:
-    """How many of a hand-written kernel's outputs are faults."""
+    """Return how many outputs of a user-written kernel are faults."""
     refs = {store.src[0].src[0] for store in kernel.src}
     return sum(ref.arg.name.startswith(_MARK) for ref in refs)
 
 
 def fault(i: UOp, length: int, shown: UOp | None = None) -> UOp:
-    """The index (or what is shown for it) where it is outside, else ``NONE``."""
+    """Return the index (or the value ``shown`` for it) where it is out of bounds, else ``NONE``."""
     inside = build.lt(i, build.like(i, length))
     if i.dtype.kind != "uint":
         inside = build.and_(build.le(build.like(i, 0), i), inside)
@@ -80,6 +80,9 @@ def fault(i: UOp, length: int, shown: UOp | None = None) -> UOp:
 
 
 def raise_first(checks: Iterable[Check], found: Iterable[Iterable[int]]) -> None:
-    """Raise for the first fault; each is followed by the iterations of the loops around it."""
+    """Raise for the first fault.
+
+    Each item of ``found`` is a fault, followed by the iteration numbers of its enclosing loops.
+    """
     for check, values in zip(checks, found, strict=True):
         check.raise_for(*map(int, values))

@@ -1,4 +1,4 @@
-"""Parts of JAX that come later: which names they are of, and what does their work until then.
+"""Parts of JAX that are not implemented yet: their names, and what to use instead.
 
 >>> print(*comes_later("numpy.linalg.svd"), sep="; ")
 factorizations and inverses of matrices; hand values to numpy.linalg.svd: at once, or in a \
@@ -44,7 +44,7 @@ _HOMES = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft",
 
 
 def comes_later(path: str) -> tuple[str, str] | None:
-    """(the part of JAX that a name is of, what to use instead); None where nothing is said."""
+    """Return (the part of JAX that a name belongs to, what to use instead), or None."""
     for feature, (patterns, instead) in LATER.items():
         if any(fnmatchcase(path, pattern) for pattern in patterns):
             there = next((path.replace(old, new, 1) if not new.endswith("qr") else new

@@ -1,4 +1,4 @@
-"""Limits: what a machine can do, and how long a kernel takes at least by them (its roofline).
+"""The roofline model: peak rates of a machine, and the least time that a kernel takes.
 
 >>> machine = Limits((("float32", 100.0),), (("L1", 64 << 10, 400.0), ("memory", 0, 20.0)))
 >>> machine.least(flops=1000, nbytes=400)
@@ -15,20 +15,20 @@ from fnx.core.uop import UOp, toposort
 
 
 class Limits(Record):
-    """What all processors of a machine do together.
+    """Peak rates of all processors of a machine together.
 
     Attributes:
-        flops: of each type, arithmetic operations in a nanosecond.
-        levels: of memory, the fastest first: its name, bytes up to which data lie in it (0: any),
-            and bytes that are read of it in a nanosecond.
+        flops: arithmetic operations per nanosecond, for each type.
+        levels: levels of the memory hierarchy, the fastest first: name, capacity in bytes (0: any
+            size), and bandwidth in bytes read per nanosecond.
     """
 
     flops: tuple[tuple[str, float], ...]
     levels: tuple[tuple[str, int, float], ...]
 
     def least(self, flops: int, nbytes: int, dtype: str = "float32") -> tuple[float, str]:
-        """Nanoseconds that so much work takes at least, and what the limit is: the type whose
-        arithmetic it is, or the level of memory."""
+        """Return the least time in nanoseconds, and what limits it: the arithmetic of a type, or
+        a memory level."""
         rates = dict(self.flops)
         work = flops / rates.get(dtype, rates["float32"])
         name, _, rate = next(level for level in self.levels if nbytes <= level[1] or not level[1])
@@ -37,7 +37,7 @@ class Limits(Record):
 
 
 def arithmetic_of(kernel: UOp) -> str:
-    """The type of most of a kernel's arithmetic: the widest of its floats, or its matrix unit."""
+    """Return the main arithmetic type of a kernel: its matrix unit, or its widest float type."""
     if kernel.op is ops.LINKED:
         known: str = kernel.arg.arithmetic
         return known

@@ -1,9 +1,8 @@
-"""Types that are stored and not computed in: their bits in memory, and their values in NumPy.
+"""Low-precision (storage-only) dtypes: their bits in memory, and their values in NumPy.
 
-NumPy has float16 only; an array of another narrow type is held as records of one unsigned
-integer, which no ufunc takes for numbers. ``decoded`` gives the values in ``t.compute``, exactly;
-``encoded`` rounds to the nearest, ties to even, with what overflows infinite (NaN where there is
-no infinity), and wraps integers.
+NumPy has only float16; an array of another such type is held as records of one unsigned integer,
+which ufuncs refuse. ``decoded`` returns the exact values in ``t.compute``; ``encoded`` rounds to
+nearest, ties to even, overflows to infinity (NaN if the type has no infinity), and wraps integers.
 
 >>> from fnx.core.dtypes import bfloat16, float8_e4m3fn, int4
 >>> x = encoded(np.float32([1.0, 1.00390625, 1e39]), bfloat16)
@@ -27,7 +26,7 @@ from fnx.core.errors import DTypeError
 
 
 def decoded(x: NDArray, t: DType) -> NDArray:
-    """The values of an array that is held as ``t``, in the type in which t is computed."""
+    """Convert an array that is held as ``t`` to values in the compute type of t."""
     if t.storage is None or x.dtype == t.compute.np:
         return x
     if x.dtype.names is None and t.np.names is None:
@@ -37,7 +36,7 @@ def decoded(x: NDArray, t: DType) -> NDArray:
 
 
 def encoded(x: NDArray, t: DType) -> NDArray:
-    """Values as an array that is held as ``t``."""
+    """Convert values to an array that is held as ``t``."""
     if t.storage is None:
         return x.astype(t.np, copy=False)
     wide = x.astype(t.compute.np, copy=False)
@@ -47,7 +46,7 @@ def encoded(x: NDArray, t: DType) -> NDArray:
 
 
 def values(bits: NDArray, t: DType) -> NDArray:
-    """The values of bit patterns."""
+    """Return the values of bit patterns."""
     if t.kind == "key":
         return bits.astype(t.compute.np)
     wide = bits.astype(np.uint32)
@@ -66,17 +65,17 @@ def values(bits: NDArray, t: DType) -> NDArray:
 
 
 def infinity(t: DType) -> int:
-    """The bits of infinity; of a float without one, of its largest number. Above it is NaN."""
+    """Return the bits of infinity, or of the largest number if t has none; above it is NaN."""
     return (1 << t.bits - 1) - 2 if t.finite else ((1 << t.exponent) - 1) << t.mantissa
 
 
 def nan(t: DType) -> int:
-    """The bits of NaN."""
+    """Return the bits of NaN."""
     return (1 << t.bits - 1) - 1 if t.finite else infinity(t) | 1 << t.mantissa - 1
 
 
 def bits_of(x: NDArray, t: DType) -> NDArray:
-    """The bit patterns of values in ``t.compute``."""
+    """Return the bit patterns of values in ``t.compute``."""
     assert t.storage is not None
     if t.kind == "key":
         return x.astype(t.storage.np)
@@ -87,7 +86,7 @@ def bits_of(x: NDArray, t: DType) -> NDArray:
     cut = 23 - t.mantissa
     rebased = size - (127 - t.bias << 23)
     rounded = rebased + (1 << cut - 1) - 1 + (rebased >> cut & 1) >> cut
-    step = 2.0 ** (1 - t.bias - t.mantissa)  # between subnormal numbers
+    step = 2.0 ** (1 - t.bias - t.mantissa)  # spacing of subnormal numbers
     low = np.fmin(size.astype(np.uint32).view(np.float32), 2.0 ** (1 - t.bias))
     steps = np.rint(low.astype(np.float64) / step).astype(np.int64)
     small = size < (128 - t.bias << 23)
@@ -101,19 +100,19 @@ def bits_of(x: NDArray, t: DType) -> NDArray:
 
 
 def number_bits(value: float, t: DType) -> int:
-    """The bit pattern of a Python number."""
+    """Return the bit pattern of a Python number."""
     with np.errstate(over="ignore"):
         return int(bits_of(np.asarray(value, t.compute.np), t))
 
 
 def number(bits: int, t: DType) -> Any:
-    """The Python number of a bit pattern."""
+    """Return the Python number of a bit pattern."""
     assert t.storage is not None
     return values(np.asarray(bits, t.storage.np), t).item()
 
 
 def key_words(x: NDArray) -> NDArray:
-    """The two words of each key of an array of them."""
+    """Return the two 32-bit words of each random key of an array."""
     bits = np.ascontiguousarray(x).reshape(-1).view(np.uint64)
     words = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], -1)
     return words.astype(np.uint32).reshape(*x.shape, 2)
@@ -123,7 +122,10 @@ def key_words(x: NDArray) -> NDArray:
 
 
 def public_dtype(t: DType) -> np.dtype[Any]:
-    """The NumPy dtype that users see; of a type that NumPy lacks that of ml_dtypes, else t."""
+    """Return the NumPy dtype that users see.
+
+    For a type that NumPy lacks it is that of ml_dtypes, or t if ml_dtypes is not installed.
+    """
     if t.np.names is None:
         return t.np
     module = None if t.kind == "key" else _ml_dtypes()
@@ -132,7 +134,7 @@ def public_dtype(t: DType) -> np.dtype[Any]:
 
 
 def presented(x: NDArray, t: DType) -> NDArray:
-    """An array that is held as ``t`` for users of NumPy, without a copy.
+    """View an array that is held as ``t`` with its public dtype, without a copy.
 
     Raises:
         DTypeError: NumPy lacks the type, and ml_dtypes is not installed.
@@ -150,7 +152,7 @@ def presented(x: NDArray, t: DType) -> NDArray:
 
 
 def _ml_dtypes() -> Any:
-    """The module, where it is installed: a user of narrow types may have it, fnx needs it not."""
+    """Return the module ml_dtypes, which is optional, or None if it is not installed."""
     try:
         return import_module("ml_dtypes")
     except ImportError:

@@ -1,6 +1,6 @@
-"""What each op means in NumPy: the functions that the rows of the op table name.
+"""The meanings of ops in NumPy, for the entries of the op table.
 
-A meaning takes the node and its operands' values. Integer division by zero, INT_MIN / -1,
+A meaning takes the node and the values of its operands. Integer division by zero, INT_MIN / -1,
 shifts past the width and float -> integer overflow have defined values (JAX's).
 """
 
@@ -19,7 +19,7 @@ from fnx.core.uop import UOp
 
 
 def precise(f: Callable[..., NDArray]) -> Meaning:
-    """Computed in float64 and rounded once."""
+    """Make a meaning that computes in float64 and rounds once."""
     def meaning(node: UOp, *xs: NDArray) -> NDArray:
         wide = [x.astype(np.float64, copy=False) for x in xs]
         return f(*wide).astype(xs[0].dtype, copy=False)
@@ -27,7 +27,7 @@ def precise(f: Callable[..., NDArray]) -> Meaning:
 
 
 def formula(name: str) -> Callable[..., NDArray]:
-    """What an op that NumPy lacks is on arrays, by its row in core/formulas.py."""
+    """Make a function that evaluates an op by its formula in core/formulas.py."""
     def evaluated(*xs: NDArray) -> NDArray:
         out: NDArray = load("fnx.core.formulas").evaluated(name, *xs)
         return out
@@ -35,8 +35,11 @@ def formula(name: str) -> Callable[..., NDArray]:
 
 
 def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """C's pow, rounded once. NumPy takes square roots where an exponent 0.5 has no axes: then -0
-    and -inf have other results."""
+    """C's pow, rounded once.
+
+    NumPy computes a square root for a 0-d exponent 0.5, which differs for -0 and -inf; hence the
+    1-d operands.
+    """
     base, exponent = (np.atleast_1d(x.astype(np.float64, copy=False)) for x in (a, b))
     out = np.power(base, exponent).astype(a.dtype, copy=False)
     return out.reshape(np.broadcast_shapes(a.shape, b.shape))
@@ -49,7 +52,7 @@ def plain(f: Callable[..., NDArray]) -> Meaning:
 
 
 def integer_division(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """Rounds to zero. x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, as in JAX."""
+    """Divide, rounding toward zero. x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, as in JAX."""
     zero, minus = b == 0, (b == -1) & (a.dtype.kind == "i")
     safe = np.where(zero | minus, 1, b).astype(b.dtype)
     floored = a // safe
@@ -61,7 +64,7 @@ def integer_division(node: UOp, a: NDArray, b: NDArray) -> NDArray:
 
 
 def remainder(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """Sign of the dividend. x rem 0 is x; float: C's fmod."""
+    """Remainder with the sign of the dividend. x rem 0 is x; float: C's fmod."""
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     zero = b == 0
@@ -70,28 +73,31 @@ def remainder(node: UOp, a: NDArray, b: NDArray) -> NDArray:
 
 
 def maximum(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """IEEE 754-2019 maximum: NaN wins, and -0 < +0."""
+    """IEEE 754-2019 maximum: NaN propagates, and -0 < +0."""
     if a.dtype.kind != "f":
         return np.maximum(a, b)
     return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
 
 
 def minimum(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """IEEE 754-2019 minimum: NaN wins, and -0 < +0."""
+    """IEEE 754-2019 minimum: NaN propagates, and -0 < +0."""
     if a.dtype.kind != "f":
         return np.minimum(a, b)
     return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
 
 
 def shift_left(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """Past the width: 0."""
+    """Shift left; by the width or more, the result is 0."""
     past = b.astype(np.uint64) >= node.dtype.bits
     return np.where(past, 0, np.left_shift(a, np.where(past, 0, b).astype(b.dtype))
                     ).astype(a.dtype)
 
 
 def shift_right(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """Arithmetic for signed types, logical for unsigned; past the width: all sign bits."""
+    """Shift right: arithmetic for signed types, logical for unsigned.
+
+    By the width or more, the result is all sign bits (0 for unsigned types).
+    """
     past = b.astype(np.uint64) >= node.dtype.bits
     last = np.asarray(node.dtype.bits - 1, b.dtype)
     shifted = np.right_shift(a, np.where(past, last, b).astype(b.dtype))
@@ -99,9 +105,9 @@ def shift_right(node: UOp, a: NDArray, b: NDArray) -> NDArray:
 
 
 def cast(node: UOp, x: NDArray) -> NDArray:
-    """float -> integer rounds to zero and saturates, NaN is 0; anything -> bool is x != 0.
+    """float -> integer rounds toward zero and saturates, NaN is 0; anything -> bool is x != 0.
 
-    From and to types that are stored only it goes through those that they are computed in.
+    Conversions from and to storage-only types go through their compute types.
     """
     t, x = node.dtype, narrow.decoded(x, node.src[0].dtype)
     if t.is_bool:
@@ -130,7 +136,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def threefry(node: UOp, k0: NDArray, k1: NDArray, c0: NDArray, c1: NDArray) -> NDArray:
-    """Threefry-2x32, 20 rounds (Salmon et al., SC 2011); ``arg`` is the word returned."""
+    """Threefry-2x32, 20 rounds (Salmon et al., SC 2011); ``arg`` selects the word to return."""
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x, y = c0 + keys[0], c1 + keys[1]
     for block in range(5):
@@ -142,13 +148,13 @@ def threefry(node: UOp, k0: NDArray, k1: NDArray, c0: NDArray, c1: NDArray) -> N
     return (x, y)[node.arg]
 
 
-_BY_BITS = frozenset({"WHERE", "CAST", "BITCAST"})  # take what is stored as it is, or convert it
+_BY_BITS = frozenset({"WHERE", "CAST", "BITCAST"})  # handle storage-only types themselves
 
 
 def computed(node: UOp, *xs: NDArray) -> Any:
-    """The value of a node with a meaning, from those of its operands.
+    """Compute the value of a node that has a meaning, from those of its operands.
 
-    Of types that are stored only it is computed in another, and rounded once.
+    Storage-only types are computed in their compute type, and rounded once.
     """
     op = node.op
     assert op.meaning is not None, f"{op} has no meaning of its own"
@@ -159,7 +165,7 @@ def computed(node: UOp, *xs: NDArray) -> Any:
 
 
 def combined(node: UOp, a: NDArray, b: NDArray) -> NDArray:
-    """Two parts of what a REDUCE folds, as one."""
+    """Combine two partial results of a REDUCE."""
     meaning = node.arg.monoid.meaning
     if node.dtype.storage is None:
         return np.asarray(meaning(node, a, b))
@@ -177,7 +183,7 @@ def const(node: UOp) -> NDArray:
 
 
 def const_value(node: UOp) -> NDArray:
-    """The 0-d NumPy value of a CONST, from its bit pattern."""
+    """Return the 0-d NumPy value of a CONST, from its bit pattern."""
     np_dtype = node.dtype.np
     if np_dtype.kind == "b":
         return np.asarray(bool(node.arg))
@@ -206,7 +212,7 @@ def shrink(node: UOp, x: NDArray) -> NDArray:
 
 
 def _window_places(window: Any, count: int, size: int) -> tuple[NDArray, NDArray]:
-    """Where element j of window i stands, and j: index arrays over (i, j)."""
+    """Return the index of element j of window i, and j: index arrays over (i, j)."""
     i, j = np.ogrid[:count, :size]
     return i * window.stride + j * window.dilation, j
 
@@ -220,7 +226,7 @@ def unfold(node: UOp, x: NDArray) -> NDArray:
 
 
 def fold_windows(node: UOp, y: NDArray) -> NDArray:
-    """What UNFOLD reads at [i, j] is put back there; zero where it reads nothing."""
+    """Write y[i, j] to the element that UNFOLD reads at [i, j]; other elements are zero."""
     w = node.arg
     place, j = _window_places(w, y.shape[w.axis], y.shape[w.offset])
     front = np.moveaxis(y, (w.axis, w.offset), (0, 1))
@@ -230,7 +236,7 @@ def fold_windows(node: UOp, y: NDArray) -> NDArray:
 
 
 def pair(node: UOp, key: NDArray, place: NDArray) -> NDArray:
-    """Records of a key and a place."""
+    """Return records of a key and an index."""
     key, place = np.broadcast_arrays(key, place)
     out = np.empty(key.shape, [("key", key.dtype), ("place", place.dtype)])
     out["key"], out["place"] = key, place
@@ -245,7 +251,7 @@ def reduce(node: UOp, x: NDArray) -> NDArray:
 
 
 def least_place(ufunc: np.ufunc, pairs: NDArray, axes: tuple[int, ...]) -> NDArray:
-    """The least of the places where the key is the extreme one, or NaN if one is."""
+    """Return the least index at which the key is the extreme one, or NaN if any key is."""
     key, place = pairs["key"], pairs["place"]
     extreme = ufunc.reduce(key, axis=axes, keepdims=True)
     hit = (key == extreme) | (key != key)
@@ -253,7 +259,7 @@ def least_place(ufunc: np.ufunc, pairs: NDArray, axes: tuple[int, ...]) -> NDArr
 
 
 def fold(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> NDArray:
-    """``x`` folded over ``axes``, which go away; the identity where there is nothing."""
+    """Reduce ``x`` over ``axes``, which are removed; an empty reduction gives the identity."""
     if not axes:
         return x
     if x.dtype.kind == "f" and ufunc is np.add:
@@ -266,7 +272,7 @@ def fold(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> N
 
 
 def fold_at(ufunc: np.ufunc, out: NDArray, at: tuple[NDArray, ...], updates: NDArray) -> None:
-    """Fold updates into places of ``out``, one after the other."""
+    """Combine updates with elements of ``out``, one after the other."""
     if _is_extremum(ufunc, out):
         bits = _ordered(out, ufunc)
         ufunc.at(bits, at, _ordered(updates, ufunc))
@@ -280,7 +286,7 @@ def _is_extremum(ufunc: np.ufunc, x: NDArray) -> bool:
 
 
 def _ordered(x: NDArray, ufunc: np.ufunc) -> NDArray:
-    """Integers in the order of floats, -0 < +0, with NaN where ``ufunc`` keeps it."""
+    """Map floats to integers of the same order, with -0 < +0, and NaN at the end that wins."""
     info = np.iinfo(np.dtype(f"int{8 * x.dtype.itemsize}"))
     bits = np.asarray(x).view(info.dtype)
     bits = np.where(bits < 0, bits ^ info.max, bits)
@@ -293,7 +299,7 @@ def _unordered(bits: NDArray, dtype: np.dtype[Any]) -> NDArray:
 
 
 def gather(node: UOp, x: NDArray, *index: NDArray) -> NDArray:
-    """Indices are clamped into their axis; a caller that wants another mode masks."""
+    """Gather with indices clamped to their axis; for other modes the caller masks."""
     front = np.moveaxis(x, node.arg.axes, range(len(index)))
     inside = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0))
                    for i, n in zip(index, front.shape))
@@ -301,7 +307,7 @@ def gather(node: UOp, x: NDArray, *index: NDArray) -> NDArray:
 
 
 def scatter(node: UOp, x: NDArray, *rest: NDArray) -> NDArray:
-    """Updates at an index outside are dropped; duplicates apply in index order."""
+    """Scatter: out-of-bounds updates are dropped, duplicates apply in index order."""
     index, updates = rest[:-1], rest[-1]
     out = np.array(x)
     front = np.moveaxis(out, node.arg.axes, range(len(index)))
@@ -322,7 +328,7 @@ def scatter(node: UOp, x: NDArray, *rest: NDArray) -> NDArray:
 
 
 def sort_key(x: NDArray, is_float: bool = False) -> NDArray:
-    """Unsigned integers in the order of the elements: NaNs are last, and zeros are equal.
+    """Map elements to unsigned integers of the same order: NaNs are last, and zeros are equal.
 
     >>> sort_key(np.array([-1, 0, 1], np.int8))
     array([127, 128, 129], dtype=uint8)
@@ -339,7 +345,7 @@ def sort_key(x: NDArray, is_float: bool = False) -> NDArray:
 
 
 def sorted_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
-    """The results of a SORT."""
+    """Return the results of a SORT."""
     keys = [sort_key(x, t.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)]
     order = np.lexsort(keys[::-1], -1)
     return [order.astype(np.int32) if i < 0 else np.take_along_axis(xs[i], order, -1)

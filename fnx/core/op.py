@@ -1,4 +1,4 @@
-"""What a row of the op table holds. The rows are in ops.py; all other facts follow from them."""
+"""The class of op table entries. The entries are in ops.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LETTERS = {"float": "f", "int": "i", "uint": "i", "index": "i", "bool": "b", "k
 
 
 class Node(Protocol):
-    """What rows may ask of a node."""
+    """The attributes of a node that op entries may use."""
 
     @property
     def op(self) -> Op: ...
@@ -43,32 +43,32 @@ class Op:
 
     Attributes:
         levels: subset of "tkpc".
-        arity: number of operands, or None where it varies.
+        arity: number of operands, or None if it varies.
         accepts: dtype kinds of the value operands ("f" float, "i" signed and unsigned and
             index, "w" uint32 only, "b" bool, "k" keys); ``types`` are these dtypes.
-        result: "same" as the first operand, "bool", "where" (as the second), "void" (no
-            value), or "any" where the constructor decides.
-        shape: shape of the result from (src, arg); None: that of the first operand. By default
-            None, and of what is at no tensor level a scalar's.
-        arg: the type of ``UOp.arg`` (NoneType where there is none).
-        meaning: NumPy value from (node, *operand values). None: the interpreter walks it.
-        symbol: how the pretty printer writes it, with {0} {1} ... for operands.
-        commutative: operands may be swapped, bit for bit.
-        identity: for a monoid, dtype -> the value that changes nothing.
-        ufunc: for a monoid, how NumPy folds it.
-        fold: for a monoid, what its fold is called.
-        on_bool: for a monoid of numbers, the one that is it on truth values.
-        exact: every machine gives the bits of ``meaning``; else within ulps.
-        cost: of one element, relative to an addition.
-        batching: how a batch axis goes through: "none" (it has no operands to batch),
-            "elementwise" (in front of all operands), "first" (of src[0]; others have no hand in
-            the value), "body" (by batching the FUNCTION that it
-            calls), else by the rule of its kind.
-        binds: which free ranges of the operands end here: "nothing", src[0] ("head"), those in
-            src[1:] ("tail") or "all"; "itself" is a range.
+        result: dtype of the result: "same" as the first operand, "bool", "where" (as the
+            second), "void" (no value), or "any" if the constructor decides.
+        shape: shape of the result from (src, arg); None: that of the first operand. The default
+            is None at the tensor level, else the shape of a scalar.
+        arg: the type of ``UOp.arg`` (NoneType if the op has none).
+        meaning: NumPy value from (node, *operand values). None: the interpreter handles the op.
+        symbol: format for the pretty printer, with {0} {1} ... for operands.
+        commutative: swapping the operands gives the same bits.
+        identity: for a monoid, dtype -> its identity element.
+        ufunc: for a monoid, the NumPy ufunc that reduces with it.
+        fold: for a monoid, the name of its reduction.
+        on_bool: for a monoid on numbers, the equivalent monoid on bools.
+        exact: every target gives the bits of ``meaning``; else results agree within ulps.
+        cost: cost per element, relative to an addition.
+        batching: how the op is batched: "none" (no operands to batch), "elementwise" (the batch
+            axis leads all operands), "first" (batch src[0]; the value does not depend on the
+            others), "body" (batch the FUNCTION that it calls), else by the rule of its kind.
+        binds: which free ranges of the operands the op binds: "nothing", src[0] ("head"),
+            those in src[1:] ("tail") or "all"; "itself": the op is a range.
         closed: its operands are in a scope of their own, which traversal does not enter.
-        place: of a source, from its arg: where it stands among the operands of a commutative op.
-        content: what of the arg, hashed alike in every process, orders such operands.
+        place: of a source, arg -> its sort key among the operands of a commutative op.
+        content: arg -> the part of the arg that orders such operands; it hashes alike in every
+            process.
         code: a hash of the name, equal in every process.
     """
 
@@ -106,11 +106,11 @@ class Op:
         return self.name
 
     def takes(self, dtype: DType) -> bool:
-        """Whether value operands may have this dtype."""
+        """Return whether value operands may have this dtype."""
         return dtype.scalar in self.types
 
     def of(self, dtype: DType) -> Op:
-        """The op that it is on values of this dtype."""
+        """Return the op that implements this one on values of a dtype."""
         return self.on_bool if self.on_bool is not None and dtype.is_bool else self
 
     def __reduce__(self) -> Any:
@@ -121,12 +121,12 @@ OPS: dict[str, Op] = {}
 
 
 def named(name: str) -> Op:
-    """The op with this name."""
+    """Return the op with this name."""
     return OPS[name]
 
 
 def scalar(src: tuple[Node, ...], arg: Any) -> Shape:
-    """No axes."""
+    """Return the shape of a scalar."""
     return ()
 
 

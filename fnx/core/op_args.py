@@ -1,4 +1,4 @@
-"""What an op carries besides its operands: the type of ``UOp.arg``, a class an op.
+"""Op attributes: the types of ``UOp.arg``, one class per op.
 
 >>> Var(0, low=1).replace(name="n")
 Var(slot=0, low=1, high=1099511627776, name='n')
@@ -31,18 +31,18 @@ class Leaf(Record):
 
 
 class Buffer(Record):
-    """Memory of a concrete array. ``handle`` is compared by identity; its owner keeps it."""
+    """Memory of a concrete array. ``handle`` is compared by identity; its owner keeps it alive."""
 
     handle: Any
     shape: Shape
 
 
 class Reduce(Record):
-    """Fold ``axes`` (tensor level) or the ranges in src[1:] (kernel level) with ``monoid``.
+    """Reduce ``axes`` (tensor level) or the ranges in src[1:] (kernel level) with ``monoid``.
 
-    At kernel level ``axes`` is empty and the accumulator has dtype ``accumulator``. Of several
-    elements that are the extreme all share its derivative, or the ``first`` in row-major order has
-    it.
+    At kernel level ``axes`` is empty and the accumulator has dtype ``accumulator``. If several
+    elements are the extreme of a MAX or MIN, all share its derivative; with ``first``, the first
+    in row-major order gets all of it.
     """
 
     monoid: Op
@@ -52,10 +52,11 @@ class Reduce(Record):
 
 
 class Window(Record):
-    """Windows along ``axis``, whose elements are along the axis ``offset``.
+    """Windows along ``axis``; their elements lie along the axis ``offset``.
 
-    Element j of window i stands at i * stride + j * dilation. ``length`` is that of the axis in
-    the result: how many windows (UNFOLD), or how long what they look at is (FOLD).
+    Element j of window i is at index i * stride + j * dilation. ``length`` is the length of
+    ``axis`` in the result: the number of windows (UNFOLD), or the length of the axis that they
+    slide over (FOLD).
     """
 
     axis: int
@@ -66,15 +67,15 @@ class Window(Record):
 
 
 class Gather(Record):
-    """Which axes of an array its indices go along: ascending, one for each index array."""
+    """The indexed axes of an array: ascending, one for each index array."""
 
     axes: tuple[int, ...]
 
 
 class Scatter(Record):
-    """Which axes of an array its indices go along: ascending, one for each index array.
+    """The indexed axes of an array: ascending, one for each index array.
 
-    Updates are combined with what is there by ``monoid``; None: the last one stays.
+    ``monoid`` combines updates with the old elements; None: the last update wins.
     """
 
     axes: tuple[int, ...]
@@ -82,12 +83,12 @@ class Scatter(Record):
 
 
 class Sort(Record):
-    """Elements along the last axis in the order of the first ``n_keys`` operands; stable.
+    """Stable sort along the last axis by the first ``n_keys`` operands.
 
-    ``ins`` are (shape, dtype) of the operands, which have one shape. Results: those operands that
-    are ``kept``, in that order; -1: an int32 that says where each element came from. A command
-    may sort rows of any number and of ``lengths``, from the first to the second one: both are
-    scalars, and no shape is in ``ins``.
+    ``ins`` are (shape, dtype) of the operands, which have one shape. The results are the operands
+    with the indices ``kept``, in that order; -1 stands for the int32 permutation: the old index
+    of each element. A command may sort any number of rows whose length is between the two
+    ``lengths``: number and length are then run-time scalars, and ``ins`` holds no shape.
     """
 
     name: str
@@ -103,10 +104,10 @@ class Sort(Record):
 
 
 class Axis(Record):
-    """A named axis, of a vmap that is being traced.
+    """A named axis of a vmap that is being traced.
 
-    ``depth`` counts the axes of that name which were open around it, so that a name that is
-    given again inside is another axis.
+    ``depth`` counts the enclosing axes of the same name, so that reusing a name inside makes
+    another axis.
     """
 
     name: Hashable
@@ -122,11 +123,11 @@ class Function(Record):
 
 
 class Call(Record):
-    """A call of src[0] (a FUNCTION, or a hand-written KERNEL) with operands src[1:].
+    """A call of src[0] (a FUNCTION, or a user-written KERNEL) with operands src[1:].
 
-    ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels,
-    ``policy`` says what a checkpointed FUNCTION keeps for its backward pass; ``of_loop``: the
-    KERNEL is written by nobody, but made of a loop.
+    ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels;
+    ``policy`` says what a checkpointed FUNCTION saves for its backward pass. With ``of_loop`` the
+    KERNEL is not user-written but generated from a loop.
     """
 
     name: str
@@ -139,11 +140,11 @@ class Call(Record):
 class Scan(Record):
     """``length`` steps of src[0], a FUNCTION (consts, carries, x) -> (carries, y).
 
-    Operands: ``n_consts`` arrays that each step reads, ``n_carries`` that it hands to the next,
-    and arrays of which step t reads x[t] (from the last to the first if ``reverse``). Results:
-    the last carries, and for each y an array whose [t] is that of step t. Reverse mode saves the
-    carries of every ``checkpoint``-th step and computes the steps between again; 0: it saves
-    what it reads of each step.
+    Operands: ``n_consts`` arrays that each step reads, ``n_carries`` initial carries, and arrays
+    of which step t reads x[t] (from the last to the first if ``reverse``). Results: the final
+    carries, and for each y the stacked array of its values. Reverse mode saves the carries of
+    every ``checkpoint``-th step and recomputes the steps between; 0: it saves the residuals of
+    every step.
     """
 
     name: str
@@ -159,7 +160,7 @@ class While(Record):
     """As long as src[0] (consts, carries) -> bool: carries = src[1](consts, carries).
 
     Both FUNCTIONs take all operands, of which the first ``n_consts`` do not change. Results: the
-    last carries. It ends by itself within ``most`` steps (0: nobody knows).
+    final carries. ``most`` is an upper bound of the trip count (0: unknown).
     """
 
     name: str
@@ -169,9 +170,9 @@ class While(Record):
 
 
 class Cond(Record):
-    """One of the FUNCTIONs in front on the operands: the one that an int32 says, clamped.
+    """Apply the branch that an int32 selects, clamped, to the operands.
 
-    src: ``n_branches`` FUNCTIONs of one signature, the number of the branch, the operands.
+    src: ``n_branches`` FUNCTIONs of one signature, the index of the branch, the operands.
     """
 
     name: str
@@ -180,14 +181,14 @@ class Cond(Record):
 
 
 class Host(Record):
-    """A call of a Python function, which the handle src[0] names, with the operands behind it.
+    """A call of the Python function that the handle src[0] names, with the operands after it.
 
-    With an ``effect`` src[1] is a token and result 0 the next one, so that effects stay, each for
-    itself, in their order; without one it is pure. Once for each of ``lanes``, in order: of each
-    batch axis, the outermost first, its length and which operands have it (all results but the
-    token do). Where ``masked``, operand 0 is a bool: false, and there is no call, and zeros.
-    ``ins`` and ``outs`` are the types of operands and results; ``method`` says how a pure one is
-    batched.
+    With an ``effect`` src[1] is a token and result 0 the next token, which keeps effects in order
+    and unmerged; without one the call is pure. ``lanes`` holds the batch axes, outermost first:
+    the length of each, and which operands have it (all results but the token do). The function is
+    called once per batch element, in order. If ``masked``, operand 0 is a bool; where it is false
+    there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of operands and
+    results; ``method`` says how a pure call is batched.
     """
 
     name: str
@@ -200,7 +201,8 @@ class Host(Record):
 
 
 def pullback(asked: Sequence[int], n: int) -> str:
-    """The name of the "bwd" of a Custom for cotangents of some of its ``n`` float results.
+    """Return the name of the "bwd" rule of a Custom for cotangents of some of its ``n`` float
+    results.
 
     >>> pullback([0, 2], 3), pullback([0, 1, 2], 3)
     ('bwd 0 2', 'bwd')
@@ -209,7 +211,7 @@ def pullback(asked: Sequence[int], n: int) -> str:
 
 
 class Custom(Record):
-    """A function with derivatives of its own: src[0] on the operands, under ``rules``.
+    """A function with custom derivative rules: src[0] applied to the operands, under ``rules``.
 
     src: the function and one FUNCTION for each of the rules, ``n_captures`` arrays that all of
     them take first (what the user's functions closed over), and the arguments.
@@ -219,18 +221,18 @@ class Custom(Record):
                 the floats among them
         "fwd"   (captures, arguments) -> results, residuals
         "bwd"   (captures, residuals, cotangents of float results) -> cotangents; ``pulled``
-                says for each argument which of these is its own, or -1: zero
-        "bwd 0 2"  the same where only these of the float results have cotangents: it does not
-                read the others
+                holds the index of each argument's cotangent among these, or -1 for zero
+        "bwd 0 2"  the same if only these float results have cotangents: it does not read the
+                others
 
-    Where there is a "jvp", it is the first rule. ``again``: a rule that calls its own function. The
-    node stands for the CUSTOM in whose rule it is, that many rules further out (-1: it does not),
-    and has no rules: they would not end (core/again.py). ``lanes`` has a rule for a batch:
-    ``function(size, batched)`` is what src[0] becomes. With ``effects`` the first
-    argument and the first result are tokens, of rules too ("bwd": behind the captures, and in
-    front of the cotangents), so that also what only a backward pass does has its place in the
-    order of the program. The results are ``linear`` in so many of the last arguments together,
-    however src[0] finds them.
+    If there is a "jvp", it is the first rule. ``again`` >= 0 marks a recursive call: inside a
+    rule, the node stands for the CUSTOM whose rule that is, so many levels of rules further out
+    (-1: not recursive). It has no rules itself, as they would be infinite (core/again.py).
+    ``lanes`` holds a batching rule: ``function(size, batched)`` returns the batched src[0]. With
+    ``effects`` the first argument and the first result are tokens, of the rules too ("bwd": after
+    the captures, and before the cotangents), so that effects of the backward pass are ordered as
+    well. The results are jointly ``linear`` in that many of the last arguments, however src[0]
+    computes them.
     """
 
     name: str
@@ -244,7 +246,7 @@ class Custom(Record):
     linear: int = 0
 
     def __repr__(self) -> str:
-        """Without ``lanes``, an object of this process: equal in all that compute the same."""
+        """Omit ``lanes``, which belongs to this process, so that the text is reproducible."""
         return super(Custom, self.replace(lanes=None)).__repr__()
 
 
@@ -257,8 +259,10 @@ class Range(Record):
 
 
 class Ref(Record):
-    """A buffer argument of a kernel, at a multiple of ``alignment`` bytes; ``large``: whatever its
-    run-time extents are, no cache holds it."""
+    """A buffer argument of a kernel, aligned to ``alignment`` bytes.
+
+    ``large``: it exceeds the caches, whatever its run-time extents.
+    """
 
     slot: int
     name: str = ""
@@ -267,7 +271,7 @@ class Ref(Record):
 
 
 class Var(Record):
-    """A scalar argument of a kernel (a run-time extent, a lifted constant), with bounds."""
+    """A scalar argument of a kernel (a run-time extent or a lifted constant), with bounds."""
 
     slot: int
     low: int = 0
@@ -276,8 +280,11 @@ class Var(Record):
 
 
 class Stage(Record):
-    """A small buffer inside a kernel. space: REG, PRIV (a worker's own), SHARED or GLOBAL;
-    ``double``: filled for the next iteration of its loop while this one is read."""
+    """A small buffer inside a kernel.
+
+    space: REG, PRIV (private to a worker), SHARED or GLOBAL. ``double``: double-buffered, filled
+    for the next iteration of its loop while the current one is read.
+    """
 
     id: int
     space: str
@@ -286,23 +293,26 @@ class Stage(Record):
 
 
 class Mma(Record):
-    """The unit that multiplies and adds: a row of core/units.py. Of ``words`` of its ranges the
-    node is the sum; what else follows its factors says how threads hold them."""
+    """A matrix unit, an entry of core/units.py.
+
+    The node sums over ``words`` ranges, which follow its factors; the remaining operands say how
+    threads hold the factors.
+    """
 
     unit: str
     words: int = 0
 
 
 class ThreadGroup(Record):
-    """What threads that run a program together are given, each number a constant.
+    """Constants of a program that runs in workgroups.
 
     Attributes:
-        buffers, scalars: how many arguments there are.
-        threads: of a group.
-        shared: bytes of memory of a group.
-        private: bytes of memory of each thread.
-        groups: how many there are at most.
-        near: whether places and lengths are below 2**31, whatever arguments may be (``Kernel``).
+        buffers, scalars: numbers of arguments.
+        threads: threads per group.
+        shared: bytes of shared memory per group.
+        private: bytes of private memory per thread.
+        groups: maximum number of groups.
+        near: whether all indices and lengths are below 2**31 for any arguments (see ``Kernel``).
     """
 
     buffers: int
@@ -315,14 +325,14 @@ class ThreadGroup(Record):
 
 
 class Carry(Record):
-    """Value ``i`` that the ITER with this id hands from one iteration to the next."""
+    """Loop-carried value ``i`` of the ITER with this id."""
 
     id: int
     i: int
 
 
 class Iter(Record):
-    """A loop with carried values; ``outs`` are (shape, dtype) of these, read by GET."""
+    """A loop with carried values; ``outs`` are their (shape, dtype). GET reads the final ones."""
 
     id: int
     outs: tuple[tuple[Shape, DType], ...]
@@ -331,8 +341,9 @@ class Iter(Record):
 class Kernel(Record):
     """A finished kernel: ``order`` lists range ids from the outermost loop inwards.
 
-    Although numbers that became arguments do not show it, ``apart``: each of its plain stores
-    writes other places than the rest; ``near``: all places and lengths have room in 32 bits.
+    Two facts that were proven before constants became arguments: ``apart``, each plain store
+    writes locations disjoint from those of the others; ``near``, all indices and lengths fit in
+    32 bits.
     """
 
     name: str
@@ -342,12 +353,12 @@ class Kernel(Record):
 
 
 class Slot(Record):
-    """Memory a command reads or writes.
+    """Memory that a command reads or writes.
 
-    kind: "in" (argument ``index`` of the call), "out" (result ``index``), "arena"; of it, bytes
-    ``offset``..``offset + nbytes``. Each iteration of the loops around the command moves it on
-    by ``strides`` bytes (outermost first; a loop that is not listed does not move it). In a LOOP
-    that is a kernel "in" is an operand of its EXEC, and word k of "numbers" is the int32 k.
+    kind: "in" (argument ``index`` of the call), "out" (result ``index``) or "arena"; the slot is
+    its bytes ``offset``..``offset + nbytes``. Each iteration of the loops around the command
+    advances it by ``strides`` bytes (outermost first; a loop that is not listed does not). In a
+    LOOP that is a kernel "in" is an operand of its EXEC, and word k of "numbers" is the int32 k.
     """
 
     kind: str
@@ -358,16 +369,16 @@ class Slot(Record):
 
 
 class Linked(Record):
-    """A kernel whose object is known, with the scalars of one command.
+    """A kernel whose object file is known, with the scalars of one command.
 
     Attributes:
         key: digest of its code.
         writes: slots that it writes.
         parallel: iterations of the PAR range.
-        scratch: bytes that each worker needs for itself.
-        nanoseconds: about how long it takes.
-        flops: arithmetic of floats.
-        arithmetic: the type of most of it (core/limits.py).
+        scratch: bytes of scratch memory per worker.
+        nanoseconds: estimated run time.
+        flops: number of floating-point operations.
+        arithmetic: the type of most of them (core/limits.py).
     """
 
     name: str
@@ -388,16 +399,16 @@ class Exec(Record):
 
     @property
     def label(self) -> str:
-        """What profiles and faults call it."""
+        """The name shown in profiles and error messages."""
         return labelled(self.name, self.sites)
 
 
 class Loop(Record):
-    """Run commands ``trips`` times; None: for as long as a condition holds (in a kernel: with a
-    number of trips, too).
+    """Run commands ``trips`` times; None: while a condition holds (which a loop inside a kernel
+    may have besides a trip count).
 
-    A kernel with a ``portion`` may leave after so many steps, of its loops together. It goes on
-    there when it is run again, for as long as the first word of its last operand is not 0.
+    A kernel with a ``portion`` may return after that many steps of all its loops, a strip. It
+    resumes there when it is run again, until the first word of its last operand is 0.
     """
 
     name: str
@@ -407,7 +418,7 @@ class Loop(Record):
 
     @property
     def label(self) -> str:
-        """What profiles and faults call it."""
+        """The name shown in profiles and error messages."""
         return labelled(self.name, self.sites)
 
 
@@ -419,5 +430,5 @@ class Branch(Record):
 
     @property
     def label(self) -> str:
-        """What profiles and faults call it."""
+        """The name shown in profiles and error messages."""
         return labelled(self.name, self.sites)

@@ -1,4 +1,4 @@
-"""What the constructors of build.py refuse, and what they say then."""
+"""Operand checks for the constructors of build.py, and their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fnx.core.uop import UOp
 
 
 def refusal(op: Op, src: tuple[UOp, ...]) -> FnxError:
-    """Why an elementwise op does not take these operands."""
+    """Return the error that says why an elementwise op does not accept these operands."""
     values = src[1:] if op is ops.WHERE else src
     if len(src) != op.arity:
         return ArgumentError(f"{op}: expected {op.arity} operands, got {len(src)}")
@@ -38,7 +38,7 @@ def refusal(op: Op, src: tuple[UOp, ...]) -> FnxError:
 
 def window_axes(name: str, x: UOp, axis: int, offset: int, stride: int, dilation: int
                  ) -> tuple[int, int]:
-    """The lengths of both axes."""
+    """Check the axes of windows, and return the lengths of both."""
     rank = len(x.shape)
     if not (0 <= axis < rank and 0 <= offset < rank) or axis == offset:
         raise AxisError(f"{name}: expected two axes of {x.shape}, got {axis} and {offset}")
@@ -62,7 +62,7 @@ def check_updates(x: UOp, shape: Shape, updates: UOp, monoid: Op | None) -> None
 
 
 def indexed_axes(x: UOp, index: Sequence[UOp], axes: Sequence[int] | None) -> tuple[int, ...]:
-    """The axes that index arrays go along; None: the leading ones."""
+    """Check index arrays, and return the axes that they index; None: the leading ones."""
     if not 0 < len(index) <= len(x.shape):
         raise OutOfBoundsError(f"expected 1 to {len(x.shape)} indices, got {len(index)}")
     axes = range(len(index)) if axes is None else axes

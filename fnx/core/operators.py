@@ -1,6 +1,6 @@
-"""Python's operators, each by the name of its op: what programs, formulas and patterns share.
+"""Python operators in terms of ops, shared by arrays, formulas and patterns.
 
-A class says in ``_apply`` what an op of some operands is: a node, an Array, a pattern.
+A class defines ``_apply``, which applies an op to operands and returns a node, Array or pattern.
 
 >>> class Spelled(Operators):
 ...     def _apply(self, op, *operands):
@@ -21,7 +21,7 @@ Self = TypeVar("Self", bound="Operators")
 
 
 class Operators:
-    """Arithmetic, bits and order in terms of one method; ``==`` stays identity."""
+    """Arithmetic, bitwise and order operators in terms of ``_apply``; ``==`` is identity."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class Operators:
 
 
 class ValueOperators(Operators):
-    """The same with ``==`` and ``!=`` of values: for what users hold. Not hashable."""
+    """Operators whose ``==`` and ``!=`` compare values, for users; not hashable."""
 
     __slots__ = ()
 

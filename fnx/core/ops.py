@@ -1,14 +1,14 @@
-"""The op table: an Op *is* its row. Every other fact about ops is derived from here.
+"""The op table: each Op object is its own entry. Every other fact about ops is derived from it.
 
-A row says: at which levels the op is legal, its kind, how many operands it takes, which element
-types, how shape and dtype of the result follow, what it means in NumPy, what it costs, how it is
-batched, and how it prints (core/op.py).
-Adding an elementwise op touches five files: its row here, its row in
+An entry holds the levels at which the op is legal, its kind, arity and operand types, how the
+shape and dtype of the result follow, its meaning in NumPy, its cost, how it is batched, and how
+it prints (core/op.py).
+Adding an elementwise op touches five files: its entry here, its derivative in
 transforms/ad/derivatives.py, its formula in lower/program/elementary (or its line in
 lower/render/llvm.py), its public function in numpy, and its name in lax.
 
-Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear list with
-explicit vectors), c command (what a queue executes).
+Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear instruction
+list with explicit vectors), c command (what a queue executes).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ SHL = Op("SHL", "tkp", "elementwise", 2, accepts="i", symbol="({0} << {1})", mea
 SHR = Op("SHR", "tkp", "elementwise", 2, accepts="i", symbol="({0} >> {1})", meaning=m.shift_right)
 
 # elementwise, more operands
-SELDOM = "SELDOM"  # what a WHERE has whose condition hardly ever holds
+SELDOM = "SELDOM"  # arg of a WHERE whose condition is unlikely to hold
 WHERE = Op("WHERE", "tkp", "elementwise", 3, accepts="fibk", result="where",
            meaning=m.plain(np.where), arg=(str, type(None)))
 MULACC = Op("MULACC", "tkp", "elementwise", 3, accepts="f", meaning=m.multiply_add,
@@ -150,8 +150,8 @@ CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=r.concatenated,
 BARRIER = Op("BARRIER", "t", "movement", None, meaning=lambda n, x, *after: x, batching="first")
 STOP = Op("STOP", "t", "movement", 1, meaning=lambda n, x: x, batching="first")
 
-# reductions, indexed reads and writes (REDUCE also at kernel level, over ranges); of PAIRs, which
-# only a REDUCE reads, MAX and MIN take the places of the extreme keys, and of these the least
+# reductions, indexed reads and writes (REDUCE also at kernel level, over ranges). Only a REDUCE
+# reads a PAIR (key, index): with MAX or MIN it returns the least index that has the extreme key
 PAIR = Op("PAIR", "tk", "pair", 2, result="any", meaning=m.pair, batching="elementwise", cost=1)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=op_args.Reduce, shape=r.reduced, meaning=m.reduce,
             binds="tail", cost=1, content=r.fold)
@@ -163,7 +163,7 @@ SCATTER = Op("SCATTER", "t", "scatter", None, arg=op_args.Scatter,
 SORT = Op("SORT", "tc", "sort", None, result="void", shape=scalar, arg=op_args.Sort,
           batching="body", cost=20)
 
-# lanes of a named axis: batching over it takes both away
+# collectives over a named axis; batching over that axis eliminates both
 ALL_GATHER = Op("ALL_GATHER", "t", "collective", 1, arg=op_args.Axis,
                 shape=lambda s, a: (a.size, *s[0].shape))
 AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=scalar, arg=op_args.Axis)
@@ -196,7 +196,7 @@ ITER = Op("ITER", "k", "kernel", None, result="void", arg=op_args.Iter, binds="h
 STEP = Op("STEP", "k", "kernel", 3)
 KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", arg=op_args.Kernel, binds="all")
 
-# program level: lines of a PROGRAM, in order (lower/program/linearize.py says what is legal)
+# program level: instructions of a PROGRAM, in order (legality: lower/program/linearize.py)
 PROGRAM = Op("PROGRAM", "p", "program", None, result="void", arg=(op_args.ThreadGroup, type(None)))
 SCRATCH = Op("SCRATCH", "p", "program", 1, result="any", arg=op_args.Stage)
 ADDRESS = Op("ADDRESS", "p", "program", 2, result="any", arg=(int, type(None)))
@@ -233,10 +233,10 @@ COMMANDS = Op("COMMANDS", "c", "command", None, result="void")
 ELEMENTWISE = frozenset(op for op in OPS.values() if op.kind == "elementwise")
 MONOIDS = frozenset(op for op in OPS.values() if op.identity is not None)
 COMPARISONS = frozenset({CMPLT, CMPLE, CMPEQ, CMPNE})
-STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # FUNCTIONs, then operands; read by GET
-SEVERAL = STRUCTURAL | {HOST, SORT}  # no array, but several, which GETs read
+STRUCTURAL = frozenset({CALL, SCAN, WHILE, COND, CUSTOM})  # src: FUNCTIONs, then operands
+SEVERAL = STRUCTURAL | {HOST, SORT}  # ops with several results, each read by a GET
 
 
 def at_level(level: str) -> frozenset[Op]:
-    """All ops that are legal at a level ("t", "k", "p" or "c")."""
+    """Return all ops that are legal at a level ("t", "k", "p" or "c")."""
     return frozenset(op for op in OPS.values() if level in op.levels)

@@ -1,4 +1,6 @@
-"""The parts of kernel-level and structural nodes by name: only here is their layout in ``src``.
+"""Accessors for the operands of kernel-level and structural nodes.
+
+Only this module knows their layout in ``src``.
 
 >>> from fnx.core import build, dtypes
 >>> r = build.range_(8, 0)
@@ -19,33 +21,33 @@ from fnx.core.uop import UOp, toposort
 
 
 def place(access: UOp) -> UOp:
-    """The INDEX that a LOAD or a STORE is about."""
+    """Return the INDEX of a LOAD or a STORE."""
     return access.src[0]
 
 
 def buffer(node: UOp) -> UOp:
-    """The REF or STAGE of a place, or of the LOAD or STORE of one."""
+    """Return the REF or STAGE of an INDEX, a LOAD or a STORE."""
     return (node if node.op is ops.INDEX else node.src[0]).src[0]
 
 
 def indices(node: UOp) -> tuple[UOp, ...]:
-    """One index a dimension, of a place, or of the LOAD or STORE of one."""
+    """Return the indices of an INDEX, a LOAD or a STORE, one per dimension."""
     return (node if node.op is ops.INDEX else node.src[0]).src[1:]
 
 
 def value(node: UOp) -> UOp:
-    """What a STORE writes, a REDUCE folds, or a STAGE keeps."""
+    """Return the value that a STORE writes, a REDUCE reduces, or a STAGE holds."""
     return node.src[1 if node.op is ops.STORE else 0]
 
 
 def validity(access: UOp) -> UOp | None:
-    """The condition of a LOAD or a STORE, if it has one."""
+    """Return the condition of a LOAD or a STORE, or None."""
     at = 2 if access.op is ops.STORE else 1
     return access.src[at] if len(access.src) > at else None
 
 
 def conjuncts(condition: UOp | None) -> list[UOp]:
-    """The conditions of which ``condition`` is the conjunction, in order; none for None."""
+    """Split a conjunction into its conditions, in order; the list is empty for None."""
     left = [] if condition is None else [condition]
     out: list[UOp] = []
     while left:
@@ -58,26 +60,28 @@ def conjuncts(condition: UOp | None) -> list[UOp]:
 
 
 def closed(node: UOp) -> tuple[UOp, ...]:
-    """The ranges over which a REDUCE folds, a STAGE is filled, an MMA sums or an ITER runs."""
+    """Return the ranges that a REDUCE, STAGE, MMA or ITER binds."""
     if node.op is ops.MMA:
         return node.src[2:2 + node.arg.words]
     return node.src[:1] if node.op is ops.ITER else node.src[1:]
 
 
 def inits(loop: UOp) -> tuple[UOp, ...]:
-    """What the carried values of an ITER are at first."""
+    """Return the initial carried values of an ITER."""
     return loop.src[1:1 + len(loop.arg.outs)]
 
 
 def nexts(loop: UOp) -> tuple[UOp, ...]:
-    """What an iteration of an ITER hands to the next, over its CARRYs."""
+    """Return the carried values that an ITER yields to its next iteration, over its CARRYs."""
     n = len(loop.arg.outs)
     return loop.src[1 + n:1 + 2 * n]
 
 
 def carries(loop: UOp, nodes: Iterable[UOp]) -> list[UOp]:
-    """The CARRY of each value of an ITER, as it is found among ``nodes``. One that nothing reads
-    is over what the value depends on."""
+    """Return the CARRY of each value of an ITER, as found among ``nodes``.
+
+    A CARRY that nothing reads is made here, over the ranges that the value depends on.
+    """
     found = {n.arg.i: n for n in nodes if n.op is ops.CARRY and n.arg.id == loop.arg.id}
     for i, (first, after) in enumerate(zip(inits(loop), nexts(loop))):
         if i not in found:
@@ -89,12 +93,15 @@ def carries(loop: UOp, nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def stop(loop: UOp) -> UOp | None:
-    """The condition, over its CARRYs, on which an ITER ends before an iteration."""
+    """Return the condition, over its CARRYs, that ends an ITER before an iteration, or None."""
     return loop.src[-1] if len(loop.src) % 2 == 0 else None
 
 
 def open_loops(nodes: Iterable[UOp]) -> dict[UOp, frozenset[int]]:
-    """Of nodes in a toposorted list, the ids of the ITERs whose CARRYs they depend on, if any."""
+    """Map nodes of a toposorted list to the ids of the ITERs whose CARRYs they depend on.
+
+    Nodes that depend on none are left out.
+    """
     out: dict[UOp, frozenset[int]] = {}
     for n in nodes:
         own = frozenset[int]().union(*[out[s] for s in n.src if s in out])
@@ -110,18 +117,17 @@ def open_loops(nodes: Iterable[UOp]) -> dict[UOp, frozenset[int]]:
 
 
 def extent(r: UOp) -> UOp:
-    """How often a RANGE runs, an index expression."""
+    """Return the trip count of a RANGE, an index expression."""
     return r.src[0]
 
 
 def dims(buffer: UOp) -> tuple[UOp, ...]:
-    """Extents of a REF, or of a STAGE (those of the ranges that it closes)."""
+    """Return the extents of a REF, or of a STAGE (those of the ranges that it binds)."""
     return buffer.src if buffer.op is ops.REF else tuple([r.src[0] for r in buffer.src[1:]])
 
 
 def written_slots(kernel: UOp) -> set[int]:
-    """The slots of the REFs that a KERNEL writes, or of the results of a HOST or SORT, or what the
-    kernels in a LOOP write."""
+    """Return the slots that a KERNEL, HOST, SORT or LINKED writes, or the kernels in a LOOP."""
     if kernel.op is ops.LOOP:
         found = {slot.index for run in executions(kernel) for i in written_slots(run.src[0])
                  for slot in slots(run.src[1 + i])}
@@ -138,13 +144,13 @@ def written_slots(kernel: UOp) -> set[int]:
 
 
 def state_slot(loop: UOp) -> int:
-    """Which operand of a LOOP with a portion says where it goes on: the last."""
+    """Return the index of the operand that holds the resume state of a LOOP: the last."""
     return 1 + max([n.arg.index for n in toposort([loop])
                     if n.op is ops.SLOT and n.arg.kind == "in"], default=-1)
 
 
 class LoopOrder:
-    """Sorts RANGEs as a kernel orders its loops: those that it does not list come last, by id."""
+    """Sort key of RANGEs in the loop order of a kernel; unlisted ranges come last, by id."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.rank = {id: i for i, id in enumerate(ids)}
@@ -153,22 +159,22 @@ class LoopOrder:
         return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
 
     def of_kind(self, ranges: Iterable[UOp], kinds: Container[str]) -> tuple[UOp, ...]:
-        """The ranges of some kinds, outermost first."""
+        """Return the ranges of some kinds, outermost first."""
         return tuple(sorted((r for r in ranges if r.arg.kind in kinds), key=self))
 
 
 def bodies(node: UOp) -> tuple[UOp, ...]:
-    """The FUNCTIONs of a structural node (CALL, SCAN, WHILE, COND, CUSTOM)."""
+    """Return the FUNCTIONs of a structural node (CALL, SCAN, WHILE, COND, CUSTOM)."""
     return tuple([s for s in node.src if s.op is ops.FUNCTION])
 
 
 def operands(node: UOp) -> tuple[UOp, ...]:
-    """What follows the FUNCTIONs, or the KERNEL, of a structural node."""
+    """Return the operands of a structural node after its FUNCTIONs or KERNEL."""
     return tuple([s for s in node.src if s.op is not ops.FUNCTION and s.op is not ops.KERNEL])
 
 
 def slot_in(memory: UOp, iteration: Mapping[int, int]) -> op_args.Slot:
-    """The SLOT that a memory of a command is in an iteration of each loop that swaps it."""
+    """Resolve the SWAPs of an operand of a command, given the iteration of each loop."""
     while memory.op is ops.SWAP:
         memory = memory.src[iteration[memory.arg] & 1]
     slot: op_args.Slot = memory.arg
@@ -176,12 +182,13 @@ def slot_in(memory: UOp, iteration: Mapping[int, int]) -> op_args.Slot:
 
 
 def slots(memory: UOp) -> list[op_args.Slot]:
-    """The SLOTs that a memory of a command is in some iteration."""
+    """Return all SLOTs that an operand of a command refers to in some iteration."""
     return [n.arg for n in toposort([memory]) if n.op is ops.SLOT]
 
 
 def most_bound(memory: Sequence[UOp]) -> int:
-    """How many arguments, results and arenas these SLOTs and SWAPs are in, at most at a time."""
+    """Return the largest number of arguments, results and arenas that these SLOTs and SWAPs
+    refer to in one iteration."""
     depths = {n.arg for m in memory for n in toposort([m]) if n.op is ops.SWAP}
     return max([len({(s.kind, s.index) for s in [slot_in(m, turn) for m in memory]})
                 for turn in [dict(zip(depths, odd))
@@ -189,7 +196,7 @@ def most_bound(memory: Sequence[UOp]) -> int:
 
 
 def executions(commands: UOp) -> list[UOp]:
-    """The EXECs of COMMANDS, those in loops and branches too, in the order they are written."""
+    """Return the EXECs of COMMANDS in program order, also those in loops and branches."""
     out: list[UOp] = []
     stack = [commands]
     while stack:

@@ -1,8 +1,8 @@
-"""What a fork or the end of the process must not cut in two: locks, modules, work of threads.
+"""Fork safety and process exit: locks, lazily loaded modules, hooks around a fork.
 
-A forked child has one thread. A lock that another one held stays locked for ever, and a module
-that another one was loading stays half loaded. Locks made here are open in a child; modules
-loaded here are loaded whole before the process forks, or not begun.
+A forked child has one thread. A lock that another thread held stays locked forever, and a module
+that another thread was loading stays half loaded. Locks made here are unlocked in a child; a
+module loaded here is loaded completely before the process forks, or not at all.
 
 >>> with fork_safe_lock():
 ...     load("json").__name__
@@ -27,25 +27,25 @@ from operator import methodcaller
 from types import ModuleType
 from typing import Any
 
-LOADED = time.time()  # when fnx was imported: sources that are newer are not those that run
-PATIENCE = 1.0  # seconds that a fork waits for work; what is unfinished is refused in the child
-_LOADED = 10.0  # ... and for a module that another thread loads
-_OTHERS = 30.0  # ... and for another thread that forks
-_TRIES = 3  # of what is registered, where it fails
+LOADED = time.time()  # when fnx was imported: newer sources are not the code that runs
+PATIENCE = 1.0  # seconds that a fork waits for work; the child refuses unfinished work
+_LOADED = 10.0  # seconds that a fork waits for a module that another thread loads
+_OTHERS = 30.0  # seconds that a fork waits for another thread that forks
+_TRIES = 3  # attempts to run a hook that fails
 _LATER = 0.01  # seconds after a fork until a Ctrl-C that came during it is raised
 
 _locks: list[weakref.ref[Any]] = []
 _before: list[Callable[[float], None]] = []
 _in_parent: list[Callable[[], None]] = []
 _in_child: list[Callable[[], None]] = []
-_cut: list[type[BaseException]] = []  # what a handler raised during a fork: at most one
+_cut: list[type[BaseException]] = []  # the exception raised during a fork, at most one
 _forking: Any = threading.RLock()  # held by the thread that forks
 
 
 def fork_safe_lock() -> Any:
-    """A re-entrant lock (a finalizer may come in the middle) that a forked child finds open."""
+    """Make a lock that is unlocked in a forked child; re-entrant, as a finalizer may take it."""
     lock = threading.RLock()
-    if len(_locks) & (len(_locks) - 1) == 0:  # at each doubling
+    if len(_locks) & (len(_locks) - 1) == 0:  # drop dead ones at each power of two
         _locks[:] = [ref for ref in _locks if ref() is not None]
     _locks.append(weakref.ref(lock))
     return lock
@@ -55,7 +55,7 @@ _loading = fork_safe_lock()
 
 
 def load(name: str) -> ModuleType:
-    """Import a module at its first use."""
+    """Import a module on first use."""
     found = sys.modules.get(name)
     if found is not None and not getattr(found.__spec__, "_initializing", False):
         return found
@@ -64,7 +64,7 @@ def load(name: str) -> ModuleType:
 
 
 def deferred(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module that is loaded when it is first called.
+    """Return a stub for a function whose module is loaded on the first call.
 
     >>> deferred("math", "sqrt")(4.0)
     2.0
@@ -83,12 +83,12 @@ def _nothing(*args: Any) -> None:
 def at_fork(before: Callable[[float], None] = _nothing,
             in_parent: Callable[[], None] = _nothing,
             in_child: Callable[[], None] = _nothing) -> None:
-    """Register what happens around a fork, as ``os.register_at_fork``.
+    """Register hooks around a fork, like ``os.register_at_fork``.
 
-    ``before`` is given the time (``time.monotonic``) until which it may wait. Where Ctrl-C comes
-    in it or in ``in_parent`` it begins anew, and KeyboardInterrupt is raised after the fork.
-    Threads that fork at once do so one after another. No handler of a signal is called between
-    the last of ``before`` and the end of ``in_child``.
+    ``before`` gets the time (``time.monotonic``) until which it may wait. If Ctrl-C interrupts it
+    or ``in_parent``, the hook is restarted, and KeyboardInterrupt is raised after the fork.
+    Threads that fork at the same time do so one after another. No signal handler is called
+    between the last of ``before`` and the end of ``in_child``.
     """
     _before.insert(0, before)
     _in_parent.append(in_parent)
@@ -96,11 +96,12 @@ def at_fork(before: Callable[[float], None] = _nothing,
 
 
 def _uncut(run: Callable[[], None], left: int) -> Iterator[None]:
-    """Call ``run`` each time it is resumed; none is cut short by Ctrl-C, which comes later.
+    """Call ``run`` each time the generator is resumed, and complete it despite Ctrl-C.
 
-    Python calls what is registered from C and drops exceptions. A function could be left at its
-    first instruction, where signals are looked at; that of a generator is within its ``try``. So
-    is a jump back of the inner loop. ``left``: how often ``run`` may fail before the next yield.
+    Python calls fork hooks from C and drops their exceptions. A function could be interrupted at
+    its first instruction, where signals are checked; in a resumed generator that instruction is
+    inside its ``try``, and so is the back edge of the inner loop. ``left``: how often ``run`` may
+    fail before the next yield.
     """
     while True:
         try:
@@ -116,7 +117,7 @@ def _uncut(run: Callable[[], None], left: int) -> Iterator[None]:
                 except KeyboardInterrupt:
                     _cut[:] = (KeyboardInterrupt,)
                     left = _TRIES
-                except BaseException as e:  # of another handler, or of what is registered
+                except BaseException as e:  # from another signal handler, or from a hook
                     _cut[:] = (type(e),)
                     left -= 1
         except BaseException as e:
@@ -125,15 +126,17 @@ def _uncut(run: Callable[[], None], left: int) -> Iterator[None]:
 
 
 def _without_end(run: Callable[[], None]) -> Iterator[None]:
-    """``_uncut`` of it, and another one where Ctrl-C has ended the one before after all."""
+    """Chain ``_uncut`` generators, so that another replaces one that Ctrl-C ended after all."""
     steps = chain.from_iterable(chain([_uncut(run, 0)], map(_uncut, repeat(run), repeat(_TRIES))))
     next(steps)
     return steps
 
 
 class _Around(threading.local):
-    """What Python calls around the forks of a thread, and which signals the thread blocks
-    otherwise. Several threads can't resume one generator."""
+    """The fork hooks of a thread, and the signal mask to restore.
+
+    They are per thread, as two threads cannot resume one generator.
+    """
 
     def __init__(self) -> None:
         self.mask: set[Any] | None = None
@@ -163,11 +166,11 @@ def _run_in_parent() -> None:
 
 
 def _run_in_child() -> None:
-    if _around.mask is not None:  # no handler is called: nothing is begun anew
-        _cut.clear()  # it came to the parent
+    if _around.mask is not None:  # signals are blocked, so nothing is restarted here
+        _cut.clear()  # the exception belongs to the parent
         for ref in _locks:
             lock = ref()
-            if lock is not None and not lock._is_owned():  # by the thread that forked
+            if lock is not None and not lock._is_owned():  # not held by the forking thread
                 lock._at_fork_reinit()
         for hook in _in_child:
             hook()
@@ -177,7 +180,7 @@ def _run_in_child() -> None:
 
 
 def _forked() -> None:
-    """The next one may fork; what came during this fork is raised."""
+    """Let the next thread fork, and raise an exception that came during this fork."""
     while _forking._is_owned():
         _forking.release()
     if _cut:
@@ -187,7 +190,10 @@ def _forked() -> None:
 
 
 def _raise(error: type[BaseException]) -> None:
-    """As Ctrl-C does: what the main thread sleeps in ends, too (unlike _thread.interrupt_main)."""
+    """Raise in the main thread as Ctrl-C does, also interrupting a system call it sleeps in.
+
+    (_thread.interrupt_main does not.)
+    """
     main = threading.main_thread().ident or 0
     if error is not KeyboardInterrupt:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(error))
@@ -200,32 +206,34 @@ def _wait_for_loading(until: float) -> None:
 
 
 def _loaded() -> None:
-    with contextlib.suppress(RuntimeError):  # not held any more; or never, as it took too long
+    with contextlib.suppress(RuntimeError):  # released completely, or never acquired (timeout)
         while True:
             _loading.release()
 
 
 at_fork(_wait_for_loading, _loaded, _loaded)
 _around = _Around()
-if hasattr(os, "register_at_fork"):  # methodcaller: no instruction of Python before a generator's
+if hasattr(os, "register_at_fork"):  # methodcaller: no bytecode runs before the generator's
     os.register_at_fork(before=partial(methodcaller("before"), _around),
                         after_in_parent=partial(methodcaller("in_parent"), _around),
                         after_in_child=partial(methodcaller("in_child"), _around))
 
 
 def wait_for_the_end() -> None:
-    """Where the process ends, a daemon thread stops without a word; the main thread goes on."""
+    """Block a daemon thread forever at process exit; return at once in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 
 
 @cache
 def exit_without_destructors() -> None:
-    """Let this process end by ``_exit``, which calls no destructors of libraries: threads of one go
-    on computing, with memory that its destructors free. Where the C library has ``on_exit``, which
-    hands the exit code over; what C has buffered is written before."""
+    """Make this process end by ``_exit``, which skips the destructors of C libraries.
+
+    Threads of a library may still compute with memory that its destructors free. Needs ``on_exit``
+    in the C library, which passes the exit code. Buffers of C streams are flushed before.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):
         libc.on_exit(libc._exit, None)
-        libc.fflush(None)  # here, too: in the middle of the end nothing is registered any more
+        libc.fflush(None)  # now too, as atexit refuses registrations during shutdown
         load("atexit").register(libc.fflush, None)

@@ -1,4 +1,4 @@
-"""KernelCode: what lowering hands to a device that compiles kernels."""
+"""KernelCode, the output of lowering for devices that compile kernels; records of kernel runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fnx.core.uop import UOp
 
 
 class KernelCode:
-    """A kernel as code of its target, printed only where its object is in no cache.
+    """A kernel as target code, rendered only if no cache has its object.
 
     Attributes:
-        key: digest of all that the object depends on: kernel, target and versions.
+        key: digest of everything that the object depends on: kernel, target and versions.
         symbol: name of the function in the module.
-        program: makes the PROGRAM that is printed (the KERNEL of a target that takes those).
-        extents: what the device must know to start it, index expressions over VARs. On the
-            host "parallel", iterations of the PAR range (1 without one), and "scratch", bytes
-            of memory that each worker needs for itself.
+        program: makes the PROGRAM to render (or the KERNEL, for a target that takes kernels).
+        extents: launch parameters by name, index expressions over VARs. On the host "parallel",
+            the iterations of the PAR range (1 without one), and "scratch", the bytes of scratch
+            memory per worker.
     """
 
     def __init__(self, key: Callable[[], bytes], program: Callable[[], UOp],
@@ -37,7 +37,7 @@ class KernelCode:
         return f"fnx_{self.key.hex()[:24]}"
 
     def text(self) -> str:
-        """The text that defines the function, the same bytes in every process."""
+        """Return the source text of the function, the same bytes in every process."""
         return self._text(self.symbol)
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class KernelCode:
 
 
 class Chunk(Record):
-    """A part of a kernel: the number of the worker that ran it, when it began and ended."""
+    """A part of a kernel run: the index of the worker, and the start and end times."""
 
     worker: int
     start: int
@@ -53,10 +53,12 @@ class Chunk(Record):
 
 
 class KernelRun(Record):
-    """A kernel that ran: its name and the user's lines, bytes of its buffers and arithmetic of
-    floats, when it began and ended (nanoseconds of ``time.monotonic_ns``), the number of the
-    submission that it was part of, what each worker did of it (nothing where one ran it whole),
-    the type of most of its arithmetic, and the name of the device."""
+    """A kernel run, for profiles.
+
+    Name and user's lines, bytes of its buffers, float operations, start and end (nanoseconds of
+    ``time.monotonic_ns``), the number of its submission, the chunks of the workers (none if one
+    worker ran it all), the type of most of its arithmetic, and the name of the device.
+    """
 
     name: str
     sites: tuple[Site, ...]
@@ -71,8 +73,11 @@ class KernelRun(Record):
 
 
 class Recorded(Record):
-    """What a device did in a time: ``lost`` kernels, or parts of them, ran besides and were too
-    many to note; ``workers`` threads were there."""
+    """The kernel runs of a device during a profile.
+
+    ``lost`` counts kernels or chunks that were not recorded because there were too many;
+    ``workers`` is the number of threads.
+    """
 
     runs: list[KernelRun]
     lost: int = 0
@@ -80,11 +85,11 @@ class Recorded(Record):
 
 
 class MissingObjectError(LookupError):
-    """The object of a kernel of which nothing else is known is in no cache."""
+    """No cache has the object of a kernel that is known only by its key."""
 
 
 def known_by_key(key: bytes) -> KernelCode:
-    """The code of a LINKED: it is in a cache, or nowhere."""
+    """Return the code of a LINKED, whose object must be in a cache."""
     def nowhere(*_: Any) -> Any:
         raise MissingObjectError(key.hex())
 

@@ -1,18 +1,18 @@
-"""Kinds of ranges: what a loop of a tiled kernel becomes. A target says which of them it has.
+"""Kinds of ranges: what a loop of a tiled kernel becomes. Each target supports some of them.
 
     kind      becomes      iterations
     SEQ       a loop       in order
-    UNROLL    instances    straight code, one after the other
+    UNROLL    instances    straight-line code, one after the other
     VEC       lanes        of vectors
-    PAR       a loop       parts of it are given out, to workers of the cpu
-    GRID      a number     one to each group of threads of a GPU
-    THREAD    a number     one to each thread of a group
+    PAR       a loop       its parts are mapped to workers of the cpu
+    GRID      a number     mapped to groups of threads of a GPU
+    THREAD    a number     mapped to threads of a group
 
-Where iterations are given out the program is told which are its own: of PAR the bounds of a part
-(PART, two a range), of GRID and THREAD one number (ID). PAR and GRID are outermost, every STORE
-has them, and nothing folds or fills over them. Threads of a group work together: each statement
-may have THREAD ranges of its own, a STAGE in SHARED memory is filled over one, and they fold over
-one by such stages (lower/program/threads.py).
+A program gets its share of parallel iterations as values: the bounds of a part for PAR (PART, two
+per range), one number for GRID and THREAD (ID). PAR and GRID are outermost, every STORE has them,
+and no REDUCE or STAGE is over them. Threads of a group cooperate: each statement may have THREAD
+ranges of its own, a STAGE in SHARED memory is filled over one, and such stages serve to reduce
+over one (lower/program/threads.py).
 
 >>> RANGE_KINDS["PAR"].given, sorted(LOOPS), sorted(NUMBERED)
 (True, ['GRID', 'PAR', 'SEQ', 'THREAD'], ['GRID', 'THREAD'])
@@ -24,13 +24,13 @@ from fnx.core.record import Record
 
 
 class RangeKind(Record):
-    """A row: what a range becomes.
+    """A kind of ranges.
 
     Attributes:
         becomes: "loop", "instances" or "lanes".
-        given: whether its iterations are given out, and all that is computed is inside.
-        numbered: whether a program runs one iteration, and is told its number.
-        most: how many ranges of this kind a kernel may have; None: any number.
+        given: whether its iterations run in parallel, and all computation is inside the range.
+        numbered: whether a program runs a single iteration, and gets its number.
+        most: maximum number of ranges of this kind in a kernel; None: any number.
     """
 
     becomes: str
@@ -49,9 +49,9 @@ RANGE_KINDS = {
 }
 
 LOOPS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.becomes == "loop")
-OF_WORKERS = next(name for name, kind in RANGE_KINDS.items() if kind.most == 1)  # share them
-REPLICATED = frozenset(RANGE_KINDS) - LOOPS  # kinds that become instances and lanes
+OF_WORKERS = next(name for name, kind in RANGE_KINDS.items() if kind.most == 1)  # PAR
+REPLICATED = frozenset(RANGE_KINDS) - LOOPS  # kinds that become instances or lanes
 GIVEN = frozenset(name for name, kind in RANGE_KINDS.items() if kind.given)
 NUMBERED = frozenset(name for name, kind in RANGE_KINDS.items() if kind.numbered)
 
-SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")  # of STAGEs: what memory they lie in
+SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")  # memory spaces of STAGEs

@@ -1,6 +1,6 @@
 """Record: small immutable values that are compared, hashed and printed by their fields.
 
-The fields are the annotations of the class, a value given to one is its default:
+The fields are the annotations of the class; an assigned value is the default:
 
 >>> class Range(Record):
 ...     id: int
@@ -14,14 +14,14 @@ Range(id=3, kind='SEQ')
 ...         print(number)
 3
 
-It unpacks into the values of its fields, and gives others like it:
+A record unpacks into the values of its fields, and ``replace`` returns a changed copy:
 
 >>> number, kind = Range(3).replace(kind="PAR")
 >>> number, kind
 (3, 'PAR')
 
-A frozen dataclass means the same. Making its class compiles five functions from text, ten
-times the cost of making this one, and the import of fnx makes two dozen.
+A frozen dataclass has the same meaning, but creating its class compiles five functions from
+text, ten times the cost of this one, and importing fnx creates two dozen.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ T = TypeVar("T", bound="Record")
 
 @dataclass_transform(frozen_default=True)
 class RecordType(type):
-    """Makes a slot of each annotation, and keeps the defaults aside."""
+    """Metaclass that turns annotations into slots and stores the defaults separately."""
 
     _names: tuple[str, ...]
-    _defaults: tuple[Any, ...]  # of the last fields
+    _defaults: tuple[Any, ...]  # those of the last fields
     _setters: tuple[Any, ...]
     _key: Any
 
@@ -56,7 +56,7 @@ class RecordType(type):
 
 
 class Record(metaclass=RecordType):
-    """The base of records; see above."""
+    """Base class of records; see the module docstring."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         cls = type(self)
@@ -86,7 +86,7 @@ class Record(metaclass=RecordType):
         return iter(values(self))
 
     def replace(self: T, **changes: Any) -> T:
-        """The same but for some fields."""
+        """Return a copy with some fields changed."""
         cls = type(self)
         return cls(**{**dict(zip(cls._names, values(self))), **changes})
 
@@ -99,12 +99,12 @@ class Record(metaclass=RecordType):
 
 
 def values(record: Record) -> tuple[Any, ...]:
-    """The values of the fields, in order."""
+    """Return the values of the fields, in order."""
     return tuple([getattr(record, f) for f in type(record)._names])
 
 
 def _complete(cls: RecordType, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-    """The values of all fields, in order."""
+    """Return the values of all fields, in order, from arguments and defaults."""
     fields = cls._names
     given = dict(zip(fields, args))
     if len(args) > len(fields) or given.keys() & named.keys() or not named.keys() <= set(fields):

@@ -1,4 +1,4 @@
-"""What rows of the op table are made of: shapes, identities, what orders operands."""
+"""Functions for op table entries: shape rules, monoid identities, sort keys of operands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fnx.core.op import Node, Op, Shape
 
 T = TypeVar("T")
 
-# ---- what of an arg orders the operands of a commutative op ------------------------------------
+# ---- sort keys of the operands of a commutative op, from an arg --------------------------------
 
-LEAF_BITS = 20  # the low bits of a LEAF's id: its position in its trace, alike in each trace
+LEAF_BITS = 20  # low bits of a LEAF's id: its position in its trace, the same in every trace
 
 
 def slot(arg: Any) -> int:
@@ -55,7 +55,7 @@ def scattered(arg: Any) -> Any:
 
 
 def combine(monoid: Op | str | None) -> int:
-    """Of a STORE: how it combines; -1 where it streams."""
+    """Return the key of how a STORE combines; -1 if it is nontemporal."""
     return 0 if monoid is None else -1 if isinstance(monoid, str) else monoid.code
 
 
@@ -72,7 +72,7 @@ def reduced(src: tuple[Node, ...], arg: Any) -> Shape:
 
 
 def others(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The axes that are not among some.
+    """Return the axes of an array that are not in ``axes``.
 
     >>> others((1,), 3)
     (0, 2)
@@ -81,7 +81,7 @@ def others(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes one.
+    """Return the inverse of a permutation.
 
     >>> inverse((1, 2, 0))
     (2, 0, 1)
@@ -90,7 +90,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def interleaved(axes: Sequence[int], index: Iterable[T], rest: Iterable[T]) -> tuple[T, ...]:
-    """One entry an axis of an array: ``index`` for its indexed axes, ``rest`` for the others.
+    """Merge one entry per axis: ``index`` for the axes in ``axes``, ``rest`` for the others.
 
     >>> interleaved((1,), "i", "ab")
     ('a', 'i', 'b')
@@ -122,12 +122,12 @@ def gotten(src: tuple[Node, ...], i: int) -> Shape:
 
 
 def lowest(t: DType) -> Any:
-    """The smallest value of a type: the identity of MAX."""
+    """Return the smallest value of a type, the identity of MAX."""
     return -_most(t) if t.is_float else False if t.is_bool else t.limits[0]
 
 
 def highest(t: DType) -> Any:
-    """The largest value of a type: the identity of MIN."""
+    """Return the largest value of a type, the identity of MIN."""
     return _most(t) if t.is_float else True if t.is_bool else t.limits[1]
 
 

@@ -1,11 +1,11 @@
-"""Digests of fnx's own sources: what is kept on disk is of the code that made it.
+"""Digests of fnx's own sources, so that disk cache entries are tied to the code that made them.
 
-To read all sources takes longer than a small program. So what they digest to is itself on disk,
-by what the system says of the files: an edit changes at least when the file was last changed.
-Sources may also be in one archive (a zip on ``sys.path``): then it stands for all rooms.
+Reading all sources takes longer than a small program runs. So the digests are themselves cached
+on disk, with the files' metadata as key: an edit changes at least the time of the last change.
+Sources may also be in one archive (a zip on ``sys.path``), which then stands for all packages.
 
-Sources that were edited after they were imported are not those that run. Nothing that the process
-compiles from then on is written to disk (``edited``), and one warning says so.
+If a source was edited after fnx was imported, it is not the code that runs. Then nothing that the
+process compiles is written to disk (``edited``), and a warning is issued once.
 
 >>> versions(("core",)) == versions(("core",)) != versions(("core", "lower"))
 True
@@ -27,7 +27,7 @@ _DIGEST = 32  # bytes
 
 
 class KeptBytes(Protocol):
-    """Bytes that other processes of this user left."""
+    """A store of bytes that the processes of a user share."""
 
     def get(self, key: bytes) -> bytes | None: ...
     def put(self, key: bytes, value: bytes, about: str = ...) -> None: ...
@@ -37,19 +37,19 @@ _kept: list[Callable[[], KeptBytes]] = []
 
 
 def keep_in(kept: Callable[[], KeptBytes]) -> None:
-    """Where digests are kept from now on."""
+    """Set the store in which digests are cached."""
     _kept[:] = [kept]
 
 
 def versions(rooms: tuple[str, ...]) -> bytes:
-    """A digest of the sources of some rooms of fnx."""
+    """Return a digest of the sources of some packages of fnx."""
     digests, _ = known()
     return b"".join([digests[room] for room in rooms])
 
 
 @functools.cache
 def known() -> tuple[dict[str, bytes], bool]:
-    """The digest of each room, and whether a process with these very sources kept it before."""
+    """Return the digest of each package, and whether the digests came from the cache."""
     package = os.path.abspath(__file__).rpartition(os.path.join("", "core", ""))[0]
     digests, kept, file = digests_of_rooms(package, ROOMS, LOADED)
     if file:
@@ -63,14 +63,14 @@ _edited: list[str] = []
 
 
 def edited() -> bool:
-    """Whether ``known`` found a source that is newer than what runs."""
+    """Return whether ``known`` found a source that is newer than the running code."""
     return bool(_edited)
 
 
 def digests_of_rooms(package: str, rooms: tuple[str, ...], loaded: float
                      ) -> tuple[dict[str, bytes], bool, str]:
-    """``digest_of_sources`` of folders of a package, whether it was read from where it is kept,
-    and a file that was edited since it was loaded, else ""."""
+    """Return the ``digest_of_sources`` of some folders, whether they came from the cache, and a
+    file that was edited since it was loaded, or ""."""
     folders = [os.path.join(package, room) for room in rooms]
     files = [file for folder in folders for file in _files(folder)]
     changed = next((path for path, s in files if _is_edited(s, loaded)), "")
@@ -88,13 +88,15 @@ def digests_of_rooms(package: str, rooms: tuple[str, ...], loaded: float
 
 
 def _is_edited(file: os.stat_result, loaded: float) -> bool:
-    """Whether a file was written since a time, by the system's record of it: the time that users
-    see (``st_mtime``) is what an archive or a copy set it to, even one that is yet to come."""
+    """Return whether a file was changed since a time, by ``st_ctime``.
+
+    ``st_mtime`` can be set by archives and copies, even to a future time.
+    """
     return loaded < file.st_ctime <= time.time()
 
 
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The Python files below a folder, in order; of a folder in an archive, the archive."""
+    """Yield the Python files below a folder, in order; for a folder in an archive, the archive."""
     if not os.path.isdir(folder):
         archive = folder
         while not os.path.isfile(archive):
@@ -111,10 +113,10 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def digest_of_sources(package: str, loaded: float) -> bytes:
-    """A digest of the Python files of a package that was imported at a time.
+    """Return a digest of the Python files of a package that was imported at a given time.
 
-    What was edited since is not what runs: then the digest is this process's own, so that the
-    code it makes is not taken for that of the new sources.
+    If a file was edited since, the digest is random, so that code from this process is not taken
+    for code from the new sources.
     """
     content = load("hashlib").sha256()
     for path, _ in _files(package):

@@ -1,4 +1,4 @@
-"""What lowering knows of a machine: a plain value that takes part in cache keys."""
+"""The target description for lowering: a plain value that is part of cache keys."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ class Target(Record):
         triple: LLVM's target triple.
         cpu: LLVM's name of the processor.
         features: LLVM's feature string.
-        vector_bits: width of a vector register; of what a thread of a group reads at once.
-        vector_registers: how many of them there are; of a thread of a group, registers of 32 bits.
+        vector_bits: width of a vector register; on a GPU, of the widest load of a thread.
+        vector_registers: number of vector registers; on a GPU, of 32-bit registers per thread.
         fma: whether fused multiply-add is one instruction.
-        rounds: whether rounding to a whole number is one.
-        permuted: bytes of the smallest elements that one instruction puts in any order.
+        rounds: whether rounding to an integer is one instruction.
+        permuted: size in bytes of the smallest elements that one instruction can permute freely.
         l1, l2: bytes of the data caches of one core.
-        cores: processors that share the work. Never part of how a sum associates.
-        compiler: name and version of what makes machine code of LLVM IR.
-        kind: what kernels become on it, a row of lower/machines.py.
-        threads: of a group, at most, where kernels are run by groups of threads.
-        shared: bytes that a group has in common.
-        private: bytes of a thread's own memory that a kernel should not go beyond.
-        chunks: parts, at most, into which a long fold with few results is cut.
-        subgroup: threads of a group, side by side, that read values of one another; 0: none do.
-            Never part of how a sum associates.
-        async_copies: whether threads have memory copied to what they share while they compute.
-        units: names of its matrix units (core/units.py), the one to prefer first.
-        buffers: that a kernel may bind; 0: as many as it likes.
-        wide: whether it computes in types of 64 bits.
-        steps: iterations of a thread's loops, all together, after which the driver ends them; 0:
-            it does not.
-        unfused: a kind of fusion that is left out (core/config.py: FUSIONS); '': none.
+        cores: processors that share the work. Never affects how a sum associates.
+        compiler: name and version of the compiler of LLVM IR.
+        kind: the kind of target, an entry of lower/machines.py.
+        threads: maximum number of threads per group, if kernels run in groups of threads.
+        shared: bytes of shared memory per group.
+        private: bytes of private memory per thread that a kernel should not exceed.
+        chunks: maximum number of parts into which a long reduction with few results is split.
+        subgroup: number of neighboring threads that can exchange values; 0: not supported. Never
+            affects how a sum associates.
+        async_copies: whether the target has asynchronous copies to shared memory.
+        units: names of its matrix units (core/units.py), the preferred one first.
+        buffers: maximum number of buffers that a kernel binds; 0: no limit.
+        wide: whether it computes in 64-bit types.
+        steps: total loop iterations per thread after which the driver aborts a kernel; 0: never.
+        unfused: a kind of fusion that is disabled (core/config.py: FUSIONS); '': none.
     """
 
     name: str
@@ -65,9 +64,9 @@ class Target(Record):
 
     @property
     def has_code(self) -> bool:
-        """Whether kernels are compiled for it; else the device walks or records them."""
+        """Whether kernels are compiled for it; else the device interprets or records them."""
         return self.kind != "kernels"
 
     def lanes(self, itemsize: int) -> int:
-        """Elements of ``itemsize`` bytes in one vector register."""
+        """Return the number of elements of ``itemsize`` bytes in a vector register."""
         return max(1, self.vector_bits // (8 * itemsize))

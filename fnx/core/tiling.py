@@ -1,7 +1,7 @@
-"""Loop transforms as plain data: what ``schedule=`` of a hand-written kernel takes.
+"""Schedule transforms as plain data, for ``schedule=`` of a user-written kernel.
 
-A schedule is a sequence of transforms. Ranges are named as the kernel names them; operands by
-their parameter's name, or by slot. ``lower/schedule/tile.py`` says what each does, and when.
+A schedule is a sequence of transforms. Ranges have the names that the kernel gives them; operands
+are named by parameter or by slot. ``lower/schedule/tile.py`` applies the transforms.
 
 >>> schedule = [split("m", 14, "io", "i"), unroll("i"), parallel("io"), stage("x", at="io")]
 >>> schedule[0]
@@ -20,7 +20,7 @@ SPACES = ("PRIV", "SHARED", "GLOBAL")
 
 
 class Transform(Record):
-    """A transform: printed as the call that makes it."""
+    """A schedule transform, printed as the call that makes it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__.lower()}({', '.join(map(repr, values(self)))})"
@@ -56,13 +56,13 @@ class Unroll(Transform):
 
 
 class Subtotal(Transform):
-    """What sums fold inside each iteration of a loop is folded by itself first."""
+    """Blocked summation: sum inside each iteration of a loop first, then add these sums."""
 
     range: str
 
 
 class Bind(Transform):
-    """Given out to groups, or to the threads of a group."""
+    """Map a range to groups of threads, or to the threads of a group."""
 
     range: str
     kind: str
@@ -85,7 +85,7 @@ class StageOperand(Transform):
 
 
 class Tensorize(Transform):
-    """The terms of a sum along a loop are multiplied and added by a matrix unit."""
+    """Multiply and add the terms of a sum along a loop with a matrix unit."""
 
     range: str
     unit: str
@@ -97,13 +97,13 @@ class Tensorize(Transform):
 
 
 class Collect(Transform):
-    """What follows the sums of a tile is a loop over one of its repeated ranges."""
+    """Rolled epilogue: loop over an unrolled range of a tile for what follows its sums."""
 
     range: str
 
 
 class Search(Transform):
-    """The schedule is found by timing, which may take so many seconds."""
+    """Search for a schedule by timing candidates, for at most so many seconds."""
 
     seconds: float
 
@@ -112,19 +112,21 @@ Schedule = tuple[Transform, ...]
 
 
 def split(range: str, factor: int, outer: str = "", inner: str = "") -> Split:
-    """Run a range as ceil(extent / factor) times ``factor``: range == outer * factor + inner.
+    """Split a range into two nested ones: range == outer * factor + inner.
+
+    The outer range has the extent ceil(extent / factor), the inner one ``factor``.
 
     Args:
         range: the range to split.
-        factor: extent of the inner range, a number.
+        factor: constant extent of the inner range.
         outer: name of the outer range; by default ``<range>o``.
         inner: name of the inner range; by default ``<range>i``.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     Raises:
-        KernelError: a factor that is no int >= 1.
+        KernelError: the factor is no int >= 1.
 
     >>> split("m", 16)
     split('m', 16, 'mo', 'mi')
@@ -135,13 +137,13 @@ def split(range: str, factor: int, outer: str = "", inner: str = "") -> Split:
 
 
 def order(*names: str) -> Order:
-    """The loops from the outermost inwards; each range of the kernel once.
+    """Reorder the loops; each range of the kernel occurs once.
 
     Args:
-        names: of ranges, the outermost first.
+        names: names of ranges, the outermost first.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> order("mo", "k", "mi")
     order('mo', 'k', 'mi')
@@ -150,13 +152,13 @@ def order(*names: str) -> Order:
 
 
 def parallel(range: str) -> Parallel:
-    """Share the iterations of the outermost range among the workers.
+    """Distribute the iterations of the outermost range over the workers.
 
     Args:
         range: its name.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> parallel("mo")
     parallel('mo')
@@ -165,16 +167,16 @@ def parallel(range: str) -> Parallel:
 
 
 def grid(range: str) -> Bind:
-    """Give each iteration of an outermost range to a group of threads.
+    """Map each iteration of an outermost range to a group of threads.
 
-    Several ranges may be; a kernel has as many groups as all of them have iterations together. On
-    a device without groups of threads it stays a loop.
+    Several ranges may be mapped; the number of groups is the product of their extents. On a
+    device without groups of threads the range stays a loop.
 
     Args:
         range: its name.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> grid("mo")
     grid('mo')
@@ -183,16 +185,16 @@ def grid(range: str) -> Bind:
 
 
 def thread(range: str) -> Bind:
-    """Give each iteration of a range to a thread of the group.
+    """Map each iteration of a range to a thread of the group.
 
-    A sum over such a range is folded by the threads together, and what is staged in "SHARED"
-    memory they fill together. On a device without groups of threads it stays a loop.
+    The threads cooperate to reduce over such a range, and to fill stages in "SHARED" memory. On a
+    device without groups of threads the range stays a loop.
 
     Args:
-        range: its name; its extent is a number.
+        range: its name; its extent is constant.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> split("m", 64), grid("mo"), thread("mi")
     (split('m', 64, 'mo', 'mi'), grid('mo'), thread('mi'))
@@ -201,13 +203,13 @@ def thread(range: str) -> Bind:
 
 
 def vectorize(range: str) -> Vectorize:
-    """Make the values of a range the lanes of vectors; its extent is a number.
+    """Map the iterations of a range to the lanes of vectors.
 
     Args:
-        range: its name.
+        range: its name; its extent is constant.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> vectorize("ni")
     vectorize('ni')
@@ -216,13 +218,13 @@ def vectorize(range: str) -> Vectorize:
 
 
 def unroll(range: str) -> Unroll:
-    """Repeat the code for each value of a range; its extent is a number.
+    """Unroll a range completely.
 
     Args:
-        range: its name.
+        range: its name; its extent is constant.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> unroll("mi")
     unroll('mi')
@@ -231,16 +233,16 @@ def unroll(range: str) -> Unroll:
 
 
 def subtotal(range: str) -> Subtotal:
-    """Sum what is inside each iteration of a loop by itself, then add these sums.
+    """Blocked summation: sum inside each iteration of a loop first, then add these sums.
 
-    A long chain of additions rounds as often as it has terms; in parts of 100, each of 10,000
-    terms is rounded some 200 times. Only sums of floats differ.
+    A long chain of additions rounds once per term; in blocks of 100, each of 10,000 terms is
+    rounded some 200 times. Only sums of floats change.
 
     Args:
-        range: a loop that sums run over, with another one of theirs inside.
+        range: a loop of a sum that has another loop of the same sum inside.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> split("k", 128), subtotal("ko")
     (split('k', 128, 'ko', 'ki'), subtotal('ko'))
@@ -249,17 +251,17 @@ def subtotal(range: str) -> Subtotal:
 
 
 def collect(range: str) -> Collect:
-    """Keep the sums of a tile in a small buffer, and loop over it with what follows them.
+    """Roll the epilogue: store the sums of a tile to a small buffer, and loop over it.
 
     A tile of 14 by 2 vectors repeats a ``tanh`` of its sums 28 times in the code, which takes long
-    to compile. Collected they are repeated for the other ranges of the tile only. It pays where
-    more follows than a store.
+    to compile. With a rolled epilogue it is repeated only for the other ranges of the tile. This
+    pays if the epilogue is more than a store.
 
     Args:
         range: an unrolled range of the result.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     >>> unroll("mi"), collect("mi")
     (unroll('mi'), collect('mi'))
@@ -269,25 +271,26 @@ def collect(range: str) -> Collect:
 
 def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
           along: str | None = None, double: bool = False) -> StageOperand:
-    """Copy what the kernel reads of an operand into a small buffer, in the order of its loops.
+    """Copy what the kernel reads of an operand to a small buffer (packing), in loop order.
 
-    What is computed from that operand alone goes along: it is computed once, when it is copied.
+    Values that depend only on that operand are computed once, during the copy.
 
     Args:
         operand: an input's name or slot.
-        at: the loop in which to fill the buffer, each time round; None: at the start.
-        space: "PRIV", a worker's own; "SHARED", of a group of threads, which fill it together;
-            "GLOBAL", filled once by all workers and read by all.
-        along: only what is read along this loop (or those that it was split into, by their usual
-            names), of an operand that is read in several ways, as in ``x @ x``; None: all of it.
-        double: in "SHARED" memory, two buffers: what the next iteration of the loop reads is on
-            its way while this one computes. Where they have no room there is one.
+        at: the loop in each iteration of which the buffer is filled; None: at the start.
+        space: "PRIV", private to a worker; "SHARED", shared by a group of threads, which fill it
+            together; "GLOBAL", filled once by all workers and read by all.
+        along: restricts the stage to reads along this loop (or the loops that it was split into,
+            by their default names), for an operand that is read in several ways, as in
+            ``x @ x``; None: all reads.
+        double: double buffering in "SHARED" memory: the data for the next iteration of the loop
+            are loaded while this one computes. If there is no room for two buffers, one is used.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     Raises:
-        KernelError: another space, or two buffers elsewhere.
+        KernelError: an unknown space, or double buffering elsewhere.
 
     >>> stage("x", at="mo")
     stage('x', at='mo', space='PRIV')
@@ -302,21 +305,21 @@ def stage(operand: str | int, at: str | None = None, space: str = "PRIV",
 
 
 def tensorize(range: str, unit: str, words: str | None = None) -> Tensorize:
-    """Multiply and add the terms of a sum along a loop by a matrix unit.
+    """Multiply and add the terms of a sum along a loop with a matrix unit.
 
-    Its extent is how many terms a word of the unit holds: 2 of bfloat16, 4 of int8. The factors
-    are of the types that the unit takes, as they are or converted to that of the sum.
+    The extent of the loop is the number of terms in a 32-bit word of the unit: 2 of bfloat16, 4 of
+    int8. The factors have the types that the unit accepts, possibly converted to that of the sum.
 
     Args:
-        range: the loop, inside of all others.
-        unit: the name of a unit that the target has (``fnx.core.units.UNITS``).
-        words: the loop around it, over the words of one instruction of a unit that takes several.
+        range: the innermost loop.
+        unit: the name of a unit of the target (``fnx.core.units.UNITS``).
+        words: the loop around it, over the words of one instruction, for a unit that takes several.
 
     Returns:
-        The step, plain data for a list ``schedule=``.
+        The transform, plain data for a list ``schedule=``.
 
     Raises:
-        KernelError: no unit has this name.
+        KernelError: there is no unit of this name.
 
     >>> split("k", 2, "kw", "ke"), tensorize("ke", "dpbf16ps")
     (split('k', 2, 'kw', 'ke'), tensorize('ke', 'dpbf16ps'))

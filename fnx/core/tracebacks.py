@@ -1,7 +1,7 @@
-"""Tracebacks show the user's frames: those of fnx are left out of an error that leaves it.
+"""Traceback filtering: frames of fnx are removed from an error that leaves it.
 
-What fnx does between a user's call and a user's function, or the place where an error is made, says
-nothing to who made a mistake. ``config.tracebacks = "all"``, or ``FNX_TRACEBACKS=all``, shows it.
+Internal frames do not help to find a mistake in user code. ``config.tracebacks = "all"``, or
+``FNX_TRACEBACKS=all``, shows them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from fnx.core.errors import PACKAGE
 
 
 def shorten(error: BaseException) -> None:
-    """Before a function at the border raises an error again: of fnx's frames only that one stays.
+    """Remove fnx's frames from a traceback, before a public function re-raises the error.
+
+    The frame of that function is added by the raise, and so remains.
 
     >>> def inside():
     ...     raise ValueError("no")
@@ -44,7 +46,7 @@ def shorten(error: BaseException) -> None:
 
 
 def _own(frame: FrameType) -> bool:
-    """Whether a frame is one of fnx, or of code that fnx wrote."""
+    """Return whether a frame belongs to fnx, or to code that fnx generated."""
     return frame.f_code.co_filename.startswith((PACKAGE, "<fnx"))
 
 

@@ -1,24 +1,25 @@
-"""Matrix units: instructions that multiply and add several terms at once. One row each.
+"""Matrix units: instructions that multiply and add several terms at once, one entry each.
 
-All of them read **words** of 32 bits, which hold neighbouring terms of a sum, the first one in the
-low bits: two of bfloat16, four of int8. An MMA is the sum of what its words hold:
+All of them read fragment registers of 32 bits (**words**), which hold neighboring terms of a sum,
+the first one in the low bits: two of bfloat16, four of int8. An MMA is the sum of the products of
+the terms in its words:
 
     MMA(a[i, w], b[w, j], w...)      one term: left of a word of a times right of a word of b
-    REDUCE(MMA(a, b, w...), k, ADD)  what goes before is added inside the unit
+    REDUCE(MMA(a, b, w...), k, ADD)  the accumulation is part of the instruction
 
-Of a row's product m x n x k one MMA node is one result; m, n and the words of k are ranges of it,
-or what is left of k inside of a word. So ``words`` of k are closed by the MMA: of units that
-work in lanes none. Which range is which lane, thread or row is said by ``form``:
+An MMA node is one result of the m x n x k product of an entry. Its ranges are m, n and the words
+of k; the terms of k inside a word have no range. The MMA binds its ``words`` ranges of k; units
+of the form "lanes" have none. ``form`` says which range is mapped to which lane, thread or row:
 
     form      left            right           result
     lanes     one word        a lane each     a lane each         m = 1, n lanes, one word of k
     warp      fragments that a warp of threads holds: lower/program/fragments.py
     tiles     registers of 16 rows of 16: words of k along rows of a, along columns of b
 
-What a row's instruction rounds is its meaning here (``product``), so the interpreter of a tiled
-kernel is exact; how the REDUCE around it associates is bounded as of every sum. Units of warps
-promise float32 at least, in no order (their manual: rounding, order and subnormal operands are
-unspecified); there the meaning is one term after the other.
+``product`` rounds exactly as the instruction does, so the interpreter of a tiled kernel is exact;
+the association of the REDUCE around it has the error bound of any sum. Warp units guarantee at
+least float32, in no specified order (their manual leaves rounding, order and subnormal operands
+unspecified); their meaning here adds one term after the other.
 
 >>> UNITS["dpbf16ps"].left, UNITS["dpbf16ps"].in_word, UNITS["dpbf16ps"].words
 (bfloat16, 2, 1)
@@ -37,25 +38,26 @@ from fnx.core import dtypes, narrow
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.record import Record
 
-TILE = 256  # lanes of a register of 16 rows of 16
+TILE = 256  # lanes of a tile register (16 rows of 16)
 
 
 class Unit(Record):
-    """An instruction.
+    """A matrix instruction.
 
     Attributes:
-        name: what it is called, and what a target's ``units`` have.
+        name: its name, also in a target's ``units``.
         form: "lanes", "warp" or "tiles".
         m, n, k: rows, columns and terms of one instruction; n is 0 where it is the lanes of
             the target's vectors.
         left, right: types of the factors.
         result: type of the sums.
-        flushes: whether subnormal operands, and results, are zero.
+        flushes: whether subnormal operands and results are flushed to zero.
         later: whether the term in the high bits of a word is added first.
-        apart: whether the terms at each place in words are summed by themselves, then added.
-        cut: low bits of factors that it does not read. Only a schedule that names it has it.
-        needs: what the compiler calls the parts of a processor that have it.
-        bits: of the vectors whose lanes it works in.
+        apart: whether the terms at each position in the words are summed separately, then added.
+        cut: number of low bits of the factors that it ignores. Such a unit is used only if a
+            schedule names it.
+        needs: CPU features that it needs, by the compiler's names.
+        bits: width in bits of the vectors in whose lanes it works.
     """
 
     name: str
@@ -75,12 +77,12 @@ class Unit(Record):
 
     @property
     def in_word(self) -> int:
-        """Terms in a word."""
+        """Number of terms in a word."""
         return 32 // self.left.bits
 
     @property
     def words(self) -> int:
-        """Words of k of one instruction."""
+        """Number of words along k of one instruction."""
         return self.k // self.in_word
 
 
@@ -101,7 +103,7 @@ UNITS = {unit.name: unit for unit in _ROWS}
 
 
 def product(unit: Unit, a: NDArray, b: NDArray, total: NDArray) -> NDArray:
-    """``total`` and the products of what two words hold, rounded as the instruction does."""
+    """Add the products of the terms of two words to ``total``, rounded as the instruction does."""
     order = range(unit.in_word)
     for i in reversed(order) if unit.later else order:
         total = _added(unit, _term(unit, a, i), _term(unit, b, i, True), total)
@@ -109,18 +111,18 @@ def product(unit: Unit, a: NDArray, b: NDArray, total: NDArray) -> NDArray:
 
 
 def _added(unit: Unit, x: NDArray, y: NDArray, total: NDArray) -> NDArray:
-    """total + x * y."""
+    """Return total + x * y."""
     if not unit.result.is_float:
         return np.asarray(total + x * y)
     if unit.flushes:
         x, y, total = map(_flushed, (x, y, total))
-    exact = x.astype(np.float64) * y  # products of these types are
+    exact = x.astype(np.float64) * y  # exact for these types
     total = _sum(exact, total.astype(np.float64))
     return _flushed(total) if unit.flushes else total
 
 
 def summed(unit: Unit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
-    """The products of two arrays of words, in the order of some axes, which have length 1 then."""
+    """Sum the products of two arrays of words along ``axes``, in order; these get length 1."""
     shape = [1 if i in axes else n for i, n in enumerate(np.broadcast_shapes(a.shape, b.shape))]
     a, b = (np.moveaxis(x, axes, range(len(axes))) for x in (a, b))
     total = np.zeros((), unit.result.np)
@@ -137,13 +139,13 @@ def summed(unit: Unit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
 
 
 def in_words(buffer: NDArray) -> NDArray:
-    """The whole words that hold the elements of a buffer."""
+    """View a buffer as 32-bit words; elements after the last whole word are left out."""
     flat = buffer.reshape(-1)
     return flat[:flat.size - flat.nbytes % 4 // flat.itemsize].view(np.uint32)
 
 
 def _term(unit: Unit, words: NDArray, i: int, right: bool = False) -> NDArray:
-    """The values at one place of all words, in the type of the sums."""
+    """Return the values at one position of all words, in the type of the sums."""
     t = unit.right if right else unit.left
     if t.bits == 32:
         return np.asarray(words >> np.uint32(unit.cut) << np.uint32(unit.cut)).view(t.np)
@@ -156,8 +158,11 @@ def _term(unit: Unit, words: NDArray, i: int, right: bool = False) -> NDArray:
 
 
 def _sum(a: NDArray, b: NDArray) -> NDArray:
-    """a + b of float64 rounded once to float32: what the first rounding lost goes to its last
-    bit, so that the second sees on which side of a half it is."""
+    """Add in float64 with a single rounding to float32.
+
+    The error of the first rounding goes to the last bit (round to odd), so that the second
+    rounding is correct.
+    """
     total = a + b
     part = total - a
     lost = (a - (total - part)) + (b - part)

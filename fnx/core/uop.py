@@ -1,8 +1,8 @@
-"""The interned immutable node, iterative traversal and substitution. No sugar.
+"""The immutable, interned (hash-consed) graph node; iterative traversal and substitution.
 
-Same content, same object: nodes are compared and hashed by identity. The intern table holds
-them weakly and is right under threads: ``setdefault`` decides who was first, and a lock is
-taken only to replace a dead entry.
+Equal content means the same object, so nodes are compared and hashed by identity. The intern
+table holds them weakly and is thread-safe: ``setdefault`` decides which thread was first, and a
+lock is taken only to replace a dead entry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def now() -> int:
-    """A number that all nodes made so far are below."""
+    """Return a number greater than that of every node made so far."""
     return next(_numbers)
 
 
@@ -42,29 +42,32 @@ _lock = fork_safe_lock()
 
 
 def forget_dead() -> None:
-    """Drop the entries of nodes that died. Their death itself runs no bytecode (core/weak.py);
-    and an entry leaves the deque last, so that Ctrl-C in here forgets none."""
+    """Drop the table entries of dead nodes.
+
+    The death of a node runs no bytecode (core/weak.py). An entry leaves the deque last, so that
+    a Ctrl-C in this function loses none.
+    """
     with _lock:
         while _dead:
             ref = _dead[0]
             if _table.get(ref.key) is ref:
                 del _table[ref.key]
-            if _dead and _dead[0] is ref:  # else a finalizer was here in the meantime
+            if _dead and _dead[0] is ref:  # else a finalizer ran this function meanwhile
                 del _dead[0]
-            del ref  # with it die the operands of that node: the next round finds them
+            del ref  # this frees the operands of that node: the next iteration finds them
 
 
 class _CurrentSite(threading.local):
     site: Site | None = None
 
     def derive(self, node: UOp) -> None:
-        """What is made next is made of this node: it is of its line, or of all of its lines."""
+        """Give the nodes made next the source lines of this node."""
         if node.sites:
             self.site = node.sites[0] if len(node.sites) == 1 else _OneOf(node.sites)
 
 
 class _OneOf(tuple[str, int]):
-    """The first of several lines, which knows the others."""
+    """The first of several source lines, with all of them in ``all``."""
 
     all: tuple[Site, ...]
 
@@ -74,7 +77,7 @@ class _OneOf(tuple[str, int]):
         return made
 
     def __reduce__(self) -> Any:
-        """As the line that it is."""
+        """Pickle as a plain line."""
         return tuple, (tuple(self),)
 
 
@@ -84,9 +87,9 @@ current_site = _CurrentSite()
 class UOp:
     """A node: ``op``, ``dtype``, ``src`` (nodes), ``arg`` (never a node).
 
-    ``shape`` and ``ranges`` (free ranges, kernel level) are filled once. ``number`` grows with
-    creation. Operands of a commutative op are sorted by ``rank``, which follows from the
-    content: so it is the same in every process. ``sites`` are the user's lines it came from.
+    ``shape`` and ``ranges`` (free ranges, kernel level) are computed once. ``number`` grows with
+    creation. Operands of a commutative op are sorted by ``rank``, which depends only on content,
+    so the order is the same in every process. ``sites`` are the user's source lines of the node.
     """
 
     __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "form", "number", "sites",
@@ -115,12 +118,12 @@ class UOp:
             if node is not None:
                 site = current_site.site
                 if site is not None and site not in node.sites and len(node.sites) < _MAX_SITES:
-                    node.sites += ((*site,),)  # without the others of a _OneOf
+                    node.sites += ((*site,),)  # a plain line, even from a _OneOf
                 return node
         return _make(key)
 
     def __reduce__(self) -> Any:
-        """As a list, operands first: graphs are deeper than pickle may recurse."""
+        """Pickle as a list, operands first: graphs are deeper than pickle can recurse."""
         nodes = toposort([self], into_functions=True)
         number = {node: i for i, node in enumerate(nodes)}
         return _restored, ([(n.op, n.dtype, [number[s] for s in n.src], n.arg) for n in nodes],)
@@ -137,13 +140,13 @@ class UOp:
 
     def replace(self, *, op: Op | None = None, dtype: DType | None = None,
                 src: tuple[UOp, ...] | None = None, arg: Any = None) -> UOp:
-        """This node with some fields changed; the sites of this one are kept."""
+        """Return this node with some fields changed, and with its sites."""
         new = UOp(op or self.op, dtype or self.dtype, self.src if src is None else src,
                   self.arg if arg is None else arg)
         return inherit(new, self)
 
     def over(self, src: tuple[UOp, ...]) -> UOp:
-        """This node over other operands; itself where they are its own."""
+        """Return this node with other operands, or itself if they are the same."""
         if src == self.src:
             return self
         made = UOp(self.op, self.dtype, src, self.arg)
@@ -153,13 +156,16 @@ class UOp:
 
     @property
     def site(self) -> Site | None:
-        """The first of the user's lines that it came from."""
+        """The first of the user's source lines of the node."""
         return self.sites[0] if self.sites else None
 
     def digest(self) -> bytes:
-        """Merkle digest of the content: equal in every process. Not for nodes with handles."""
+        """Return the Merkle digest of the content, equal in every process.
+
+        Nodes that hold handles have none.
+        """
         if self._digest is None:
-            hashlib = load("hashlib")  # with OpenSSL, which `import fnx` need not pay for
+            hashlib = load("hashlib")  # loads OpenSSL, so not at `import fnx`
             for node in toposort([self], into_functions=True,
                                  stop=lambda n: n._digest is not None):
                 if node._digest is None:
@@ -212,12 +218,15 @@ def _make(key: tuple[Any, ...]) -> UOp:
 
 
 def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tuple[int, int]]:
-    """Named sources come first, constants last; the rest is in an order that content decides.
+    """Return the sort key of a node among operands, and its ``form``.
 
-    What a node and two levels of operands do decides before what they are made of: so equal
-    layers, on different inputs, order their operands alike and become the same kernels. These
-    hashes are ``form``: of the node alone, and with its operands. Two nodes may have one rank;
-    ``number`` then decides. (Hashes of integers and of tuples of them are not randomized.)
+    Sources with a ``place`` come first, constants last; the others are ordered by content.
+
+    The ops of a node and of two levels of operands decide before the inputs below them, so equal
+    layers on different inputs order their operands alike and become the same kernels. ``form``
+    holds two such hashes: of the node alone, and of the node with its operands. Two nodes may
+    have the same rank; ``number`` then decides. (Python does not randomize the hashes of integers
+    and of tuples of them.)
     """
     content, place = op.content, op.place
     within = 0 if content is None else content(arg)
@@ -225,7 +234,7 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tu
     if place is not None:
         kind = op.code if content is None else alone
         return place(arg), (kind, kind)
-    if len(src) == 2:  # the same as below, without loops: most nodes
+    if len(src) == 2:  # fast path for most nodes: the same as below, without loops
         x, y = src
         form = alone, hash((alone, x.form[0], y.form[0]))
         near, far = hash((alone, x.form[1], y.form[1])), hash((alone, x.rank, y.rank))
@@ -237,7 +246,7 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tu
 
 
 def _free_ranges(node: UOp) -> frozenset[UOp]:
-    """Union over the operands, less the ranges that end here."""
+    """Return the union of the operands' free ranges, without those that the node binds."""
     free = _NO_RANGES
     for s in node.src:
         if s.ranges and s.ranges is not free:
@@ -253,7 +262,7 @@ def _free_ranges(node: UOp) -> frozenset[UOp]:
 
 
 def inherit(new: UOp, *old: UOp) -> UOp:
-    """Give a rewritten node the sites of the nodes it stands for, if it has none."""
+    """Copy the sites of the nodes that a rewritten node replaces to it, if it has none."""
     if not new.sites:
         for node in old:
             if node.sites:
@@ -263,8 +272,10 @@ def inherit(new: UOp, *old: UOp) -> UOp:
 
 
 def of_both(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """A node over other operands (for ``rebuild``). Where it is there already it is of this line,
-    too: it was made by another function of the same graph."""
+    """Return a node with other operands and the sites of both (for ``rebuild``).
+
+    The result may exist already, made from other lines of the user's code: merge the sites.
+    """
     made = node.over(src)
     if made.sites != node.sites and len(made.sites) < _MAX_SITES:
         made.sites += tuple([site for site in node.sites if site not in made.sites])
@@ -273,9 +284,10 @@ def of_both(node: UOp, src: tuple[UOp, ...]) -> UOp:
 
 def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
              stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """All nodes below ``roots``, operands first; does not enter a FUNCTION unless told.
+    """Return all nodes reachable from ``roots``, operands first; iterative.
 
-    ``stop(node)`` true: the node is listed, its operands are not visited. Iterative.
+    Does not enter a FUNCTION unless ``into_functions``. A node for which ``stop`` is true is
+    listed, but its operands are not visited.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
@@ -283,7 +295,7 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
     stack.reverse()
     while stack:
         node = stack.pop()
-        if node is None:  # above a node whose operands are listed
+        if node is None:  # marker: the operands of the next node are listed
             out.append(stack.pop())  # type: ignore[arg-type]
             continue
         if node in seen:
@@ -301,7 +313,7 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
 
 
 def kinds(roots: Iterable[UOp]) -> set[Op | DType]:
-    """The ops and dtypes of all nodes below ``roots``, those in FUNCTIONs too."""
+    """Return the ops and dtypes of all nodes reachable from ``roots``, also inside FUNCTIONs."""
     nodes = toposort(roots, into_functions=True)
     return {n.op for n in nodes} | {n.dtype for n in nodes}
 
@@ -311,11 +323,11 @@ Visit = Callable[[UOp, tuple[UOp, ...]], UOp | None]
 
 def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
             known: Mapping[UOp, UOp] | None = None) -> list[UOp]:
-    """The roots built again, operands first; unchanged parts come back as the same objects.
+    """Rebuild graphs bottom up; unchanged parts come back as the same objects.
 
-    ``visit(node, src)`` gives what stands for a node whose operands are ``src`` now, or None
-    for the node itself over them. What it gives is not visited, and takes the node's sites.
-    ``known`` holds nodes that are decided already. Does not enter a FUNCTION.
+    ``visit(node, src)`` returns the replacement of a node, given its rebuilt operands, or None
+    for the same node over them. Replacements are not visited, and take the node's sites.
+    ``known`` holds replacements that are known beforehand. Does not enter a FUNCTION.
     """
     roots = list(roots)
     done: dict[UOp, UOp] = dict(known or {})
@@ -332,12 +344,12 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
 
 
 def substitute(roots: Iterable[UOp], to: Mapping[UOp, UOp]) -> list[UOp]:
-    """The roots with nodes replaced; replacements are not searched again."""
+    """Replace nodes in graphs; replacements are not searched again."""
     return rebuild(roots, known=to)
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
-    """For each node in a toposorted list, the nodes of it that read it (once per operand)."""
+    """Map each node of a toposorted list to its consumers in the list, once per operand."""
     out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
     for node in out:
         if not node.op.closed:
@@ -348,6 +360,6 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 
 def live_nodes() -> int:
-    """How many nodes are interned now (for tests of leaks)."""
+    """Return how many nodes are interned now (for leak tests)."""
     forget_dead()
     return len(_table)

@@ -1,8 +1,8 @@
-"""Tables that follow the lives of objects, without bytecode that runs when one dies.
+"""Weak tables that run no bytecode when an object dies.
 
-A callback in Python at an object's death runs wherever the interpreter happens to be: Ctrl-C that
-is raised in it is printed and lost, and locks in it may be held by the code around. Here the
-weak references themselves are appended to a deque, and looked at when something is added.
+A Python callback at an object's death runs wherever the interpreter happens to be: a Ctrl-C raised
+in it is printed and lost, and locks that it takes may be held by the interrupted code. Here the
+dead weak references are appended to a deque, and processed when an entry is added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Ref(weakref.ref[Any]):
 
 
 class WeakMemo(Generic[K, V]):
-    """Values by the identity of a key, for as long as the key lives (a value may not hold it).
+    """Values by the identity of a key, while the key lives (a value must not reference its key).
 
     >>> class Key: pass
     >>> memo, key = WeakMemo(), Key()
@@ -45,7 +45,7 @@ class WeakMemo(Generic[K, V]):
         self._dead: deque[_Ref] = deque()
 
     def get(self, key: K) -> V | None:
-        """The value of a key."""
+        """Return the value of a key, or None."""
         ref = self._refs.get(id(key))
         return cast(V, ref.value) if ref is not None and ref() is key else None
 
@@ -72,18 +72,18 @@ class WeakMemo(Generic[K, V]):
         return len(self._refs)
 
     def living(self) -> list[K]:
-        """The keys."""
+        """Return the live keys."""
         return [key for ref in list(self._refs.values()) if (key := ref()) is not None]
 
     def _forget(self) -> None:
         for dead in drain(self._dead):
-            with _changing:  # else another thread may put in an object that is now at this address
+            with _changing:  # another thread may insert a new object with the same address
                 if self._refs.get(dead.key) is dead:
                     del self._refs[dead.key]
 
 
 class Deaths(Generic[V]):
-    """What is left to be done for objects that died.
+    """A queue of values, each released by the death of an object.
 
     >>> class Owner: pass
     >>> deaths, owner = Deaths(), Owner()
@@ -98,29 +98,29 @@ class Deaths(Generic[V]):
         self._dead: deque[_Ref] = deque()
 
     def watch(self, owner: object, value: V) -> None:
-        """Remember a value for the time after an owner's death."""
+        """Register a value to be released when its owner dies."""
         ref = _Ref(owner, self._dead.append)
         ref.value = value
         self._watched[id(ref)] = ref
 
     def take(self) -> Iterator[V]:
-        """The values of those that died, each once."""
+        """Yield the values of owners that died, each once."""
         for dead in drain(self._dead):
             self._watched.pop(id(dead), None)
             yield dead.value
 
     def awaited(self) -> list[V]:
-        """The values of those that live."""
+        """Return the values of owners that live."""
         return [ref.value for ref in list(self._watched.values()) if ref() is not None]
 
     def forget(self) -> None:
-        """Leave undone what was to be done."""
+        """Discard all values."""
         self._watched.clear()
         self._dead.clear()
 
 
 def drain(dead: deque[_Ref]) -> Iterator[_Ref]:
-    """Take what is there; other threads may do so, too."""
+    """Yield and remove the entries of a deque; other threads may do the same."""
     while dead:
         try:
             yield dead.popleft()

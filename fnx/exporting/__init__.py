@@ -1,8 +1,8 @@
-"""``fnx.export``: a function for places where fnx is not, or where its source is not.
+"""``fnx.export``: a function for processes without fnx, or without the function's source.
 
     to="fnx"      one file of checked IR, compiled by the process that loads it
     to="c"        a C file with its header, without dependencies
-    to="webgpu"   a folder for a browser: kernels, a module of JavaScript, data
+    to="webgpu"   a folder for a browser: kernels, a JavaScript module, data
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["Exported", "export", "load_exported"]
 
 
 class Exported:
-    """What ``export`` made.
+    """The result of ``export``.
 
     Attributes:
         name: of the function.
-        files: bytes by name.
+        files: contents as bytes, by file name.
     """
 
     def __init__(self, name: str, made: dict[str, bytes]) -> None:
@@ -48,13 +48,13 @@ class Exported:
 
     @checked
     def save(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Write the files into a folder, which is made if it is not there.
+        """Write the files into a folder, which is created if it does not exist.
 
         Args:
-            folder: where.
+            folder: the path of the folder.
 
         Returns:
-            The paths.
+            The paths of the files.
         """
         os.makedirs(folder, exist_ok=True)
         paths = [os.path.join(os.fspath(folder), name) for name in self.files]
@@ -74,7 +74,7 @@ _FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph
 
 @public
 def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None) -> Exported:
-    """A function for other processes, with the arrays that it closes over.
+    """Export a function with the arrays that it captures, for other processes.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -88,9 +88,10 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
         f: a pure function of pytrees of arrays.
         avals: its arguments: arrays, or anything with ``shape`` and ``dtype`` in their place.
         to: "fnx", a file for ``load_exported``; "c", a C file and its header;
-            "webgpu", kernels and a module of JavaScript for a browser.
-        name: of the function there; else that of ``f``. What is no name of ASCII becomes
-            "function", and one that C or a browser has itself gets an underscore behind it.
+            "webgpu", kernels and a JavaScript module for a browser.
+        name: of the exported function; by default that of ``f``. A name that is not an ASCII
+            identifier becomes "function", and one reserved in C or a browser gets a trailing
+            underscore.
 
     Returns:
         The files, which ``save`` writes.
@@ -112,7 +113,8 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
 
 
 class LoadedFunction:
-    """A function of ``load_exported``: it is called, jitted and differentiated as any other.
+    """A function from ``load_exported``: it can be called, jitted and differentiated like any
+    other.
 
     Attributes:
         name: that it was exported by.
@@ -131,7 +133,7 @@ class LoadedFunction:
         return f"<{self.name} of {', '.join(map(str, self.in_avals))}>"
 
     def __call__(self, *args: Any) -> Any:
-        """The function's result."""
+        """Return the function's result."""
         return _called(self, args)
 
 
@@ -151,10 +153,10 @@ def _called(loaded: LoadedFunction, args: tuple[Any, ...]) -> Any:
 
 @checked
 def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
-    """A function that was exported ``to="fnx"``; this process compiles it.
+    """Load a function that was exported ``to="fnx"``; this process compiles it.
 
     The file holds a graph and numbers. Each node is checked as fnx checks its own, and nothing in
-    it is executed as Python. Its digest shows damage; it is no signature.
+    it is executed as Python. Its digest detects damage; it is not a signature.
 
     >>> import tempfile
     >>> import fnx
@@ -172,8 +174,8 @@ def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
         The function.
 
     Raises:
-        CheckpointError: it is no such file, of another version, damaged, or holds what is no
-            graph.
+        CheckpointError: the file is not an exported function, is of another version, is damaged, or
+            holds an invalid graph.
     """
     data = files.Mapped(os.fspath(path)).memory.tobytes()
     try:

@@ -1,10 +1,10 @@
-"""A C file and its header, with no dependencies but C's own library.
+"""A C file and its header, with no dependencies but C's standard library.
 
     int scores(const float *x0, float *y0, void *work);        x0, y0: row-major; work: scores_WORK
                                                                bytes, aligned to 64
 
-What the function closes over is constant data of the file. Kernels are functions of their loops;
-commands are the body of the exported one: loops and branches as C writes them.
+Captured arrays are constant data of the file. Kernels are functions with their loops; commands form
+the body of the exported function, with loops and branches in C.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _c_type(t: DType) -> str:
 
 
 def written(graph: ExportedGraph) -> dict[str, bytes]:
-    """The file and its header."""
+    """Return the C file and its header."""
     lowered = lowered_for(graph.function, TARGET)
     body = _Body(graph, lowered)
     commands = body.commands(lowered.block.commands, 0, 1)
@@ -68,13 +68,13 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
         "#define long fnx_long", *functions, "#undef char", "#undef long",
         f'#include "{name}.h"', "", f"void {name}({given}) {{",
         "  uchar *a = (uchar *)work;",
-        *[f"  int64_t i{d} = 0;" for d in range(body.depth)],  # read behind their loops, too
+        *[f"  int64_t i{d} = 0;" for d in range(body.depth)],  # read after their loops, too
         "  (void)a;", *commands, *body.forwards(), "}", ""])
     return {f"{name}.c": source.encode(), f"{name}.h": header.encode()}
 
 
 def _array(name: str, value: NDArray) -> str:
-    """Constant data, as words."""
+    """Return the definition of constant data, as 64-bit words."""
     data = np.ascontiguousarray(value).tobytes()
     words = np.frombuffer(data + bytes(-len(data) % 8), np.uint64)
     lines = [", ".join([f"0x{w:x}u" for w in words[i:i + 6].tolist()])
@@ -84,7 +84,7 @@ def _array(name: str, value: NDArray) -> str:
 
 
 class _Body:
-    """Commands as C."""
+    """Translate commands to C."""
 
     def __init__(self, graph: ExportedGraph, lowered: Any) -> None:
         self.graph, self.block, self.code = graph, lowered.block, lowered.code
@@ -92,13 +92,13 @@ class _Body:
         self.scratch = self.depth = 0
         over = {slot: i for i, slot in self.block.over}
         assert not over
-        self.firsts: dict[int, int] = {}  # of each memory of results, the first that it is
+        self.firsts: dict[int, int] = {}  # the first result in each result buffer
         for r, (kind, i) in enumerate(self.block.results):
             if kind == "out":
                 self.firsts.setdefault(i, r)
 
     def place(self, memory: UOp) -> str:
-        """Where a memory lies in the iterations around it."""
+        """Return the address of a slot in the current loop iterations."""
         if memory.op is ops.SWAP:
             even, odd = map(self.place, memory.src)
             return f"(i{memory.arg} & 1 ? {odd} : {even})"
@@ -113,12 +113,12 @@ class _Body:
         return f"(uchar *)x{i}" if i < n else f"(uchar *)w{i - n}"
 
     def commands(self, node: UOp, depth: int, indent: int) -> list[str]:
-        """The lines of COMMANDS that stand in so many loops."""
+        """Return the lines of COMMANDS at a loop depth."""
         return [line for command in node.src for line in _ROWS[command.op](
             self, command, depth, indent)]
 
     def exec(self, node: UOp, depth: int, indent: int) -> list[str]:
-        """A call of a kernel."""
+        """Return a kernel call."""
         kernel, *rest = node.src
         if kernel.op is ops.HOST:
             raise ArgumentError("expected a function that calls no Python", site=node.arg.sites[0])
@@ -140,7 +140,7 @@ class _Body:
         return [f"{'  ' * indent}{code.symbol}({given}); /* {comment(node.arg.label)} */"]
 
     def loop(self, node: UOp, depth: int, indent: int) -> list[str]:
-        """So many times, or while a flag is true."""
+        """Return a loop with a trip count, or one that runs while a flag is true."""
         space, i = "  " * indent, f"i{depth}"
         self.depth = max(self.depth, depth + 1)
         trips = node.arg.trips
@@ -154,7 +154,7 @@ class _Body:
                 *self.commands(body, depth + 1, indent + 1), f"{space}}}"]
 
     def branch(self, node: UOp, depth: int, indent: int) -> list[str]:
-        """Those commands whose number it is."""
+        """Return a switch over branches, with a clamped index."""
         which, *branches = node.src
         space, last = "  " * indent, len(branches) - 1
         out = [f"{space}{{", f"{space}  int32_t n = *(int32_t *){self.place(which)};",
@@ -165,7 +165,7 @@ class _Body:
         return [*out, f"{space}  }}", f"{space}}}"]
 
     def forwards(self) -> list[str]:
-        """Results that are arguments, or other results."""
+        """Copy results that are arguments, or other results."""
         out = []
         for r, ((kind, i), aval) in enumerate(zip(self.block.results, self.graph.outs)):
             source = self._argument(i) if kind == "in" else f"y{self.firsts[i]}"

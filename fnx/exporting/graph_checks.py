@@ -1,9 +1,9 @@
-"""What a graph of a stranger must hold besides the spec, so that it is as safe as one of ours.
+"""Checks beyond the spec that make an untrusted graph as safe as one traced here.
 
-Types of args come from the annotations of core/op_args.py and core/tiling.py, so that each field
-of each record is checked. Sizes are bounded by what arrays can be; steps by the size of the file:
-no check goes through a body that many functions share again and again. The kernels in it are held
-to what tracing holds the user's to (transforms/kernels/proved.py).
+Arg types come from the annotations of core/op_args.py and core/tiling.py, so that each field of
+each record is checked. Sizes are bounded by those of arrays, and checking steps by the size of the
+file: no check traverses a shared body once per user of it. Kernels are held to the same rules that
+tracing applies to user-written ones (transforms/kernels/proved.py).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from fnx.core.tiling import Transform
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.kernels import proved
 
-LONGEST_NAME = 1000  # characters
-MOST_AXES = 64  # as NumPy has them; of a kernel's node, ranges that it depends on
-MOST_CARRIED = 1024  # values that loops of a kernel hand on
-_STEPS, _STEPS_A_BYTE = 1 << 22, 64  # of checks, each some 100 ns: of any file, and of its size
+LONGEST_NAME = 1000  # characters of a name
+MOST_AXES = 64  # as in NumPy; for a kernel node, ranges that it depends on
+MOST_CARRIED = 1024  # loop-carried values of kernels
+_STEPS, _STEPS_A_BYTE = 1 << 22, 64  # checks of about 100 ns each: per file, per byte of it
 _LEFT_OUT = (ops.BUFFER, ops.LEAF, ops.HOST, ops.ALL_GATHER, ops.AXIS_INDEX)
 RAISED = (LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError,
-          ArithmeticError)  # by what reads malformed data
+          ArithmeticError)  # by code that reads malformed data
 
 
 class Effort:
-    """Steps that the checks of a file may take."""
+    """The remaining steps that the checks of a file may take."""
 
     def __init__(self, nbytes: int) -> None:
         self._left = _STEPS + _STEPS_A_BYTE * nbytes
 
     def spend(self, steps: int) -> None:
-        """Take so many of them.
+        """Take steps from the budget.
 
         Raises:
-            CheckpointError: there are none left.
+            CheckpointError: it is exhausted.
         """
         self._left -= steps
         if self._left < 0:
@@ -55,7 +55,7 @@ class Effort:
 
 
 def fits_arg(op: Op, arg: Any) -> bool:
-    """Whether an arg is of the type that its op's row says, with all that is in it."""
+    """Return whether an arg, with all its contents, has the type that its op entry declares."""
     if type(arg) is tuple and op.arg is tuple:
         return len(arg) <= MOST_AXES and all(
             _fits(i, int) or _fits(i, tuple[int, int]) for i in arg)
@@ -63,7 +63,8 @@ def fits_arg(op: Op, arg: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a short text, an op, a dtype or a record of what it declares."""
+    """Return whether a value is a number, a short text, an op, a dtype, or a record or tuple of
+    such."""
     if isinstance(value, Record):
         return all(_fits(field, hint) for field, hint in zip(values(value), _hints(type(value))))
     if type(value) is tuple:
@@ -98,7 +99,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def size_fault(node: UOp) -> str:
-    """What of a node no array or loop has, if anything."""
+    """Return what is wrong with the size or op of a node, or ""."""
     if len(node.shape) > MOST_AXES or len(node.ranges) > MOST_AXES:
         return f"at most {MOST_AXES} axes, got {max(len(node.shape), len(node.ranges))}"
     if not is_shape(node.shape, max(node.dtype.itemsize, 1)):
@@ -109,7 +110,7 @@ def size_fault(node: UOp) -> str:
 
 
 def is_shape(shape: Any, itemsize: int) -> bool:
-    """Whether these are lengths of an array's axes."""
+    """Return whether these are lengths of an array's axes."""
     return isinstance(shape, tuple | list) and len(shape) <= MOST_AXES and all(
         type(n) is int and 0 <= n < 1 << 62 for n in shape) and \
         math.prod([n or 1 for n in shape]) * itemsize < 1 << 63
@@ -123,8 +124,8 @@ def check(function: UOp, number: Mapping[UOp, int], effort: Effort) -> None:
 
     Args:
         function: the root.
-        number: of its nodes, where they are in the file.
-        effort: how much work that may be.
+        number: the position of each of its nodes in the file.
+        effort: the budget of checking steps.
 
     Raises:
         CheckpointError: names the node.
@@ -138,12 +139,13 @@ def check(function: UOp, number: Mapping[UOp, int], effort: Effort) -> None:
 
 
 def named(i: int, node: UOp) -> str:
-    """What messages call a node of a file."""
+    """Return the name of a node of a file for error messages."""
     return f"node {i} ({node.op.name})"
 
 
 def _shared_fault(number: Mapping[UOp, int], effort: Effort) -> proved.NodeFault:
-    """Bodies that are gone through once for each node that has them."""
+    """Charge for bodies that are traversed once for each node that has them; limit carried
+    values."""
     carried = 0
     for node in number:
         if node.op in (ops.FUNCTION, ops.KERNEL):
@@ -170,7 +172,8 @@ def _spec_fault(function: UOp) -> proved.NodeFault:
 
 
 def kernel_fault(number: Mapping[UOp, int], effort: Effort) -> proved.NodeFault:
-    """What is wrong with the KERNELs among some nodes, or with the operands of their CALLs."""
+    """Return what is wrong with the KERNELs among some nodes, or with the operands of their
+    CALLs."""
     found: proved.NodeFault = None
     for node in number:
         if node.op is ops.KERNEL:
@@ -184,6 +187,6 @@ def kernel_fault(number: Mapping[UOp, int], effort: Effort) -> proved.NodeFault:
 
 
 def order_fault(nodes: Sequence[UOp], function: UOp) -> str:
-    """Nodes that the FUNCTION has no part in."""
+    """Return the first node that the FUNCTION does not depend on, or ""."""
     below = set(toposort([function], into_functions=True))
     return next((f"node {i}" for i, n in enumerate(nodes) if n not in below), "")

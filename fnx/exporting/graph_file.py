@@ -1,12 +1,12 @@
-"""A file of checked IR: a FUNCTION, what it closes over, the trees of its arguments and results.
+"""A file of checked IR: a FUNCTION, its captured arrays, the trees of its arguments and results.
 
     fnx graph 2\\n   SHA-256 of the rest, 32 bytes   length of the text, 8 bytes   text   arrays
 
-The text is JSON: nodes in an order in which operands come first, each [op, dtype, operands, arg].
-An arg is a number, a string, a tuple, the name of an op or a dtype, or one of the records of
-core/op_args.py and core/tiling.py by its name; nothing else can be written there, or read. What is
-read is checked before anybody uses it: each arg by its type, each node by the spec, and of kernels
-that all places lie inside of the arguments of their CALLs (graph_checks.py).
+The text is JSON: nodes in topological order (operands first), each [op, dtype, operands, arg]. An
+arg is a number, a string, a tuple, the name of an op or a dtype, or one of the records of
+core/op_args.py and core/tiling.py by its name; nothing else can be written or read. What is read is
+checked before use: each arg by its type, each node by the spec, and the accesses of kernels, which
+must be provably inside the arguments of their CALLs (graph_checks.py).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _DTYPES: dict[str, DType] = {
 
 
 class ExportedGraph(Record):
-    """What is exported.
+    """A function to export.
 
     Attributes:
         name: of the function.
         function: its FUNCTION, over the leaves of its arguments and then ``consts``.
-        consts: what it closes over, as NumPy has it.
+        consts: its captured arrays, as NumPy arrays.
         ins, in_tree: its arguments.
         outs, out_tree: its results.
     """
@@ -63,7 +63,7 @@ class ExportedGraph(Record):
 
 
 def constants(graph: ExportedGraph) -> list[Aval]:
-    """What ``consts`` are."""
+    """Return the avals of ``consts``."""
     params = {n.arg.slot: n for n in toposort(graph.function.src) if n.op is ops.PARAM}
     return [Aval(value.shape, _own(params, len(graph.ins) + i, value))
             for i, value in enumerate(graph.consts)]
@@ -77,7 +77,7 @@ def _own(params: dict[int, UOp], slot: int, value: NDArray) -> DType:
 
 
 def written(graph: ExportedGraph) -> dict[str, bytes]:
-    """The file."""
+    """Return the file."""
     nodes = toposort([graph.function], into_functions=True)
     number = {node: i for i, node in enumerate(nodes)}
     fault = graph_checks.kernel_fault(number, graph_checks.Effort(1 << 20))
@@ -108,10 +108,10 @@ def _aval(a: Aval) -> list[Any]:
 
 
 def _encoded(value: Any) -> Any:
-    """An arg as JSON: what is no number, string or None is a list with its kind in front."""
+    """Return an arg as JSON: a list headed by its kind, unless it is a number, string or None."""
     if value is None or type(value) in (bool, int):
         return value
-    if type(value) is str:  # a name: as others may read it
+    if type(value) is str:  # a name: keep it within what a reader accepts
         return "".join([c if c.isprintable() else "?" for c in
                         value[:graph_checks.LONGEST_NAME]])
     if type(value) is float:
@@ -134,7 +134,7 @@ _PLAIN: dict[Any, str] = {tuple: "tuple", list: "list", dict: "dict"}
 
 
 def _shown(treedef: tree.TreeDef) -> Any:
-    """A tree of tuples, lists, dicts and None as JSON; leaves are numbers."""
+    """Return a tree of tuples, lists, dicts and None as JSON; leaves are numbers."""
     def of(value: Any) -> Any:
         if value is None or type(value) is int:
             return value
@@ -156,7 +156,7 @@ def _shown(treedef: tree.TreeDef) -> Any:
 
 
 def read(data: bytes) -> ExportedGraph:
-    """The graph of a file.
+    """Return the graph in a file.
 
     Raises:
         CheckpointError: says what was expected, and what is there.
@@ -216,7 +216,7 @@ _MEMBERS: dict[str, type | None] = {
 
 
 def _node(before: list[UOp], row: Any) -> UOp:
-    """A node of the file, over those in front of it."""
+    """Return a node of the file, over earlier nodes."""
     where = f"node {len(before)}"
     if type(row) is not list or len(row) != 4 or type(row[0]) is not str or \
             type(row[2]) is not list:
@@ -251,7 +251,7 @@ def _dtype(name: Any) -> DType:
 
 
 def _array_type(where: str, name: Any, shape: Any) -> DType:
-    """The dtype of an array, whose shape is one."""
+    """Return the dtype of an array, and check its shape."""
     t = _DTYPES.get(name) if type(name) is str else None
     if t is None or t not in (*dtypes.USER, dtypes.key_fry) or \
             not graph_checks.is_shape(shape, t.itemsize):
@@ -290,7 +290,7 @@ def _consts(rows: list[Any], arrays: bytes) -> list[NDArray]:
 
 
 def _check_signature(graph: ExportedGraph) -> None:
-    """That the FUNCTION takes and gives what the file says."""
+    """Check that the FUNCTION has the arguments and results that the file declares."""
     given = [*graph.ins, *constants(graph)]
     params = [n for n in toposort(graph.function.src) if n.op is ops.PARAM]
     if graph.function.arg.n_params != len(given) or \
@@ -329,7 +329,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _tree(where: str, shown: Any) -> tree.TreeDef:
-    """The tree whose leaves are numbered in order."""
+    """Return the tree whose leaves are numbered in order."""
     leaves = itertools.count()
 
     def of(value: Any) -> Any:

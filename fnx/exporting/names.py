@@ -1,8 +1,8 @@
-"""Names and words in text that is exported: nothing that somebody called something is code there.
+"""Names and comments in exported text: sanitize them, so that no name can become code.
 
-A kernel, a function or a file may be named anything, by the user or in a file of a stranger. All
-that goes into C, WGSL or JavaScript as a name is made by ``identifier``, all that stands beside
-code for readers by ``comment``. Kernels themselves are named by digests (core/program.py).
+A kernel, function or file may have any name, chosen by the user or found in an untrusted file.
+Every name in C, WGSL or JavaScript is made by ``identifier``, every text for human readers by
+``comment``. Kernels themselves are named by digests (core/program.py).
 
 >>> identifier("digits"), identifier("int"), identifier("*/ system(1); /*")
 ('digits', 'int_', 'function')
@@ -17,25 +17,25 @@ import hashlib
 import re
 from pathlib import Path
 
-LONGEST = 63  # characters that C tells names apart by
+LONGEST = 63  # significant characters of a name in C
 _LONGEST_COMMENT = 200
 _OTHERWISE = "function"
-_OURS = ("fnx_", "convert_", "as_", "_")  # what names in an exported file begin with
+_OURS = ("fnx_", "convert_", "as_", "_")  # prefixes reserved for generated names
 
 
 
 @functools.cache
 def taken() -> frozenset[str]:
-    """The words of C, C++, OpenCL, WGSL and JavaScript, and what C's library defines
-    (scripts/record_c_names.py). None of them ends in "_"."""
+    """Return the keywords of C, C++, OpenCL, WGSL and JavaScript, and the names that C's library
+    defines (scripts/record_c_names.py). None of them ends in "_"."""
     here = Path(__file__)
     return frozenset([word for file in ("words.txt", "c_names.txt")
                       for word in here.with_name(file).read_text().split()])
 
 
 def identifier(text: str) -> str:
-    """A name that every language takes, and none of them has already; of what is no name of ASCII,
-    that of any function."""
+    """Return a name that is valid and unreserved in every language; "function" if the text is not
+    an ASCII identifier."""
     if not (text.isascii() and text.isidentifier()):
         text = _OTHERWISE
     if len(text) >= LONGEST:
@@ -47,7 +47,7 @@ def identifier(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Words for a comment of C: one line of ASCII without its beginning or end in it."""
+    """Return text for a C comment: one line of ASCII that cannot open or close a comment."""
     plain = "".join([c if " " <= c <= "~" and c != "\\" else "." for c in
                      text[:_LONGEST_COMMENT]])
     return re.sub(r"(?<=[*/])(?=[*/])|(?<=\?)(?=\?)", " ", plain)

@@ -1,13 +1,13 @@
-"""A folder for a browser: WGSL, a module of JavaScript that replays the launches, one file of data.
+"""A folder for a browser: WGSL, a JavaScript module that replays the launches, one data file.
 
     import { load } from "./scores.js";
     const scores = await load();
     const [y] = await scores(new Float32Array(64));
 
-All memory (arguments, results, temporaries, what the function closes over) is one buffer, so that
-each kernel has one binding; where its operands lie in it, and all else that a kernel is told, is
-known here and written once. Kernels are those for the limits that the standard guarantees, not for
-those of a machine.
+All memory (arguments, results, temporaries, captured arrays) is one buffer, so that each kernel has
+one binding; the offsets of its operands and all its other parameters are known at export and
+written once. Kernels are compiled for the limits that the standard guarantees, not for those of a
+machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.transforms.link import lowered_for, row_of
 
-MEMORY, MOST = 128 << 20, 4096  # bytes of a binding that every implementation has; launches
+MEMORY, MOST = 128 << 20, 4096  # guaranteed bytes of a binding; launches
 _ALIGNED = 256
 _VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Array",
           "bool": "Uint8Array", "int8": "Int8Array", "uint8": "Uint8Array", "int16": "Int16Array",
@@ -36,8 +36,8 @@ _VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Arr
 
 
 def written(graph: ExportedGraph) -> dict[str, bytes]:
-    """The files."""
-    target = row_of("webgpu").replace(buffers=0)  # as all memory is one binding
+    """Return the files."""
+    target = row_of("webgpu").replace(buffers=0)  # all memory is one binding
     lowered = lowered_for(graph.function, target)
     block = lowered.block
     sizes = [math.prod(a.shape) * a.dtype.itemsize for a in graph.ins]
@@ -85,7 +85,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
 
 
 def _laid_out(sizes: list[int]) -> list[int]:
-    """Where each begins, one behind the other, and the end of all."""
+    """Return the aligned offset of each block, and the total size."""
     places = [0]
     for size in sizes:
         places.append(places[-1] + -(-max(size, 1) // _ALIGNED) * _ALIGNED)
@@ -108,7 +108,7 @@ PlacedKernel = tuple[UOp, list[tuple[str, int, int]], list[int], str]
 
 
 def _launches(commands: UOp) -> list[PlacedKernel]:
-    """All launches in order, on places that are numbers."""
+    """Return all launches in order, with constant offsets."""
     found: list[PlacedKernel] = []
     for launch in _written_out(commands, {}, 0):
         found.append(launch)

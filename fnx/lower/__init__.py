@@ -1,1 +1,1 @@
-"""Layer 1: tensor graph -> kernels -> commands. One pass, one file, one entry function."""
+"""Layer 1: tensor graph -> kernels -> commands. One file per pass, with one entry function."""

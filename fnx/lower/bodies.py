@@ -1,14 +1,14 @@
-"""Bodies: a SCAN, WHILE or COND runs the Blocks of its FUNCTIONs as a LOOP or a BRANCH.
+"""Lower SCAN, WHILE and COND to a LOOP or BRANCH over the Blocks of their FUNCTIONs.
 
     before  c, ys = SCAN(body, 5 steps, carry c0, xs x)            x and ys: 5 rows of 12 bytes
     after   copy(c0) -> b
             LOOP 5: body(SWAP(b, c), x[12*i:12*i + 12]) -> SWAP(c, b), ys[12*i:12*i + 12]
 
-Each body is lowered once to a Block, whose slots are then filled in: a constant is the operand
-itself, xs and ys are rows, so each iteration moves them on by a row. A carry that the body can
-write over (lower/sharing.py) has one buffer, its result. Others have two: an iteration reads the
-one that the iteration before wrote, and writes the other. The last one written is the result;
-after a number of steps that only the run tells, it is copied there.
+Each body is lowered once to a Block, and its slots are then bound: a constant to the operand
+itself, xs and ys to a row that advances with each iteration. A carry that the body can update in
+place (lower/sharing.py) has one buffer, its result. Any other carry is double-buffered: an
+iteration reads the buffer that the previous iteration wrote and writes the other one. The one
+written last is the result; if the trip count is only known at run time, it is copied there.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ BodyCommands = StepBody | Repeat | Choice | Inlined
 
 
 def expand(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
-    """The command of a SCAN, WHILE or COND, and the copies before and behind it.
+    """Yield the command of a SCAN, WHILE, COND or CALL, with the copies before and after it.
 
     Args:
         step: the node with its buffers.
-        block_of: lowers a FUNCTION; its parameters and results have these alignments.
-        alignment: of the buffer of a node.
+        block_of: lowers a FUNCTION, given the alignments of its parameters and results.
+        alignment: the alignment of the buffer of a node.
     """
     return _EXPAND[step.node.op](step, block_of, alignment)
 
 
 def distinct_results(fn: UOp) -> UOp:
-    """Each result a buffer of its own: a second one of a buffer, or of a parameter, is a copy.
+    """Give each result its own buffer: copy a repeated buffer and a returned parameter.
 
     >>> p = build.param(0, dtypes.float32, (3,))
     >>> fn = distinct_results(build.function([build.neg(p), build.neg(p), p], 1))
@@ -103,7 +103,8 @@ def _while(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterato
 
 
 def _cond(step: BodyStep, block_of: BlockOf, alignment: AlignmentOf) -> Iterator[BodyCommands]:
-    """What all branches update in place is copied to the result, and updated there."""
+    """Lower a COND. A parameter that all branches update in place is first copied to the result
+    and updated there."""
     node, (which, *operands) = step.node, step.reads
     given, made = _alignments(alignment, [*map(_whole, operands)], [*map(_whole, step.writes)])
     branches = node.src[:node.arg.n_branches]
@@ -136,17 +137,17 @@ _EXPAND: dict[ops.Op, Callable[[BodyStep, BlockOf, AlignmentOf], Iterator[BodyCo
 
 
 def _carried(first: int, finals: Sequence[UOp]) -> Carried:
-    """Each carry may stay in its memory."""
+    """Pair each carry with its parameter: all may be updated in place."""
     return tuple([(k, first + k) for k in range(len(finals))])
 
 
 def _buffers(block: Block, finals: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
-    """The result and another buffer of each carry; those of one that stays are the same."""
+    """Return the result and the second buffer of each carry; equal if it is updated in place."""
     return [(c, c if block.results[k][0] == "in" else _like(c)) for k, c in enumerate(finals)]
 
 
 def _updated(branches: Sequence[UOp]) -> Carried:
-    """(result, parameter): what all branches make of a parameter by writing parts of it."""
+    """Return the (result, parameter) pairs in which all branches partially update the parameter."""
     found: dict[int, int] = {}
     for result in range(len(branches[0].src)):
         sources = {parameter_below(b.src[result]) for b in branches}
@@ -157,7 +158,7 @@ def _updated(branches: Sequence[UOp]) -> Carried:
 
 
 def _row(whole: UOp, length: int, reverse: bool) -> View:
-    """A row of xs or ys, another one in each iteration (in whatever shape its buffer has)."""
+    """Return a row of xs or ys that advances with each iteration, whatever the buffer's shape."""
     nbytes = math.prod(whole.shape) * whole.dtype.itemsize // max(length, 1)
     return View(whole, nbytes, (length - 1) * nbytes, -nbytes) if reverse else \
         View(whole, nbytes, 0, nbytes)
@@ -172,12 +173,12 @@ def _swapped(even: UOp, odd: UOp) -> View:
 
 
 def _like(node: UOp) -> UOp:
-    """Another buffer of this type."""
+    """Return another buffer of this dtype and shape."""
     return UOp(ops.BUFFER, node.dtype, (), op_args.Buffer(object(), node.shape))
 
 
 def _work(nbytes: int) -> UOp:
-    """So many bytes of temporary memory."""
+    """Return ``nbytes`` bytes of temporary memory."""
     return UOp(ops.BUFFER, dtypes.bool_, (), op_args.Buffer(object(), (nbytes,)))
 
 

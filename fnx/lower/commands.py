@@ -1,4 +1,4 @@
-"""Commands: kernels in order become a Block, one EXEC each on slots of memory.
+"""Commands: lower a sequence of kernels to a Block, one EXEC each on slots of memory.
 
     before  Launch(double, operands (p0, a)), Launch(sum, operands (a, out))     a: 4 KB
     memory  a: 4096 bytes at 0 of the arena
@@ -31,12 +31,12 @@ SlotOf = Callable[[UOp], UOp]
 
 
 class Launch(Record):
-    """A tiled kernel, what each of its buffers is, and a CONST for each VAR.
+    """A tiled kernel, the operand of each of its buffers, and a CONST for each VAR.
 
     Attributes:
         writes: the nodes whose buffers it writes.
-        shares: pairs of what is written and what is read that may be one memory.
-        copies: such a pair, where all that it does is to copy one to the other.
+        shares: (written, read) pairs of nodes that may share one buffer.
+        copies: such a pair if the kernel does nothing but copy one to the other.
     """
 
     kernel: UOp
@@ -57,8 +57,8 @@ class Launch(Record):
 
     @property
     def follows(self) -> bool:
-        """Whether it stays behind the loop before it: it reads one of two buffers, by how often
-        that loop ran."""
+        """Whether it must stay right after the loop before it: it reads one of two buffers, chosen
+        by the trip count of that loop."""
         return any(isinstance(o, View) and o.odd is not None for o in self.operands)
 
     @property
@@ -67,18 +67,18 @@ class Launch(Record):
         return nodes_of(self.operands)
 
     def commands(self, slot: SlotOf) -> Sequence[UOp]:
-        """Its EXEC; ``slot`` gives the SLOT of a node."""
+        """Return its EXEC; ``slot`` maps a node to its SLOT."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
         return [build_commands.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
                                      self.sites)]
 
 
 class Repeat(Record):
-    """A LOOP of a Block, before its memory is known.
+    """A LOOP of a Block, before memory is assigned.
 
     Attributes:
-        trips: how often; None: as long as ``test`` writes a true ``flag``.
-        ins, outs: what the parameters and results of the body are.
+        trips: the trip count; None: repeat while ``test`` writes a true ``flag``.
+        ins, outs: operands of the parameters and results of the body.
         work: temporary memory of the body and of the test.
     """
 
@@ -122,7 +122,7 @@ class Repeat(Record):
 
 
 class Choice(Record):
-    """A BRANCH over Blocks, before its memory is known."""
+    """A BRANCH over Blocks, before memory is assigned."""
 
     name: str
     which: UOp
@@ -156,7 +156,7 @@ class Choice(Record):
 
 
 class Inlined(Record):
-    """The commands of a Block, before its memory is known: a call of what is called often."""
+    """The commands of a called Block, before memory is assigned."""
 
     block: Block
     ins: tuple[UOp, ...]
@@ -185,7 +185,7 @@ class Inlined(Record):
 
 
 def _have_effects(block: Block) -> bool:
-    """Whether its order among others that have some matters."""
+    """Whether any kernel has effects, so that its order relative to other effects matters."""
     kernels = [e.src[0] for e in parts.executions(block.commands)]
     return any(k.op is ops.HOST and k.arg.effect for k in kernels)
 
@@ -194,16 +194,17 @@ AnyLaunch = Launch | Repeat | Choice | Inlined
 
 
 class Launches(Record):
-    """The launches of a FUNCTION in order, with its results, before they have memory.
+    """The launches of a FUNCTION in order, with its results, before memory is assigned.
 
     Attributes:
-        carried: (number of a result, slot of a parameter): the result takes the parameter's
-            memory, where that is proved to change nothing.
-        unaligned: nodes whose buffers do not begin where a vector register would.
-        apart: whether nothing else lies in the memory of parameters and results, so that all else
-            is one buffer.
-        memory: the node in whose buffer another one is, once that is decided.
-        offsets: of nodes in the arena, once it is planned; arena: its bytes.
+        carried: (result number, parameter slot): the result takes the parameter's memory if that
+            is proved safe.
+        unaligned: nodes whose buffers are not aligned to a vector register.
+        apart: whether parameters and results share their memory with nothing else, so that all
+            other values are in one buffer.
+        memory: maps a node to the node whose buffer it shares, once that is decided.
+        offsets: arena offsets of nodes, once planned.
+        arena: bytes of the arena.
     """
 
     outs: tuple[UOp, ...]
@@ -222,14 +223,14 @@ class Launches(Record):
 
 
 class Block(Record):
-    """What a FUNCTION becomes: commands, and what their slots stand for.
+    """The lowered form of a FUNCTION: commands, and what their slots refer to.
 
     Attributes:
         commands: the COMMANDS node. Slots "in" are the parameters by number.
         arena: bytes of intermediate buffers.
         outs: (shape, dtype) of the buffers of slots "out".
-        results: where each result of the FUNCTION is found: "in" or "out", and which.
-        over: (buffer, parameter): of ``outs``, those that are written over a parameter.
+        results: the slot of each result of the FUNCTION: "in" or "out", and its index.
+        over: (buffer, parameter) pairs: those of ``outs`` that overwrite a parameter.
     """
 
     commands: UOp
@@ -244,7 +245,7 @@ class Block(Record):
 
 
 def plan_memory(all: Launches) -> Launches:
-    """Which nodes share a buffer, and offsets in the arena for what is no parameter or result."""
+    """Decide which nodes share a buffer, and assign arena offsets to intermediate values."""
     all = all.replace(launches=readers_first(all.launches))
     found = share(all)
     launches = [launch for i, launch in enumerate(all.launches) if i not in found.elided]
@@ -257,7 +258,7 @@ def plan_memory(all: Launches) -> Launches:
 
 
 def commands(all: Launches) -> Block:
-    """Slots for all operands, and one command a launch."""
+    """Build the slots of all operands, and the command of each launch."""
     outs = {node: i for i, node in enumerate(all.outs)}
 
     def place(node: UOp) -> tuple[str, int]:
@@ -279,12 +280,12 @@ def commands(all: Launches) -> Block:
 
 def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
            ) -> UOp:
-    """The COMMANDS of a Block on the memory of what runs it.
+    """Relocate the COMMANDS of a Block to the memory of its caller.
 
     Args:
         commands: with slots "in", "out" and "arena" of their own.
-        ins, outs, arena: the SLOTs, or SWAPs, that these are.
-        depth: how many loops, of those around what runs it, the Block does not know.
+        ins, outs, arena: the SLOTs or SWAPs of the caller that these stand for.
+        depth: number of loops around the Block that it does not know of.
     """
     given = {"in": ins, "out": outs, "arena": (arena,)}
 
@@ -298,7 +299,8 @@ def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, d
 
 
 def _within(whole: UOp, part: op_args.Slot, depth: int) -> UOp:
-    """A part of a memory that moves with ``depth`` loops, inside of which the part moves."""
+    """Return the slot of a part of a memory: the memory moves with the ``depth`` outer loops, the
+    part with the inner ones."""
     if whole.op is ops.SWAP:
         return whole.over(tuple([_within(s, part, depth) for s in whole.src]))
     arg: op_args.Slot = whole.arg

@@ -1,11 +1,11 @@
-"""donated: which results may take the memory of parameters that the caller gives away.
+"""Donation: find which results may reuse the memory of donated parameters.
 
     before  step(p, x) -> p - x, sum(p)       p is donated
     after   out 0 may be written over p
 
-Only what may be tried: lower/sharing.py proves that nothing is read after it was overwritten. A
-result that is a parameter updated in places, or carried by a loop, is tried with that one first;
-then results and parameters of one type, in their order.
+These pairs are candidates only: lower/sharing.py proves that nothing is read after it was
+overwritten. A result that is a partial update of a parameter, or carried by a loop from it, is
+tried with that parameter first; then results and parameters of one type are paired in order.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fnx.lower.fusion.group import memory_of
 from fnx.lower.written_parts import updated
 
 Pairs = tuple[tuple[int, int], ...]  # (result, parameter)
-_TRIES = 4  # parameters of its type that a result is tried with
+_TRIES = 4  # number of same-typed parameters tried for a result
 
 
 def donated_pairs(fn: UOp, results: Sequence[UOp], donated: Collection[int]) -> Pairs:
-    """Pairs (number of a result, slot of a parameter) that may be one memory.
+    """Return (result number, parameter slot) pairs that may share memory.
 
     Args:
         fn: a FUNCTION.
         results: its distinct results (``unique_results``).
-        donated: slots of parameters.
+        donated: slots of the donated parameters.
 
     >>> from fnx.core import dtypes
     >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in range(2))
@@ -66,12 +66,12 @@ def _alike(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int
 
 
 def _type_of(node: UOp) -> tuple[DType, int]:
-    """The dtype and the number of elements: buffers of other numbers may have as many bytes."""
+    """Return dtype and number of elements: equal byte counts alone do not suffice."""
     return node.dtype, math.prod(node.shape)
 
 
 def parameter_below(node: UOp) -> int | None:
-    """The slot of the parameter that a node is an update of, or that a loop carried there."""
+    """Return the slot of the parameter that a node updates, looking through loop carries."""
     below, _ = updated(node)
     if below.op is not ops.PARAM:
         return None

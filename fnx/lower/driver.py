@@ -1,6 +1,6 @@
-"""The driver: runs passes, times each, checks both sides of it, and tells who reads along.
+"""The driver: runs passes, times each, checks the spec on both sides, and reports to an observer.
 
-A pass takes a graph, or a small value that holds graphs (``graphs``), to the next one:
+A pass maps a graph, or a small record that holds graphs (``graphs``), to the next one:
 
 >>> from fnx.core import build, dtypes
 >>> def twice_negated(fn):
@@ -13,13 +13,12 @@ negate NEG
 >>> list(driver.milliseconds)
 ['negate']
 
-**Reading along.** ``keep`` is called with a ``Ran`` after each pass: its name, what it was
-given and what it made, its time, and the reasons of what it decided. Nothing is taken from a
-cache then, so every pass of every distinct kernel is seen, in the order they run. Which pass
-makes what is in lower/pipeline.py.
+**Observing.** ``keep`` is called with a ``Ran`` after each pass: its name, input and output, its
+time, and the reasons for its decisions. The shared cache is bypassed then, so the observer sees
+every pass of every distinct kernel, in execution order. lower/pipeline.py lists the passes.
 
-**Refused.** Where ``config.check_spec`` is set, what a pass is given and what it makes is held
-against the spec of its level. The error names the pass, the rule, and the node that breaks it.
+**Verification.** If ``config.check_spec`` is set, the input and output of each pass are checked
+against the spec of their level. The error names the pass, the rule, and the offending node.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ class Pass(Record):
     """A step of the compiler.
 
     Attributes:
-        name: what errors, times and readers call it.
-        run: the function, of what the pass before it made.
+        name: its name in errors, timings and reports.
+        run: the function, applied to the output of the previous pass.
         before, after: the levels whose spec holds before and after it; "text" has none.
-        about: ops and dtypes; what has none of them is passed by.
-        of_target: whether ``run`` takes the Target, too.
-        why: for readers, of what it was given and what it made: a line for each decision.
-        rules: those it applies, if it is a rewrite.
+        about: ops and dtypes; the pass is skipped if the graph contains none of them.
+        of_target: whether ``run`` also takes the Target.
+        why: maps input and output to a line for each decision, for the observer.
+        rules: the rewrite rules it applies, if it is a rewrite.
     """
 
     name: str
@@ -64,17 +63,16 @@ class Pass(Record):
     why: Callable[[Any, Any], Sequence[str]] | None = None
     rules: RuleSet | None = None
 
-    __eq__ = object.__eq__  # rows of a table
+    __eq__ = object.__eq__  # entries of a table: identity
     __hash__ = object.__hash__
 
     def concerns(self, found: set[Op | DType]) -> bool:
-        """Whether there is something to do where these are."""
+        """Whether the pass has something to do, given the ops and dtypes present."""
         return self.about is None or not self.about.isdisjoint(found)
 
 
 class Ran(Record):
-    """A pass that ran: what it was given, what it made of it, how long that took; why, and how
-    often each of its rules matched."""
+    """Trace of one run of a pass: input, output, time, reasons, match count of each rule."""
 
     name: str
     before: Any
@@ -84,12 +82,12 @@ class Ran(Record):
     rules: tuple[tuple[str, int], ...] = ()
 
 
-MAX_RESULTS = 4096  # of passes over one kernel, in this process
+MAX_RESULTS = 4096  # of passes over one kernel, per process
 RESULT_BYTES = 96 * MEGABYTE
 
 
 def _weigh(key: tuple[tuple[Any, Any], Target], made: Any) -> int:
-    """What passes were given, and what they made."""
+    """Return the bytes of the inputs and outputs of passes."""
     return graph_bytes([key[0][1], made])
 
 
@@ -105,7 +103,7 @@ class Driver:
     """Runs passes for one target.
 
     Attributes:
-        milliseconds: the time of each pass by name, summed over what it ran on.
+        milliseconds: the time of each pass by name, summed over all its runs.
     """
 
     def __init__(self, target: Target, keep: Callable[[Ran], None] | None = None) -> None:
@@ -115,12 +113,12 @@ class Driver:
             _results_cache("results of passes that are shown")
 
     def run(self, passes: Sequence[Pass], state: Any) -> Any:
-        """What the passes make of ``state``, one after the other.
+        """Run the passes on ``state``, one after the other, and return the last output.
 
         Raises:
-            SpecError: what a pass was given, or made, breaks the spec of its level.
+            SpecError: the input or output of a pass violates the spec of its level.
         """
-        found: set[Op | DType] | None = None  # in ``state``, where it is known
+        found: set[Op | DType] | None = None  # of ``state``; None if unknown
         for step in passes:
             if config.check_spec:
                 _check(state, step.before, f"before pass {step.name}")
@@ -144,16 +142,16 @@ class Driver:
         return state
 
     def once(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
-        """As ``run``; equal states are taken through the passes once in a process."""
+        """As ``run``, memoized: equal states run through the passes once per process."""
         return self.remember(passes, state, lambda: self.run(passes, state))
 
     def remember(self, what: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()``, once in a process for what it makes of a state, for this target."""
+        """Return ``make()``, memoized per process by ``what``, ``state`` and the target."""
         return self._results.find(((what, state), self.target), make)
 
 
 def _since(before: Counter[str] | None, rules: RuleSet | None) -> tuple[tuple[str, int], ...]:
-    """How often each rule matched since then, the most frequent first."""
+    """Return how often each rule matched since ``before``, the most frequent first."""
     return () if before is None or rules is None else tuple((rules.counts - before).most_common())
 
 

@@ -1,16 +1,16 @@
-"""The two factors of a sum of products: what makes a reduction a contraction, in any spelling.
+"""Find the two factors of a sum of products: they make a reduction a contraction.
 
     sum over k of                      factors
     x[m, k] * w[k, n]                  x[m, k]            w[k, n]
     (x[m, k] * w[k, n]) * s[m]         x[m, k]            w[k, n]
     (x[m, k] * s[m]) * w[k, n]         x[m, k] * s[m]     w[k, n]
     where(c[m, k], x * w, 0)           x[m, k]            w[k, n]
-    x[m, k] * v[k]                     none: the result has one family of axes
+    x[m, k] * v[k]                     none: only one factor has result axes of its own
 
-One factor varies along axes of the result that the other does not, and the other way round;
-both vary along what is summed. So each is read again for every value of the other's axes, and
-a tile of both in registers pays. Asked of tensor nodes by fusion and of kernel nodes by the
-schedule. The products keep the order in which they were written.
+Each factor varies along result axes that the other does not, and both vary along the summed
+axes. So each is re-read for every value of the other's axes, and a register tile of both pays
+off. Fusion asks this of tensor nodes, the scheduler of kernel nodes. The products stay in their
+original order.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fnx.core.rewriting.pattern import constant_of
 from fnx.core.uop import UOp, substitute, toposort
 
 AxisT = TypeVar("AxisT")  # an axis of tensors, a RANGE of kernels
-_MOST = 32  # nodes of a tree that are looked at
+_MOST = 32  # nodes of a multiplication tree that are examined
 
 
 def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[AxisT]],
                 summed: frozenset[AxisT]) -> tuple[UOp, UOp] | None:
-    """The factors of a REDUCE that is a contraction; None for any other.
+    """Return the factors of a REDUCE that is a contraction, else None.
 
     Args:
         reduce: the REDUCE.
-        axes: what a node below it varies along.
-        summed: what the REDUCE folds over.
+        axes: the axes that a node below it varies along.
+        summed: the axes that the REDUCE sums over.
 
     >>> from fnx.core import dtypes
     >>> m, n, k = (build.range_(8, id) for id in range(3))
@@ -62,7 +62,7 @@ def two_factors(reduce: UOp, axes: Callable[[UOp], frozenset[AxisT]],
 
 
 def _products(value: UOp) -> dict[UOp, set[UOp]]:
-    """Each node of a tree of multiplications, with those inside of it."""
+    """Map each node of a multiplication tree to the set of nodes in its subtree."""
     out: dict[UOp, set[UOp]] = {}
     stack = [value]
     while stack:
@@ -77,7 +77,7 @@ def _products(value: UOp) -> dict[UOp, set[UOp]]:
 
 
 def _multiplied(node: UOp) -> tuple[UOp, ...]:
-    """The operands that a node is linear in, each alone; none for an operand of the tree."""
+    """Return the operands that a node is linear in, each alone; () for a leaf of the tree."""
     if node.op is ops.MUL:
         return node.src
     if node.op in (ops.NEG, ops.DIV) or node.op is ops.CAST and node.src[0].dtype.is_float:
@@ -88,13 +88,13 @@ def _multiplied(node: UOp) -> tuple[UOp, ...]:
 
 
 def is_zero(node: UOp) -> bool:
-    """Whether all elements of a node are a constant 0."""
+    """Whether all elements of a node are the constant 0."""
     constant = constant_of(node)
     return constant is not None and build.const_of(constant) == 0
 
 
 def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether a value is 0 wherever one of the conditions fails, from how it is made."""
+    """Whether a value is structurally 0 wherever one of the conditions fails."""
     zero: dict[UOp, bool] = {}
     for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
         src = [zero[s] for s in node.src if s in zero]
@@ -108,7 +108,7 @@ def vanishes(value: UOp, conditions: Sequence[UOp]) -> bool:
 
 
 def _stages_zero(load: UOp, conditions: Sequence[UOp]) -> bool:
-    """Whether what is loaded was staged as 0 where one of the conditions fails."""
+    """Whether a load reads a STAGE that is filled with 0 where one of the conditions fails."""
     stage = buffer(load)
     if stage.op is not ops.STAGE:
         return False

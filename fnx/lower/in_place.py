@@ -1,16 +1,16 @@
-"""In place: which results of a kernel may be written over what it reads.
+"""In-place updates: find which results of a kernel may overwrite an operand.
 
     o[i] = x[i] + y[i]                 over x, or over y
     o[i, j] = max(j: x[i, j]) + ...    over neither: a row is read again after its first element
-    o[n, j] = x[clamped n, j] * 2      over x: one row is written, its elements by themselves
+    o[n, j] = x[clamped n, j] * 2      over x: one row is written, element by element
 
-A place that one iteration writes may be read by that iteration only, and before it writes:
+An element that one iteration writes may only be read by that iteration, before the write:
 
-  - what is read is read at the place that is written; or the dimensions in which both places
-    are the same index tell all iterations of the STORE apart;
-  - the STORE needs the value; another STORE does only where all share one loop and one LOAD.
+  - the read index equals the write index; or the dimensions in which both indices are the same
+    identify the iteration of the STORE uniquely;
+  - the STORE needs the value; another STORE does only if all share one loop and one LOAD.
 
-Places are those of the untiled kernel. A schedule may read earlier than that, never later.
+Indices are those of the untiled kernel. A schedule may read earlier than that, never later.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(8, 0)
@@ -30,7 +30,7 @@ from fnx.lower.places import told_apart
 
 
 def shared_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
-    """Pairs (slot that is written, slot that is only read) that may be one memory."""
+    """Return (written slot, read-only slot) pairs that may share one buffer."""
     nodes = toposort([kernel])
     loads: dict[int, list[UOp]] = {}
     for node in nodes:
@@ -56,7 +56,7 @@ def shared_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
 
 
 def copied_slots(kernel: UOp) -> tuple[int, int] | None:
-    """(slot that is written, slot that is read) of a kernel that copies a whole buffer."""
+    """Return (written slot, read slot) of a kernel that copies a whole buffer, else None."""
     if len(kernel.src) != 1:
         return None
     store, = kernel.src
@@ -71,7 +71,7 @@ def copied_slots(kernel: UOp) -> tuple[int, int] | None:
 
 
 def _is_all(index: UOp, length: UOp) -> bool:
-    """Whether an index takes all values below a length by itself."""
+    """Whether an index takes all values below a length, independently of the others."""
     return index.op is ops.RANGE and parts.extent(index) is length or \
         length.op is ops.CONST and length.arg == 1
 
@@ -84,7 +84,7 @@ def _is_one_loop(kernel: UOp, nodes: Sequence[UOp]) -> bool:
 
 
 def _together(store: UOp, load: UOp) -> bool:
-    """Whether what is loaded from a place is loaded before the place is written."""
+    """Whether each element is loaded no later than the iteration that overwrites it."""
     to, source = parts.buffer(store), parts.buffer(load)
     if to.src != source.src or to.dtype.itemsize != source.dtype.itemsize:
         return False

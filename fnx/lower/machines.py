@@ -1,16 +1,16 @@
-"""Machines: what one kind of target adds to the pipeline, in one place.
+"""Target backends: what each kind of target adds to the pipeline, in one place.
 
-Facts of a target are in core/target.py, a value that takes part in cache keys. Its behaviour is
-the row of ``MACHINES`` for its ``kind``: how kernels get their loops, what is made of a tiled
-kernel, and what the device must know to start it. A GPU is one more row: its own choice of
-GRID and THREAD ranges, SHARED stages, its own prologue; no other file asks what kind it is.
+Facts of a target are in core/target.py, a value that is part of cache keys. Its behavior is the
+entry of ``MACHINES`` for its ``kind``: how kernels get their loops, how a tiled kernel is compiled,
+and what the device must know to launch it. A GPU is one more entry, with its own mapping to GRID
+and THREAD ranges, its own SHARED stages and prologue; no other file asks which kind it is.
 
-    host        LLVM functions for parts of one outermost PAR range (lower/render/host.py)
-    kernels     kernels as they are, for devices that walk them (interp) or record them (null)
-    opencl      OpenCL C for groups of threads (lower/render/opencl.py)
-    nvptx       LLVM IR for them (lower/render/nvptx.py)
-    c           C for a file that a compiler takes elsewhere (lower/render/c.py)
-    wgsl        WGSL for them, which has no type of 64 bits (lower/render/wgsl.py)
+    host        LLVM functions for slices of one outermost PAR range (lower/render/host.py)
+    kernels     kernels as they are, for devices that interpret (interp) or record them (null)
+    opencl      OpenCL C for workgroups (lower/render/opencl.py)
+    nvptx       LLVM IR for thread blocks (lower/render/nvptx.py)
+    c           C source, to be compiled elsewhere (lower/render/c.py)
+    wgsl        WGSL for workgroups; it has no 64-bit types (lower/render/wgsl.py)
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Work(Record):
 
     Attributes:
         kernel: the KERNEL.
-        schedule: the user's, () to choose one for a hand-written kernel; None where fnx made
-            the kernel and chooses, until it is chosen.
-        general: whether lengths and constants become arguments, where they can.
+        schedule: the user's, () to choose one for a user-written kernel; None for a generated
+            kernel whose schedule is not chosen yet.
+        general: whether lengths and constants become arguments, if possible.
         scalars: the CONST of each VAR slot.
-        of_loop: whether the kernel is no hand-written one, but made of a loop.
+        of_loop: whether the kernel was generated from a loop, not written by the user.
     """
 
     kernel: UOp
@@ -69,9 +69,9 @@ class Work(Record):
 
 
 class Tiled(Record):
-    """Kernels with their loops: those that pack, then the one that reads what they packed.
+    """Kernels with their loops: the packing kernels, then the main kernel that reads their output.
 
-    ``temporaries`` are REFs: slot, dtype and dimensions of what is packed.
+    ``temporaries`` are REFs: slot, dtype and dimensions of each packed buffer.
     """
 
     parts: tuple[Part, ...]
@@ -83,21 +83,22 @@ class Tiled(Record):
 
 
 class Machine(Record):
-    """The behaviour of a kind of target.
+    """The behavior of a kind of target.
 
     Attributes:
-        kinds: of ranges that a tiled kernel may have (core/range_kinds.py); the first of them is
-            that of the outermost range of what fnx itself gives out.
+        kinds: of ranges that a tiled kernel may have (core/range_kinds.py); the first is the kind
+            of the outermost parallel range of generated kernels.
         spaces: of stages that a tiled kernel may have.
         tiling: passes from a Work with an untiled kernel to a Tiled.
-        code: passes from a tiled KERNEL to text; none: kernels are taken as they are.
-        module: the text under its symbol, as the device's compiler takes it.
-        extents: what the device must know to start a tiled kernel, by name: index expressions
+        code: passes from a tiled KERNEL to text; empty: the device takes kernels as they are.
+        module: wraps the text of a kernel, given its symbol, for the device's compiler.
+        extents: what the device must know to launch a tiled kernel, by name: index expressions
             over its VARs.
-        products: the schedule of all contractions like one, whatever their lengths; None where
-            each of them has a kernel of its own.
-        decided: the schedule of a kernel for a plan, whose decisions are told what else is legal.
-        sorts: whether a SORT is a program of the machine's, not of the host's interpreter.
+        products: the schedule for all contractions like one, whatever their lengths; None if each
+            needs a kernel of its own.
+        decided: returns the schedule of a kernel for given decisions, and reports to these which
+            other choices are legal.
+        sorts: whether a SORT is a native program, not run by the host's interpreter.
         loops: whether a LOOP of commands may be a kernel.
     """
 
@@ -117,7 +118,7 @@ class Machine(Record):
 
 
 def scheduled(work: Work, target: Target) -> Work:
-    """The schedule: the user's, else the one that the compiler chooses."""
+    """Choose the schedule: the user's, else the compiler's."""
     if work.schedule:
         return work
     made = MACHINES[target.kind].decided(work.kernel, target, Decisions(MODEL))
@@ -133,7 +134,7 @@ def rows_of_updates(work: Work, target: Target) -> Work:
 
 
 def tiled(work: Work, target: Target) -> UOp:
-    """The KERNEL under its schedule.
+    """Apply the schedule to the KERNEL.
 
     Raises:
         KernelError: the target has no such ranges, no such memory, or no such unit.
@@ -158,8 +159,8 @@ def tiled(work: Work, target: Target) -> UOp:
 
 
 def _of_kinds(schedule: Schedule, machine: Machine) -> Schedule:
-    """A schedule for groups of threads as one for a machine without them: what they would have
-    been given are loops, and what they would have shared is a worker's own."""
+    """Adapt a GPU schedule to a target without threads: bound ranges become loops, and shared
+    stages become private to a worker."""
     if "THREAD" in machine.kinds:
         return schedule
     return tuple([step.replace(space="PRIV", double=False) if isinstance(step, StageOperand)
@@ -168,7 +169,7 @@ def _of_kinds(schedule: Schedule, machine: Machine) -> Schedule:
 
 
 def split(kernel: UOp, target: Target) -> Tiled:
-    """GLOBAL stages become kernels of their own.
+    """Turn GLOBAL stages into kernels of their own.
 
     >>> from fnx.core import dtypes, tiling
     >>> i, j = build.range_(16, 0, name="i"), build.range_(8, 1, name="j")
@@ -184,7 +185,7 @@ def split(kernel: UOp, target: Target) -> Tiled:
 
 
 def on_parts(run: Callable[[UOp, Target], UOp]) -> Callable[[Tiled, Target], Tiled]:
-    """A function of tiled KERNELs as one of Tileds."""
+    """Lift a function of tiled KERNELs to one of Tileds."""
     @wraps(run)
     def on_each(tiled: Tiled, target: Target) -> Tiled:
         return tiled.replace(parts=tuple([part.replace(kernel=run(part.kernel, target))
@@ -203,14 +204,14 @@ TILING = (
 
 
 def host_extents(kernel: UOp) -> Mapping[str, UOp]:
-    """Iterations of the PAR range (1 without one), and bytes of a worker's scratch memory."""
+    """Return the iterations of the PAR range (1 without one), and a worker's scratch bytes."""
     parallel = [extent(r) for r in kernel.src[0].ranges if r.arg.kind == "PAR"]
     _, nbytes = scratch.layout(kernel)
     return {"parallel": parallel[0] if parallel else build.index_const(1), "scratch": nbytes}
 
 
 STAGED = frozenset({ops.STAGE})
-PLACED = frozenset({ops.CAST})  # what is data as an index is converted
+PLACED = frozenset({ops.CAST})  # converts an index that is loaded from data
 ended_lanes = deferred("fnx.lower.program.ended_lanes", "ended_lanes")
 seldom = deferred("fnx.lower.program.seldom", "seldom")
 stage_instances = deferred("fnx.lower.program.stage_instances", "stage_instances")
@@ -242,7 +243,7 @@ HOST = Machine(
 )
 
 
-# ---- groups of threads --------------------------------------------------------------------------
+# ---- thread blocks ----------------------------------------------------------------------------
 
 
 decided_for_groups = deferred("fnx.lower.schedule.groups", "decided_for_groups")
@@ -255,13 +256,13 @@ widths = deferred("fnx.lower.program.widths", "widths")
 
 
 def group_extents(kernel: UOp) -> Mapping[str, UOp]:
-    """How many groups are started, and the threads of each."""
+    """Return the number of thread blocks, and the threads of each."""
     return {"groups": groups_of(kernel), "threads": build.index_const(threads_of(kernel))}
 
 
 def together(tiled: Tiled, target: Target) -> Tiled:
-    """What threads do together, in each part; arguments that no part of it reads any more are
-    left out."""
+    """Apply the passes for cooperating threads to each part; drop arguments that it no longer
+    reads."""
     parts = []
     for part in tiled.parts:
         kernel = threads(part.kernel, target)
@@ -276,7 +277,7 @@ def together(tiled: Tiled, target: Target) -> Tiled:
 
 
 def of_groups(render: Callable[[UOp], str], module: Callable[[str, str], str]) -> Machine:
-    """A machine that runs groups of threads, in a language."""
+    """Return a backend that runs thread blocks, in a given language."""
     return Machine(
         kinds=("GRID", "THREAD", "SEQ", "UNROLL"), spaces=("PRIV", "SHARED", "GLOBAL"),
         tiling=(*TILING,
@@ -309,13 +310,13 @@ WGSL = _WGSL.replace(code=tuple([q for p in _WGSL.code if p.name != "vectors" fo
     (Pass("lacking", lacking, "kernel", "kernel", of_target=True),) if p.name == "decompose" else
     (Pass("only_narrow", only_narrow, "program", "program", of_target=True),
      Pass("few_steps", few_steps, "program", "program", of_target=True)) if p.name == "widths"
-    else (p,))]))  # no vectors: memories are words, read one by one
+    else (p,))]))  # no vectors: buffers are arrays of words, read one by one
 
-# ---- files of other languages -------------------------------------------------------------------
+# ---- source files of other languages ------------------------------------------------------------
 
 
 def _as_written(work: Work) -> Work:
-    """No schedule: the loops of a kernel one in another, for a compiler that makes its own."""
+    """Leave the loops of a kernel nested as they are, for a compiler that schedules by itself."""
     return work.replace(schedule=())
 
 

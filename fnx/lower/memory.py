@@ -1,13 +1,12 @@
-"""Memory: intermediate buffers get offsets in one arena, by their lifetimes.
+"""Memory planning: assign arena offsets to intermediate buffers by their live ranges.
 
     before  steps  a = f(x); b = g(a); c = h(b)         a, b, c: 4 KB each
     after   a at 0, b at 4096, c at 0                   arena: 8 KB
 
-Two buffers share bytes only when the last step that uses one comes before the first step that
-uses the other. Greedy by size, largest first: at most a few percent above the peak of live
-bytes on the graphs seen so far, and stable: equal steps give equal plans. Its time grows with
-the square of the buffers, so many of them are placed in the order of their lives, where they
-fit best.
+Two buffers share bytes only if the last use of one comes before the first use of the other.
+Greedy by size, largest first: at most a few percent above the peak of live bytes on the graphs
+seen so far, and deterministic: equal steps give equal plans. This takes time quadratic in the
+number of buffers, so above a limit buffers are placed in order of first use, best fit.
 
 >>> plan([("a",), ("a", "b"), ("b", "c")], {"a": 4096, "b": 4096, "c": 4096})
 ({'a': 0, 'b': 4096, 'c': 0}, 8192)
@@ -24,21 +23,21 @@ from fnx.core import build_commands, op_args
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
-MAX_BY_SIZE = 512  # buffers that are placed by size
+MAX_BY_SIZE = 512  # most buffers that are placed by size
 ALIGNMENT = 64  # bytes: a vector register and a cache line
 
 
 def size_of(node: UOp) -> int:
-    """Bytes of a buffer, rounded up to the alignment."""
+    """Return the bytes of a buffer, rounded up to the alignment."""
     nbytes = math.prod(node.shape) * node.dtype.itemsize
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
 
 
 class View(Record):
-    """Bytes of the buffer of a node: in iteration i of a loop those from start + i*step on.
+    """A byte range of a node's buffer: in iteration i of a loop it begins at start + i*step.
 
-    ``odd``: the node whose buffer it is in odd iterations, where that is another one; ``grain``:
-    where it begins is said to be a multiple of this only (0: of all that is known).
+    ``odd``: the node whose buffer is used in odd iterations, if that is another one; ``grain``:
+    the start is only assumed to be a multiple of this (0: of all that is known).
     """
 
     node: UOp
@@ -53,7 +52,7 @@ class View(Record):
         return (self.node,) if self.odd is None else (self.node, self.odd)
 
     def slot(self, of: Callable[[UOp], UOp]) -> UOp:
-        """As a SLOT or SWAP; ``of`` gives the SLOT of a buffer."""
+        """Return it as a SLOT or SWAP; ``of`` maps a node to the SLOT of its buffer."""
         even, *odd = [self._part(of(n).arg) for n in self.nodes]
         return build_commands.swap(even, odd[0], 0) if odd else even
 
@@ -62,29 +61,29 @@ class View(Record):
                           (self.step,))
 
     def alignment(self, of: Callable[[UOp], int]) -> int:
-        """What divides its address in all iterations, if it divides those of the buffers."""
+        """Return the alignment of its address in all iterations; ``of`` gives that of a buffer."""
         return math.gcd(*map(of, self.nodes), self.start, self.step, self.grain)
 
 
-BufferOrView = UOp | View  # of a launch: a whole buffer, or a part of one
+BufferOrView = UOp | View  # operand of a launch: a whole buffer, or a part of one
 
 
 def nodes_of(operands: Iterable[BufferOrView]) -> list[UOp]:
-    """The nodes whose buffers operands are in."""
+    """Return the nodes whose buffers hold the operands."""
     return [n for o in operands for n in (o.nodes if isinstance(o, View) else (o,))]
 
 
 def alignment_of(operand: BufferOrView, of: Callable[[UOp], int]) -> int:
-    """What divides its address; ``of`` of the buffer of a node."""
+    """Return the alignment of an operand's address; ``of`` gives that of a node's buffer."""
     return operand.alignment(of) if isinstance(operand, View) else of(operand)
 
 
 def plan(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int]) -> tuple[dict[UOp, int], int]:
-    """Offsets of the buffers in ``sizes`` and the bytes of the arena.
+    """Return the offsets of the buffers in ``sizes``, and the bytes of the arena.
 
     Args:
         uses: for each step, the buffers it reads or writes.
-        sizes: the buffers to place.
+        sizes: the bytes of each buffer to place.
     """
     first: dict[UOp, int] = {}
     last: dict[UOp, int] = {}
@@ -106,7 +105,7 @@ def plan(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int]) -> tuple[dict[
 
 
 def _lowest_gap(taken: list[tuple[int, int, int, int]], size: int) -> int:
-    """The lowest offset where ``size`` bytes are free between what is taken, in order."""
+    """Return the lowest offset with ``size`` free bytes; ``taken`` is sorted by offset."""
     start = 0
     for offset, end, _, _ in taken:
         if offset - start >= size:
@@ -118,7 +117,7 @@ def _lowest_gap(taken: list[tuple[int, int, int, int]], size: int) -> int:
 
 def _in_order(first: Mapping[UOp, int], last: Mapping[UOp, int], sizes: Mapping[UOp, int]
               ) -> tuple[dict[UOp, int], int]:
-    """Offsets for buffers placed when they are first used; ``first`` is in that order."""
+    """Place each buffer at its first use; ``first`` is in that order."""
     gaps = _Gaps()
     ends: dict[int, list[UOp]] = {}
     for node, step in last.items():
@@ -136,7 +135,7 @@ def _in_order(first: Mapping[UOp, int], last: Mapping[UOp, int], sizes: Mapping[
 
 
 class _Gaps:
-    """Free bytes below ``end``."""
+    """Free list: the free bytes below ``end``."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -145,7 +144,7 @@ class _Gaps:
         self.start: dict[int, int] = {}  # by end
 
     def take(self, size: int) -> int:
-        """Where so many bytes are free: in the smallest gap that has them, else at the end."""
+        """Allocate ``size`` bytes: best fit, else at the end."""
         at = bisect_left(self.by_size, (size, 0))
         if at < len(self.by_size):
             found, start = self.by_size[at]
@@ -160,7 +159,7 @@ class _Gaps:
         return start
 
     def give(self, start: int, size: int) -> None:
-        """Bytes that are free again; neighbours become one gap."""
+        """Free bytes and coalesce them with neighboring gaps."""
         before = self.start.get(start)
         if before is not None:
             size += self.size[before]

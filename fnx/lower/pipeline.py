@@ -1,14 +1,15 @@
-"""The whole compiler as a list one can read: a FUNCTION becomes a Block of commands.
+"""The whole compiler as a readable list of passes: a FUNCTION becomes a Block of commands.
 
     FUNCTION_PASSES   FUNCTION -> FUNCTION -> groups -> untiled KERNELs
-    KERNEL_PASSES     each KERNEL: fewer loops, canonical numbers
-    machine.tiling    each distinct KERNEL: a schedule, loops, kernels that pack
+    KERNEL_PASSES     each KERNEL: fewer loops, canonical numbering
+    machine.tiling    each distinct KERNEL: a schedule, loops, packing kernels
     machine.code      each distinct tiled KERNEL: elementary ops, a PROGRAM, text
     COMMAND_PASSES    all launches: memory, then COMMANDS
-    LOOP_PASSES       COMMANDS of the whole program: loops that are kernels
+    LOOP_PASSES       COMMANDS of the whole program: loops that become kernels
 
-``passes(target)`` is all of them in one list; lower/machines.py has those that hang on the kind
-of target. The driver (lower/driver.py) times each, checks both sides of it, and tells ``keep``.
+``passes(target)`` returns all of them in one list; lower/machines.py has those that depend on the
+kind of target. The driver (lower/driver.py) times each, checks the spec on both sides, and reports
+to ``keep``.
 
 >>> from fnx.core import build, dtypes
 >>> x = build.param(0, dtypes.float32, (8,))
@@ -73,7 +74,7 @@ from fnx.lower.tensor.simplify import RULES, simplify
 from fnx.lower.tensor.split_reduce import split_reduce
 from fnx.lower.written_parts import parts_in_place
 
-# What is about rare ops is loaded with the first of them.
+# Passes for rare ops are loaded on first use.
 folded_windows = deferred("fnx.lower.tensor.folded_windows", "folded_windows")
 parts_of_sums = deferred("fnx.lower.tensor.parts_of_sums", "parts_of_sums")
 chunked = deferred("fnx.lower.loops.chunked", "chunked")
@@ -88,7 +89,8 @@ by_blocks = deferred("fnx.lower.blockwise.blockwise", "blockwise")
 
 
 def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work], Work]:
-    """A function of KERNELs as one of Works. ``by_hand``: also of those that fnx did not make."""
+    """Lift a function of KERNELs to one of Works. ``by_hand``: also apply it to user-written
+    kernels."""
     @wraps(run)
     def on_work(work: Work) -> Work:
         made = run(work.kernel) if by_hand or work.schedule is None else work.kernel
@@ -97,7 +99,7 @@ def on_kernel(run: Callable[[UOp], UOp], by_hand: bool = True) -> Callable[[Work
 
 
 @wraps(stage_rows)
-def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follows it
+def row_epilogues(work: Work) -> Work:  # a contraction is tiled together with its epilogue
     if work.general or work.schedule is not None or contraction.find(work.kernel) is not None:
         return work
     made = stage_rows(work.kernel)
@@ -105,9 +107,9 @@ def row_epilogues(work: Work) -> Work:  # a contraction is tiled with what follo
 
 
 def runtime_extents(work: Work, target: Target) -> Work:
-    """Lengths and constants become arguments. Tiles of contractions follow from the lengths, so
-    those have their schedule before. Where a thread may only take so many steps, lengths that
-    nobody knows could not be held against it."""
+    """Turn lengths and constants into arguments. The tiles of a contraction depend on its lengths,
+    so it gets its schedule first. Skipped if the target limits the steps of a thread: unknown
+    lengths could not be checked against that limit."""
     if not work.general or work.schedule is not None and not work.of_loop or target.steps:
         return work
     kernel, steps = work.kernel, None
@@ -143,7 +145,7 @@ def loop_kernels(commands: UOp, target: Target) -> UOp:
 
 
 def loop_decisions(fn: UOp, _: UOp) -> list[str]:
-    """What becomes of each loop, and why."""
+    """Report what becomes of each loop, and why."""
     found: list[str] = []
 
     def tell(loop: UOp, what: str) -> None:
@@ -153,12 +155,12 @@ def loop_decisions(fn: UOp, _: UOp) -> list[str]:
 
 
 def block_decisions(fn: UOp, after: UOp) -> list[str]:
-    """What becomes of products that are only summed, and why."""
+    """Report what becomes of products that are only summed, and why."""
     found: list[str] = []
     reader = Target("reader")
 
     def tell(product: UOp, what: str) -> None:
-        if fn is not after or not what.startswith("computed"):  # this machine has other loops
+        if fn is not after or not what.startswith("computed"):  # another target has other loops
             found.append(f"{labelled('product', product.sites)}: {what}")
     for body in toposort([fn], into_functions=True):
         if body.op is ops.FUNCTION and may_have_products(body):
@@ -167,7 +169,7 @@ def block_decisions(fn: UOp, after: UOp) -> list[str]:
 
 
 def full_kernels(_: UOp, fusion: Fusion) -> list[str]:
-    """Which kernels end where they do as they were full."""
+    """Report which kernels end early because they reached the work limit."""
     lines = []
     for i, g in enumerate(fusion.groups):
         if g.beyond:
@@ -178,7 +180,7 @@ def full_kernels(_: UOp, fusion: Fusion) -> list[str]:
 
 
 def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """A function of FUNCTIONs without bodies as one that takes each distinct body, too."""
+    """Lift a function of FUNCTIONs without bodies to one that also rewrites each distinct body."""
     @wraps(run)
     def on_each(fn: UOp) -> UOp:
         done: dict[UOp, UOp] = {}
@@ -190,7 +192,7 @@ def on_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 
 
 def on_bodies_of(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], UOp]:
-    """The same for functions that take the target, too."""
+    """As ``on_bodies``, for functions that also take the target."""
     @wraps(run)
     def on_each(fn: UOp, target: Target) -> UOp:
         return on_bodies(lambda body: run(body, target))(fn)
@@ -198,11 +200,11 @@ def on_bodies_of(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Target], U
 
 
 @wraps(by_blocks)
-def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vectors
+def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels need loops and vectors
     machine = MACHINES[target.kind]
     if "VEC" not in machine.kinds:
         return fn
-    in_order = bool(machine.code)  # else NumPy sums products as they lie
+    in_order = bool(machine.code)  # else NumPy's order of summation depends on the layout
 
     def by_blocks_if_any(body: UOp) -> UOp:
         if not may_have_products(body):
@@ -213,8 +215,8 @@ def blockwise(fn: UOp, target: Target) -> UOp:  # its kernels are loops and vect
 
 
 def predicted_time(fn: UOp, target: Target) -> float:
-    """The cycles that the kernels of a FUNCTION without bodies are predicted to take, if its
-    products stay as they are."""
+    """Return the predicted cycles of the kernels of a FUNCTION without bodies, if its products stay
+    as they are."""
     driver = Driver(target)
     total = 0.0
     for step in driver.run((*AFTER_BLOCKS, *FUSION_PASSES), fn):
@@ -284,18 +286,18 @@ LOOP_PASSES = (
 
 
 def passes(target: Target) -> tuple[Pass, ...]:
-    """All passes for a target, in the order they run."""
+    """Return all passes for a target, in execution order."""
     machine = MACHINES[target.kind]
     return (*TENSOR_PASSES, *FUSION_PASSES, *KERNEL_PASSES, *machine.tiling, *machine.code,
             *COMMAND_PASSES, *LOOP_PASSES)
 
 
 class Lowered(Record):
-    """What jit links and replays, and what a reader may print.
+    """The result of lowering, which jit links and replays, and which can be printed.
 
     Attributes:
         function: the tensor graph after the tensor passes.
-        block: its commands, and what their slots stand for.
+        block: its commands, and what their slots refer to.
         code: how to print each KERNEL.
         milliseconds: time of each pass.
     """
@@ -315,13 +317,13 @@ def lower(fn: UOp, target: Target, general: bool = False,
     Args:
         fn: a closed FUNCTION.
         target: the machine.
-        general: loop lengths and constants become arguments of the kernels, where they can:
-            for eager calls, which see many shapes.
-        prepare: told of each kernel as it is ready, so that it can be compiled beside.
-        keep: told of each pass as it ran. Each distinct kernel is printed then, and nothing
-            comes out of a cache.
-        donated: parameters whose memory may be written over.
-        schedules: asked for the schedule of each kernel that fnx made; None: the model chooses.
+        general: turn loop lengths and constants into kernel arguments, if possible: for eager
+            calls, which see many shapes.
+        prepare: called with each kernel as it is ready, so that it can be compiled concurrently.
+        keep: called after each pass. Each distinct kernel is printed then, and caches are
+            bypassed.
+        donated: parameters whose memory may be overwritten.
+        schedules: returns the schedule of a generated kernel, or None: the heuristic chooses.
     """
     driver = Driver(target, keep)
     code: dict[UOp, KernelCode] = {}
@@ -349,11 +351,11 @@ def lower(fn: UOp, target: Target, general: bool = False,
 
 
 class Blocks:
-    """Makes Blocks of FUNCTIONs after the tensor passes; of each body once.
+    """Lowers FUNCTIONs to Blocks after the tensor passes; each body once.
 
     Args:
-        driver: what runs the passes.
-        ready: told of the kernel of each launch, before the next one is tiled.
+        driver: runs the passes.
+        ready: called with the kernel of each launch, before the next one is tiled.
         schedules: as in ``lower``.
     """
 
@@ -361,12 +363,13 @@ class Blocks:
                  schedules: Callable[[UOp], Schedule | None] | None = None) -> None:
         self.driver, self.ready, self.schedules = driver, ready, schedules
         self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], Carried], Block] = {}
-        self.bodies = 0  # that are open
+        self.bodies = 0  # number of bodies being lowered
 
     def of_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...],
                 carried: Carried = ()) -> Block:
-        """The Block of a body: each result has a buffer, where all of them are aligned so. Its
-        kernels wait where they may be parts of one for the whole loop."""
+        """Return the Block of a body: each result has its own buffer, with the given alignments.
+        Its kernels are not compiled yet if they may become parts of one kernel for the whole
+        loop."""
         key = fn, ins, outs, carried
         if key not in self.made:
             self.bodies += 1
@@ -381,13 +384,13 @@ class Blocks:
 
     def of(self, fn: UOp, general: bool, ins: Sequence[int] = (), outs: Sequence[int] = (),
            carried: Carried = ()) -> Block:
-        """The commands of a FUNCTION.
+        """Lower a FUNCTION to a Block.
 
         Args:
             fn: the FUNCTION.
             general: as in ``lower``.
-            ins, outs: alignments of parameters and results; of those left out, the usual one.
-            carried: (result, parameter): the result may be written over the parameter.
+            ins, outs: alignments of parameters and results; by default ``ALIGNMENT``.
+            carried: (result, parameter) pairs: the result may be written over the parameter.
         """
         fn = parts_in_place(fn, unique_results(fn).src, carried)
         steps: list[StepBody | BodyStep] = self.driver.run(FUSION_PASSES, fn)
@@ -414,7 +417,7 @@ class Blocks:
 
     def _launches(self, step: StepBody, general: bool, alignment: Callable[[UOp], int]
                   ) -> Iterator[Launch]:
-        """A kernel under its schedule, after the kernels that pack what it reads."""
+        """Yield a kernel under its schedule, after the kernels that pack its operands."""
         if step.kernel.op is ops.HOST:
             yield Launch(step.kernel, step.operands, (), step.sites, step.writes)
             return
@@ -429,7 +432,7 @@ class Blocks:
         if general and step.schedule is None:
             step = left_first(step)
         kernel = realigned(step.kernel, [alignment_of(o, alignment) for o in step.operands])
-        through = driver.run if general else driver.once  # of many shapes only one comes again
+        through = driver.run if general else driver.once  # with many shapes few states recur
         work: Work = through(KERNEL_PASSES, Work(kernel, step.schedule, general,
                                                  of_loop=step.of_loop))
         schedule = work.schedule
@@ -448,8 +451,8 @@ class Blocks:
             if to is not None and source is not None:
                 yield to, source
 
-        for part in () if self.bodies else reversed(tiled.parts):  # what takes longest to compile
-            self.ready(part.kernel)  # ... comes first
+        for part in () if self.bodies else reversed(tiled.parts):  # slowest to compile
+            self.ready(part.kernel)  # comes first
         for part in tiled.parts:
             used = [operands[i] for i in part.refs]
             writes = nodes_of([used[slot] for slot in parts.written_slots(part.kernel)])
@@ -461,7 +464,7 @@ class Blocks:
 
 
 def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:
-    """The KERNEL on buffers that are aligned so: it is in its REFs, and so in its code's key."""
+    """Set the alignments of the KERNEL's buffers in its REFs, which are part of its cache key."""
     if all(a == ALIGNMENT for a in alignments):
         return kernel
 
@@ -474,7 +477,7 @@ def realigned(kernel: UOp, alignments: Sequence[int]) -> UOp:
 
 
 def _temporary(ref: UOp, scalars: Sequence[UOp]) -> UOp:
-    """A buffer of its own for what a GLOBAL stage packs."""
+    """Return a new buffer for what a GLOBAL stage packs."""
     lengths: dict[UOp | int, int] = {i: build.const_of(s) for i, s in enumerate(scalars)
                                      if s.dtype is dtypes.index}
     shape = tuple([evaluate(d, lengths) for d in ref.src])

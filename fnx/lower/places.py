@@ -1,7 +1,7 @@
-"""Places: which iterations of a kernel touch different ones.
+"""Index injectivity: which iterations of a kernel access different elements.
 
-    x[r0, s[r0] + r1]      r0 and r1: the first index tells r0, then the second r1
-    x[s[r0], r1]           r1 only: two of s may be equal
+    x[r0, s[r0] + r1]      r0 and r1: the first index determines r0, then the second r1
+    x[s[r0], r1]           r1 only: two elements of s may be equal
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fnx.core.uop import UOp
 
 
 def told_apart(index: Iterable[UOp]) -> set[UOp]:
-    """The ranges that follow from an index: a part of it grows with one of them, and with others
-    that follow from other parts.
+    """Return the ranges that an index determines uniquely: one of its components is linear in the
+    range, with a nonzero coefficient, and otherwise has only ranges that others determine.
 
     >>> from fnx.core import build
     >>> r, q = build.range_(4, 0), build.range_(5, 1)

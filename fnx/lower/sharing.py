@@ -1,14 +1,14 @@
-"""Sharing: nodes whose lives do not overlap, or that are one in place, get one buffer.
+"""Buffer sharing: nodes with disjoint live ranges, or updated in place, get one buffer.
 
     before  copy(x -> b);  b[n] = v                  x is not read again
     after   x[n] = v                                 b is x's buffer, nothing is copied
 
-Three things are decided, in this order, each of them by lives (first and last launch that uses a
-buffer) and by what the launches say may be one memory (lower/in_place.py):
+Three decisions, in this order, each based on live ranges (first and last launch that uses a
+buffer) and on which nodes the launches allow to share memory (lower/in_place.py):
 
-  carried   the result of a loop's body takes the memory of the carry: it is updated in place
-  copies    a copy is left out where its source is not read again once the copy is written
-  shares    a result is written over an operand that dies
+  carried   the result of a loop's body takes the memory of the carry: an in-place update
+  copies    a copy is elided if its source is not read after the copy is written
+  shares    a result is written over an operand that is dead afterwards
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.lower.memory import size_of
 
-WrittenRead = tuple[UOp, UOp]  # what is written, what is read
+WrittenRead = tuple[UOp, UOp]  # (written node, read node)
 
 
 class Use(Protocol):
-    """What sharing asks of a launch."""
+    """The interface of a launch that buffer sharing needs."""
 
     @property
     def uses(self) -> Sequence[UOp]: ...
@@ -42,7 +42,7 @@ class Use(Protocol):
 
 
 class SharedLaunches(Protocol):
-    """What sharing asks of the launches of a FUNCTION."""
+    """The interface of the launches of a FUNCTION that buffer sharing needs."""
 
     @property
     def outs(self) -> Sequence[UOp]: ...
@@ -60,7 +60,7 @@ AnyUse = TypeVar("AnyUse", bound=Use)
 
 
 class Together(Record, Generic[AnyUse]):
-    """Launches between which nothing comes."""
+    """Launches that must stay adjacent."""
 
     launches: tuple[AnyUse, ...]
 
@@ -90,7 +90,7 @@ class Together(Record, Generic[AnyUse]):
 
 
 class Life(Record):
-    """Nodes in one buffer: the first and the last launch that uses it, those that write it."""
+    """The live range of a buffer: its nodes, the first and last launch that use it, its writers."""
 
     nodes: tuple[UOp, ...]
     first: int
@@ -99,7 +99,7 @@ class Life(Record):
 
 
 def share(program: SharedLaunches) -> Sharing:
-    """Decide which nodes share a buffer, and which copies are left out."""
+    """Decide which nodes share a buffer, and which copies are elided."""
     sharing = Sharing(program)
     for result, slot in program.carried:
         sharing.carry(program.outs[result], slot)
@@ -113,12 +113,12 @@ def share(program: SharedLaunches) -> Sharing:
 
 
 def readers_first(launches: Sequence[AnyUse]) -> Sequence[AnyUse]:
-    """The launches with those that read what is copied before the copy, where they can be.
+    """Move the launches that read the source of a copy before the copy, where possible.
 
         before  copy(x -> b);  b[n] = v;  s = sum(x)
         after   s = sum(x);  copy(x -> b);  b[n] = v
 
-    What asks how often a loop ran stays behind that loop.
+    A launch that depends on the trip count of a loop stays right after that loop.
     """
     if all(launch.copies is None for launch in launches):
         return launches
@@ -155,7 +155,7 @@ def _readers_first(launches: Sequence[Together[AnyUse]]) -> Sequence[Together[An
 
 
 def _waited_for(behind: Sequence[Use], launch: Use) -> list[int] | None:
-    """Which of the launches from a copy on one waits for; None: it can't go before the copy."""
+    """Return which launches, from the copy on, must move along; None if it cannot pass the copy."""
     moved: list[Use] = [launch]
     found: list[int] = []
     needed, in_order = set(launch.uses), launch.has_effects
@@ -173,13 +173,13 @@ def _waited_for(behind: Sequence[Use], launch: Use) -> list[int] | None:
 
 
 def _may_wait(other: Use, moved: Sequence[Use]) -> bool:
-    """Whether launches may go before another one: they write nothing that it uses."""
+    """Whether launches may move before another one: they write nothing that it uses."""
     used = set(other.uses)
     return all(used.isdisjoint(launch.writes) for launch in moved)
 
 
 class Sharing:
-    """The buffers so far. ``elided`` are the launches that are left out."""
+    """The assignment of nodes to buffers; ``elided`` has the launches that are left out."""
 
     def __init__(self, program: SharedLaunches) -> None:
         self.launches = program.launches
@@ -187,7 +187,7 @@ class Sharing:
         self.outs, self.unaligned = set(program.outs), program.unaligned
         self.apart = program.apart
         self.writable: set[UOp] = set()  # parameters
-        self.carried: tuple[UOp, UOp] | None = None  # a result, and the parameter it is to be over
+        self.carried: tuple[UOp, UOp] | None = None  # the (result, parameter) pair being decided
         self.buffer: dict[UOp, UOp] = {}
         self.life: dict[UOp, Life] = {}
         self.params: dict[int, UOp] = {}
@@ -205,19 +205,19 @@ class Sharing:
                 self.params[node.arg.slot] = node
 
     def of(self, node: UOp) -> UOp:
-        """The node in whose buffer this one is."""
+        """Return the node whose buffer holds this one."""
         while node in self.buffer:
             node = self.buffer[node]
         return node
 
     def memory(self) -> dict[UOp, UOp]:
-        """That of all nodes that are in another one's buffer."""
+        """Return the owner of the buffer of each node that shares another node's buffer."""
         return {node: self.of(node) for node in self.buffer}
 
     # ---- the three decisions
 
     def carry(self, result: UOp, slot: int) -> None:
-        """A result that takes the memory of a parameter."""
+        """Let a result take the memory of a parameter, if that is safe."""
         param = self.params.get(slot)
         if param is None or result not in self.life or param in self.writable:
             return
@@ -238,7 +238,7 @@ class Sharing:
             self.writable.remove(param)
 
     def _copies_from(self, param: UOp, result: UOp) -> list[tuple[int, UOp, UOp]]:
-        """The copies by which a result comes from a parameter, in order: one for each update."""
+        """Return the copies from a parameter to a result, in order: one for each update."""
         found: list[tuple[int, UOp, UOp]] = []
         node = result
         while node is not param:
@@ -251,7 +251,7 @@ class Sharing:
         return found
 
     def copy(self, at: int, to: UOp, source: UOp) -> None:
-        """A copy that need not be made: until ``to`` is written again both are the same."""
+        """Elide a copy if both buffers hold the same values until ``to`` is written again."""
         a, b = self.of(to), self.of(source)
         if a is b or not self._may_join(a, b):
             return
@@ -265,7 +265,7 @@ class Sharing:
         self._join(a, b)
 
     def over(self, at: int, to: UOp, source: UOp) -> None:
-        """What is written over an operand that no launch uses any more."""
+        """Write a result over an operand that no later launch uses."""
         a, b = self.of(to), self.of(source)
         if a is b or not self._may_join(a, b):
             return
@@ -276,14 +276,14 @@ class Sharing:
     # ---- buffers
 
     def _allowed(self, at: int, new: Life, old: Life) -> bool:
-        """Whether a launch may write the one over all that it reads of the other."""
+        """Whether a launch may write ``new`` over everything it reads of ``old``."""
         launch = self.launches[at]
         used = set(launch.uses)
         written = [n for n in new.nodes if n in used]
         return all((w, n) in launch.shares for w in written for n in old.nodes if n in used)
 
     def _may_join(self, a: UOp, b: UOp) -> bool:
-        """Whether a's content may be in b's buffer, as far as sizes and owners say."""
+        """Whether a's content may be in b's buffer, judging by size, alignment and ownership."""
         fixed = {n for n in (a, b) if n in self.outs or n.op is ops.PARAM}
         return size_of(a) == size_of(b) and self.unaligned.isdisjoint((a, b)) and \
             (b.op is not ops.PARAM or b in self.writable) and a.op is not ops.PARAM and \
@@ -291,7 +291,7 @@ class Sharing:
 
     def _join(self, a: UOp, b: UOp) -> None:
         one, other = self.life.pop(a), self.life.pop(b)
-        # the memory is that of a parameter, else that of a result
+        # the buffer is owned by a parameter, else by a result
         stays, goes = (b, a) if b.op is ops.PARAM or a not in self.outs else (a, b)
         self.buffer[goes] = stays
         self.life[stays] = Life(one.nodes + other.nodes, min(one.first, other.first),

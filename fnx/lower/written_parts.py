@@ -1,11 +1,11 @@
-"""Written parts: a block of a parameter that a result is written over is written alone.
+"""Rewrite a select over a donated or carried parameter as a SCATTER of the written block.
 
-    before  out 0 = WHERE(PAD(True), PAD(v), x)        x is carried by a loop, or given away
+    before  out 0 = WHERE(PAD(True), PAD(v), x)        x is carried by a loop, or donated
     after   out 0 = SCATTER(x, 3 + IOTA(1), v)         x.at[:, 3].set(v): a column is written
 
-Where x is computed the choice is made on the way, and where it stays, all of it is copied anyway.
-The price is counted in lines of memory: those of the block and of what is written there, beside
-all of the array.
+If x is computed, the select is fused into that; if x stays live, all of it is copied anyway.
+The cost is counted in cache lines: those of the block and of the values written there, compared
+with those of the whole array.
 
 >>> from fnx.core import dtypes
 >>> x, v = build.param(0, dtypes.float32, (64, 64)), build.param(1, dtypes.float32, (1, 64))
@@ -27,16 +27,16 @@ from fnx.core.ops import Shape
 from fnx.core.rewriting.pattern import constant_of
 from fnx.core.uop import UOp, rebuild
 
-_LINE = 64  # bytes
+_LINE = 64  # bytes of a cache line
 
 
 def parts_in_place(fn: UOp, results: Sequence[UOp], carried: Iterable[tuple[int, int]]) -> UOp:
-    """The FUNCTION with the blocks of those results that may be over parameters written alone.
+    """Rewrite the results that may overwrite a parameter to write only the changed blocks.
 
     Args:
         fn: a FUNCTION.
         results: its distinct results.
-        carried: (number of a result, slot of a parameter).
+        carried: (result number, parameter slot) pairs.
     """
     found: dict[UOp, UOp] = {}
     for result, slot in carried:
@@ -53,7 +53,7 @@ def parts_in_place(fn: UOp, results: Sequence[UOp], carried: Iterable[tuple[int,
 
 
 def updated(node: UOp) -> tuple[UOp, list[UOp]]:
-    """What a node is an update of, through loops that carry it; and the updates."""
+    """Return the base that a node updates, looking through loop carries, and the updates."""
     writes = []
     while True:
         if node.op is ops.GET and node.arg < _carries(node.src[0]):
@@ -68,7 +68,7 @@ def updated(node: UOp) -> tuple[UOp, list[UOp]]:
 
 
 def _carries(node: UOp) -> int:
-    """How many results of a node are carries of a loop."""
+    """Return how many results of a node are carries of a loop."""
     if node.op is ops.WHILE:
         return len(node.arg.outs)
     count: int = node.arg.n_carries if node.op is ops.SCAN else 0
@@ -76,7 +76,7 @@ def _carries(node: UOp) -> int:
 
 
 def block_of(node: UOp) -> tuple[tuple[int, int], ...] | None:
-    """Where the block that a WHERE writes begins and ends along each axis; None of others."""
+    """Return the (begin, end) of the block that a WHERE writes, per axis; None for other nodes."""
     if node.op is not ops.WHERE or node.src[0].op is not ops.PAD:
         return None
     mask, outside = node.src[0].src
@@ -95,7 +95,7 @@ def _pays(node: UOp) -> bool:
 
 
 def _run(block: Shape, shape: Shape) -> int:
-    """How many elements of a block follow one another in memory."""
+    """Return how many elements of a block are contiguous in memory."""
     run = 1
     for n, whole in zip(reversed(block), reversed(shape)):
         run *= n

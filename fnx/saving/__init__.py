@@ -1,7 +1,7 @@
 """Pytrees in files: ``fnx.save`` and ``fnx.load``, as safetensors or npz by the file's suffix.
 
-Nothing in a file is ever executed, and what is damaged is refused: file, byte, what is expected
-there and what is.
+Nothing in a file is ever executed, and damaged files are rejected: the error names the file, the
+byte, what was expected and what is there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["load", "save"]
 
 _FORMATS: dict[str, ModuleType] = {".safetensors": safetensors, ".npz": npz}
 _NUMBERS: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
-_ALONE = "value"  # the name of a tree that is one leaf
+_ALONE = "value"  # the name of the leaf if the tree is a single leaf
 
 
 def _format(path: Any) -> tuple[str, ModuleType]:
@@ -40,7 +40,7 @@ def _format(path: Any) -> tuple[str, ModuleType]:
 
 
 def _named(structure: Any) -> dict[str, Any]:
-    """The leaves of a tree by the names that they have in a file."""
+    """Return the leaves of a tree by their names in a file."""
     found: dict[str, Any] = {}
     for path, leaf in tree.flatten_with_path(structure)[0]:
         name = ".".join([k.name_only for k in path]) if path else _ALONE
@@ -52,7 +52,7 @@ def _named(structure: Any) -> dict[str, Any]:
 
 
 def _value(name: str, leaf: Any) -> NDArray:
-    """A leaf as NumPy data of a type that fnx holds, row-major."""
+    """Return a leaf as row-major NumPy data of a type that fnx supports."""
     try:
         if type(leaf) is Array:
             return leaf._numpy()
@@ -73,21 +73,22 @@ def _value(name: str, leaf: Any) -> NDArray:
 
 @checked
 def save(path: str | os.PathLike[str], tree: Any) -> None:
-    """Write the leaves of a tree into one file, which is there whole or not at all.
+    """Write the leaves of a tree into one file, atomically.
 
-    It is written beside its place, brought to the disk, and put there by renaming: who reads it
-    at any time, or after the process was killed, finds what was there before or what is now.
+    The file is written under a temporary name in its folder, flushed to the disk, and renamed: a
+    reader sees the old content or the new, at any time, even if the process is killed.
 
     Args:
-        path: where; ``.safetensors`` or ``.npz`` says as what. A link is replaced.
+        path: of the file; the suffix ``.safetensors`` or ``.npz`` selects the format. A link is
+            replaced.
         tree: a pytree of Arrays, NumPy arrays and numbers. The name of a leaf is its path with
             dots: that of ``{"layers": [{"w": x}]}`` is ``layers.0.w``.
 
     Raises:
         ArgumentError: another suffix.
-        CheckpointError: two leaves of one name, or a type that the format has not (int4 in
+        CheckpointError: two leaves of one name, or a type that the format lacks (int4 in
             safetensors).
-        DTypeError: a leaf that is no number.
+        DTypeError: a leaf that is not a number.
 
     >>> import os, tempfile
     >>> import fnx, fnx.numpy as jnp
@@ -107,25 +108,26 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
 
 @checked
 def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True) -> Any:
-    """The tree that ``save`` has written; also files of others.
+    """Load the tree that ``save`` wrote, or a file of the same format from another program.
 
-    Arrays are used where the file is mapped into memory, without a copy, where their place in it
-    allows; so do not write over a file that is in use (``save`` does not: it replaces it).
+    Arrays use the memory-mapped file in place, without a copy, if their alignment in it allows; so
+    do not overwrite a file that is in use (``save`` does not: it replaces it).
 
     Args:
         path: of a ``.safetensors`` or ``.npz`` file.
-        like: a tree of the structure, shapes and dtypes that are expected, such as the state that
-            a training begins with; its leaves may be ``ShapeDtypeStruct``. What is a number,
-            NumPy's or weak there is so in the result. None: a dict of Arrays by name.
-        verify: whether to compare the elements with the sums in the file, which reads all of it.
+        like: a tree with the expected structure, shapes and dtypes, such as the initial state of a
+            training; its leaves may be ``ShapeDtypeStruct``. A leaf that is a number, a NumPy array
+            or weakly typed there is so in the result. None: return a dict of Arrays by name.
+        verify: whether to check the elements against the checksums in the file, which reads all of
+            it.
 
     Returns:
         A tree like ``like``, or a dict.
 
     Raises:
         ArgumentError: another suffix.
-        CheckpointError: a file that is damaged, or not of what is expected: names the file and
-            the byte or the leaf.
+        CheckpointError: the file is damaged, or does not match ``like``: names the file and the
+            byte or the leaf.
 
     >>> import os, tempfile
     >>> import fnx, fnx.numpy as jnp
@@ -165,7 +167,7 @@ def _array(value: NDArray, weak: bool) -> Array:
 
 
 def _restored(path: str, name: str, value: NDArray, like: Any) -> Any:
-    """A leaf as the one that is expected."""
+    """Return a leaf as the type that is expected, after checking dtype and shape."""
     t: DType
     shape: Shape
     if isinstance(like, ShapeDtypeStruct) or type(like) is Array:

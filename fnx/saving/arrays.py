@@ -1,4 +1,4 @@
-"""Arrays in the bytes of a file: what all formats check before there is one."""
+"""Arrays in the bytes of a file: the checks common to all formats before an array is made."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.saving.files import Mapped
 
-MAX_DIMENSIONS = 64  # as many as NumPy has
+MAX_DIMENSIONS = 64  # as many as NumPy supports
 
 
 class Stretch(Record):
-    """Where an array is in a file: its elements are bytes start..stop."""
+    """An array in a file: its elements are bytes start..stop."""
 
     name: str
     dtype: DType
     shape: Shape
     start: int
     stop: int
-    columns: bool = False  # the last axis is the slowest
+    columns: bool = False  # column-major: the last axis varies slowest
 
     @property
     def nbytes(self) -> int:
@@ -32,15 +32,15 @@ class Stretch(Record):
 
 
 def flat(value: NDArray) -> Any:
-    """The bytes of an array that is row-major."""
+    """Return the bytes of a row-major array."""
     data: Any = value.reshape(-1).view(np.uint8)
     return memoryview(data) if value.size else b""
 
 
 def check_layout(file: Mapped, stretches: list[Stretch], start: int, stop: int, whole: bool
                  ) -> None:
-    """Arrays have as many bytes as shape and dtype say, inside start..stop, each its own;
-    ``whole``: and leave none out."""
+    """Check that arrays have the bytes that shape and dtype require, inside start..stop and without
+    overlap; with ``whole`` also without gaps."""
     end = start
     for a in sorted(stretches, key=lambda a: (a.start, a.stop)):
         if len(a.shape) > MAX_DIMENSIONS:
@@ -65,14 +65,14 @@ def check_layout(file: Mapped, stretches: list[Stretch], start: int, stop: int, 
 
 
 def stray_bits(t: DType, data: NDArray) -> int | None:
-    """Which of the bytes of some elements is none that their type has, if any."""
+    """Return the position of the first byte that the type does not allow, or None."""
     largest = {dtypes.bool_: 1, dtypes.int4: 15, dtypes.uint4: 15}.get(t)
     return int(data.argmax()) if largest is not None and data.size and \
         int(data.max()) > largest else None
 
 
 def array_of(file: Mapped, a: Stretch, data: NDArray) -> NDArray:
-    """The array that some bytes are; without a copy."""
+    """Return some bytes as an array, without a copy."""
     at = stray_bits(a.dtype, data)
     if at is not None:
         file.fail(a.start + at, f"the bits of a {a.dtype} of {a.name!r}", f"{data[at]}")

@@ -1,9 +1,9 @@
-"""Files that are there whole or not at all, and files of others, read with suspicion.
+"""Atomic file writes, and defensive reads of untrusted files.
 
-A file is written beside its place under a name of its own (``.model.npz.1f2e3d4c.part``), brought
-to the disk, and only then given its name: whoever reads, at any time, also after a power cut,
-finds the content before or the content after. A writer holds a lock on its file, so what a killed
-one has left is known, and removed by the next.
+A file is written under a temporary name in its folder (``.model.npz.1f2e3d4c.part``), flushed to
+the disk, and only then renamed: a reader sees the content before or after, at any time, even across
+a power failure. A writer holds a lock on its file, so that the leftovers of a killed one are
+recognized, and removed by the next.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fnx.core.errors import CheckpointError
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _PEEK = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-_LEFT = 60.0  # seconds after which an unlocked file was left by a writer that is gone
+_LEFT = 60.0  # seconds after which an unlocked file was left by a dead writer
 
 
 def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
-    """Put a file in place at once and whole; ``fill`` writes its content.
+    """Write a file atomically; ``fill`` writes its content.
 
-    Where the path is a link, the link is replaced, and what it led to stays.
+    If the path is a link, the link is replaced, and its target is unchanged.
     """
     folder, name = os.path.split(os.path.abspath(path))
     within = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
@@ -58,7 +58,7 @@ def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
 
 
 def _same_mode(file: BinaryIO, name: str, within: int) -> None:
-    """Who may read and write the file that will be replaced, may do so afterwards."""
+    """Give a file the permissions of the file that it will replace."""
     with contextlib.suppress(OSError):
         info = os.stat(name, dir_fd=within, follow_symlinks=False)
         if stat.S_ISREG(info.st_mode):
@@ -66,7 +66,7 @@ def _same_mode(file: BinaryIO, name: str, within: int) -> None:
 
 
 def _remove_left(name: str, within: int) -> None:
-    """Remove what writers of this file have left that were killed."""
+    """Remove the temporary files that killed writers of this file left."""
     ours = re.compile(re.escape(f".{name[:64]}.") + r"[0-9a-f]{16}\.part")
     for found in os.listdir(within):
         if ours.fullmatch(found):
@@ -74,16 +74,16 @@ def _remove_left(name: str, within: int) -> None:
                     open(os.open(found, _PEEK, dir_fd=within), "rb") as file:
                 info = os.fstat(file.fileno())
                 if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _LEFT:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where one writes
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a writer holds it
                     os.unlink(found, dir_fd=within)
 
 
 class Mapped:
-    """A file as bytes in memory, read-only; pages come from the disk as they are looked at."""
+    """A file as read-only memory-mapped bytes; pages are read from the disk on access."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe: no waiting
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no wait on a pipe
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):
                 self.fail(0, "a regular file", "a folder, pipe or device")
@@ -93,14 +93,14 @@ class Mapped:
                 np.uint8)
 
     def bytes(self, start: int, stop: int, what: str) -> Any:
-        """Bytes of the file."""
+        """Return bytes of the file."""
         if stop > self.size:
             self.fail(start, f"{stop - start:,} bytes of {what}",
                       f"the end of the file at byte {self.size:,}")
         return self.memory[start:stop].tobytes()
 
     def fail(self, byte: int, expected: str, got: str, hint: str = "") -> NoReturn:
-        """Say what is wrong with the file, and where."""
+        """Raise an error that says what is wrong with the file, and where."""
         raise CheckpointError(
             f"{self.path}, byte {byte:,}: expected {expected}, got {got}",
             hint=hint or "the file is damaged, incomplete or of another kind: take an earlier one")

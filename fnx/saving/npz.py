@@ -1,8 +1,9 @@
-"""npz: a zip archive with one npy file an array, which ``numpy.load`` reads.
+"""npz: a zip archive with one npy file per array, which ``numpy.load`` reads.
 
-Members are stored as they are, and padded so that their elements begin at multiples of 64: they
-are used where they are mapped. Types that NumPy lacks are records of their bits with the type's
-name (``[('bfloat16', '<u2')]``). Archives of others may be compressed; nothing is ever unpickled.
+Members are stored uncompressed, and padded so that their elements begin at multiples of 64: they
+can be used in the memory-mapped file. Types that NumPy lacks are records of their bits with the
+type's name (``[('bfloat16', '<u2')]``). Archives written by others may be compressed; nothing is
+ever unpickled.
 
 Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, and PKWARE's
 APPNOTE.TXT for the local header of a member.
@@ -29,25 +30,25 @@ from fnx.saving.files import Mapped
 _LOCAL = struct.Struct("<4s5H3I2H")  # the fixed part of a member's header
 _ENTRY = struct.Struct("<4s6H3I5H2I")  # ... and of its entry in the directory
 _END = struct.Struct("<4s4H2IH")
-_END64 = struct.Struct("<4sQ2H2I4Q4sIQI")  # with larger numbers, and where that is
+_END64 = struct.Struct("<4sQ2H2I4Q4sIQI")  # ZIP64: end record with 64-bit numbers, and its locator
 _STORED, _UTF8, _FIRST_DAY = 0, 1 << 11, 1 << 5 | 1  # method, flag, 1980-01-01
-_DESCRIBED, _DESCRIPTOR = 1 << 3, 24  # a flag: the sum and sizes are behind the data; bytes of them
-_MAX32, _MAX16 = 0xFFFFFFFF, 0xFFFF  # in place of a number that is elsewhere
-_PADDING = 0x4E46  # the kind of the extra field that holds zeros
-_LARGE = 1 << 31  # bytes from which on numbers are written with 64 bits
-_LONGEST = 10_000  # bytes up to the elements: all that a harmless header needs
-_LONGEST_DTYPE = 80  # characters: one of NumPy's, or a record of bits with the name of ours
-_MOST = 1032  # times that deflate can make data smaller
+_DESCRIBED, _DESCRIPTOR = 1 << 3, 24  # flag: sum and sizes follow the data; bytes of them
+_MAX32, _MAX16 = 0xFFFFFFFF, 0xFFFF  # markers for numbers stored elsewhere
+_PADDING = 0x4E46  # the kind of the extra field that holds padding
+_LARGE = 1 << 31  # bytes from which numbers are written with 64 bits
+_LONGEST = 10_000  # most bytes before the elements: enough for any reasonable header
+_LONGEST_DTYPE = 80  # characters: a NumPy dtype, or a record of bits with a dtype name of fnx
+_MOST = 1032  # maximum compression ratio of deflate
 
 
 def check(name: str, t: DType) -> None:
-    """All types can be written; a name must be one for a member of an archive."""
+    """Check that a name is valid for a member of an archive; all types can be written."""
     if "\0" in name or len(name.encode(errors="surrogatepass")) > 60_000:
         raise CheckpointError(f"expected a name without NUL of at most 60,000 bytes, got {name!r}")
 
 
 def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
-    """Write arrays of types that fnx holds."""
+    """Write arrays of types that fnx supports."""
     directory = []
     for name, value in arrays.items():
         header = io.BytesIO()
@@ -66,7 +67,7 @@ def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
 
 
 def _member(file: BinaryIO, name: bytes, head: bytes, data: Any) -> bytes:
-    """Write a member, its elements at a multiple of 64; its entry in the directory."""
+    """Write a member with its elements at a multiple of 64, and return its directory entry."""
     start, size = file.tell(), len(head) + len(data)
     crc = zlib.crc32(data, zlib.crc32(head))
     large = size >= _LARGE
@@ -86,7 +87,7 @@ def _member(file: BinaryIO, name: bytes, head: bytes, data: Any) -> bytes:
 
 
 def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
-    """The arrays of a file, those that are not compressed in its memory.
+    """Return the arrays of a file; uncompressed ones use its memory.
 
     Raises:
         CheckpointError: names the file, the byte, what is expected there and what is.
@@ -104,14 +105,14 @@ def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
         places[name] = Stretch(name, dtypes.uint8, (behind - first,), first, behind)
     described = {m.header_offset for m in members if m.flag_bits & _DESCRIBED}
     check_layout(file, _with_descriptors(list(places.values()), described, start), 0, start,
-                 whole=True)  # before anything is unpacked: no byte is two members'
+                 whole=True)  # checked before decompression: no two members share a byte
     return {name: _array(file, name, *_content(file, *content, verify))
             for name, content in zip(places, contents)}
 
 
 def _directory(file: Mapped) -> tuple[list[zipfile.ZipInfo], int]:
-    """The members of an archive, and the byte where its directory begins: it ends where the end
-    record begins, and both know how many there are."""
+    """Return the members of an archive and the byte where its directory begins. Check that the
+    directory ends where the end record begins, and that both agree on the number of members."""
     try:
         with zipfile.ZipFile(io.BufferedReader(_Raw(file))) as archive:
             members, end = archive.infolist(), file.size - _END.size - len(archive.comment)
@@ -133,7 +134,8 @@ def _directory(file: Mapped) -> tuple[list[zipfile.ZipInfo], int]:
 
 
 def _with_descriptors(places: list[Stretch], described: set[int], end: int) -> list[Stretch]:
-    """Members with what some have behind their data: its sum and sizes, once more."""
+    """Extend members by their data descriptors: a copy of the sum and sizes that may follow the
+    data."""
     found = sorted(places, key=lambda a: a.start)
     for i, a in enumerate(found):
         if a.start in described:
@@ -144,7 +146,7 @@ def _with_descriptors(places: list[Stretch], described: set[int], end: int) -> l
 
 
 class _Raw(io.RawIOBase):
-    """The bytes of a mapped file, for readers of streams."""
+    """The bytes of a mapped file as a raw stream."""
 
     def __init__(self, file: Mapped) -> None:
         self._file, self._at = file, 0
@@ -173,7 +175,7 @@ class _Raw(io.RawIOBase):
 
 
 def _data(file: Mapped, member: zipfile.ZipInfo) -> tuple[int, int]:
-    """The bytes of a member's data in the file."""
+    """Return the byte range of a member's data in the file."""
     at = member.header_offset
     if at < 0:
         file.fail(0, f"{member.filename!r} behind the start of the file", f"byte {at}")
@@ -197,7 +199,7 @@ def _data(file: Mapped, member: zipfile.ZipInfo) -> tuple[int, int]:
 
 def _content(file: Mapped, member: zipfile.ZipInfo, start: int, stop: int, verify: bool
              ) -> tuple[NDArray, int]:
-    """The npy file in a member, and the byte of the file where it begins."""
+    """Return the npy file in a member, and the byte of the file where it begins."""
     data, size = file.memory[start:stop], member.file_size
     if member.compress_type == zipfile.ZIP_DEFLATED:
         if size > _MOST * len(data) + 64:
@@ -208,7 +210,7 @@ def _content(file: Mapped, member: zipfile.ZipInfo, start: int, stop: int, verif
             data = np.frombuffer(unpack.decompress(flat(data), size + 1), np.uint8)
         except zlib.error as error:
             file.fail(start, f"compressed data of {member.filename!r}", str(error))
-        verify = True  # all of it was looked at
+        verify = True  # all of it was decompressed
     elif member.compress_type != zipfile.ZIP_STORED:
         file.fail(start, f"{member.filename!r} stored or deflated",
                   f"the method {member.compress_type}")
@@ -220,7 +222,7 @@ def _content(file: Mapped, member: zipfile.ZipInfo, start: int, stop: int, verif
 
 
 def _array(file: Mapped, name: str, content: NDArray, at: int) -> NDArray:
-    """The array in an npy file that begins at a byte of the file."""
+    """Return the array in an npy file that begins at this byte of the file."""
     try:
         dtype, columns, shape, first = _header(content[:_LONGEST].tobytes())
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, struct.error) as error:
@@ -239,11 +241,11 @@ def _array(file: Mapped, name: str, content: NDArray, at: int) -> NDArray:
 
 
 def _header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...], int]:
-    """(dtype, whether the last axis is the slowest, shape, where elements begin) of an npy file.
+    """Return (dtype, whether it is column-major, shape, offset of the elements) of an npy file.
 
     Raises:
-        ValueError: it is none, or its elements are Python objects. And what a text raises that
-            is no Python literal.
+        ValueError: it is not an npy header, or its elements are Python objects. Also whatever
+            parsing an invalid Python literal raises.
     """
     if text[:6] != b"\x93NUMPY" or text[6:8] not in (b"\1\0", b"\2\0"):
         raise ValueError(f"{text[:8]!r} in place of \\x93NUMPY and a version")

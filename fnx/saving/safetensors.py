@@ -3,10 +3,10 @@
     {"__metadata__": {"format": "fnx", "crc32": "..."}, "w": {"dtype": "F32", "shape": [2, 3],
      "data_offsets": [0, 24]}}
 
-Source: https://github.com/huggingface/safetensors, "Format". What that leaves to the writer:
-arrays whose sizes are multiples of 64 come first and the header is padded, so that these begin
-where a vector does and are used where they are mapped; and the metadata have a sum of each array
-(CRC-32 of name, dtype, shape and elements), in the order of the file.
+Source: https://github.com/huggingface/safetensors, "Format". Choices that it leaves to the writer:
+arrays whose sizes are multiples of 64 come first and the header is padded, so that these arrays are
+aligned for vectors and can be used where they are mapped; and the metadata hold a checksum of each
+array (CRC-32 of name, dtype, shape and elements), in the order of the file.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _CODES: dict[str, DType] = {
     "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
 _OTHERS = {dtypes.key_fry.name: dtypes.key_fry}  # written as U64, and named in the metadata
 _CODE_OF = {t: code for code, t in _CODES.items()} | dict.fromkeys(_OTHERS.values(), "U64")
-_LONGEST = 100_000_000  # bytes of a header, as other readers have it
+_LONGEST = 100_000_000  # most bytes of a header, as in other readers
 _SUMS = "crc32"
-_TYPES = "types"  # in the metadata: name -> type, in JSON, of arrays of those others
-_FORMAT = {"format": "fnx"}  # a file with this has sums, so a damaged name of theirs is seen
+_TYPES = "types"  # metadata key: JSON of name -> type for the arrays in ``_OTHERS``
+_FORMAT = {"format": "fnx"}  # marks files that must have sums, so a damaged key is detected
 _METADATA = "__metadata__"
 
 
 def check(name: str, t: DType) -> None:
-    """Refuse what the format has no name for."""
+    """Reject a type or name that the format does not allow."""
     if t not in _CODE_OF:
         raise CheckpointError(f"expected one of {', '.join(map(str, _CODE_OF))}, which safetensors "
                               f"holds, got {t} at {name}",
@@ -48,7 +48,7 @@ def check(name: str, t: DType) -> None:
 
 
 def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
-    """Write arrays of types that fnx holds."""
+    """Write arrays of types that fnx supports."""
     end, tensors, sums, types = 0, {}, list[str](), dict[str, str]()
     order = sorted(arrays, key=lambda name: arrays[name].nbytes % 64 > 0)
     for name in order:
@@ -74,7 +74,7 @@ def _sum(name: str, t: DType, value: NDArray) -> int:
 
 
 def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
-    """The arrays of a file, in its memory.
+    """Return the arrays of a file, in its mapped memory.
 
     Raises:
         CheckpointError: names the file, the byte, what is expected there and what is.
@@ -99,7 +99,7 @@ def read(file: Mapped, verify: bool) -> dict[str, NDArray]:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, each name once."""
+    """Return a JSON object as a dict; reject duplicate names."""
     found = dict(pairs)
     if len(found) < len(pairs):
         name, _ = Counter([name for name, _ in pairs]).most_common(1)[0]
@@ -128,7 +128,7 @@ def _header(file: Mapped, length: int) -> dict[str, Any]:
 
 
 def _others(file: Mapped, metadata: Mapping[str, str]) -> dict[str, str]:
-    """The names of arrays of types that the format has not, with these."""
+    """Return name -> type of the arrays whose type the format lacks."""
     if not metadata.items() >= _FORMAT.items():
         return {}
     try:

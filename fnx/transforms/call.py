@@ -1,11 +1,11 @@
-"""call: a function as one unit, either a named boundary or a hand-written kernel.
+"""call: make a function one unit, either a named call boundary or a user-written kernel.
 
-    f(x) under fnx.call              CALL(FUNCTION, x): traced once a signature, lowered once
-    f(x, o) under fnx.call(out=...)  CALL(KERNEL, x): f says what is computed at each place
+    f(x) under fnx.call              CALL(FUNCTION, x): traced and lowered once per signature
+    f(x, o) under fnx.call(out=...)  CALL(KERNEL, x): f says what is computed at each index
 
-How a kernel is tiled is ``schedule=``, a list of transforms (core/tiling.py) that lower applies;
-without one the compiler chooses. So one source runs on the interpreter and on the machine, and
-with another schedule at other tiles.
+``schedule=`` says how a kernel is tiled: a list of transforms (core/tiling.py) that lower applies;
+without one the compiler chooses. So the same source runs on the interpreter and as machine code,
+and another schedule gives it other tiles.
 """
 
 from __future__ import annotations
@@ -64,35 +64,35 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
          vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
          out: Callable[..., Any] | None = None, schedule: Sequence[Transform] | None = None,
          search: bool | float = False) -> Any:
-    """Make a function one unit: a boundary, or (with ``out``) a hand-written kernel.
+    """Make a function one unit: a call boundary, or (with ``out``) a user-written kernel.
 
     Args:
         f: the function. A kernel gets references (``fnx.kernel``): its inputs, then its outputs;
-            what it takes by name only are options, plain values that belong to the trace.
-        name: what profiles call it; by default f's name.
-        out: called like f without the outputs (and with those of the options that it names);
-            returns an array, or anything with ``shape`` and ``dtype``, for each output.
-        schedule: how to tile the kernel; without one the compiler's own choice.
-        search: the schedule is found by timing, before the first call on a device that compiles:
-            seconds that this may take (True: 3). What it may choose gives the same bits; it is
-            kept in the disk cache and shown by ``lower(*args).show("schedules")``.
-        vjp: the derivative for reverse mode: ``vjp(args, out, ct)`` gives a tuple of cotangents,
-            one for each argument (None: zero); or a pair (fwd, bwd), as of ``custom_vjp``. It
-            may be made of kernels itself. Without one that of a kernel is found from what it
-            computes: its loops become arrays again, which the compiler tiles.
-        jvp: the derivative for forward mode, ``jvp(primals, tangents) -> (out, tangent)``. One of
-            the two serves both modes, where it is linear.
-        vmap: ``vmap(axis_size, in_batched, *args) -> (out, out_batched)``, as of ``custom_vmap``;
+            its keyword-only parameters are options, plain values that belong to the trace.
+        name: the name shown in profiles; by default f's name.
+        out: called like f without the outputs (and with the options that it names); returns an
+            array, or anything with ``shape`` and ``dtype``, for each output.
+        schedule: how to tile the kernel; by default the compiler chooses.
+        search: find the schedule by timing, before the first call on a device that compiles:
+            the seconds that this may take (True: 3). All candidates give the same bits; the best
+            is kept in the disk cache and shown by ``lower(*args).show("schedules")``.
+        vjp: the derivative for reverse mode: ``vjp(args, out, ct)`` returns a tuple of cotangents,
+            one for each argument (None: zero); or a pair (fwd, bwd), as for ``custom_vjp``. It
+            may itself call kernels. Without one, the derivative of a kernel is derived from what
+            it computes: its loops become array operations again, which the compiler tiles.
+        jvp: the derivative for forward mode, ``jvp(primals, tangents) -> (out, tangent)``. Either
+            of the two serves both modes, provided that it is linear.
+        vmap: ``vmap(axis_size, in_batched, *args) -> (out, out_batched)``, as for ``custom_vmap``;
             without one a batch is one more loop.
 
     Returns:
-        A function like f, with ``lower(*args)``. That of a kernel takes the inputs and returns
+        A function like f, with ``lower(*args)``. For a kernel it takes the inputs and returns
         the outputs.
 
     Raises:
-        ArgumentError: a schedule or a search without ``out``, both, or an ``out`` or rules that
-            are no functions.
-        RuleError: a rule returns what does not fit.
+        ArgumentError: a schedule or a search without ``out``, both at once, or an ``out`` or a
+            rule that is not a function.
+        RuleError: a rule returns values of the wrong structure or type.
 
     >>> import fnx
     >>> import fnx.kernel as k
@@ -126,7 +126,7 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
 
 def _searching(search: bool | float, schedule: Sequence[Transform] | None, out: Any
                ) -> Sequence[Transform]:
-    """The schedule that is to be searched for."""
+    """Return the schedule that requests a search."""
     if out is None or schedule is not None:
         raise ArgumentError("call: expected search= with out= and without schedule=, got "
                             f"{'schedule=' if out is not None else 'no out='}")
@@ -163,7 +163,7 @@ class _Boundary(Transformed[P, R]):
         return found.value.call(arrays)
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise where the function does not take these arguments."""
+        """Raise if the function does not take these arguments."""
         try:
             self._arguments.check(args, kwargs)
         except ArgumentError as e:
@@ -173,7 +173,7 @@ class _Boundary(Transformed[P, R]):
 
 
 class _CalledKernel(Transformed[P, R]):
-    """A hand-written kernel as a CALL."""
+    """A user-written kernel as a CALL."""
 
     kind = "call"
 
@@ -220,7 +220,7 @@ class _CalledKernel(Transformed[P, R]):
         return tree.unflatten(out_tree, results[:len(outs)])
 
     def _print(self, prints: Prints, results: Sequence[Array], hidden: Sequence[Array]) -> None:
-        """Print behind the kernel."""
+        """Print the kernel's recorded lines after it has run."""
         if config.device not in ("interp", "trace"):
             raise KernelError(f'print: expected device="interp", got {config.device!r}: compiled '
                               "kernels do not print", site=prints.all[0].printed.site,
@@ -231,7 +231,8 @@ class _CalledKernel(Transformed[P, R]):
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The inputs in the order in which the kernel takes them, and its options by name."""
+        """Return the inputs in the order in which the kernel takes them, and its options by name.
+        """
         signature = self.__signature__
         try:
             bound = signature.bind(*args, **kwargs)
@@ -262,7 +263,7 @@ class _CalledKernel(Transformed[P, R]):
         return trace_kernel(f, self._name, make_args)
 
     def _names(self, in_tree: tree.TreeDef, out_tree: tree.TreeDef) -> list[str]:
-        """A name for each leaf: the parameter's, where that is a single array."""
+        """Return a name for each leaf: the parameter's name if the parameter is a single array."""
         code = getattr(self._f, "__code__", None)
         parameters = () if code is None else code.co_varnames[:code.co_argcount]
         inputs = tree.unflatten(in_tree, range(in_tree.num_leaves))

@@ -1,11 +1,11 @@
-"""``checkpoint``: a function whose backward pass computes again what it reads of the forward pass.
+"""``checkpoint`` (rematerialization): the backward pass recomputes values of the forward pass.
 
     f(x) under checkpoint      CALL(FUNCTION, x) with a policy
-    its backward pass          reads BARRIER(x, cotangents) and computes f's values again of that
+    its backward pass          reads BARRIER(x, cotangents) and recomputes f's values from that
 
-The policy says which values are kept all the same (ad/policies.py). The BARRIER keeps the second
-computation apart from the first, and lets it wait until its cotangents are there; so what f
-computes on its way lives twice, but shortly.
+The policy says which values are saved nevertheless (ad/policies.py). The BARRIER prevents CSE of
+the second computation with the first, and makes it wait for its cotangents; so the intermediate
+values of f are computed twice, but their live ranges are short.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ def checkpoint(fun: Callable[..., Any] | None = None, *,
                prevent_cse: bool | Sequence[bool] = True, policy: Policy | None = None,
                static_argnums: int | Sequence[int] = (),
                static_argnames: str | Sequence[str] = (), concrete: bool = False) -> Any:
-    """A function that keeps less for its backward pass, and computes it again there.
+    """Make a function save less for its backward pass, which recomputes the rest.
 
     Args:
-        fun: the function. Left out: a decorator.
-        prevent_cse: whether what is computed again is kept apart from the forward pass. Without
-            it both may become one again; inside a loop's body they are apart anyhow.
-        policy: what is kept, one of ``fnx.checkpoint_policies``; None keeps the arguments only.
-        static_argnums: positions of arguments that are values of the trace (hashable).
+        fun: the function. Omit it to use ``checkpoint`` as a decorator.
+        prevent_cse: whether to prevent CSE of the recomputation with the forward pass. Without
+            it the two may be merged again; inside a loop's body they never are.
+        policy: what is saved, one of ``fnx.checkpoint_policies``; None saves the arguments only.
+        static_argnums: positions of arguments that are static values of the trace (hashable).
         static_argnames: the same by name.
-        concrete: not taken: functions are traced without values here.
+        concrete: not supported: functions are traced without values here.
 
     Returns:
         A function like ``fun``.
 
     Raises:
-        ArgumentError: ``policy`` is a function of one's own, or ``concrete`` is asked for.
+        ArgumentError: ``policy`` is a user-defined function, or ``concrete`` is True.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -122,8 +122,8 @@ class _Checkpointed(Transformed[P, R]):
 
 
 def _flat(fn: UOp) -> UOp:
-    """A FUNCTION in which functions that it calls are written out: a policy is for their values,
-    too. Calls that have a policy or give a name stay."""
+    """Inline the functions that a FUNCTION calls, so that the policy also applies to their
+    values. Calls that have a policy or name a value stay."""
     flat: dict[UOp, UOp] = {}
     for body in toposort([fn], into_functions=True):
         if body.op is ops.FUNCTION:
@@ -147,17 +147,17 @@ def _written_out(body: UOp, flat: dict[UOp, UOp]) -> UOp:
 
 @public
 def checkpoint_name(x: T, name: str) -> T:
-    """x itself, under a name that policies of ``checkpoint`` speak of.
+    """Return x, with a name that policies of ``checkpoint`` can refer to.
 
     Args:
         x: a pytree of arrays.
-        name: what ``save_only_these_names`` and others call it.
+        name: the name for ``save_only_these_names`` and others.
 
     Returns:
         x.
 
     Raises:
-        ArgumentError: the name is no str.
+        ArgumentError: the name is not a str.
 
     >>> from fnx.ad_checkpoint import checkpoint_name
     >>> checkpoint_name(2.0, "hidden")

@@ -1,10 +1,10 @@
-"""A jitted function step by step: traced, lowered, compiled, each for one signature.
+"""The stages of a jitted function: traced, lowered, compiled, each for one signature.
 
-    f.trace(x)                 what it takes and returns, and its graph
-     .lower()                  that and its kernels, commands, text (replay/lowering.py)
-     .compile()(y)             a function of such arguments only: it is never traced again
+    f.trace(x)                 the types of arguments and results, and the graph
+     .lower()                  these, and kernels, commands, text (replay/lowering.py)
+     .compile()(y)             a function of arguments of these types: it is never traced again
 
-Static arguments are a part of what was traced: the compiled function takes the others.
+Static arguments are part of the trace: the compiled function takes only the other arguments.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class TracedCall(OfSignature):
 
     @property
     def jaxpr(self) -> Any:
-        """The graph, as ``make_jaxpr`` gives it: it prints as formulas."""
+        """The graph, as ``make_jaxpr`` returns it; it prints as formulas."""
         return self._graph()
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowering:
-        """All steps from the graph to machine code.
+        """Lower the graph to machine code, and return all steps.
 
         Args:
-            lowering_platforms: accepted as JAX's: it is lowered for the device that runs it.
+            lowering_platforms: accepted for JAX's sake: it is lowered for the device that runs it.
 
         Returns:
             A Lowering.
@@ -68,11 +68,11 @@ class TracedCall(OfSignature):
 class Compiled(OfSignature):
     """A function compiled for one signature: what ``jit(f).lower(*args).compile()`` returns.
 
-    It takes the arguments that are not static, and is not traced: what Python does in it has been
-    done.
+    It takes the non-static arguments and is never traced again, so the Python code of the function
+    does not run.
 
     Raises:
-        ArgumentError: arguments of another structure, shape or dtype, or traced ones.
+        ArgumentError: arguments of another structure, shape or dtype, or traced arrays.
 
     >>> import fnx, fnx.numpy as jnp
     >>> double = fnx.jit(lambda x: 2 * x).lower(jnp.ones(3)).compile()
@@ -117,7 +117,7 @@ class Compiled(OfSignature):
                                           for s, aval in zip(outs, closed.outs)])
 
     def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
-        """The arguments, held against the signature."""
+        """Return the arguments as Arrays, checked against the signature."""
         in_tree, wanted = self._signed.key[:2]
         leaves, found = tree.flatten((args, kwargs))
         if found != in_tree:
@@ -143,7 +143,7 @@ class Compiled(OfSignature):
                              hint="in a transform call the jitted function instead")
 
     def as_text(self) -> str:
-        """The kernels, tiled, and the commands that start them.
+        """The tiled kernels, and the commands that launch them.
 
         Returns:
             A str.
@@ -151,7 +151,7 @@ class Compiled(OfSignature):
         return f"{self._lowering.text('tiled')}\n\n{self._lowering.text('commands')}"
 
     def cost_analysis(self) -> Mapping[str, float]:
-        """Estimates of what a call costs: as ``Lowering.cost_analysis``.
+        """Estimate the cost of a call, as ``Lowering.cost_analysis`` does.
 
         Returns:
             A dict with "flops" and "bytes accessed".
@@ -159,7 +159,7 @@ class Compiled(OfSignature):
         return self._lowering.cost_analysis()
 
     def memory_analysis(self) -> MemoryUse:
-        """What memory a call takes: as ``f.memory(*args)``.
+        """The memory that a call takes, as ``f.memory(*args)`` reports it.
 
         Returns:
             A MemoryUse.
@@ -167,7 +167,7 @@ class Compiled(OfSignature):
         return self._memory()
 
     def runtime_executable(self) -> Executable:
-        """What runs it.
+        """The executable behind this function.
 
         Returns:
             The program with its command buffer.

@@ -1,10 +1,10 @@
-"""``grad``, ``value_and_grad``: public faces of the reverse walk.
+"""``grad``, ``value_and_grad``: the public API of reverse mode.
 
-    grad(f)(x):  trace f on a fresh leaf  ->  walk back from the result (reverse.py)
-                 ->  put x in the place of the leaf
+    grad(f)(x):  trace f on a fresh leaf  ->  reverse walk from the result (reverse.py)
+                 ->  substitute x for the leaf
 
-The result is nodes over x: inside another trace it is part of that graph, outside the whole of
-it runs as one. The leaf knows the value of x where x has one, so f may use Python's ``if``.
+The result is a graph over x: inside another trace it becomes part of that graph, outside it runs
+as one program. The leaf has the value of x if x is concrete, so f may use Python's ``if``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ S = TypeVar("S")
 @checked
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
          holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
-    """The gradient of a function with a scalar result.
+    """Return the gradient function of a function with a scalar result.
 
     >>> import fnx
     >>> fnx.grad(lambda x: x ** 3)(2.0)
@@ -43,17 +43,17 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 
     Args:
         fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
-        argnums: the positional argument to differentiate in, or several.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
-        holomorphic: for complex functions, of which there are none yet.
-        allow_int: take integer arguments; their gradient is zeros of dtype float0.
+        argnums: the positional argument to differentiate with respect to, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
+        holomorphic: for complex functions, which are not supported yet.
+        allow_int: accept integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
         A function with the arguments of ``fun`` that returns a gradient like argument
         ``argnums`` (a tuple of them for several), or (gradient, aux).
 
     Raises:
-        GradError: the result is not a float scalar, or an argument is not of floats.
+        GradError: the result is not a float scalar, or an argument is not floating-point.
     """
     refuse_complex("grad", holomorphic)
     return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
@@ -63,7 +63,7 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False,
                    allow_int: bool = False) -> Transformed[P, tuple[R, Any]]:
-    """The value and the gradient of a function with a scalar result, computed together.
+    """Return a function that computes the value and the gradient of a scalar function together.
 
     >>> import fnx
     >>> fnx.value_and_grad(lambda x: x * x)(3.0)
@@ -71,16 +71,16 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
 
     Args:
         fun: returns a float scalar, or (scalar, aux) if ``has_aux``.
-        argnums: the positional argument to differentiate in, or several.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
-        holomorphic: for complex functions, of which there are none yet.
-        allow_int: take integer arguments; their gradient is zeros of dtype float0.
+        argnums: the positional argument to differentiate with respect to, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
+        holomorphic: for complex functions, which are not supported yet.
+        allow_int: accept integer arguments; their gradient is zeros of dtype float0.
 
     Returns:
         A function that returns (value, gradient), or ((value, aux), gradient).
 
     Raises:
-        GradError: the result is not a float scalar, or an argument is not of floats.
+        GradError: the result is not a float scalar, or an argument is not floating-point.
     """
     refuse_complex("value_and_grad", holomorphic)
     return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
@@ -109,7 +109,7 @@ class _ValueAndGradient(Transformed[P, R]):
 
     def _results(self, traced: Traced, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:
-        """What a call returns, as nodes over the values of the inputs."""
+        """Build what a call returns, as nodes over the values of the inputs."""
         argnums, has_aux, _ = self._options.values()
         nodes = rewriting(_with_gradients, traced, values)
         value, aux = traced.filled(nodes)
@@ -120,7 +120,8 @@ class _ValueAndGradient(Transformed[P, R]):
 
 
 def _with_gradients(traced: Traced, values: Sequence[UOp]) -> list[UOp]:
-    """What a function returned, then the gradients of its leaves, which have these values."""
+    """Return the results of a traced function, then the gradients of its leaves, with ``values``
+    substituted for the leaves."""
     loss, leaves, nodes = _loss(traced), traced.leaves, traced.nodes
     seed = Cotangent(build.like(loss._node, 1))
     outs, cts, token = run(pulling(nodes, [seed, *[None] * (len(nodes) - 1)], leaves,
@@ -142,7 +143,7 @@ class _Gradient(_ValueAndGradient[P, R]):
 
 
 def _loss(traced: Traced) -> Array:
-    """The scalar to differentiate."""
+    """Return the scalar to differentiate."""
     if traced.out_tree.container is not None:
         raise GradError(f"expected a scalar as result, got {tree.shown(traced.out_tree)}",
                         hint="return the loss alone; hand on the rest with has_aux=True")

@@ -1,10 +1,10 @@
 """``jacfwd``, ``jacrev``, ``jacobian``, ``hessian``: all derivatives of all results.
 
-    jacfwd   push each unit tangent: the pushed FUNCTION, batched over them
-    jacrev   pull each unit cotangent: the backward FUNCTION, batched over them
+    jacfwd   the jvp of each standard basis tangent: the jvp FUNCTION, batched over them
+    jacrev   the vjp of each standard basis cotangent: the backward FUNCTION, batched over them
     hessian  jacfwd of jacrev
 
-The forward pass does not depend on the unit, so batching leaves it alone, and it is done once.
+The forward pass does not depend on the basis vector, so it is not batched and runs once.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from fnx.transforms.transformed import Transformed
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DerivativeBlocks = list[list[UOp]]  # for each float result, for each float input: its derivative
+DerivativeBlocks = list[list[UOp]]  # [float result][float input]: the derivative block
 
 
 @checked
 def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False) -> Transformed[P, Any]:
-    """The Jacobian of a function, column by column: for more results than arguments.
+    """Compute the Jacobian column by column: best with more results than arguments.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -50,18 +50,18 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
 
     Args:
         fun: returns a pytree of arrays, or (pytree, aux) if ``has_aux``.
-        argnums: the positional argument to differentiate in, or several.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
-        holomorphic: for complex functions, of which there are none yet.
+        argnums: the positional argument to differentiate with respect to, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
+        holomorphic: for complex functions, which are not supported yet.
 
     Returns:
-        A function with the arguments of ``fun``. It returns a pytree like the result, which has in
-        the place of each array a pytree like the argument (a tuple of these for several
+        A function with the arguments of ``fun``. It returns a pytree like the result, in which
+        each array is replaced by a pytree like the argument (a tuple of these for several
         arguments), of arrays with the axes of the result and then those of the argument; or
         (this, aux).
 
     Raises:
-        GradError: an argument is not of floats.
+        GradError: an argument is not floating-point.
     """
     refuse_complex("jacfwd", holomorphic)
     return _Forward(fun, argnums=argnums, has_aux=has_aux, allow_int=False)
@@ -70,7 +70,7 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
 @checked
 def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
-    """The Jacobian of a function, row by row: for more arguments than results.
+    """Compute the Jacobian row by row: best with more arguments than results.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -79,16 +79,16 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
 
     Args:
         fun: returns a pytree of float arrays, or (pytree, aux) if ``has_aux``.
-        argnums: the positional argument to differentiate in, or several.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
-        holomorphic: for complex functions, of which there are none yet.
-        allow_int: take integer arguments; their derivative is zeros of dtype float0.
+        argnums: the positional argument to differentiate with respect to, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
+        holomorphic: for complex functions, which are not supported yet.
+        allow_int: accept integer arguments; their derivative is zeros of dtype float0.
 
     Returns:
-        A function with the arguments of ``fun``, which returns what that of ``jacfwd`` does.
+        A function with the arguments of ``fun``, with results as for ``jacfwd``.
 
     Raises:
-        GradError: an argument or a result is not of floats.
+        GradError: an argument or a result is not floating-point.
     """
     refuse_complex("jacrev", holomorphic)
     return _Jacrev(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
@@ -100,7 +100,7 @@ jacobian = jacrev
 @checked
 def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
             holomorphic: bool = False) -> Transformed[P, Any]:
-    """The matrix of second derivatives of a function.
+    """Compute the matrix of second derivatives of a function.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -110,23 +110,24 @@ def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bo
 
     Args:
         fun: returns a pytree of float arrays, or (pytree, aux) if ``has_aux``.
-        argnums: the positional argument to differentiate in, or several.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
-        holomorphic: for complex functions, of which there are none yet.
+        argnums: the positional argument to differentiate with respect to, or several.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
+        holomorphic: for complex functions, which are not supported yet.
 
     Returns:
         A function with the arguments of ``fun``. It returns a pytree like the result of pytrees
         like the argument of pytrees like the argument; or (this, aux).
 
     Raises:
-        GradError: an argument or a result is not of floats.
+        GradError: an argument or a result is not floating-point.
     """
     refuse_complex("hessian", holomorphic)
     return jacfwd(jacrev(fun, argnums, has_aux), argnums, has_aux)
 
 
 class _Jacobian(Transformed[P, R]):
-    """``blocks`` computes all derivatives of a FUNCTION in its first PARAMs."""
+    """Base class: ``blocks`` computes all derivatives of a FUNCTION with respect to its first
+    PARAMs."""
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         argnums, has_aux, allow_int = self._options.values()
@@ -154,15 +155,16 @@ class _Jacobian(Transformed[P, R]):
         return (jacobian, aux) if has_aux else jacobian
 
     def check(self, outs: Sequence[Array]) -> None:
-        """Refuse results that have no derivative."""
+        """Raise if a result has no derivative."""
 
     def is_weak(self, x: Array, out: Array) -> bool:
-        """Whether a block has a weak type: as the tangent of ``out``, or the cotangent of ``x``."""
+        """Whether a block is weakly typed: follows the tangent of ``out``, or the cotangent of
+        ``x``."""
         raise NotImplementedError
 
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
-        """The results of a FUNCTION, and their derivatives in the first ``n`` operands."""
+        """Return the results of a FUNCTION, and their derivatives in the first ``n`` operands."""
         raise NotImplementedError
 
 
@@ -176,7 +178,7 @@ class _Forward(_Jacobian[P, R]):
     def blocks(self, closed: Closed, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
         nodes, columns = list(build_calls.call(closed.function, args)), []
-        first = closed.effects  # of several passes only the first one has effects
+        first = closed.effects  # only the first of several passes has effects
         for k in range(n):
             column, results = _pushed(closed, args, k, first)
             columns.append(column)
@@ -191,7 +193,7 @@ _ALONE = "take the Jacobian of one array at a time"
 
 def _pushed(closed: Closed, args: Sequence[UOp], k: int, effects: bool
             ) -> tuple[list[UOp], list[UOp]]:
-    """The derivative of each result in operand ``k``; and the results."""
+    """Return the derivative of each result in operand ``k``, and the results."""
     fn, x = closed.function, args[k]
     size = math.prod(x.shape)
     pushed = jvp(fn, Push((k,)))
@@ -216,7 +218,7 @@ def _pushed(closed: Closed, args: Sequence[UOp], k: int, effects: bool
 
 
 def _nothing(shape: Shape) -> UOp:
-    """The derivative of an integer in a direction: zeros, as JAX has it, of int32."""
+    """The derivative of an integer result: zeros of int32, as in JAX."""
     return build.const(0, dtypes.int32, shape)
 
 
@@ -239,7 +241,7 @@ class _Jacrev(_Jacobian[P, R]):
         forms = [linearize(closed.function, Activity(tuple(range(n)), (o,)))
                  for o in range(len(closed.outs))]
         forward = [form.forward_of(closed.function) for form in forms]
-        if closed.effects:  # of several passes only the first one has effects
+        if closed.effects:  # only the first of several passes has effects
             forward[1:] = [silent(fn, _AGAIN, _ALONE) for fn in forward[1:]]
             nodes = list(build_calls.call(forward[0], args))[:len(nodes)] if forward else nodes
         token = nodes[-1] if closed.effects else None
@@ -251,7 +253,8 @@ class _Jacrev(_Jacobian[P, R]):
 
 def _pulled(closed: Closed, args: Sequence[UOp], form: Linearized, results: Sequence[UOp], o: int,
             token: UOp | None) -> tuple[list[UOp], UOp | None]:
-    """The derivative of result ``o`` in each operand that takes part; the token behind it."""
+    """Return the derivative of result ``o`` in each active operand, and the token after its
+    effects."""
     fn, out = closed.function, closed.outs[o]
     size = math.prod(out.shape)
     if size == 0:
@@ -275,7 +278,7 @@ def _pulled(closed: Closed, args: Sequence[UOp], form: Linearized, results: Sequ
 
 
 def _units(x: UOp) -> UOp:
-    """All unit vectors of the shape of x."""
+    """Return the standard basis of the shape of x, stacked along axis 0."""
     n = math.prod(x.shape)
     rows = build.expand(build.reshape(build.iota(n), (n, 1)), (n, n))
     columns = build.expand(build.reshape(build.iota(n), (1, n)), (n, n))

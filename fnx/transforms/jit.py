@@ -1,10 +1,10 @@
-"""jit: trace once per signature, lower once, replay.
+"""jit: trace once per signature, lower once, then dispatch.
 
-    call   -> signature of the arguments (tree, shapes, dtypes, static values)
-    first  -> trace to a FUNCTION, lower to COMMANDS, link on a device
-    then   -> storages of arguments and captures, submit, wrap the results
+    each call   -> signature of the arguments (tree, shapes, dtypes, static values)
+    first call  -> trace to a FUNCTION, lower to COMMANDS, link on a device
+    then        -> storages of arguments and captures, submit, wrap the results
 
-Inside another trace a jitted function is a CALL: traced once, however often it is used.
+Inside another trace a jitted function is a CALL: traced once, however often it is called.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from fnx.transforms.replay.memory_use import MemoryUse
     from fnx.transforms.replay.signed import SignedCall
 
-MAX_LAUNCHERS = 4       # tried one after the other before a key is built
-FEW_LAUNCHERS = 2       # ... without a look at the arguments
-MAX_DIRECT = 8          # records of calls without Python
+MAX_LAUNCHERS = 4       # fast paths tried in turn before a key is built
+FEW_LAUNCHERS = 2       # ... without first looking at the types of the arguments
+MAX_DIRECT = 8          # records for native calls, which run no Python
 
-ArgNums: TypeAlias = int | Sequence[int] | None  # places of arguments
+ArgNums: TypeAlias = int | Sequence[int] | None  # positions of arguments
 ArgNames: TypeAlias = str | Sequence[str] | None
 
 P = ParamSpec("P")
@@ -81,7 +81,7 @@ def _twins() -> ModuleType:
 
 
 def _dynamic(key: CallKey, n: int) -> list[int]:
-    """Positions of the arguments that are not static, of n."""
+    """Return the positions of the arguments, of n, that are not static."""
     static = {name for name, _ in key[2]}
     return [i for i in range(n) if i not in static]
 
@@ -92,8 +92,8 @@ def _dynamic(key: CallKey, n: int) -> list[int]:
 class Jitted(Transformed[P, R_co]):
     """A function under ``jit``.
 
-    ``__call__`` is the one below, or a device's own that has it do what it does not know: it runs
-    calls whose records are in ``_direct``.
+    ``__call__`` is the one below, or a native one of a device: that runs calls whose records are in
+    ``_direct``, and falls back to the one below.
     """
 
     kind = "jit"
@@ -114,7 +114,7 @@ class Jitted(Transformed[P, R_co]):
         self._device = device
         self._chosen = None if device is None else PlacedAt(device, user_site(2))
         self._launchers: list[Launcher] = []
-        self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # where there are many
+        self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # if there are many
         self._hits, self._called = 0, False
         self._direct: tuple[Any, ...] = ()
         self._direct_hits = (ctypes.c_int64 * 1)()
@@ -139,7 +139,7 @@ class Jitted(Transformed[P, R_co]):
         return out
 
     def _as_twin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first call, if another function that is the same had one like it; else MISS."""
+        """Serve the first call from a function with equal code that had such a call; else MISS."""
         self._called = True
         family = self._family()
         if family is not None:
@@ -151,7 +151,7 @@ class Jitted(Transformed[P, R_co]):
         return MISS
 
     def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any call: finds, or makes, the trace of its signature."""
+        """Do any call: look up the trace of its signature, or make it."""
         if config.disable_jit:
             return self._f(*args, **kwargs)
         tracing = scope.is_open()
@@ -164,7 +164,7 @@ class Jitted(Transformed[P, R_co]):
         captures, replay = self._replay(key, args, kwargs)
         if tracing:
             return replay.closed.call(arrays)
-        if None in replay.storages:  # outside of all traces a leaf has none
+        if None in replay.storages:  # outside of all traces a leaf has no storage: raise
             for node in replay.closed.captures:
                 scope.known(node)
         memory = [*[x._storage for x in arrays], *replay.storages]
@@ -186,17 +186,17 @@ class Jitted(Transformed[P, R_co]):
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 
     def _place(self, key: CallKey, memory: Sequence[Any]) -> PlacedAt | None:
-        """Where a call on such memory, of arguments and then of captures, runs."""
+        """Return the device of a call, from the memory of its arguments and then captures."""
         return None if self._device is not None else place_of_call(self._name, key, memory)
 
     # ---- tracing and linking
 
     def _replay(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> Variant[Replay]:
-        """The trace of a signature, found or made."""
+        """Return the trace of a signature, from the cache or made now."""
         made = self._traces.made
         found = self._traces.find(key, lambda: self._trace(key, args, kwargs))
-        if made != self._traces.made:  # and others may have gone
+        if made != self._traces.made:  # and older ones may have been evicted
             self._update_launchers()
         return found
 
@@ -235,7 +235,8 @@ class Jitted(Transformed[P, R_co]):
         return Replay(closed, spent, kind_of(args), family), closed.captures
 
     def _hands_back(self, closed: Closed) -> bool:
-        """Whether arguments are results, which may have to go to another device first."""
+        """Whether some arguments are results, which may have to be copied to another device first.
+        """
         return self._chosen is not None and any(s.op is PARAM for s in closed.function.src)
 
     def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
@@ -247,7 +248,7 @@ class Jitted(Transformed[P, R_co]):
         return replay.executable
 
     def _family(self) -> tuple[Any, ...] | None:
-        """What it has in common with its twins, as it is now."""
+        """Return the CodeKey that it shares with functions of equal code, as it is now."""
         found: tuple[Any, ...] | None = _twins().family(self._f, *self._options.items())
         return found
 
@@ -261,7 +262,7 @@ class Jitted(Transformed[P, R_co]):
         return executable
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
-        """The leaves of a signature, of a call with n arguments, that are donated."""
+        """Return the leaves of a signature that are donated, for a call with n arguments."""
         return tuple(self._donation.leaves(key[0], _dynamic(key, n), n))
 
     def _make_launcher(self, key: CallKey, captures: Captures, replay: Replay,
@@ -296,15 +297,15 @@ class Jitted(Transformed[P, R_co]):
     # ---- looking inside
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
-        """All steps of this signature, for reading: graph, kernels, commands, LLVM IR. Arguments
-        are arrays, or ``ShapeDtypeStruct``s in their place. It is with these arrays that it times
-        the program, so it keeps them."""
+        """Return all lowering steps of this signature, for reading: graph, kernels, commands, LLVM
+        IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
+        program with them."""
         given, key = self._arguments.key(args, kwargs, shapes=True)
         return self._lowering(self._replay(key, args, kwargs).value, key, len(args), given)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
-        """This signature as traced: what it takes and returns, its graph, and how to lower it.
-        Arguments are arrays, or ``ShapeDtypeStruct``s in their place."""
+        """Trace this signature: the types of arguments and results, the graph, and how to lower it.
+        Arguments are arrays or ``ShapeDtypeStruct``s."""
         _, key = self._arguments.key(args, kwargs, shapes=True)
         replay = self._replay(key, args, kwargs).value
         made: TracedCall = load("fnx.transforms.compiled").TracedCall(
@@ -314,12 +315,12 @@ class Jitted(Transformed[P, R_co]):
         return made
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Shapes and dtypes of the result, as ``fnx.eval_shape`` gives them: nothing is computed.
-        Arguments are arrays, or ``ShapeDtypeStruct``s in their place."""
+        """Return the shapes and dtypes of the result, as ``fnx.eval_shape`` does: nothing runs.
+        Arguments are arrays or ``ShapeDtypeStruct``s."""
         return self.trace(*args, **kwargs).out_info
 
     def _signed(self, replay: Replay, key: CallKey, n: int) -> SignedCall:
-        """A signature as its stages know it, of a call with n arguments."""
+        """Return the signature as its stages need it, for a call with n arguments."""
         dynamic = _dynamic(key, n)
         donated = positions(self._donation.numbers, n)
         donation = Donation(tuple([i for i, at in enumerate(dynamic) if at in donated]),
@@ -349,21 +350,21 @@ class Jitted(Transformed[P, R_co]):
             load("fnx.lower.pipeline").lower(fn, target, keep=keep, donated=donated,
                                              schedules=schedules)
 
-        module = load("fnx.transforms.replay.lowering")  # printing is for readers
+        module = load("fnx.transforms.replay.lowering")  # loaded late: only for reading
         made: Lowering = module.Lowering(
             fn, executable.lowered, device, replay.milliseconds, again, labels(self._f, key),
             self._name, lambda: load("fnx.transforms.replay.timeline").timeline(
                 replay, executable, key[1], given), limits)
         signed = self._signed(replay, key, n)
-        # what is compiled keeps no arguments
+        # a compiled function must not keep arguments alive
         made.sign(signed, lambda: self._compiled(
             self._lowering(replay, key, n) if given else made, signed, n))
         return made
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
-        """What memory a call with such arguments takes at most, and what of it is there when, by
-        the user's lines. Nothing runs; the program is compiled if it is not yet. Arguments are
-        arrays, or ``ShapeDtypeStruct``s in their place."""
+        """Return the peak memory of a call with such arguments, and what is live when, by the
+        user's lines. Nothing runs; the program is compiled if it is not yet. Arguments are arrays
+        or ``ShapeDtypeStruct``s."""
         _, key = self._arguments.key(args, kwargs, shapes=True)
         return self._memory(self._replay(key, args, kwargs).value, key, len(args))
 
@@ -374,14 +375,14 @@ class Jitted(Transformed[P, R_co]):
         return use
 
     def cache_info(self) -> CacheInfo:
-        """How often it was traced, compiled and replayed, and why it was traced again."""
+        """Return how often it was traced, compiled and dispatched, and why it was retraced."""
         traces = self._traces
         hits = self._hits + self._direct_hits[0] + traces.hits
         return CacheInfo(hits, traces.made, self._executables.made, len(traces),
                          tuple(traces.misses))
 
     def clear_cache(self) -> None:
-        """Forget all traces and programs."""
+        """Drop all traces and programs."""
         self._traces.clear()
         self._executables.clear()
         self._launchers, self._by_kind, self._direct = [], {}, ()
@@ -391,7 +392,7 @@ _all: WeakMemo[Jitted[Any, Any], None] = WeakMemo()
 
 
 def _forget_all() -> None:
-    """Launchers hold programs of traces that are there no more."""
+    """Clear all jit caches: fast paths hold programs of traces that were dropped."""
     for jitted in _all.living():
         jitted.clear_cache()
 
@@ -401,7 +402,8 @@ _called_directly: list[DeviceFace] = []  # the device whose method Jitted has
 
 
 def _is_called_directly(device: DeviceFace) -> bool:
-    """Whether calls on a device need no Python: the first device that can makes it so."""
+    """Whether calls on a device run no Python: the first device that can do so installs its
+    method."""
     if not _called_directly and \
             (method := device.method(Jitted, "_direct", Jitted.__call__)) is not None:
         Jitted.__call__ = method  # type: ignore[method-assign]
@@ -439,39 +441,39 @@ def jit(f: Callable[..., Any] | None = None, *,
         keep_unused: bool = False, in_shardings: Any = None, out_shardings: Any = None,
         device: Any = None, backend: str | None = None, inline: bool = False,
         compiler_options: Mapping[str, Any] | None = None) -> Any:
-    """Compile a function: traced once per signature, then replayed.
+    """Compile a function: it is traced once per signature, then dispatched.
 
-    What f reads besides its arguments is looked at again at each call: the variables of the
-    functions around it and the globals that it names, also through the Python functions that it
-    calls. Where one is another object (numbers, texts: another value), f is traced again; up to
-    8 such traces are kept for a signature. What changes inside an object is not seen: an
+    What f reads besides its arguments is checked again at each call: the variables of the
+    enclosing functions and the globals that it names, also through the Python functions that it
+    calls. If one is a different object (numbers, strings: a different value), f is traced again;
+    up to 8 such traces are cached per signature. Changes inside an object are not seen: an
     attribute, an item of a dict or list, the content of a NumPy array. Pass these as arguments.
 
     Args:
-        f: a pure function of pytrees of arrays. Left out: a decorator.
-        static_argnums: positions of arguments that are values of the trace (hashable), compared
-            by value at each call.
+        f: a pure function of pytrees of arrays. Omit it to use ``jit`` as a decorator.
+        static_argnums: positions of arguments that are static values of the trace (hashable),
+            compared by value at each call.
         static_argnames: the same by keyword.
-        donate_argnums: positions of arguments that are not used again by the caller: their
-            memory is free once the call has run.
+        donate_argnums: positions of arguments that the caller does not use again: their memory
+            is free once the call has run.
         donate_argnames: the same by name.
-        keep_unused: accepted as JAX's: an argument that f does not read costs nothing.
-        in_shardings: accepted as JAX's: on one device all shardings are the same.
+        keep_unused: accepted for JAX's sake: an argument that f does not read costs nothing.
+        in_shardings: accepted for JAX's sake: on one device all shardings are the same.
         out_shardings: as ``in_shardings``.
-        device: the name of the device that computes it when it is called outside of all traces,
-            or one of ``fnx.devices()``; None: ``config.device``. What it is given is copied there,
-            and what it returns is committed there, as of ``device_put``.
+        device: the name of the device that runs it when it is called outside of all traces, or
+            one of ``fnx.devices()``; None: ``config.device``. Arguments are copied there, and
+            results are committed there, as by ``device_put``.
         backend: as ``device``.
-        inline: accepted as JAX's: a jitted function within another one is traced once, and its
-            kernels are made with those around it.
-        compiler_options: None: there are no options of XLA here.
+        inline: accepted for JAX's sake: a jitted function within another one is traced once, and
+            its kernels are fused with those around it.
+        compiler_options: None, as there are no XLA options here.
 
     Returns:
         A function like f, with ``lower(*args)``, ``cache_info()`` and ``clear_cache()``.
 
     Raises:
-        StaticArgumentError: a static argument cannot be hashed, or names no parameter.
-        ArgumentError: options for XLA, or a device that there is not.
+        StaticArgumentError: a static argument is not hashable, or names no parameter.
+        ArgumentError: options for XLA, or a device that does not exist.
         DonatedError: a donated array is used again.
 
     >>> import fnx

@@ -1,7 +1,7 @@
-"""``jvp``: the public face of the forward walk.
+"""``jvp``: the public API of forward mode.
 
-    jvp(f, (x,), (t,)):  trace f on a fresh leaf  ->  walk on from it with t (forward.py)
-                         ->  put x in the place of the leaf
+    jvp(f, (x,), (t,)):  trace f on a fresh leaf  ->  forward walk with tangent t (forward.py)
+                         ->  substitute x for the leaf
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def jvp(fun: Callable[..., tuple[R, S]], primals: Sequence[Any], tangents: Seque
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         has_aux: bool = False) -> Any:
-    """The result of a function and its derivative along a direction, computed together.
+    """Compute the result of a function and its directional derivative together.
 
     >>> import fnx
     >>> fnx.jvp(lambda x: x * x, (3.0,), (1.0,))
@@ -42,18 +42,18 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 
     Args:
         fun: takes ``primals``; returns a pytree, or (pytree, aux).
-        primals: a tuple or list of pytrees of arrays: where the derivative is taken.
+        primals: a tuple or list of pytrees of arrays: the point of differentiation.
         tangents: the direction, like ``primals``; None or float0 for integers and bools.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
 
     Returns:
         (result, tangent) or (result, tangent, aux). The tangent is like the result; that of an
         integer or bool is zeros of dtype float0.
 
     Raises:
-        PytreeError: tangents of another structure than the primals.
-        ShapeError: a tangent of another shape than its primal.
-        DTypeError: a tangent of another dtype than its primal.
+        PytreeError: the tangents differ in structure from the primals.
+        ShapeError: a tangent differs in shape from its primal.
+        DTypeError: a tangent differs in dtype from its primal.
     """
     out, tangent, aux = _jvp(fun, primals, tangents, has_aux)
     return (out, tangent, aux) if has_aux else (out, tangent)
@@ -79,7 +79,7 @@ def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
 
 def _with_tangents(traced: Traced, values: Sequence[UOp], along: Sequence[UOp]
                    ) -> tuple[list[UOp], list[UOp]]:
-    """What a function returned, and the tangents of its results (zeros where there is none)."""
+    """Return the results of a traced function and their tangents (zeros if symbolically zero)."""
     nodes, found = pushforward(traced.nodes, dict(zip(traced.leaves, along)))
     tangents = [build.like(node, 0) if t is None else t
                 for node, t, _ in zip(nodes, found, traced.outs)]

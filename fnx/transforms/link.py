@@ -1,10 +1,10 @@
-"""Programs on a device: a FUNCTION through the compiler, and linked. Also how eager calls compute.
+"""Compile and link a FUNCTION for a device, for jit and for eager calls.
 
-    FUNCTION  ->  prepared: loops hoisted, schedules found by timing
-              ->  lowered: COMMANDS and code of kernels
+    FUNCTION  ->  prepared: loop invariants hoisted, searched schedules applied
+              ->  lowered: COMMANDS and kernel code
               ->  Executable, which runs on memory of the device
 
-This file and jit.py see transforms, lower and backends, no other does.
+Only this file and jit.py import all of transforms, lower and backends.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, Lowe
 if TYPE_CHECKING:
     from fnx.core.limits import Limits
 
-Schedules = Callable[[UOp], Any]  # of a KERNEL: its schedule; None: the model chooses
+Schedules = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the heuristic
 
 
 def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
          stored: bool = False) -> Executable:
-    """A FUNCTION as a program. The compiler is half of fnx's code: loaded with the first one that
-    is not ``stored``, as programs may be."""
+    """Compile a FUNCTION and link it for a device. The compiler is half of fnx's code: it is
+    loaded only when a program is not found among the stored ones (``stored``: look there)."""
     if not stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
         return _compiled(fn, device, runtime_extents, donated)
@@ -55,7 +55,7 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
 
 def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
               donated: Sequence[int] = ()) -> Executable:
-    """A FUNCTION taken through all passes, and linked."""
+    """Run all passes on a FUNCTION, and link the result."""
     schedules = None if runtime_extents else searched_schedules(fn, device, donated)
     return _begun(fn, device, runtime_extents, donated, schedules)()
 
@@ -63,8 +63,8 @@ def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
 def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
            donated: Sequence[int] = (), schedules: Schedules | None = None,
            prepare: Callable[[KernelCode], None] | None = None) -> Callable[[], Executable]:
-    """A FUNCTION taken through all passes, whose kernels are compiled from now on: what links
-    it."""
+    """Run all passes on a FUNCTION and start compiling its kernels; return the function that
+    links it."""
     checks = ()
     if config.check_index:
         fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
@@ -84,8 +84,9 @@ def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
 
 def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
                        ) -> Schedules | None:
-    """The schedules of a FUNCTION's kernels, where ``config.search`` has them found by timing:
-    those that were found before at once. None where the model chooses all."""
+    """Return the schedules of a FUNCTION's kernels if ``config.search`` asks to find them by
+    timing; schedules that were found before are reused. None if the heuristic chooses all of
+    them."""
     if not config.search or config.check_index or not device.target.has_code:
         return None
     kernels: list[UOp] = []
@@ -98,8 +99,9 @@ def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
 
 
 def _beginning(device: DeviceFace) -> Callable[[UOp, int], Callable[[], Executable]]:
-    """What begins a FUNCTION; ``longest``: characters of a kernel's text beyond which it is not
-    given to the compiler, whose time grows with it and which cannot be stopped; 0: any."""
+    """Return a function that starts the compilation of a FUNCTION. ``longest``: the number of
+    characters of kernel code above which it is not compiled, because compile time grows with the
+    length and cannot be bounded; 0: no limit."""
     found = get_device(device.target.name)
 
     def begin(fn: UOp, longest: int = 0) -> Callable[[], Executable]:
@@ -113,26 +115,26 @@ def _beginning(device: DeviceFace) -> Callable[[UOp, int], Callable[[], Executab
 
 
 def target_of(device: DeviceFace) -> Target:
-    """The machine that programs of a device are lowered for."""
+    """Return the target that programs of a device are lowered for."""
     target: Target = device.target
     return target.replace(unfused=config.unfused) if config.unfused else target
 
 
 def lowered_for(fn: UOp, target: Target) -> LoweredFace:
-    """A FUNCTION taken through all passes for a machine that is elsewhere."""
+    """Run all passes on a FUNCTION for a target that need not be this machine."""
     made: LoweredFace = apart(load("fnx.lower.pipeline").lower, fn, target)
     return made
 
 
 def record() -> Callable[[], Recorded]:
-    """Note when each kernel of any device runs, until what is returned is called."""
+    """Record when each kernel of any device runs, until the returned function is called."""
     return record_on_all(config.device)
 
 
 def limits(beyond: bool = False) -> Limits | None:
-    """What the configured device can do, measured once, and again where a kernel is ``beyond`` what
-    was found; None where kernels are groups of threads,
-    where nothing is compiled, and while it is being recorded."""
+    """Return what the configured device can do: measured once, and again if a kernel is
+    ``beyond`` the measured limits. None on GPUs, on devices that compile nothing, and while the
+    device is being recorded."""
     device = _device()
     if device.target.kind != "host" or device.is_recording:
         return None
@@ -142,7 +144,7 @@ def limits(beyond: bool = False) -> Limits | None:
 
 
 def disk() -> Any:
-    """What other processes leave for this one: the DiskCache."""
+    """Return the DiskCache that processes share."""
     module = load("fnx.backends.cache")
     return module.DiskCache(module.directory())
 
@@ -156,8 +158,8 @@ def _is_searched(fn: UOp) -> bool:
 
 
 def prepared(fn: UOp, device: DeviceFace) -> UOp:
-    """What is lowered: scans without the work that can be done for all steps at once, kernels
-    with the schedules that a search finds."""
+    """Return the FUNCTION to lower: loop invariants are hoisted out of scans, and kernels have
+    the schedules that a search finds."""
     found = kinds([fn])
     if ops.SCAN in found:
         fn = load("fnx.transforms.loops.hoist").hoist(fn)
@@ -172,7 +174,8 @@ def _searched(fn: UOp, device: DeviceFace) -> UOp:
 
 
 def result_on(memory: Any, given: Sequence[Any], place: PlacedAt) -> Any:
-    """A result on the device that a function was jitted for: what it was given is moved."""
+    """Return a result on the device that a function was jitted for: a result that is an input
+    buffer is copied there."""
     if not any(memory is x for x in given):
         return memory
     made = moved(memory, place.device)
@@ -187,7 +190,7 @@ def _device() -> DeviceBase:
 @before_each
 def _load_ahead(device: str) -> None:
     if device == "cpu" and not load("fnx.backends.allocator").address_space_is_limited():
-        load("fnx.backends.cache")  # where digests are kept
+        load("fnx.backends.cache")  # the disk cache, keyed by digests
         load("fnx.transforms.replay.ahead").begin(lambda: get_device(device).expect())
 
 

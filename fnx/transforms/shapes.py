@@ -1,4 +1,4 @@
-"""``eval_shape``, ``make_jaxpr``, ``closure_convert``, ``typeof``: a function as a graph, unrun."""
+"""``eval_shape``, ``make_jaxpr``, ``closure_convert``, ``typeof``: trace without running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 @public
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of the result of a function; nothing is computed.
+    """Compute the shapes and dtypes of the result of a function, without running it.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -34,7 +34,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Args:
         fun: a pure function of pytrees of arrays.
-        args: arrays, or anything with ``shape`` and ``dtype`` in their place.
+        args: arrays, or anything with ``shape`` and ``dtype``.
         kwargs: the same, by name.
 
     Returns:
@@ -46,7 +46,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
                return_shape: bool = False) -> Transformed[P, Any]:
-    """A function that returns the graph of a function instead of running it.
+    """Make a function that returns the graph of ``fun`` instead of running it.
 
     >>> import fnx
     >>> print(fnx.make_jaxpr(lambda x: 2 * x + 1)(3.0))
@@ -56,8 +56,8 @@ def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
 
     Args:
         fun: a pure function of pytrees of arrays.
-        static_argnums: positional arguments that are handed to ``fun`` as they are.
-        return_shape: whether to return the shapes of the result, too.
+        static_argnums: positional arguments that are passed to ``fun`` unchanged.
+        return_shape: whether to also return the shapes of the result.
 
     Returns:
         A function with the arguments of ``fun``. It returns a Graph, which prints as formulas; or
@@ -67,10 +67,10 @@ def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
 
 
 class Graph:
-    """The graph of a function: what it does to its inputs, for reading.
+    """The graph of a function, for printing.
 
     Attributes:
-        function: its FUNCTION, over its inputs and then what it closes over.
+        function: its FUNCTION, of its inputs and then its captures.
         consts: the arrays that it closes over.
         in_avals: shapes and dtypes of the inputs.
         out_avals: shapes and dtypes of the results.
@@ -109,10 +109,10 @@ class _Printed(Transformed[P, Any]):
 @public
 def closure_convert(fun: Callable[..., Any], *example_args: Any
                     ) -> tuple[Callable[..., Any], list[Array]]:
-    """A function that takes what ``fun`` closes over as further arguments, and these.
+    """Convert the traced arrays that ``fun`` closes over to arguments.
 
-    So a custom rule can differentiate in them. Traced float arrays are handed out; other values
-    that ``fun`` closes over stay inside.
+    So a custom rule can differentiate with respect to them. Only traced float arrays become
+    arguments; other values that ``fun`` closes over stay inside.
 
     >>> import fnx
     >>> def root(y):
@@ -123,13 +123,13 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
 
     Args:
         fun: a pure function of pytrees of arrays.
-        example_args: arguments like those that it will be called with.
+        example_args: arguments of the types that it will be called with.
 
     Returns:
         (function, consts). ``function(*args, *consts)`` computes ``fun(*args)``.
 
     Raises:
-        ArgumentError: an example that is no array, or later arguments of another structure.
+        ArgumentError: an example that is not an array, or later arguments of another structure.
     """
     closed = _closed(fun, example_args, {}, "closure_convert")
     in_tree = tree.structure((example_args, {}))
@@ -156,14 +156,14 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
 
 @checked
 def typeof(x: Any) -> ShapedArray:
-    """Shape and dtype of an array, or of what becomes one.
+    """Return the shape and dtype of an array, or of what can become one.
 
     >>> import fnx
     >>> fnx.typeof(2.0)
     ShapedArray(float32[], weak_type=True)
 
     Args:
-        x: an array, or anything that can be made one; also a traced one.
+        x: an array, also a traced one, or anything that can be converted to one.
 
     Returns:
         A ShapedArray, which is a ShapeDtypeStruct.
@@ -173,7 +173,7 @@ def typeof(x: Any) -> ShapedArray:
 
 def closed_over(fun: Callable[..., Any], args: tuple[Any, ...], by: str
                 ) -> tuple[Closed, list[Aval], tree.TreeDef]:
-    """A function as a closed graph; what its arguments are, and their tree."""
+    """Trace a function to a closed graph; return it, the avals of its arguments, and their tree."""
     leaves, in_tree = tree.flatten(args)
     closed = _closed(fun, args, {}, by)
     return closed, [_aval(x) for x in leaves], in_tree

@@ -1,4 +1,4 @@
-"""What all transformed functions share: how they call, what they say of themselves, pickling.
+"""The base class of transformed functions: calls, repr, docstring, pickling.
 
 >>> class Doubled(Transformed):
 ...     kind = "double"
@@ -41,14 +41,15 @@ _show: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
 
 
 def set_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-    """Say how functions are lowered, (function, args, kwargs) -> Lowering: jit does."""
+    """Register the function that lowers, (function, args, kwargs) -> Lowering. Called by jit."""
     _show.append(lower)
 
 
 class Transformed(Generic[P, R_co]):
-    """A function made from ``f``, with options by name.
+    """A function made from ``f``, with named options.
 
-    ``kind`` is the transform, ``does`` what the result computes, for its docstring.
+    ``kind`` is the name of the transform; ``does`` says what the result computes, for its
+    docstring.
     """
 
     kind: ClassVar[str]
@@ -60,9 +61,9 @@ class Transformed(Generic[P, R_co]):
                                 hint=f"write {self.kind}(f)(x), not {self.kind}(f(x))")
         functools.update_wrapper(self, f, updated=())
         self.__dict__.update({name: value for name, value in getattr(f, "__dict__", {}).items()
-                              if not name.startswith("_")})  # the user's, not a transform's own
+                              if not name.startswith("_")})  # the user's, not a transform's
         self._f, self._name, self._options = f, name_of(f), options
-        if self.kind != "jit":  # which computes the same, so it is the same to its readers
+        if self.kind != "jit":  # which computes the same: same name and docs
             self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"
             self.__doc__ = "\n\n".join(filter(None, (self.does, getattr(f, "__doc__", ""))))
 
@@ -70,7 +71,7 @@ class Transformed(Generic[P, R_co]):
         return f"<{self.kind} of {self._name}>"
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
-        """All steps of this signature, for reading: graph, kernels, commands, LLVM IR."""
+        """Return all lowering steps of this signature: graph, kernels, commands, LLVM IR."""
         made: Lowering = _show[-1](self, args, kwargs)
         return made
 
@@ -83,7 +84,7 @@ class Transformed(Generic[P, R_co]):
         return out
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call, on a line of the user's that is known."""
+        """Do the call; errors know the user's line by now."""
         raise NotImplementedError
 
     @overload
@@ -96,7 +97,7 @@ class Transformed(Generic[P, R_co]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    # ---- copies: a function is its own
+    # ---- copies: a copy of a function is the function itself
 
     def __copy__(self) -> Transformed[P, R_co]:
         return self
@@ -105,19 +106,20 @@ class Transformed(Generic[P, R_co]):
         return self
 
     def __reduce__(self) -> Any:
-        """By its qualified name, as functions; where that is another's, by what it is made of."""
+        """Pickle by qualified name, as functions do; if that names another object, by ``f`` and
+        options."""
         name = getattr(self._f, "__qualname__", self._name)
         try:
             if operator.attrgetter(name)(sys.modules[self.__module__]) is self:
                 return name
-        except (AttributeError, KeyError):  # it is local
+        except (AttributeError, KeyError):  # a local function
             pass
         return functools.partial(type(self), self._f, **self._options), ()
 
 
 def leave(error: Exception, f: Callable[..., Any]) -> None:
-    """What an error is told that leaves a call of f: which of several lines is meant, and what
-    frames to show."""
+    """Prepare an error that leaves a call of f: choose the source location within f among
+    several, and drop internal frames from the traceback."""
     if isinstance(error, FnxError) and len(error.sites) > 1:
         error.within(codes_of(f))
     shorten(error)

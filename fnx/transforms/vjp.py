@@ -1,11 +1,11 @@
-"""``vjp``, ``linearize``, ``linear_transpose``: linear maps that are values.
+"""``vjp``, ``linearize``, ``linear_transpose``: derivatives as linear maps.
 
-    vjp               f at x  ->  cotangents of f(x) to cotangents of x
-    linearize         f at x  ->  tangents of x to tangents of f(x)
-    linear_transpose  f linear  ->  cotangents of f(x) to cotangents of x; there is no x
+    vjp               f at x  ->  map from cotangents of f(x) to cotangents of x
+    linearize         f at x  ->  map from tangents of x to tangents of f(x)
+    linear_transpose  f linear  ->  map from cotangents of f(x) to cotangents of x; there is no x
 
-What they return is a pytree of the arrays that the forward pass saved: it can be called again
-without running f again, handed to jitted functions, and mapped over.
+A linear map is a pytree of the residuals of the forward pass: it can be called repeatedly without
+running f again, passed to jitted functions, and mapped over.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def vjp(fun: Callable[..., tuple[R, S]], *primals: Any, has_aux: Literal[True]
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The result of a function, and the function that pulls a cotangent back to its arguments.
+    """Return the result of a function, and its pullback from cotangents of it to its arguments.
 
     >>> import fnx
     >>> y, pull = fnx.vjp(lambda x: x * x, 3.0)
@@ -54,13 +54,13 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     Args:
         fun: takes ``primals``; returns a pytree, or (pytree, aux).
-        primals: pytrees of arrays, where the derivative is taken.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        primals: pytrees of arrays: the point of differentiation.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
 
     Returns:
         (result, pull) or (result, pull, aux). ``pull(cotangent)`` takes a cotangent like the
-        result and returns a tuple of cotangents, one for each primal. It reads saved results
-        of the forward pass instead of computing it again, and is a pytree of these.
+        result and returns a tuple of cotangents, one for each primal. It reads the residuals of
+        the forward pass instead of recomputing it, and is a pytree of these.
     """
     out, pull, aux = _at(fun, primals, has_aux, "vjp", _pullback)
     return (out, pull, aux) if has_aux else (out, pull)
@@ -77,7 +77,7 @@ def linearize(fun: Callable[..., tuple[R, S]], *primals: Any, has_aux: Literal[T
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The result of a function, and its derivative there as a function of the direction.
+    """Return the result of a function, and its derivative there as a linear map of tangents.
 
     >>> import fnx
     >>> y, push = fnx.linearize(lambda x: x * x, 3.0)
@@ -86,20 +86,20 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     Args:
         fun: takes ``primals``; returns a pytree, or (pytree, aux).
-        primals: pytrees of arrays, where the derivative is taken.
-        has_aux: whether ``fun`` returns a pair whose second part is only handed on.
+        primals: pytrees of arrays: the point of differentiation.
+        has_aux: whether ``fun`` returns a pair whose second part is passed through.
 
     Returns:
         (result, push) or (result, push, aux). ``push(*tangents)`` takes tangents like the primals
-        and returns one like the result: that of ``jvp``, but it reads saved results of the
-        forward pass instead of computing it again, and is a pytree of these.
+        and returns the tangent of the result, as ``jvp`` does, but it reads the residuals of the
+        forward pass instead of recomputing it, and is a pytree of these.
     """
     out, push, aux = _at(fun, primals, has_aux, "linearize", _pushforward)
     return (out, push, aux) if has_aux else (out, push)
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
-    """The transpose of a linear function.
+    """Return the transpose of a linear function.
 
     >>> import fnx
     >>> back = fnx.linear_transpose(lambda x, y: 2 * x - y, 1.0, 1.0)
@@ -108,15 +108,15 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
 
     Args:
         fun: a function that is linear in all its arguments together.
-        primals: pytrees like these arguments, of arrays or ShapeDtypeStructs; no value of them is
-            read.
+        primals: pytrees like these arguments, of arrays or ShapeDtypeStructs; their values are
+            not read.
 
     Returns:
         A function that takes a cotangent like the result and returns a tuple of cotangents, one
         for each primal. It is a pytree of the arrays that ``fun`` closes over.
 
     Raises:
-        GradError: ``fun`` is not linear; names the operation and its line.
+        GradError: ``fun`` is not linear; the message names the operation and its line.
     """
     return _transposed(fun, primals)
 
@@ -124,7 +124,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
 @public
 def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
         make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
-    """The result of a function, the linear map that is made of it at a point, and aux."""
+    """Return the result of a function, the linear map that ``make`` builds at this point, and
+    aux."""
     given, layout = flatten(primals, range(len(primals)), allow_int=True)
     values = [x._node for x in given if x._dtype.is_float]
     traced = trace(fun, layout.floats(given), layout.tree, values, by=by, name=name_of(fun),
@@ -185,24 +186,24 @@ def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposit
 
 # ---- linear maps --------------------------------------------------------------------------------
 
-_UNREAD = -1  # an operand that the FUNCTION has and does not read
-_EFFECTS = -2  # what its effects follow
-_NO_EFFECTS = -3  # the same of one whose effects are left out
+_UNREAD = -1  # a parameter that the FUNCTION does not read
+_EFFECTS = -2  # the token that its effects follow
+_NO_EFFECTS = -3  # the token of a FUNCTION whose effects were dropped
 
 
 class _MapFacts(Record):
-    """What a linear map knows besides its saved arrays."""
+    """The static part of a linear map: all but its saved arrays."""
 
     function: UOp
-    sources: tuple[int | None, ...]  # its operands: float leaf i of what is given, None: saved
-    results: tuple[int | None, ...]  # its results: one for each float leaf of what is returned
+    sources: tuple[int | None, ...]  # of operands: float leaf i of the argument; None: saved
+    results: tuple[int | None, ...]  # for each float leaf of the output; None: zero
     takes: Layout
     gives: Layout
-    token: int | None = None         # the result that the next effect follows, if it has some
+    token: int | None = None         # the result that the next effect follows, if any
 
 
 class _LinearMap:
-    """Applied to floats, it gives floats; ``saved`` are its leaves as a pytree."""
+    """A map from floats to floats; ``saved`` are its leaves as a pytree."""
 
     __slots__ = ("saved", "plan")
     kind: ClassVar[str]
@@ -229,7 +230,7 @@ class _LinearMap:
 
 
 class Pullback(_LinearMap):
-    """From a cotangent of the result to those of the primals: what ``vjp`` returns."""
+    """A map from a cotangent of the result to those of the primals: the result of ``vjp``."""
 
     __slots__ = ()
     kind = "pullback"
@@ -239,15 +240,15 @@ class Pullback(_LinearMap):
 
 
 class Transposition(Pullback):
-    """From a cotangent of the result to those of the arguments: what ``linear_transpose`` returns.
-    """
+    """A map from a cotangent of the result to those of the arguments: the result of
+    ``linear_transpose``."""
 
     __slots__ = ()
     kind = "transpose"
 
 
 class Pushforward(_LinearMap):
-    """From tangents of the primals to that of the result: what ``linearize`` returns."""
+    """A map from tangents of the primals to that of the result: the result of ``linearize``."""
 
     __slots__ = ()
     kind = "pushforward"
@@ -273,7 +274,7 @@ def _push(self: Pushforward, tangents: tuple[Any, ...]) -> Any:
 
 
 def _cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
-    """The float cotangents as nodes, checked against the result."""
+    """Return the float cotangents as nodes, checked against the result."""
     def one(x: Any, aval: Aval) -> UOp:
         if tree.structure(x) != tree.LEAF or is_nothing(x):
             found = "float0" if x is not None and is_nothing(x) else tree.structure(cotangent)

@@ -1,10 +1,10 @@
 """vmap: a function of one element -> the function of a batch of them.
 
     vmap(f)(xs):  trace f on a leaf like one element of xs  ->  batch the FUNCTION
-                  ->  call it on xs, with the axis of lanes in front
+                  ->  call it on xs, with the batch axis in front
 
-What f computes of other things than xs is computed once, for all lanes. Arguments without an axis
-are handed to f as they are; those with one have no values while f is traced.
+What does not depend on xs is computed once, not once per batch element. Arguments without a batch
+axis are passed to f as they are; those with one have no values while f is traced.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from fnx.transforms.transformed import Transformed
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MAX_LISTED = 8  # arguments that an error about sizes names
-_SIZE_MATTERS = object()  # the name of an axis that is open so that all inside is for its size
+MAX_LISTED = 8  # arguments that an error about sizes lists
+_SIZE_MATTERS = object()  # the axis name of a retry that traces for this batch size
 
 
 @checked
 def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
          axis_size: int | None = None, spmd_axis_name: Any = None) -> Transformed[P, Any]:
-    """A function that maps ``fun`` over axes of its arguments, all elements at once.
+    """Vectorize ``fun`` over axes of its arguments.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -53,21 +53,20 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
 
     Args:
         fun: a pure function of pytrees of arrays.
-        in_axes: the axis of each positional argument that is mapped: an int, None for an
-            argument that is the same for all, or a pytree of these; a tuple has one of these for
-            each argument. An int or None stands for all arrays below it. Keyword arguments are
-            mapped over axis 0.
-        out_axes: where the mapped axis is in the results: an int, None for a result that is the
-            same for all, or a pytree of these.
-        axis_name: what collectives inside ``fun`` (``fnx.lax.psum``) call the axis.
-        axis_size: how many elements there are; needed where no argument is mapped.
-        spmd_axis_name: over which devices the axis is laid out; there is one.
+        in_axes: the mapped axis of each positional argument: an int, None for an argument that
+            is not mapped, or a pytree of these; a tuple has one of these for each argument. An
+            int or None applies to all arrays below it. Keyword arguments are mapped over axis 0.
+        out_axes: the position of the mapped axis in the results: an int, None for a result that
+            is not mapped, or a pytree of these.
+        axis_name: the name of the axis for collectives inside ``fun`` (``fnx.lax.psum``).
+        axis_size: the size of the batch; needed if no argument is mapped.
+        spmd_axis_name: accepted for JAX's sake: the axis is on one device.
 
     Returns:
-        A function with the arguments of ``fun`` where mapped ones have one axis more.
+        A function with the arguments of ``fun``, of which mapped ones have one more axis.
 
     Raises:
-        ArgumentError: nothing is mapped, or a result that differs is to be the same for all.
+        ArgumentError: nothing is mapped, or a result with out_axes None depends on mapped ones.
         AxisError: an axis that an argument or a result does not have.
         ShapeError: mapped axes of different sizes.
         PytreeError: ``in_axes`` or ``out_axes`` do not fit the arguments or results.
@@ -120,13 +119,13 @@ class _Vmapped(Transformed[P, R]):
 
     def _batched(self, given: Sequence[Any], in_tree: tree.TreeDef, mapped: Sequence[_Mapped],
                  size: int, name: Any) -> tuple[Closed, list[tuple[UOp, bool]]]:
-        """The function traced for one lane, and its results for all of them."""
+        """Trace the function for one element, and return its results for the batch."""
         axis = None if name is None else scope.new_axis(name, size)
         closed = trace(self._f, given, in_tree, by="vmap", name=self._name, axis=axis).close()
         return closed, rewriting(_lanes, closed, size, axis, [m.in_front() for m in mapped])
 
     def _in_axes(self, in_axes: Any, in_tree: tree.TreeDef) -> list[int | None]:
-        """The axis of each leaf of (args, kwargs)."""
+        """Return the mapped axis of each leaf of (args, kwargs)."""
         args, kwargs = in_tree.subtrees
         if isinstance(in_axes, tuple) and len(in_axes) != len(args.subtrees):
             raise ArgumentError(
@@ -138,7 +137,7 @@ class _Vmapped(Transformed[P, R]):
                 *[0] * kwargs.num_leaves]
 
     def _mapped(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _Mapped:
-        """Leaf ``i`` of (args, kwargs), which has an axis."""
+        """Check leaf ``i`` of (args, kwargs), which is mapped."""
         first, *rest = tree.paths(in_tree)[i]
         where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
         try:
@@ -155,7 +154,7 @@ class _Vmapped(Transformed[P, R]):
         return _Mapped(i, where, array, axis % array.ndim)
 
     def _size(self, mapped: Sequence[_Mapped]) -> int:
-        """How many lanes there are."""
+        """Return the batch size."""
         size: int | None = self._options["axis_size"]
         sizes = {m.size for m in mapped} | ({size} if size is not None else set())
         if not sizes:
@@ -175,7 +174,7 @@ class _Vmapped(Transformed[P, R]):
 
     def _out(self, node: tuple[UOp, bool], axis: int | None, aval: Aval, out_tree: tree.TreeDef,
              i: int, size: int) -> Array:
-        """A result with its axis of lanes in the place it was asked for."""
+        """Return a result with its batch axis moved to the requested position."""
         def where() -> str:
             return f"vmap of {self._name}: result{tree.keystr(tree.paths(out_tree)[i])}"
 
@@ -198,7 +197,7 @@ class _Vmapped(Transformed[P, R]):
 
 
 class _Mapped(Record):
-    """A mapped argument: its place among the leaves, what it is, and the axis in front."""
+    """A mapped argument: its leaf number, its path for messages, the array, and the mapped axis."""
 
     place: int
     where: str
@@ -215,19 +214,19 @@ class _Mapped(Record):
 
     @property
     def element(self) -> Aval:
-        """What one lane sees of it."""
+        """The aval of one batch element."""
         shape, dtype, weak = self.array._aval
         return Aval(shape[:self.axis] + shape[self.axis + 1:], dtype, weak)
 
     def in_front(self) -> UOp:
-        """The array with the mapped axis in front."""
+        """Return the array with the mapped axis moved to the front."""
         rest = [i for i in range(self.array.ndim) if i != self.axis]
         return build.permute(self.array._node, (self.axis, *rest))
 
 
 def _lanes(closed: Closed, size: int, axis: op_args.Axis | None, mapped: Sequence[UOp]
            ) -> list[tuple[UOp, bool]]:
-    """The results for all lanes, and which have an axis of them in front."""
+    """Return the results for the batch, and which of them have the batch axis in front."""
     rest = closed.operands()
     flags = (True,) * len(mapped) + (False,) * len(rest)
     batch = load("fnx.transforms.batching.batch").batch
@@ -241,7 +240,7 @@ def _lanes(closed: Closed, size: int, axis: op_args.Axis | None, mapped: Sequenc
 
 
 def _spread(axes: Any, structure: tree.TreeDef, what: str) -> list[int | None]:
-    """An axis for each leaf: one int or None in ``axes`` stands for all leaves below it."""
+    """Return an axis for each leaf: an int or None in ``axes`` applies to all leaves below it."""
     out: list[int | None] = []
     _below(axes, structure, what, (), out)
     return out

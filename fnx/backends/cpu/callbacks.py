@@ -1,12 +1,12 @@
 """HOST commands on the cpu: a kernel that calls Python, on the thread that runs its submission.
 
-The queue's leading thread is native; for the time of a call it is a thread of Python's, too, with
-no trace open and no state of its own. It takes the GIL for itself and the threads that wait for it
-have released it, so nobody waits for each other.
+The leader thread of the queue is native; during a call it is also a Python thread, with no open
+trace and no state of its own. It acquires the GIL, which threads that wait for it have released, so
+there is no deadlock.
 
-What a callback computes with fnx is run at once, on its own thread (``Inside``): behind the
-submission that the callback is part of it would never be begun. A callback that raises ends its
-submission and all that is queued behind, which may read what it did not compute.
+What a callback computes with fnx runs synchronously, on its own thread (``Inside``): queued after
+the submission that the callback is part of, it would never start. An exception in a callback aborts
+its submission and all that is queued after it, which may read what was not computed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_i
 
 
 class Caller:
-    """What stands for a kernel in the records of HOST commands.
+    """The kernel in the records of HOST commands.
 
-    ``failed`` is told of what a callback raises in a submission of the queue.
+    ``failed`` is called with what a callback raises in a submission of the queue.
     """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
@@ -43,7 +43,7 @@ class Caller:
             at = ctypes.c_size_t.from_address(scalars).value
             command = ctypes.cast(ctypes.c_void_p(at), ctypes.py_object).value
             call_host(command.kernel.arg, _memory(command, buffers))
-        except BaseException as error:  # there is nobody above to raise it to
+        except BaseException as error:  # there is no caller to raise it to
             if inside is None:
                 self._failed(error)
             else:
@@ -64,7 +64,7 @@ def _sizes(arg: Host) -> list[int]:
 
 
 class HostPlan:
-    """How a HOST runs: as a kernel of one iteration, for as long as it likes."""
+    """The launch plan of a HOST: a kernel of one iteration and unknown duration."""
 
     iterations = chunk = chunks = 1
     scratch = short = 0
@@ -83,7 +83,7 @@ _stack = _OpenRuns()
 
 
 class Inside:
-    """A submission that runs on this thread, in a callback: a queue of its own for it."""
+    """A submission that runs on this thread, in a callback, with a queue of its own."""
 
     def __init__(self) -> None:
         self._memory = (ctypes.c_int64 * (layout.QUEUE_WORDS + 16))()
@@ -93,7 +93,7 @@ class Inside:
 
     def run(self, execute: Callable[[int, int, int, int, int], int], program: int, block: int,
             scratch: int) -> None:
-        """Run a program on a block; raises what a callback in it raised."""
+        """Run a program on a block; raise what a callback in it raised."""
         _stack.runs.append(self)
         try:
             execute(self.address, program, block, 1, scratch)
@@ -103,10 +103,10 @@ class Inside:
             raise self._error
 
     def fail(self, error: BaseException) -> None:
-        """Skip the rest."""
+        """Skip the remaining commands, and raise the error at the end."""
         self._error = error
         self.abort()
 
     def abort(self) -> None:
-        """Skip the rest."""
+        """Skip the remaining commands."""
         ctypes.c_int64.from_address(self.address + 8 * layout.ABORT).value = 1

@@ -1,10 +1,10 @@
 """The host as a queue device: pooled memory, kernels from LLVM, a native command loop.
 
-A command buffer is encoded once into words that the native loop walks (runtime.py). A call
-writes its argument pointers into a leased block and gives the native loop two addresses. Short
-buffers run on the calling thread if nothing is pending; longer ones are queued for the workers.
-PAR ranges are cut into chunks whose limits depend on the kernel and the target only, so that
-the number of workers changes no bit of a result.
+A command buffer is encoded once into words that the native loop interprets (runtime.py). A call
+writes its argument pointers into a leased block and passes two addresses to the native loop. Short
+buffers run on the calling thread if nothing is pending; longer ones are queued for the workers. PAR
+ranges are split into chunks whose limits depend only on the kernel and the target, so the number of
+workers changes no bit of a result.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, forget_dead, substitute
 
-# Estimated nanoseconds up to which a buffer runs where it is called: by the clock, and with idle
-# workers, for which the caller could do something else. Handing work over, and being told that it
-# is done, costs some 50,000.
+# Estimated nanoseconds up to which a buffer runs on the calling thread: elapsed, and of idle
+# workers' time, in which the caller could do something else. The hand-off to workers and back costs
+# some 50,000.
 SHORT, IDLE = 2_000_000.0, 150_000.0
-TINY = 5_000.0  # ... and up to which releasing the GIL does not pay
+TINY = 5_000.0  # ... and up to which the GIL is not released, as that would cost more
 ALONE = 120_000.0  # nanoseconds of work up to which waking a worker does not pay
-CHUNK = 15_000.0  # nanoseconds that a chunk should take at least, where there are more than workers
-SHARE = 3_000.0  # ... where there are not
-LONG_CHUNK = 20_000_000.0  # ... and about at most: between chunks work can be aborted
+CHUNK = 15_000.0  # least nanoseconds of a chunk, if there are more chunks than workers
+SHARE = 3_000.0  # ... if there are not
+LONG_CHUNK = 20_000_000.0  # ... and most, roughly: work can be aborted between chunks
 CHUNKS_PER_CORE = 16
-STEP, SLOT = 20.0, 8.0  # nanoseconds that an iteration costs, and each slot of its commands
+STEP, SLOT = 20.0, 8.0  # nanoseconds per loop iteration, and per slot of its commands
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ _laying_out = fork_safe_lock()
 
 
 class _KernelPlan:
-    """How a kernel runs with some scalars: numbers in place of expressions."""
+    """The launch plan of a kernel with given scalars: its expressions evaluated."""
 
     __slots__ = ("chunk", "chunks", "idle", "iterations", "kernel", "scratch", "short", "span",
                  "work")
@@ -89,7 +89,7 @@ class _KernelPlan:
         if command.kernel.op is ops.LINKED:
             arg = command.kernel.arg
             self.iterations, self.scratch, self.work = arg.parallel, arg.scratch, arg.nanoseconds
-            if self.scratch > machine_memory():  # it cannot have run here
+            if self.scratch > machine_memory():  # it can't have run on this machine
                 raise MissingObjectError(f"{arg.name} with {self.scratch} bytes of scratch")
         else:
             env: dict[UOp | int, int] = {i: signed(s) for i, s in enumerate(command.scalars)}
@@ -107,7 +107,7 @@ class _KernelPlan:
 
 
 def _linked(command: Command, plan: _KernelPlan) -> UOp:
-    """The EXEC of a command over a LINKED."""
+    """Return the EXEC of a command, over a LINKED."""
     kernel, scalars = command.kernel, [signed(s) for s in command.scalars]
     arg = Linked(kernel.arg.name, plan.kernel.key, tuple(sorted(parts.written_slots(kernel))),
                  plan.iterations, plan.scratch, plan.work, flops(kernel, scalars),
@@ -116,7 +116,9 @@ def _linked(command: Command, plan: _KernelPlan) -> UOp:
 
 
 def _sum(commands: Commands, of: Mapping[Command, float]) -> float:
-    """Nanoseconds of commands, each of so many; those of a loop that a condition ends: no bound."""
+    """Return the sum of ``of`` over commands, with loop overhead; infinite for a loop with a
+    condition.
+    """
     total = 0.0
     for c in commands:
         if isinstance(c, Command):
@@ -133,9 +135,10 @@ def _sum(commands: Commands, of: Mapping[Command, float]) -> float:
 
 def _steps_here(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
                 ) -> int:
-    """How many steps of loops run where a buffer is called, before workers go on with the rest.
+    """Return how many loop steps run on the calling thread before workers continue.
 
-    Of short work: all. Of a loop that a condition ends, which may be short: a short time's.
+    All steps of short work. For a loop with a condition, which may be short: as many as take a
+    short time.
     """
     span = _sum(commands, {c: plan.span for c, plan in plans.items()})
     if span <= SHORT and _sum(commands, {c: plan.idle for c, plan in plans.items()}) <= IDLE:
@@ -146,8 +149,9 @@ def _steps_here(commands: Commands, plans: Mapping[Command, _KernelPlan | callba
 
 def _once(commands: Commands, plans: Mapping[Command, _KernelPlan | callbacks.HostPlan]
           ) -> tuple[float, float]:
-    """Estimated nanoseconds of commands that go through each loop once, and of the longest way
-    from the end of an iteration to the next such end."""
+    """Estimate the nanoseconds of commands with one iteration of each loop, and of the longest path
+    from the end of one iteration to the next such end.
+    """
     total = longest = 0.0
     for c in commands:
         if isinstance(c, Command):
@@ -172,7 +176,7 @@ class CpuCommandBuffer(Leasing):
                  plans: dict[Command, _KernelPlan | callbacks.HostPlan], arena: int) -> None:
         self._queue, self._pool = device.queue, device.pool
         self._commands = commands
-        self._plans = plans  # hold the kernels: their code lives as long as this does
+        self._plans = plans  # retains the kernels: their code lives as long as this does
         self.names = tuple([c.name for c in plans])
         self.work = _sum(commands, {c: plan.work for c, plan in plans.items()})
         self.effects = any(c.kernel.op is ops.HOST for c in plans)
@@ -181,19 +185,19 @@ class CpuCommandBuffer(Leasing):
         self._entries = device.native.entries
         self._run = device.native.run_held if self.work <= TINY else device.native.run
         self._scratch = max([p.scratch for p in plans.values()], default=0)
-        self._private = -(-arena // 64) * 64  # where scratch begins in the temporary memory
+        self._private = -(-arena // 64) * 64  # offset of scratch in the temporary memory
         self._temporary = self._private + (self._scratch if self._steps else 0)
-        self._leased = self._temporary > 8 * MOST_WORDS  # less of it lies on the stack
+        self._leased = self._temporary > 8 * MOST_WORDS  # smaller temporaries are on the stack
         self.leases: list[tuple[Any, int]] = []
         self._counts: tuple[int, int] | None = None
-        self._inline = False  # from the first submission on, where the work is short
+        self._inline = False  # set at the first submission, if the work is short
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
                begin: Callable[[], None] | None = None) -> None:
         """Queue the commands, or run them here if they are short and nothing is pending."""
         if not (self._inline and self._queue.clear) and self._submit(ins, outs, begin):
             return
-        if begin is None and not self._leased:  # most calls: each line here counts
+        if begin is None and not self._leased:  # most calls, so each line here adds latency
             if self._enter(ins, outs, 0):
                 return
             raise self._miscounted(ins, outs)
@@ -211,7 +215,7 @@ class CpuCommandBuffer(Leasing):
                 give(block)
 
     def direct(self, call: DirectCall) -> Any | None:
-        """The record of a call without Python; None: this one is not so short."""
+        """Return a record for calls without Python, or None if this is not short enough."""
         if not self._inline or self._leased or \
                 self._counts != (len(call.arguments) + len(call.captured), len(call.results)):
             return None
@@ -219,8 +223,11 @@ class CpuCommandBuffer(Leasing):
 
     def _submit(self, ins: Sequence[Any], outs: Sequence[Any],
                 begin: Callable[[], None] | None) -> bool:
-        """The general case: first submission, long work, or something is pending. Gives False
-        where it is short after all and nothing is pending: it runs as the next calls."""
+        """Handle the general case: first submission, long work, or something is pending.
+
+        Returns False if the work is short after all and nothing is pending: then it runs like later
+        calls.
+        """
         queue = self._queue
         queue.raise_failure()
         if self._counts is None:
@@ -262,7 +269,7 @@ class CpuCommandBuffer(Leasing):
 
     def _run_inside(self, ins: Sequence[Any], outs: Sequence[Any],
                     begin: Callable[[], None] | None) -> None:
-        """In a callback: run it here, whatever it takes; its memory is there when it is done."""
+        """Run it here, in a callback, however long it takes; its memory is freed at the end."""
         for storage in ins:
             storage.wait()
         lease = self.leases.pop() if self.leases else self._lease()
@@ -276,7 +283,7 @@ class CpuCommandBuffer(Leasing):
         self.leases.append(lease)
 
     def _memory_for_call(self, alloc: Callable[[int], T]) -> T:
-        """The arena of one call, and scratch behind it."""
+        """Allocate the arena of one call, with scratch after it."""
         try:
             return alloc(self._temporary)
         except OutOfMemoryError as e:
@@ -285,13 +292,13 @@ class CpuCommandBuffer(Leasing):
                                    hint=e.hint, site=e.site) from None
 
     def linked(self, commands: UOp) -> UOp:
-        """Its commands over LINKED; a HOST stays."""
+        """Return its commands over LINKED; a HOST stays."""
         to = {c.node: c.node if isinstance(plan, callbacks.HostPlan) else _linked(c, plan)
               for c, plan in self._plans.items()}
         return substitute([commands], to)[0]
 
     def _lease(self) -> tuple[Any, int]:
-        """An argument block: writable memory and its address."""
+        """Allocate an argument block; return its memory and address."""
         memory = (ctypes.c_char * (8 * self._words))()
         return memory, ctypes.addressof(memory)
 
@@ -302,7 +309,7 @@ class CpuCommandBuffer(Leasing):
     # ---- encoding -----------------------------------------------------------------------------
 
     def _lay_out(self, ins: int, outs: int) -> None:
-        """Number the arguments and write the words that the native loop walks."""
+        """Number the arguments and write the words that the native loop interprets."""
         check_arguments(self._commands, ins, outs)
         with _laying_out:
             if self._counts is not None:
@@ -320,22 +327,22 @@ class CpuCommandBuffer(Leasing):
 
     @property
     def temporary(self) -> int:
-        """Bytes of the arena, and of scratch where it runs where it is called."""
+        """Bytes of the arena, and of scratch if it runs on the calling thread."""
         return self._temporary
 
     @property
     def scratch(self) -> int:
-        """Bytes of the workers, where they run it."""
+        """Bytes of the workers' scratch, if they run it."""
         alone = self._steps and not (self._inline and self._shared)
         return 0 if alone else max(64, self._scratch) * self._queue.workers()
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """What its records do."""
+        """Description of each record."""
         return self._encoded.places
 
     def running(self, record: int, lease: tuple[Any, int]) -> str:
-        """What a record does, and in which iteration of each loop around it."""
+        """Describe what a record does, and the iteration of each loop around it."""
         place = self._encoded.places[record]
         words = (ctypes.c_int64 * self._words).from_address(lease[1])
         loops = [f"iteration {words[register]} of {name}" for name, register in place.loops]
@@ -364,7 +371,7 @@ class CpuDevice(HostDevice):
 
     @property
     def kernels(self) -> Kernels:
-        """Those for the present target."""
+        """The kernels of the current target."""
         level = config.cpu
         found = self._kernels.get(level)
         if found is None:
@@ -378,17 +385,17 @@ class CpuDevice(HostDevice):
         return found
 
     def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
-        """``__call__`` of a class whose objects have records of calls in a slot."""
+        """Return a native ``__call__`` for a class whose objects hold call records in a slot."""
         return self.native.direct.method(of, slot, python)
 
     def results(self, sizes: Sequence[int]) -> Callable[[], list[HostStorage]]:
-        """What gives memories for the results of a call."""
+        """Return a function that allocates the results of a call."""
         if len(sizes) == 1:
             return HostStorage.one(self.pool, self.queue, sizes[0])
         return super().results(sizes)
 
     def zeros(self, nbytes: int) -> HostStorage | None:
-        """Fresh pages, where they are many: filling them would take each at once."""
+        """Map new zero pages, if the block is large: filling memory touches each page at once."""
         return HostStorage.zeros(self.pool, self.queue, nbytes)
 
     def prepare(self, code: KernelCode) -> None:
@@ -396,7 +403,7 @@ class CpuDevice(HostDevice):
         self.kernels.prepare(code)
 
     def expect(self) -> None:
-        """Start the helpers."""
+        """Start the helper threads."""
         self.kernels.helpers.start()
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CpuCommandBuffer:
@@ -406,7 +413,7 @@ class CpuDevice(HostDevice):
         codes = {c.kernel: known_by_key(c.kernel.arg.key) if c.kernel.op is ops.LINKED else
                  code[c.kernel] for c in executed if c.kernel.op is not ops.HOST}
         kernels = dict(zip(codes, self.kernels.get(list(codes.values()))))
-        known: dict[Any, _KernelPlan | callbacks.HostPlan] = {}  # of equal commands
+        known: dict[Any, _KernelPlan | callbacks.HostPlan] = {}  # by kernel and scalars
         plans: dict[Command, _KernelPlan | callbacks.HostPlan] = {}
         for c in executed:
             key = c.kernel, c.scalars
@@ -418,18 +425,18 @@ class CpuDevice(HostDevice):
         return CpuCommandBuffer(self, decoded, plans, arena)
 
     def assembly(self, text: str) -> str:
-        """Machine code of LLVM IR, as text."""
+        """Return the assembly of LLVM IR."""
         return binding.assembly(text, self.target)
 
     is_timed = True
 
     @property
     def is_recording(self) -> bool:
-        """Whether somebody profiles."""
+        """Whether a profile is being recorded."""
         return self.queue.recording is not None
 
     def record(self) -> Callable[[], Recorded]:
-        """Note when each kernel runs; of one who profiles at a time."""
+        """Record when each kernel runs; one profile at a time."""
         refuse_second_profile(self.queue.recording)
         recording = Recording()
         self.queue.record(recording)
@@ -440,26 +447,29 @@ class CpuDevice(HostDevice):
         return stop
 
     def synchronize(self) -> None:
-        """Return when all submitted work is done."""
+        """Wait for all submitted work."""
         self.queue.wait_all()
         self.queue.raise_failure()
 
     def _reclaim(self) -> None:
-        """Before memory is refused: what work in flight, nodes and cycles of objects hold."""
+        """Free what work in flight, dead nodes and reference cycles hold, before an allocation
+        fails.
+        """
         self.queue.wait_all()
         gc.collect()
         forget_dead()
 
     def held(self, sizes: Iterable[int]) -> int:
-        """Bytes that the pool holds for memory of these sizes."""
+        """Bytes that the pool takes from the system for memory of these sizes."""
         return held(sizes)
 
     def stats(self) -> dict[str, int]:
-        """Kernels compiled, fetched from disk or memory; microseconds spent on printing, LLVM
-        (beside the lowering) and linking; bytes held and free; submissions."""
+        """Kernels compiled, fetched from disk or memory; microseconds of printing, LLVM (concurrent
+        with lowering) and linking; bytes held and free; submissions.
+        """
         return {**self.kernels.counts, **self.pool.stats(), "submitted": self.queue.submitted}
 
 
 def device() -> CpuDevice:
-    """The device, for ``get_device``."""
+    """Return the device, for ``get_device``."""
     return CpuDevice()

@@ -1,15 +1,15 @@
-"""Calls without a line of Python: a method of Python's own kind that checks, allocates and runs.
+"""Calls without any Python code: a native method that checks, allocates and runs.
 
     call(self, *arguments)   ->   the result of the first record that the arguments match
-                                  else what the method written in Python gives
+                                  else what the method written in Python returns
 
-A record says what arguments, variables and settings must be, where memory for results comes from,
-and what ``entry`` knows of the program. Everything that it points to is held by the tuple that it
-is in. Where something differs, or memory has to be found first, nothing has happened yet and the
-method in Python decides, so this one raises nothing of its own.
+A record holds the expected arguments, variables and settings, where memory for results comes from,
+and what ``entry`` knows about the program. The tuple that contains it retains everything that it
+points to. If something differs, or memory has to be allocated from the system first, nothing has
+happened yet and the Python method takes over, so this one raises nothing of its own.
 
-It speaks Python's C interface, and reads slots of a few classes by their offsets, which are found
-by looking where a value is that was put there. Where they are not found, or threads run without
+It uses Python's C API, and reads slots of a few classes by their offsets, which are determined by
+storing a marker in the slot and searching the object for it. If that fails, or threads run without
 the GIL, there is no such method.
 """
 
@@ -31,7 +31,7 @@ from fnx.core.config import config
 from fnx.core.direct import UNBOUND, DirectCall
 from fnx.core.record import Record
 
-# Words that all calls know: objects, and offsets of slots.
+# Constants of all calls: objects, and offsets of slots.
 _OBJECTS = ("python", "array", "host", "borrowed", "holding", "open", "scopes", "config", "mode",
             "clear", "true", "false", "none", "zero")
 _OF_ARRAYS = ("_uop", "_storage", "_value", "_shape", "_dtype", "weak")
@@ -39,20 +39,20 @@ _OF_STORAGES = ("ptr", "nbytes", "signal", "timeline", "lent")
 _KNOWN = {name: i for i, name in enumerate((*_OBJECTS, *_OF_ARRAYS, *_OF_STORAGES, "of holding",
                                             "records"))}
 
-# Words of a record behind those of an entry, then its tables with so many words a row.
+# Words of a record after those of an entry, then words per row of each of its tables.
 _ARGUMENTS, _WATCHES, _ALONE, _QUEUE, _MODE, _HOLDINGS, _HITS, _TABLES = range(
     entry.ENTRY_WORDS, entry.ENTRY_WORDS + 8)
 _ARGUMENT, _WATCHED, _RESULT = 3, 4, 6
-_TYPE = 1  # word of an object that is its type
-_CELL, _WEAKLY = 1, 2  # bits of kinds of variables
+_TYPE = 1  # index of an object's type in its words
+_CELL, _WEAKLY = 1, 2  # flags of a watched variable
 _EQUAL = 2  # Py_EQ
-_RAISED = 2  # what is neither yes nor no: an exception is set
+_RAISED = 2  # neither 0 nor 1: an exception is set
 _METHOD = 0x80 | 0x02  # METH_FASTCALL | METH_KEYWORDS
 _DOC = b"__call__($self, /, *args, **kwargs)\n--\n\nCall it."
 
 
 def functions() -> list[IRFunction]:
-    """``call``, ``know`` and what they need."""
+    """Return ``call``, ``know`` and their helper functions."""
     return [_know(), _variable(), _attribute(), _watched(), _matches(), _kept(), _let_go(),
             _release(), _memory(), _result(), _results(), _launch(), _in_python(), _call()]
 
@@ -61,7 +61,7 @@ GLOBALS = "@known = internal global i64 0\n"
 
 
 def _know() -> IRFunction:
-    """Say where the words are that all calls know."""
+    """Set the address of the constants of all calls."""
     f = IRFunction("know", ("address",))
     f.line(f"store i64 {f['address']}, ptr @known")
     f.give(0)
@@ -69,7 +69,7 @@ def _know() -> IRFunction:
 
 
 def _of(f: IRFunction, name: str) -> str:
-    """A word that all calls know."""
+    """Load a constant of all calls."""
     return f.load(f["known"], _KNOWN[name])
 
 
@@ -78,18 +78,18 @@ def _slot(f: IRFunction, of: str, name: str) -> str:
 
 
 def _set(f: IRFunction, of: str, name: str, value: str) -> None:
-    """Fill a slot of a new object."""
+    """Initialize a slot of a new object."""
     f.call("Py_IncRef", value)
     f.store(f.add(of, _of(f, name)), 0, value)
 
 
 def _unless(f: IRFunction, a: str, b: str) -> AbstractContextManager[None]:
-    """Run the block where two words differ."""
+    """Run the block if two words differ."""
     return f.when(f.compare("ne", a, b))
 
 
 def _is_not(f: IRFunction, number: str, value: int) -> str:
-    """Whether a C ``int`` is another one."""
+    """Whether a C ``int`` differs from ``value``."""
     return f.line(f"icmp ne i32 {f.line(f'trunc i64 {number} to i32', 's')}, {value}", "c")
 
 
@@ -97,7 +97,7 @@ def _is_not(f: IRFunction, number: str, value: int) -> str:
 
 
 def _variable() -> IRFunction:
-    """The object in a variable, which its owner holds, or 0."""
+    """Return a borrowed reference to the value of a variable, or 0."""
     f = IRFunction("variable", ("row",))
     where = f.load(f["row"], 1)
     with f.when(f.compare("eq", f.binary("and", f.load(f["row"]), _CELL), 0)):
@@ -113,7 +113,9 @@ def _variable() -> IRFunction:
 
 
 def _attribute() -> IRFunction:
-    """The object in an attribute of an object that holds it; 0: an exception is set."""
+    """Return a borrowed reference to an attribute of an object that retains it; 0: an exception is
+    set.
+    """
     f = IRFunction("attribute", ("of", "name"))
     found = f.call("PyObject_GetAttr", f["of"], f["name"])
     with f.when(f.compare("eq", found, 0)):
@@ -124,7 +126,7 @@ def _attribute() -> IRFunction:
 
 
 def _watched() -> IRFunction:
-    """Whether a variable is what it was."""
+    """Whether a variable still has its expected value."""
     f = IRFunction("watched", ("known", "row"))
     now, value = f.call("variable", f["row"]), f.variable(f.load(f["row"], 3))
     with f.when(f.compare("uge", f.load(f["row"]), _WEAKLY)):
@@ -143,8 +145,11 @@ def _watched() -> IRFunction:
 
 
 def _matches() -> IRFunction:
-    """Whether a record is of these arguments, as things are now; ``_RAISED``: an exception is set,
-    as where Ctrl-C came while a setting was read, which is a property within a block."""
+    """Whether a record matches these arguments and the current settings.
+
+    ``_RAISED``: an exception is set, as when Ctrl-C comes while a setting is read, which is a
+    property inside a ``with`` block.
+    """
     f = IRFunction("matches", ("known", "record", "arguments"))
     count, rows = f.load(f["record"], _ARGUMENTS), f.word(f["record"], _TABLES)
     with f.count(count) as i:
@@ -182,8 +187,11 @@ def _matches() -> IRFunction:
 
 
 def _kept() -> IRFunction:
-    """Hold the storages of arguments and captures in words from ``to`` on: the rows of results;
-    0: one storage is not of a known kind. No code of others runs in here."""
+    """Retain the storages of arguments and captures, in words from ``to`` on. Return the address of
+    the rows of results.
+
+    0: a storage is of an unknown type. No foreign code runs in here.
+    """
     f = IRFunction("kept", ("known", "record", "arguments", "to"))
     count = f.load(f["record"], _ARGUMENTS)
     captures = f.word(f["record"], f.add(_TABLES, f.add(
@@ -214,7 +222,7 @@ def _let_go() -> IRFunction:
 
 
 def _memory() -> IRFunction:
-    """A storage, as ``HostStorage.one`` makes it; 0: no block is free, or there is no memory."""
+    """Create a storage, as ``HostStorage.one`` does; 0: no block is free, or there is no memory."""
     f = IRFunction("memory", ("known", "row", "signal", "holdings"))
     storage = f.call("PyType_GenericAlloc", _of(f, "host"), 0)
     with f.when(f.compare("eq", storage, 0)):
@@ -250,7 +258,7 @@ def _memory() -> IRFunction:
 
 
 def _release() -> IRFunction:
-    """Let go of what a call gave, or of nothing where it failed."""
+    """Release the result of a call, which is 0 if the call failed."""
     f = IRFunction("release", ("found",))
     with f.when(f.compare("ne", f["found"], 0)):
         f.call("Py_DecRef", f["found"])
@@ -259,7 +267,7 @@ def _release() -> IRFunction:
 
 
 def _result() -> IRFunction:
-    """An Array over memory whose address is written to ``to``; 0: there is none."""
+    """Create an Array on new memory, whose address is written to ``to``; 0 on failure."""
     f = IRFunction("result", ("known", "record", "row", "to"))
     storage = f.call("memory", f["known"], f["row"], f.load(f["record"], _QUEUE),
                      f.load(f["record"], _HOLDINGS))
@@ -281,7 +289,9 @@ def _result() -> IRFunction:
 
 
 def _results() -> IRFunction:
-    """What the call gives, addresses written from ``to`` on; 0: the method in Python may."""
+    """Create the results of a call, and write their addresses from ``to`` on; 0: leave it to
+    Python.
+    """
     f = IRFunction("results", ("known", "record", "rows", "to"))
     count = f.load(f["record"], entry.OUTS)
     with f.when(f.compare("ne", f.load(f["record"], _ALONE), 0)):
@@ -295,7 +305,7 @@ def _results() -> IRFunction:
         with f.when(f.compare("eq", one, 0)):
             f.call("Py_DecRef", made)
             f.give(0)
-        f.call("PyTuple_SetItem", made, i, one)  # takes the reference
+        f.call("PyTuple_SetItem", made, i, one)  # steals the reference
     f.give(made)
     return f
 
@@ -304,7 +314,7 @@ def _results() -> IRFunction:
 
 
 def _launch() -> IRFunction:
-    """Run a record on arguments: its result, 0 where Ctrl-C came, 1 where it is not for them."""
+    """Run a record on arguments. Return its result, 0 on Ctrl-C, 1 if the record does not match."""
     f = IRFunction("launch", ("known", "record", "arguments"))
     record, ins = f["record"], f.load(f["record"], entry.INS)
     matches = f.call("matches", f["known"], record, f["arguments"])
@@ -338,7 +348,7 @@ def _launch() -> IRFunction:
 
 
 def _in_python() -> IRFunction:
-    """The method that is written in Python."""
+    """Call the method that is written in Python."""
     f = IRFunction("in_python", ("known", "self", "arguments", "count", "names"))
     named = f.variable(0)
     with f.when(f.compare("ne", f["names"], 0)):
@@ -366,7 +376,7 @@ def _call() -> IRFunction:
         depth = f.call("PyList_Size", traces)
         f.call("Py_DecRef", traces)
         with f.when(f.compare("eq", depth, 0)):
-            f.call("Py_IncRef", records)  # another thread may put others there
+            f.call("Py_IncRef", records)  # another thread may replace them
             with f.count(f.call("PyTuple_Size", records)) as i:
                 held = f.call("PyTuple_GetItem", records, i)
                 record = f.call("PyLong_AsSsize_t", f.call("PyTuple_GetItem", held, 0))
@@ -384,7 +394,7 @@ def _call() -> IRFunction:
 
 
 def _offset(cls: type, name: str, *arguments: Any) -> int:
-    """Where objects of a class have a slot, in bytes; 0: it was not found."""
+    """Return the offset of a slot in objects of a class, in bytes; 0: not found."""
     made: Any = cls.__new__(cls, *arguments)
     mark = object()
     setattr(made, name, mark)
@@ -394,15 +404,18 @@ def _offset(cls: type, name: str, *arguments: Any) -> int:
 
 
 class Direct:
-    """Makes the method of a class, and the records of its objects."""
+    """Creates the native method of a class, and the records of its objects."""
 
     def __init__(self, addresses: dict[str, int]) -> None:
         self._addresses = addresses
-        self._kept: list[Any] = []  # what native code points to, as long as the process lives
+        self._kept: list[Any] = []  # native code points to these for the lifetime of the process
 
     def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
-        """``__call__`` of a class whose objects have a tuple of records in a slot; None: there is
-        none in this Python. What it does not know is for ``python``."""
+        """Return a native ``__call__`` for a class whose objects hold a tuple of records in a slot.
+
+        Calls that no record matches go to ``python``. None if this Python implementation is not
+        supported.
+        """
         if sys.implementation.name != "cpython" or "t" in sys.abiflags:
             return None
         offsets = [*[_offset(Array, name) for name in _OF_ARRAYS],
@@ -424,7 +437,10 @@ class Direct:
     @staticmethod
     def record(call: DirectCall, known: Sequence[int], pool: Pool, queue: Any, *keep: Any
                ) -> tuple[Any, ...]:
-        """A record: its address, and what has to live as long; ``known``: words of the entry."""
+        """Create a record. Return its address, and the objects that must live as long.
+
+        ``known``: the words of the entry.
+        """
         rows: list[Any] = [o for kind in call.arguments for o in kind]
         for where, name, value, weakly in call.watched:
             bits = (0 if type(where) is dict else _CELL) | (_WEAKLY if weakly else 0)
@@ -440,6 +456,6 @@ class Direct:
 
 
 class _Number(Record):
-    """A word of a table that is no object."""
+    """A word of a table that is not an object."""
 
     value: int

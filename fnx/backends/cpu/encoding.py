@@ -1,12 +1,12 @@
-"""Commands as the words that the native loop walks (layout.py has them).
+"""Encoding of commands into the words that the native loop interprets (defined in layout.py).
 
     LOOP 5: f(x[12*i]) -> y              LOOP  register, trips 5, moves (x), behind
                                          EXEC  f
                                          NEXT  register, trips 5, moves (x), back to EXEC
 
-Loops and branches become jumps between records. A slot whose place follows the iteration of a
-loop is a *move* of that loop: the innermost one that it depends on, which computes the pointer
-again at the start of each iteration.
+Loops and branches become jumps between records. A slot whose address depends on the iteration of a
+loop is a *move* of the innermost such loop, which recomputes the pointer at the start of each
+iteration.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fnx.core import op_args, ops, parts
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
-FOREVER = (1 << 63) - 1  # trips of a loop that a condition ends
+FOREVER = (1 << 63) - 1  # trips of a loop with a condition
 
 
 class LaunchPlan(Protocol):
-    """How a kernel runs."""
+    """The launch plan of a kernel."""
 
     @property
     def kernel(self) -> Any: ...
@@ -48,8 +48,9 @@ class LaunchPlan(Protocol):
 
 
 class Place(Record):
-    """What a record does, for faults and profiles: a name, the loops around it with their
-    registers, and what it executes."""
+    """Description of a record, for faults and profiles: its name, the enclosing loops with their
+    registers, and its command.
+    """
 
     name: str
     loops: tuple[tuple[str, int], ...]
@@ -60,9 +61,9 @@ class Encoded(Record):
     """Encoded commands.
 
     Attributes:
-        memory: the words, which ``address`` is the address of.
-        words: of a block: what a call leases.
-        places: of the records.
+        memory: the words; ``address`` is their address.
+        words: size of the block that a call leases.
+        places: descriptions of the records.
     """
 
     memory: Any
@@ -72,7 +73,7 @@ class Encoded(Record):
 
 
 class _OpenLoop(Record):
-    """A loop on its way: its name, its register, and the slots that move with it."""
+    """A loop that is being encoded: its name, its register, and the slots that depend on it."""
 
     name: str
     register: int
@@ -83,8 +84,8 @@ class Encoder:
     """Numbers arguments and slots, and writes records.
 
     Args:
-        plans: of the EXECs.
-        ins, outs: how many arguments a call has.
+        plans: launch plans of the EXECs.
+        ins, outs: number of arguments of a call.
     """
 
     def __init__(self, plans: Mapping[Command, LaunchPlan], ins: int, outs: int) -> None:
@@ -101,10 +102,10 @@ class Encoder:
         self.open: list[_OpenLoop] = []
         self.closed: dict[int, _OpenLoop] = {}  # the last loop at each depth
         self.moving: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
-        self.choices: list[tuple[int, list[int]]] = []  # (record, where each branch starts)
+        self.choices: list[tuple[int, list[int]]] = []  # (record, start of each branch)
 
     def encode(self, commands: Commands) -> Encoded:
-        """The program of commands."""
+        """Encode commands as a program."""
         self.depth = _depth(commands)
         self._commands(commands)
         return self._written()
@@ -170,7 +171,7 @@ class Encoder:
     # ---- slots
 
     def _slot(self, memory: UOp) -> int:
-        """The number of a pointer, which is resolved at the start or moves with a loop."""
+        """Assign a number to a pointer, which is resolved at the start or moves with a loop."""
         number = len(self.table) // 2
         swaps = sorted({n.arg for n in toposort([memory]) if n.op is ops.SWAP})
         leaves = [parts.slot_in(memory, dict(zip(swaps, reversed(odd))))
@@ -223,7 +224,7 @@ class Encoder:
 
 
 def _depth(commands: Commands) -> int:
-    """How many loops are around the innermost command."""
+    """Return the number of loops around the innermost command."""
     depths = [0]
     for c in commands:
         if isinstance(c, QueuedLoop):

@@ -1,17 +1,17 @@
-"""The way from Python into the native loop that costs least: a builtin function a command buffer.
+"""The fastest call from Python into the native loop: one builtin function per command buffer.
 
-    enter(ins, outs, temporary)  ->  True; False where these are not as many as it was made for
+    enter(ins, outs, temporary)  ->  True; False if the numbers of arguments are wrong
 
 A call through ctypes takes half a microsecond, and so does writing an argument block from Python.
-This function is one of Python's own kind (its C interface, in LLVM IR): it reads ``ptr`` of the
-storages itself, writes the block on the stack and runs the commands. So no block is leased, and no
-exception can come in between. Work that takes long lets other threads have the GIL. The workers
-help where there are some, they have the scratch that it takes, and nobody else leads them.
+This function is a native builtin (Python's C API, in LLVM IR): it reads ``ptr`` of the storages
+itself, writes the block on the stack and runs the commands. So no block is leased, and no exception
+can occur in between. Long work releases the GIL. The workers help if there are some, if their
+scratch is large enough, and if no other thread leads them.
 
-    entry     what it knows: program, storages in and out, words of the block, where scratch begins
-              in the temporary memory, whether it keeps the GIL, the name ``ptr``, where the address
-              of the queue is (0: workers are of no use), scratch of a worker, words of temporary
-              memory that it takes from the stack (0: the caller has allocated it)
+    entry     its constants: program, numbers of inputs and outputs, words of the block, offset of
+              scratch in the temporary memory, whether to keep the GIL, the name ``ptr``, address
+              of a word with the queue's address (0: workers do not help), scratch of a worker,
+              words of temporary memory to allocate on the stack (0: the caller allocates it)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fnx.backends.cpu import layout
 from fnx.backends.cpu.workers import call_c
 from fnx.backends.llvm.ir_builder import IRFunction
 
-# Functions of Python's stable interface: name, number of arguments.
+# Functions of Python's stable ABI: name, number of arguments.
 PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
           "PyObject_GetAttr": 2, "Py_DecRef": 1, "PyBool_FromLong": 1, "PyEval_SaveThread": 0,
           "PyEval_RestoreThread": 1, "PyErr_CheckSignals": 0, "PyErr_Clear": 0, "Py_IncRef": 1,
@@ -35,7 +35,7 @@ PYTHON = {"PyLong_AsSsize_t": 1, "PySequence_Size": 1, "PySequence_GetItem": 2,
           "PyTuple_GetItem": 2, "PyTuple_Size": 1, "PyList_Size": 1}
 PROGRAM, INS, OUTS, WORDS, PRIVATE, KEEPS_GIL, NAME, HOME, ROOM, STACK, ENTRY_WORDS = range(11)
 MOST_WORDS = 2048  # of a block on the stack, and of temporary memory there
-_LINE = 64  # bytes: what kernels expect temporary memory to be aligned to
+_LINE = 64  # bytes: alignment of temporary memory that kernels expect
 _FASTCALL = 0x80  # METH_FASTCALL
 _FOREVER = (1 << 62) - 1
 _POINTER = sys.intern("ptr")
@@ -44,18 +44,18 @@ Enter = Callable[[Sequence[Any], Sequence[Any], int], bool]
 
 
 def declarations() -> str:
-    """Those of ``PYTHON``: addresses are i64."""
+    """Return the declarations of ``PYTHON``; addresses are i64."""
     return "".join(f"declare i64 @{name}({', '.join(['i64'] * count)})\n"
                    for name, count in PYTHON.items())
 
 
 def functions() -> list[IRFunction]:
-    """``enter`` and what it needs."""
+    """Return ``enter`` and its helper functions."""
     return [_pointers(), _led(), _here(), _enter()]
 
 
 def _pointers() -> IRFunction:
-    """Write ``ptr`` of so many storages to memory; 0: done, 1: there are not as many, 2: raised."""
+    """Write ``ptr`` of ``count`` storages to memory; 0: done, 1: wrong count, 2: exception."""
     f = IRFunction("pointers", ("storages", "count", "to", "name"))
     with f.when(f.compare("ne", f.call("PySequence_Size", f["storages"]), f["count"])):
         f.give(1)
@@ -64,7 +64,7 @@ def _pointers() -> IRFunction:
         with f.when(f.compare("eq", storage, 0)):
             f.give(2)
         number = f.call("PyObject_GetAttr", storage, f["name"])
-        f.call("Py_DecRef", storage)  # who calls holds it, too
+        f.call("Py_DecRef", storage)  # the caller holds it, too
         with f.when(f.compare("eq", number, 0)):
             f.give(2)
         f.store(f.word(f["to"], i), 0, f.call("PyLong_AsSsize_t", number))
@@ -74,8 +74,11 @@ def _pointers() -> IRFunction:
 
 
 def _led() -> IRFunction:
-    """The queue whose workers this thread leads from now on, or 0. It holds the GIL: who replaces
-    workers does so, too, and waits for who leads them."""
+    """Try to become leader of the workers; return the queue, or 0.
+
+    The caller holds the GIL, as does a thread that replaces the workers, which waits for leaders to
+    finish.
+    """
     f = IRFunction("led", ("known",))
     home = f.load(f["known"], HOME)
     with f.when(f.compare("eq", home, 0)):
@@ -94,7 +97,7 @@ def _led() -> IRFunction:
 
 
 def _enter() -> IRFunction:
-    """The builtin function: the object that it is bound to is the address of its entry."""
+    """The builtin function; the object that it is bound to is the address of its entry."""
     f = IRFunction("enter", ("self", "arguments", "count"))
     entry = f.call("PyLong_AsSsize_t", f["self"])
     block = f.words(f.load(entry, WORDS))
@@ -113,7 +116,7 @@ def _enter() -> IRFunction:
 
 
 def _here() -> IRFunction:
-    """Run a program on a block that has the addresses of its arguments; 1: Ctrl-C came."""
+    """Run a program on a block that holds its argument addresses; return 1 on Ctrl-C, else 0."""
     f = IRFunction("here", ("known", "block", "temporary"))
     entry, block = f["known"], f["block"]
     temporary, words = f.variable(f["temporary"]), f.load(entry, STACK)
@@ -131,8 +134,8 @@ def _here() -> IRFunction:
         f.fetch_add(queue, layout.LED, -1)
     with f.when(f.compare("ne", state.get(), 0)):
         f.call("PyEval_RestoreThread", state.get())
-    # Python may not have seen a signal: a thread that gave up the GIL resets, some time later,
-    # what tells the next one to look for it (``RESET_GIL_DROP_REQUEST`` in Python/ceval_gil.h).
+    # Python may have missed a signal: a thread that gave up the GIL later resets the flag that
+    # tells the next one to check (``RESET_GIL_DROP_REQUEST`` in Python/ceval_gil.h).
     raised = f.line(f"trunc i64 {f.call('PyErr_CheckSignals')} to i32", "s")
     with f.when(f.line(f"icmp ne i32 {raised}, 0", "c")):
         f.give(1)
@@ -141,14 +144,14 @@ def _here() -> IRFunction:
 
 
 class MethodDef(ctypes.Structure):
-    """PyMethodDef."""
+    """PyMethodDef of Python's C API."""
 
     _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
 class Entries:
-    """Makes builtin functions of the native ``enter``; lives as long as any of them."""
+    """Creates builtin functions from the native ``enter``; must outlive all of them."""
 
     def __init__(self, address: int) -> None:
         self._method = MethodDef(b"enter", address, _FASTCALL, None)
@@ -158,8 +161,10 @@ class Entries:
 
     def enter(self, program: int, ins: int, outs: int, words: int, private: int, keeps_gil: bool,
               home: int, room: int, stack: int) -> tuple[Enter, Any]:
-        """The function of a program, and memory that has to live as long as it is called; ``stack``
-        is the bytes of temporary memory that it takes from the stack."""
+        """Create the function of a program, and memory that must live as long as the function.
+
+        ``stack`` is the size in bytes of temporary memory to allocate on the stack.
+        """
         entry = (ctypes.c_int64 * ENTRY_WORDS)(program, ins, outs, words, private, keeps_gil,
                                                id(_POINTER), home, room,
                                                -(-(stack + _LINE) // 8) if stack else 0)

@@ -1,20 +1,19 @@
-"""Words of 8 bytes that Python and the native loops of the cpu share.
+"""Data layouts, in words of 8 bytes, that Python and the native loops of the cpu share.
 
     program   header of a command buffer, immutable: counts, slot table, records
     record    EXEC: kernel address, first slot, scalars, iterations, chunk, chunks,
-              nanoseconds where it is short, else 0
-              LOOP: register, trips, moves, how many, the record behind
-              NEXT: register, trips, moves, how many, the first record inside
-              TEST: slot of a bool, the record to go to where it is false
-              CHOOSE: slot of an int32, how many branches, where their first records are
+              nanoseconds if it is short, else 0
+              LOOP: register, trips, moves, their count, the record after the loop
+              NEXT: register, trips, moves, their count, the first record inside
+              TEST: slot of a bool, the record to go to if it is false
+              CHOOSE: slot of an int32, number of branches, address of their first records
               JUMP: the record to go to
-    move      a slot that a loop moves: slot, registers whose parity chooses among the places
-              that follow: base, offset, terms (register, bytes an iteration)
-    block     one call's: scratch, arena, the record to go on at (0: nothing was done yet),
-              argument pointers, a register a loop that counts its iterations, then the resolved
-              slots
-    queue     ring of (program, block), timeline values, the open job, pthread objects, where
-              events are recorded (0: nowhere), who leads
+    move      a slot that depends on a loop: slot, registers whose parity selects one of the
+              alternatives that follow: base, offset, terms (register, bytes per iteration)
+    block     of one call: scratch, arena, the record to resume at (0: not started),
+              argument pointers, an iteration counter (register) per loop, resolved slots
+    queue     ring buffer of (program, block), timeline values, the open job, pthread objects,
+              address of the event buffer (0: none), the leader
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ SLOT, BRANCHES = 1, 2
 SCRATCH, ARENA, START, ARGUMENTS = range(4)
 # worker
 QUEUE, PRIVATE, THREAD, WORKER_WORDS = 0, 1, 2, 8
-# queue: words that different threads write are on cache lines of their own (16 words: pairs
-# of lines are prefetched together)
+# queue: words that different threads write are on separate cache lines (16 words: pairs of lines
+# are prefetched together)
 SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
 JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
 SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
 ALONE, CAUTION, EVENTS, ROOM, LED, RECENT, WOKEN, HELPERS, HELPER_COUNT, KEPT_FREE = range(102, 112)
-# events of a recording: how many, how many fit, then of each: submission, record, start, stop, and
-# the scratch of the worker, of a chunk that it ran; 0, of the record as a whole, after its chunks
+# events of a recording: count, capacity, then for each: submission, record, start, stop, and for a
+# chunk the scratch of the worker that ran it; 0 for the whole record, which follows its chunks
 EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 5
 MUTEX, WORK, HELP, JOINED, FINISHED, LEADER, RING = 112, 128, 144, 160, 176, 192, 208
 CAPACITY = 64
 QUEUE_WORDS = RING + 2 * CAPACITY
-# the ticket: job number, the first chunk that is left, how many are left
+# the ticket: job number, first remaining chunk, number of remaining chunks
 NUMBER_SHIFT, FIRST_SHIFT, MOST_CHUNKS = 32, 16, (1 << 16) - 1

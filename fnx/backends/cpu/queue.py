@@ -1,12 +1,12 @@
 """The cpu's queue: worker threads that run the native loops of runtime.py and workers.py.
 
-The threads are made natively at the first long submission: Python's interpreter knows nothing
-of them, so they need no GIL and do not hold up its end. Numbers of the timeline go on over a
-restart (another number of workers, a forked child): storages keep theirs.
+The threads are started natively at the first long submission: Python does not know them, so they
+need no GIL and do not delay the interpreter's exit. Timeline values continue over a restart (with
+another number of workers, or in a forked child), so those of storages stay valid.
 
-A first Ctrl-C leaves the wait and nothing else; a second, and a wait past ``config.time_limit``,
-abort all that is submitted: waiting for (or computing with) a result of aborted work raises.
-Work submitted afterwards runs, on other threads where those of before do not come back.
+A first Ctrl-C only leaves the wait; a second one, or a wait longer than ``config.time_limit``,
+aborts all submitted work: waiting for (or computing with) a result of aborted work raises. Work
+submitted afterwards runs, on new threads if the old ones do not return.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.record import Record
 from fnx.core.target import Target
 
-SLICE = 50_000_000  # nanoseconds a wait sleeps before it looks for Ctrl-C and the time limit
-_PATIENCE = 1.0  # seconds that aborted work may take to reach the next chunk
+SLICE = 50_000_000  # nanoseconds between checks for Ctrl-C and the time limit in a wait
+_PATIENCE = 1.0  # seconds for aborted work to reach the next chunk
 _AGAIN = 2.0  # seconds after a Ctrl-C within which another one aborts
 _NEVER = -_AGAIN, 0
 
 
 class _Native:
-    """The runtime's functions: ``run_held`` and ``submit`` keep the GIL, the others release it."""
+    """The runtime's functions: ``run_held`` and ``submit`` hold the GIL, the others release it."""
 
     def __init__(self, target: Target) -> None:
         process = ctypes.CDLL(None)
@@ -79,7 +79,7 @@ class _Native:
 
 @functools.cache
 def native(target: Target) -> _Native:
-    """The loaded runtime."""
+    """Load the runtime, once."""
     return _Native(target)
 
 
@@ -103,24 +103,24 @@ class _Workers:
         self._arguments = (ctypes.c_int64 * (layout.WORKER_WORDS * count))()
         self.words[layout.HELPERS] = ctypes.addressof(self._arguments) + 8 * layout.WORKER_WORDS
         self._threads: list[int] = []
-        self.running = ""  # the kernel that did not end when these threads were given up
+        self.running = ""  # the kernel that did not end when these threads were abandoned
         for i in range(count):
             if not self._start(i):
-                break  # the system has no more threads: fewer will do
+                break  # the system has no more threads: fewer suffice
 
     @property
     def here(self) -> bool:
-        """Whether this is the thread that leads them: it runs a callback."""
+        """Whether this is their leader thread, running a callback."""
         return bool(self._threads) and self._threads[0] == threading.get_ident()
 
     @property
     def count(self) -> int:
-        """Threads that run."""
+        """Number of running threads."""
         return len(self._threads)
 
     @property
     def scratches(self) -> list[int]:
-        """The private memory of each thread that runs."""
+        """Address of the private memory of each running thread."""
         return [block.ptr for block in self._private[:self.count]]
 
     def _start(self, i: int) -> bool:
@@ -148,7 +148,7 @@ class _Workers:
         return self.words[layout.RETURNED] >= self.count and not self.words[layout.LED]
 
     def stop(self, patience: float) -> bool:
-        """End the threads; False where one is still in a kernel when patience is over."""
+        """End the threads. False if one is still in a kernel after ``patience`` seconds."""
         self.lib.stop(self.address)
         end = time.monotonic() + patience
         while not self.returned():
@@ -161,29 +161,29 @@ class _Workers:
 
 
 class _Refused(Record):
-    """Submissions whose results are not there, and why."""
+    """A range of submissions whose results do not exist, and the reason."""
 
     first: int
     last: int
     why: str
-    error: BaseException | None = None  # of a callback
+    error: BaseException | None = None  # raised by a callback
 
 
 class CpuQueue(Signal):
-    """One in-order queue.
+    """An in-order queue.
 
     Attributes:
-        clear: nothing is pending, nothing was ever refused and nothing is recorded: short work
-            may run at once, without a look at the timeline.
-        recording: where the workers note what they run.
-        caller: what runs HOST commands.
-        last_effect: timeline value of the last submission that has some.
-        home: address of a word, which is the address of the queue's memory; 0: no workers run.
+        clear: whether nothing is pending, nothing was ever aborted and nothing is recorded: short
+            work may run at once, without reading the timeline.
+        recording: the event buffer of the workers.
+        caller: the kernel of HOST commands.
+        last_effect: timeline value of the last submission with side effects.
+        home: address of a word that holds the address of the queue's memory; 0: no workers run.
     """
 
     def __init__(self, target: Target, pool: Pool) -> None:
         self.clear = True
-        self._before = 0  # timeline value of the last submission to the workers before these
+        self._before = 0  # timeline value of the last submission to earlier workers
         self._native, self._pool = native(target), pool
         self._lock = fork_safe_lock()
         self._home = ctypes.c_int64(0)
@@ -192,15 +192,15 @@ class CpuQueue(Signal):
         self._flight = InFlight()
         self._flight_limit = memory() // 4
         self._refused: list[_Refused] = []
-        self._given_up: list[tuple[_Workers, InFlight]] = []  # still running: not to be freed
-        self._left = _NEVER  # when Ctrl-C last left a wait, and for which value
+        self._given_up: list[tuple[_Workers, InFlight]] = []  # still running, so not to be freed
+        self._left = _NEVER  # time and timeline value of the last wait that Ctrl-C interrupted
         self._done_at_fork = 0
-        self._lost: list[Any] = []  # of the parent: not to be freed in a child
+        self._lost: list[Any] = []  # of the parent process: not to be freed in a child
         self._ended = False
         self.recording: Recording | None = None
         self.caller = Caller(self._failed)
         self.last_effect = 0
-        self._failure: BaseException | None = None  # of a callback, until somebody has heard of it
+        self._failure: BaseException | None = None  # of a callback, until it was raised
         self._inside: list[Inside] = []
         atexit.register(self._at_exit)
         at_fork(self._before_fork, in_child=self._in_child)
@@ -210,13 +210,16 @@ class CpuQueue(Signal):
 
     @property
     def submitted(self) -> int:
-        """Timeline value of the last submission. What the workers see is what counts: Ctrl-C
-        may come between a submission and the next line of Python."""
+        """Timeline value of the last submission.
+
+        Read from the workers' memory, as Ctrl-C may come between a submission and the next line of
+        Python.
+        """
         workers = self._workers
         return self._before if workers is None else workers.words[layout.SUBMITTED]
 
     def idle(self) -> bool:
-        """Whether nothing is pending; lets go of what is done."""
+        """Whether nothing is pending; also releases what is done."""
         with self._lock:
             if self._workers is not None:
                 self._flight.release(self._workers.completed())
@@ -227,12 +230,12 @@ class CpuQueue(Signal):
     def submit(self, program: int, block: int, scratch: int, outs: Sequence[HostStorage],
                nbytes: int, begin: Callable[[], None] | None, buffer: Leasing, *keep: Any
                ) -> None:
-        """Queue a program on a block; ``keep`` is held until it is done.
+        """Queue a program on a block; ``keep`` is retained until it is done.
 
-        ``begin`` is called when there is room for it, and nothing more can fail.
+        ``begin`` is called once there is room for it and nothing else can fail.
 
-        Waits where the ring is full, or where unfinished work (and ``nbytes`` of this) would
-        take more memory than ``config.flight_bytes``.
+        Waits if the ring buffer is full, or if unfinished work (and ``nbytes`` of this) would take
+        more memory than ``config.flight_bytes``.
         """
         while True:
             with self._lock:
@@ -241,37 +244,37 @@ class CpuQueue(Signal):
                 behind = self._to_wait_for(workers, value, nbytes)
                 if not behind:
                     self.clear = False
-                    # Held before it is queued: Ctrl-C may come behind each call and each step of
-                    # a loop. There is none between ``begin`` and the native call: what is taken
-                    # is written over.
+                    # Retained before it is queued: Ctrl-C may come after each call and each
+                    # iteration of a loop. There is none between ``begin`` and the native call, as
+                    # donated memory is overwritten.
                     self._flight.keep(value, nbytes, buffer, *keep)
                     if self.recording is not None:
                         self.recording.buffers[value] = buffer
                     if begin is not None:
                         begin()
                     self._native.submit(workers.address, program, block)
-                    for storage in outs:  # nobody has them yet
+                    for storage in outs:  # not visible to others yet
                         storage.timeline = value
                     return
             self._sleep(workers, behind)
 
     @staticmethod
     def workers() -> int:
-        """How many threads there are, once there is work for them."""
+        """Return how many threads run once there is work for them."""
         return max(1, config.workers or cores())
 
     def scratches(self) -> list[int]:
-        """The scratch of each worker that runs; the first one leads."""
+        """Return the scratch of each running worker; the first one is the leader's."""
         return [] if self._workers is None else self._workers.scratches
 
     def record(self, recording: Recording | None) -> None:
-        """Note what the workers run from now on; None: nothing any more."""
+        """Record what the workers run from now on; None: stop recording."""
         self.wait_all()
         with self._lock:
             self.recording = recording
             if self._workers is not None:
                 self._workers.words[layout.EVENTS] = 0 if recording is None else recording.address
-            self.clear = False  # looked at anew
+            self.clear = False  # recomputed at the next check
 
     def run_inside(self, program: int, block: int, scratch: int) -> None:
         """Run a program on this thread, which runs a callback."""
@@ -283,10 +286,10 @@ class CpuQueue(Signal):
             self._inside.remove(run)
 
     def _failed(self, error: BaseException) -> None:
-        """A callback raised, on the leading thread: nothing that is submitted is computed."""
+        """Abort all submitted work: a callback raised, on the leader thread."""
         workers = self._workers
         if workers is None or not workers.here:
-            return  # given up long ago
+            return  # abandoned long ago
         first = workers.completed() + 1
         last = self._native.abort(workers.address)
         self.clear = False
@@ -300,7 +303,7 @@ class CpuQueue(Signal):
             raise error
 
     def _to_wait_for(self, workers: _Workers, value: int, nbytes: int) -> int:
-        """The timeline value without which there is no room for one more submission, or 0."""
+        """Return the timeline value that must be reached for one more submission to fit, or 0."""
         completed = workers.completed()
         self._flight.release(completed)
         if value - completed > layout.CAPACITY:
@@ -311,7 +314,7 @@ class CpuQueue(Signal):
         return 0
 
     def _ready(self, scratch: int) -> _Workers:
-        """Threads as many as asked for, with enough scratch."""
+        """Return as many threads as configured, with enough scratch."""
         workers = self._workers
         count = self.workers()
         if workers is not None and workers.asked == count and workers.scratch >= scratch:
@@ -332,33 +335,33 @@ class CpuQueue(Signal):
         return made
 
     def share(self, scratch: int) -> None:
-        """See to it that workers, as many as asked for, can help a caller."""
+        """Make sure that as many workers as configured can help a caller."""
         if self.workers() > 1 and not self._ended:
             with self._lock, contextlib.suppress(DeviceError, OutOfMemoryError):
                 if not self._stuck():
                     self._offer(self._ready(scratch))
 
     def _offer(self, workers: _Workers) -> None:
-        """Callers may lead these."""
+        """Let callers lead these workers."""
         self._home.value = workers.address if workers.count > 1 else 0
 
     def _forget_workers(self) -> None:
-        """What is submitted next is for others; no caller leads these any more."""
+        """Detach the workers: later submissions go to others, and no caller leads these."""
         self._home.value = 0
         self._before, self._workers = self.submitted, None
 
     def _look_again(self) -> None:
-        """Another number of workers is asked for."""
+        """Adapt to a changed number of workers."""
         self._home.value = 0
         self.clear = False
 
     def _stuck(self) -> list[tuple[_Workers, InFlight]]:
-        """Those given up that have not come back since."""
+        """Return abandoned workers that have not returned yet."""
         self._given_up = [entry for entry in self._given_up if not entry[0].returned()]
         return self._given_up
 
     def _refuse_if_stuck(self) -> None:
-        """Each kernel that does not end keeps a processor: at most as many as there are."""
+        """Raise if each processor has a kernel that does not end."""
         if len(self._stuck()) >= cores():
             names = ", ".join(workers.running for workers, _ in self._given_up)
             raise DeviceError(f"no processor is left: expected every kernel to end, got {names} "
@@ -367,8 +370,11 @@ class CpuQueue(Signal):
     # ---- waiting ----------------------------------------------------------------------------
 
     def wait(self, value: int) -> None:
-        """Return when the submission with this number is done; what it kept is free then: a
-        result that nobody has is the memory of the next one, which the caches still hold."""
+        """Wait for the submission with this number, then release its resources.
+
+        The memory of a dropped result is then free for the next one, while it is still in the
+        caches.
+        """
         workers = self._workers
         if workers is not None:
             self._sleep(workers, value)
@@ -378,7 +384,7 @@ class CpuQueue(Signal):
             self.check(value)
 
     def _sleep(self, workers: _Workers, value: int) -> None:
-        """Until a value is reached, or its workers are given up."""
+        """Wait until a value is reached, or its workers are abandoned."""
         if workers.here and value > workers.completed():
             raise DeviceError("a callback waits for work that is queued behind it",
                               hint="give it what it reads as an argument")
@@ -397,8 +403,10 @@ class CpuQueue(Signal):
             raise
 
     def _leave(self, workers: _Workers, value: int) -> None:
-        """Ctrl-C: the first leaves the wait only; one soon after, or behind the same work,
-        aborts what is submitted."""
+        """Handle Ctrl-C: the first one only leaves the wait.
+
+        Another one soon after, or before the same work is done, aborts what is submitted.
+        """
         now, (before, behind) = time.monotonic(), self._left
         self._left = now, value
         if now - before < _AGAIN or workers.completed() < behind:
@@ -409,15 +417,18 @@ class CpuQueue(Signal):
         return self._flight.running(workers.words[layout.COMMAND])
 
     def wait_all(self) -> None:
-        """Return when all submitted work is done (aborted work counts as done)."""
+        """Wait for all submitted work (aborted work counts as done)."""
         workers = self._workers
         if workers is not None and not workers.here:
             self._sleep(workers, self.submitted)
             self.idle()
 
     def abort(self) -> None:
-        """Skip what is submitted. Gives the running kernels a moment to end their chunks; who
-        does not come back is given up, and there will be other workers."""
+        """Skip all submitted work.
+
+        Running kernels get a moment to end their chunks; workers that do not return are abandoned
+        and replaced.
+        """
         workers = self._workers
         if workers is None:
             return
@@ -435,17 +446,17 @@ class CpuQueue(Signal):
                 break
 
     def _give_up(self, workers: _Workers) -> None:
-        """Leave threads to themselves, with all that they may still touch."""
+        """Abandon threads, with all that they may still access."""
         with self._lock:
             if self._workers is workers:
-                self._native.stop(workers.address)  # for those that do come back
+                self._native.stop(workers.address)  # for those that do return
                 workers.running = self._running(workers)
                 self._given_up.append((workers, self._flight))
                 self._forget_workers()
                 self._flight = InFlight()
 
     def check(self, value: int) -> None:
-        """Refuse a result that was never computed."""
+        """Raise if a result was never computed."""
         for first, last, why, error in self._refused:
             if first <= value <= last:
                 if self._ended:
@@ -460,14 +471,14 @@ class CpuQueue(Signal):
     def _at_exit(self) -> None:
         self._finish_effects()
         self._ended = True
-        self.abort()  # what nobody waits for is not computed, and is not to be read
+        self.abort()  # results that nobody waits for are neither computed nor read
         workers = self._workers
         self._forget_workers()
         if workers is not None and not workers.stop(_PATIENCE):
             self._given_up.append((workers, self._flight))
 
     def _finish_effects(self) -> None:
-        """What a program was to do is done before it ends; what went wrong there is told."""
+        """Finish side effects before the process ends; report what failed."""
         workers = self._workers
         try:
             if workers is not None and self.last_effect > workers.completed():
@@ -477,7 +488,7 @@ class CpuQueue(Signal):
             sys.excepthook(type(error), error, error.__traceback__)
 
     def _before_fork(self, until: float) -> None:
-        """Work is drained. What counts as done is what was so before the memory was copied."""
+        """Drain the queue. Only work that was done before the memory was copied counts as done."""
         workers = self._workers
         self._done_at_fork = self._before if workers is None else workers.completed()
         while workers is not None and not workers.here and time.monotonic() < until and \
@@ -486,7 +497,7 @@ class CpuQueue(Signal):
             self._done_at_fork = workers.completed()
 
     def _in_child(self) -> None:
-        """The threads are gone; the memory of their queue is left as it was at the fork."""
+        """Detach from the threads, which do not exist here; their queue's memory stays as it is."""
         last, workers = self.submitted, self._workers
         self._forget_workers()
         if self._done_at_fork < last:
@@ -494,4 +505,4 @@ class CpuQueue(Signal):
                                           "was not done when the process forked"))
         self._lost = [*self._given_up, (workers, self._flight)]
         self._given_up, self._flight = [], InFlight()
-        self.clear = False  # looked at anew
+        self.clear = False  # recomputed at the next check

@@ -1,9 +1,9 @@
-"""When each kernel ran, and each chunk on which worker: memory that the workers write events to.
+"""Profiles of the cpu: a buffer for events, which the workers write for each kernel and chunk.
 
-The queue holds its address (layout.EVENTS), 0 where nothing is recorded: that costs a comparison
-for each command. While there is one all work goes to the workers, the short too, and each
-submission is remembered: a number of the timeline then leads to its command buffer, and the number
-of a record to its command.
+The queue holds its address (layout.EVENTS), 0 if nothing is recorded: that costs one comparison per
+command. While a profile is recorded, all work goes to the workers, even short work, and each
+submission is remembered: its timeline value then identifies the command buffer, and the number of a
+record the command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIMIT = 1 << 18  # events of a recording, 10 MB
 
 
 class Recording:
-    """Memory for events, and the command buffers that they are of."""
+    """A buffer for events, and the command buffers that they belong to."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._words = (ctypes.c_int64 * (layout.FIRST_EVENT + layout.EVENT_WORDS * limit))()
@@ -30,7 +30,7 @@ class Recording:
         self.buffers: dict[int, Any] = {}
 
     def runs(self, workers: Sequence[int]) -> Recorded:
-        """What ran on the workers with this scratch; all work that was recorded must be done."""
+        """Return what ran on workers with these scratch addresses. All work must be done."""
         count, limit = self._words[:layout.FIRST_EVENT]
         known: dict[tuple[int, int], KernelRun] = {}
         numbers = {scratch: i for i, scratch in enumerate(workers)}
@@ -38,7 +38,7 @@ class Recording:
         for i in range(min(count, limit)):
             at = layout.FIRST_EVENT + i * layout.EVENT_WORDS
             value, record, start, stop, scratch = self._words[at:at + layout.EVENT_WORDS]
-            if scratch:  # of a worker that was given up: a number of its own, too
+            if scratch:  # a retired worker gets a number, too
                 chunks.append(Chunk(numbers.setdefault(scratch, len(numbers)), start, stop))
                 continue
             done, chunks = tuple(chunks), []

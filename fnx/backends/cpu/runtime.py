@@ -1,6 +1,6 @@
-"""The native half of the cpu queue: resolve, run, submit, wait and the workers' loops, as LLVM IR.
+"""The native part of the cpu queue, as LLVM IR: resolve, run, submit, wait and the worker loops.
 
-No Python runs between the kernels of a submission. layout.py has the words that it walks,
+No Python runs between the kernels of a submission. layout.py defines the data that it interprets,
 workers.py what the threads do.
 """
 
@@ -16,13 +16,13 @@ _THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_trylock": 1, "pthread_mutex_
             "pthread_cond_wait": 2, "pthread_cond_timedwait": 3, "pthread_cond_signal": 1,
             "pthread_cond_broadcast": 1, "clock_gettime": 2}  # name: number of arguments
 _PLACES = {"sched_getcpu": 0, "sched_getaffinity": 3, "pthread_setaffinity_np": 3}
-PLACES = sys.platform == "linux"  # whether it says where threads run, and is told
+PLACES = sys.platform == "linux"  # whether threads can query and set their processors
 IMPORTS = (*_THREADS, *(_PLACES if PLACES else ()), *entry.PYTHON)
 EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter",
            "call", "know")
 
-# Processor: (declarations, pause, read the float mode, write it, default mode). The default
-# mode rounds to nearest and keeps subnormal numbers, whatever other libraries have set.
+# Per processor: declarations, pause instruction, default float mode. The default mode rounds to
+# nearest and keeps subnormal numbers, whatever other libraries have set.
 _PROCESSORS = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()\ndeclare void @llvm.x86.sse.stmxcsr(ptr)\n"
                "declare void @llvm.x86.sse.ldmxcsr(ptr)\n",
@@ -33,7 +33,7 @@ _PROCESSORS = {
 }
 
 
-_NEVER = -1  # a timeline value that is never aborted: what a caller runs
+_NEVER = -1  # a timeline value that is never aborted: of work that a caller runs
 
 
 def _processor(triple: str) -> str:
@@ -41,7 +41,7 @@ def _processor(triple: str) -> str:
 
 
 def text(triple: str) -> str:
-    """The module: ``EXPORTS`` as functions of i64."""
+    """Return the module text: ``EXPORTS`` as functions of i64."""
     processor = _processor(triple)
     declarations, pause, mode = _PROCESSORS[processor]
     for name, arity in (_THREADS | _PLACES).items():
@@ -86,7 +86,7 @@ def _write_mode(processor: str) -> IRFunction:
 
 
 def _resolve() -> IRFunction:
-    """Slots (argument, offset) become pointers in the block; gives their address."""
+    """Resolve slots (argument, offset) to pointers in the block; return their address."""
     f = IRFunction("resolve", ("program", "block"))
     table = f.load(f["program"], layout.TABLE)
     pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
@@ -99,7 +99,7 @@ def _resolve() -> IRFunction:
 
 
 def _kernel() -> IRFunction:
-    """Call the kernel of a record on iterations low..high."""
+    """Call the kernel of a record on the iterations low..high."""
     f = IRFunction("kernel", ("record", "pointers", "low", "high", "scratch"))
     buffers = f.word(f["pointers"], f.load(f["record"], layout.BUFFERS))
     code, b, s, t = (f.line(f"inttoptr i64 {v} to ptr", "p") for v in (
@@ -111,10 +111,10 @@ def _kernel() -> IRFunction:
 
 
 def _move() -> IRFunction:
-    """The pointers of slots that follow loops, in this iteration."""
+    """Recompute the pointers of slots that depend on loops, for the current iteration."""
     f = IRFunction("move", ("program", "block", "pointers", "moves", "count"))
     block, at = f["block"], f.variable(f["moves"])
-    size = f.mul(f.add(f.mul(f.load(f["program"], layout.DEPTH), 2), 3), 8)  # of a place, in bytes
+    size = f.mul(f.add(f.mul(f.load(f["program"], layout.DEPTH), 2), 3), 8)  # alternative's bytes
     with f.count(f["count"]):
         move = at.get()
         swaps, chosen, places = f.load(move, 1), f.variable(0), f.variable(1)
@@ -137,7 +137,7 @@ def _move() -> IRFunction:
 
 
 def _go() -> IRFunction:
-    """Do what a record of a loop or a branch says; gives the number of the next record."""
+    """Execute a control-flow record (loop or branch); return the index of the next record."""
     f = IRFunction("go", ("program", "block", "pointers", "record", "number"))
     record = f["record"]
     kind, target = f.load(record), f.load(record, layout.TARGET)
@@ -170,10 +170,13 @@ def _go() -> IRFunction:
 
 
 def _run(mode: int) -> IRFunction:
-    """A submission on the calling thread, of at most so many steps of loops; gives whether some
-    are left for the workers. ``queue``: whose workers help (the caller leads), or 0."""
+    """Run a submission on the calling thread for at most ``steps`` loop steps.
+
+    Returns 1 if the rest is left for the workers, else 0. ``queue``: the queue whose workers help
+    (the caller is the leader), or 0.
+    """
     f = IRFunction("run", ("program", "block", "steps", "queue"))
-    f.line("fence acquire")  # the caller has looked at the timeline
+    f.line("fence acquire")  # the caller has read the timeline
     before = f.call("read_mode")
     f.call("write_mode", mode)
     pointers = f.call("resolve", f["program"], f["block"])
@@ -212,7 +215,7 @@ def _run(mode: int) -> IRFunction:
 
 
 def _submit() -> IRFunction:
-    """Append (program, block) to the ring; gives its timeline value, 0 where the ring is full."""
+    """Append (program, block) to the ring buffer; return its timeline value, or 0 if it is full."""
     f = IRFunction("submit", ("queue", "program", "block"))
     queue = f["queue"]
     lock(f, queue)
@@ -234,13 +237,13 @@ def _submit() -> IRFunction:
 
 
 def _wait() -> IRFunction:
-    """Sleep until a timeline value is reached or some time is over; gives whether it was."""
+    """Sleep until a timeline value or the timeout is reached; return 1 for the former, else 0."""
     f = IRFunction("wait", ("queue", "value", "nanoseconds"))
     queue, reached = f["queue"], f.variable(0)
     with f.when(f.compare("uge", f.load(queue, layout.COMPLETED, "acquire"), f["value"])):
         f.give(1)
     until = f.space(16)
-    call_c(f, "clock_gettime", 0, until)  # 0: CLOCK_REALTIME, what a condition's time is by default
+    call_c(f, "clock_gettime", 0, until)  # 0: CLOCK_REALTIME, the default of condition variables
     nanoseconds = f.add(f.load(until, 1), f["nanoseconds"])
     second = 1_000_000_000
     f.store(until, 0, f.add(f.load(until), f.binary("udiv", nanoseconds, second)))
@@ -263,7 +266,7 @@ def _wait() -> IRFunction:
 
 
 def _abort() -> IRFunction:
-    """Skip all that is submitted so far; gives the timeline value of the last of it."""
+    """Skip all work submitted so far; return the timeline value of the last of it."""
     f = IRFunction("abort", ("queue",))
     lock(f, f["queue"])
     last = f.load(f["queue"], layout.SUBMITTED)
@@ -274,7 +277,7 @@ def _abort() -> IRFunction:
 
 
 def _stop() -> IRFunction:
-    """Let the workers return once the ring is empty."""
+    """Let the workers return once the ring buffer is empty."""
     f = IRFunction("stop", ("queue",))
     lock(f, f["queue"])
     f.store(f["queue"], layout.STOP, 1, "seq_cst")

@@ -1,22 +1,23 @@
 """The cpu's worker threads: native loops, as LLVM IR.
 
-Who leads walks the commands of a submission and opens a *job* for each that has several chunks:
-worker 0, which takes submissions in order, or the caller of a short one, which it runs itself
-while nothing is queued (a mutex says who; a caller that does not get it runs alone). The ticket
-word has the job's number, the first chunk that is left and how many are: a worker takes a chunk
-by compare-and-swap, so one that is late can never take a chunk of another job, and a job's fields
-change only while its ticket shows no chunks. The lead takes chunks from the front, the others
-from the back: from call to call each core has the same part of the data in its caches. Sleepers
-announce themselves before they look a last time, publishers look for sleepers after publishing
-(both sequentially consistent), so no wake-up is lost. The abort word holds a timeline value:
-submissions up to it are skipped, tested before each command and chunk.
+The leader walks the commands of a submission and opens a *job* for each that has several chunks.
+The leader is worker 0, which takes submissions in order, or the caller of a short submission, who
+runs it while nothing is queued (a mutex decides; a caller that does not get it runs alone). The
+ticket word holds the job's number, the first remaining chunk and the number of remaining chunks. A
+worker takes a chunk by compare-and-swap, so a late worker can never take a chunk of another job,
+and the fields of a job change only while its ticket shows no chunks. The leader takes chunks from
+the front, the others from the back: so each core has the same part of the data in its caches from
+call to call. Sleepers announce themselves before they check for work a last time, publishers check
+for sleepers after publishing (both sequentially consistent), so no wake-up is lost. The abort word
+holds a timeline value: submissions up to it are skipped; it is tested before each command and
+chunk.
 
-Who has nothing to do looks for work for as long as what it did last took, then sleeps: of what a
-processor does at most half is in vain. Short jobs take less than waking a worker is worth. They pay
-while all workers are awake and have a processor each, and wake workers only where the last job that
-could be shared ended no longer ago than this one takes. Where in one of them a worker is held up in
-its chunk until the lead has to sleep, the lead runs the next short jobs alone: twice as many as
-after the last such time, less one for each job since that went well.
+An idle worker spins for as long as its last work took, then sleeps, so at most half of the
+processor time is wasted. Waking a worker costs more than sharing a short job saves. So a short job
+is shared while all workers are awake, and wakes workers only if the last shareable job ended no
+longer ago than this one takes. If a worker is delayed in its chunk of a short job until the leader
+has to sleep, the leader runs the next short jobs alone: twice as many as after the last such event,
+less one for each job since that went well.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ from __future__ import annotations
 from fnx.backends.cpu import layout
 from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
 
-AWAKE = 20_000, 200_000  # nanoseconds at least and at most that a worker looks for work
-_PATIENCE = 5000  # rounds of ``pause`` of the lead, which waits for the last chunks of a job
-_FIRST, _MOST = 32, 1 << 14  # short jobs that the lead runs alone after it had to sleep
-_MASK_WORDS = 16  # of a set of processors
+AWAKE = 20_000, 200_000  # shortest and longest time in nanoseconds that an idle worker spins
+_PATIENCE = 5000  # ``pause`` rounds of a leader that waits for the last chunks of a job
+_FIRST, _MOST = 32, 1 << 14  # short jobs that the leader runs alone after a sleep: first, most
+_MASK_WORDS = 16  # words in a CPU set
 _LEFT = layout.MOST_CHUNKS
 
 
 def functions(pause: str, mode: int, places: bool) -> list[IRFunction]:
-    """What runs on the workers; ``pause`` is an instruction, ``mode`` the float mode, ``places``
-    whether the system says, and is told, where threads run."""
+    """Return the functions of the workers.
+
+    ``pause`` is the pause instruction, ``mode`` the float mode, ``places`` whether threads can
+    query and set their processors.
+    """
     return [_take(), _make_room(places), _wake(), _open_job(pause), _clock(), _record(),
             _chunks(), _ended(), _execute(), _lead(pause, mode), _help(pause, mode)]
 
@@ -61,7 +65,7 @@ def sleep(f: IRFunction, queue: str, condition: int) -> None:
 
 
 def _take() -> IRFunction:
-    """Take and run chunks of the open job until none is left, from the front (1) or the back."""
+    """Take and run chunks of the open job until none is left, from front (1) or back (0)."""
     f = IRFunction("take", ("queue", "scratch", "front"))
     queue = f["queue"]
     before, behind = f.sub(f["front"], 1), f.mul(f["front"], 1 << layout.FIRST_SHIFT)
@@ -99,8 +103,10 @@ def _take() -> IRFunction:
 
 
 def _wake() -> IRFunction:
-    """Wake sleepers, as many as there are and at most so many. They no longer count as asleep:
-    until they run nobody pays for waking them again."""
+    """Wake sleepers, at most ``most``.
+
+    They no longer count as asleep, so until they run nobody pays to wake them again.
+    """
     f = IRFunction("wake", ("queue", "most"))
     queue = f["queue"]
     lock(f, queue)
@@ -108,7 +114,7 @@ def _wake() -> IRFunction:
     f.fetch_add(queue, layout.SLEEPERS, f.sub(0, count))
     f.store(queue, layout.WOKEN, f.add(f.load(queue, layout.WOKEN), count))
     f.call("make_room", queue)
-    unlock(f, queue)  # first: who is woken finds it unlocked
+    unlock(f, queue)  # first: woken threads find it unlocked
     with f.count(count):
         call_c(f, "pthread_cond_signal", f.word(queue, layout.HELP))
     f.give(0)
@@ -116,8 +122,11 @@ def _wake() -> IRFunction:
 
 
 def _make_room(places: bool) -> IRFunction:
-    """Keep the helpers off the processor of this thread, which goes on: a sleeper may else be woken
-    on it and share it, where a processor that is idle counts as lent to others (virtual ones)."""
+    """Keep the helpers off the processor of this thread, which keeps running.
+
+    Otherwise the system may wake a sleeper on the same processor, as an idle virtual processor
+    counts as lent to other guests.
+    """
     f = IRFunction("make_room", ("queue",))
     if not places:
         f.give(0)
@@ -149,7 +158,7 @@ def _make_room(places: bool) -> IRFunction:
 
 
 def _open_job(pause: str) -> IRFunction:
-    """Run one command of several chunks on all workers (called by who leads)."""
+    """Run a command of several chunks on all workers; called by the leader."""
     f = IRFunction("open_job", ("queue", "record", "pointers", "time", "scratch"))
     queue, chunks = f["queue"], f.load(f["record"], layout.CHUNKS)
     for word, value in ((layout.JOB_RECORD, f["record"]), (layout.JOB_SLOTS, f["pointers"]),
@@ -191,7 +200,7 @@ def _open_job(pause: str) -> IRFunction:
 
 
 def _clock() -> IRFunction:
-    """Nanoseconds of a clock that only goes on."""
+    """Return nanoseconds of a monotonic clock."""
     f = IRFunction("clock", ())
     now = f.space(16)
     call_c(f, "clock_gettime", 1, now)  # 1: CLOCK_MONOTONIC, as time.monotonic_ns
@@ -200,8 +209,9 @@ def _clock() -> IRFunction:
 
 
 def _record() -> IRFunction:
-    """Note when a record of a submission ran, or a chunk of it; beyond what fits only that it
-    did."""
+    """Record an event: when a record of a submission, or a chunk of it, ran. Only count it if the
+    buffer is full.
+    """
     f = IRFunction("record", ("events", "time", "number", "start", "worker"))
     events, count = f["events"], f.fetch_add(f["events"], layout.EVENT_COUNT, 1)
     with f.when(f.compare("ult", count, f.load(events, layout.EVENT_LIMIT))):
@@ -214,8 +224,10 @@ def _record() -> IRFunction:
 
 
 def _chunks() -> IRFunction:
-    """In how many chunks who leads runs a record now: short ones are shared only where the others
-    are awake, or where such jobs follow one another."""
+    """Return into how many chunks the leader splits a record now.
+
+    Short ones are shared only if the other workers are awake, or if such jobs follow one another.
+    """
     f = IRFunction("chunks", ("queue", "record"))
     queue, chunks, short = f["queue"], *(
         f.load(f["record"], word) for word in (layout.CHUNKS, layout.SHORT))
@@ -235,7 +247,7 @@ def _chunks() -> IRFunction:
 
 
 def _ended() -> IRFunction:
-    """Note when a record ended that could be shared."""
+    """Note when a shareable record ended."""
     f = IRFunction("ended", ("queue", "record"))
     with f.when(f.compare("ugt", f.load(f["record"], layout.CHUNKS), 1)):
         f.store(f["queue"], layout.RECENT, f.call("clock"))
@@ -244,7 +256,7 @@ def _ended() -> IRFunction:
 
 
 def _execute() -> IRFunction:
-    """All commands of one submission."""
+    """Run all commands of a submission."""
     f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
     queue = f["queue"]
     at = f.variable(f.load(f["block"], layout.START))
@@ -311,7 +323,7 @@ def _lead(pause: str, mode: int) -> IRFunction:
 
 
 def _set_patience(f: IRFunction, patience: Variable, begin: str) -> None:
-    """How long a worker looks for work: as long as what it did since then took."""
+    """Let a worker spin for as long as its work since ``begin`` took."""
     least, most = AWAKE
     took = f.smaller(f.sub(f.call("clock"), begin), most)
     patience.set(took)
@@ -320,7 +332,7 @@ def _set_patience(f: IRFunction, patience: Variable, begin: str) -> None:
 
 
 def _idle(f: IRFunction, queue: str, since: Variable, patience: Variable, pause: str) -> None:
-    """Nothing to do: leave if the queue stops, else look again, for a while."""
+    """Return from the worker if the queue stops; else spin for a while."""
     with f.when(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
         f.fetch_add(queue, layout.RETURNED, 1)
         f.give(0)

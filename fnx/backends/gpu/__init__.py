@@ -1,1 +1,1 @@
-"""Devices with memory and queues of their own: what all of them share, above their drivers."""
+"""Devices with their own memory and queues: the layers above their drivers."""

@@ -1,12 +1,12 @@
-"""A device above its driver: encodes commands, leases memory, walks loops and conditions.
+"""A device above its driver: encodes commands, leases memory, interprets loops and conditions.
 
-A command buffer is checked once, when it is encoded, and each submission against its arguments:
-all before the first command is queued. Then EXECs go to the driver in order; what Python computes
-(HOST, SORT), conditions and the flags of loops wait for the queue and read what they need.
-Arguments that are in another device's memory are copied first, and kept for as long as they live.
+A command buffer is checked when it is encoded, and its arguments at each submission, before the
+first command is queued. Then EXECs go to the driver in order; what runs in Python (HOST, SORT),
+conditions and the flags of loops wait for the queue and read what they need. Arguments in another
+device's memory are copied first, and the copies cached for as long as the originals live.
 
-Where the host has no say, all launches are known before (recorded.py): on memory that comes again
-they are recorded by the driver and queued at once.
+If no command depends on the host, all launches are known in advance (recorded.py): on memory that
+recurs, the driver records them and queues them at once.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 from fnx.core.weak import Deaths, WeakMemo
 
-_IN_FLIGHT, _NAMED = 16, 4  # submissions that a fault looks at, kernels that it names
+_IN_FLIGHT, _NAMED = 16, 4  # submissions that a fault may name, and kernels
 
-_WORD = 4  # bytes, of which drivers read and write whole ones
+_WORD = 4  # bytes: drivers read and write whole words
 
 MemoryPlace = tuple[DeviceMemory, int]
 
 
 class _LaunchPlan:
-    """An EXEC of a kernel with numbers in place of expressions."""
+    """An EXEC of a kernel, with its expressions evaluated."""
 
     __slots__ = ("groups", "kernel", "scalars", "slots", "threads", "written")
 
@@ -91,7 +91,7 @@ class _LaunchPlan:
 
 
 def _result_sites(commands: Commands) -> dict[int, Site]:
-    """Of each result the line of the user that the command which fills it is of."""
+    """Return, for each result, the user's source location of the command that fills it."""
     turns: defaultdict[int, int] = defaultdict(int)
     return {slot.index: command.node.arg.sites[0] for command in executions(commands)
             if command.node.arg.sites for i in parts.written_slots(command.kernel)
@@ -99,7 +99,7 @@ def _result_sites(commands: Commands) -> dict[int, Site]:
 
 
 class GpuCommandBuffer(CommandBuffer):
-    """Encoded commands: a plan for each EXEC."""
+    """Encoded commands: a launch plan for each EXEC."""
 
     __slots__ = ("_arena", "_code", "_device", "_pool", "_sites", "commands", "plans", "straight")
 
@@ -111,7 +111,7 @@ class GpuCommandBuffer(CommandBuffer):
         self._load()
 
     def _load(self) -> None:
-        """Plans with kernels that the device has loaded; again, when it was opened anew."""
+        """Load the kernels and create the plans; called again after the device was reopened."""
         device = self._device
         self.plans, self._pool = device.plans(self.commands, self._code), device.pool
         self.straight = straight(self.commands, self.plans, device.pool)
@@ -121,7 +121,7 @@ class GpuCommandBuffer(CommandBuffer):
 
     @property
     def temporary(self) -> int:
-        """HostBytes of the arena."""
+        """Bytes of the arena."""
         return self._arena
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
@@ -157,7 +157,7 @@ class GpuCommandBuffer(CommandBuffer):
 
 
 class _Submission:
-    """One submission: its memory, and the iteration of each loop, outermost first."""
+    """One submission: its memory, and the current iteration of each loop, outermost first."""
 
     def __init__(self, buffer: GpuCommandBuffer, device: GpuDevice, ins: Sequence[Any],
                  outs: Sequence[Any], arena: int) -> None:
@@ -169,7 +169,7 @@ class _Submission:
     # ---- memory
 
     def place(self, memory: UOp) -> MemoryPlace:
-        """Where a SLOT or SWAP lies now."""
+        """Return the memory and offset of a SLOT or SWAP in the current iteration."""
         slot = parts.slot_in(memory, self.iteration)
         at = slot.offset + sum([s * self.iteration[i] for i, s in enumerate(slot.strides) if s])
         if slot.kind == "arena":
@@ -181,13 +181,13 @@ class _Submission:
         return own.memory, at
 
     def touched(self, memory: UOp) -> None:
-        """What a slot lies in has another content from now on."""
+        """Invalidate host copies of a slot that is about to be written."""
         slot = parts.slot_in(memory, self.iteration)
         if slot.kind != "arena":
             (self.outs if slot.kind == "out" else self.ins)[slot.index].written()
 
     def read(self, memory: UOp) -> HostBytes:
-        """The bytes of a slot in the host's memory, when they are there."""
+        """Read the bytes of a slot into host memory, after queued work."""
         slot = parts.slot_in(memory, self.iteration)
         if slot.kind == "in" and not self.device.is_own(self.ins[slot.index]):
             window: HostBytes = self.ins[slot.index].view(np.dtype(np.uint8),
@@ -203,7 +203,7 @@ class _Submission:
         return found
 
     def _words(self, memory: UOp) -> tuple[HostBytes, int]:
-        """The words that a slot lies in, and where in them it begins."""
+        """Read the words that contain a slot; also return its offset in them."""
         lies, at = self.place(memory)
         end = at + parts.slot_in(memory, self.iteration).nbytes
         words = aligned((end + _WORD - 1) // _WORD * _WORD - at // _WORD * _WORD)
@@ -211,7 +211,7 @@ class _Submission:
         return words, at % _WORD
 
     def write(self, memory: UOp, value: HostBytes) -> None:
-        """Another content of a slot; rows of narrow arrays share words with their neighbours."""
+        """Write a slot; rows of low-precision arrays share words with their neighbors."""
         lies, at = self.place(memory)
         if at % _WORD or value.nbytes % _WORD:
             words, after = self._words(memory)
@@ -222,7 +222,7 @@ class _Submission:
     # ---- commands
 
     def walk(self, commands: Commands, depth: int = 0) -> None:
-        """Queue commands that stand in so many loops."""
+        """Queue commands inside ``depth`` loops."""
         for command in commands:
             if isinstance(command, Command):
                 self._execute(command)
@@ -263,7 +263,7 @@ class _Submission:
                 [self.place(slot) for slot in plan.slots]), plan.scalars))
 
     def _on_host(self, command: Command) -> None:
-        """A HOST or a SORT: operands are read, Python runs, results are written."""
+        """Run a HOST or a SORT: read the operands, run Python, write the results."""
         memory = [self.read(slot) for slot in command.slots]
         run = call_host if command.kernel.op is ops.HOST else run_sort
         run(command.kernel.arg, memory)
@@ -275,11 +275,11 @@ class _Submission:
 
 
 class GpuDevice(DeviceBase):
-    """A device of a driver.
+    """A device on top of a driver.
 
     Attributes:
-        submissions: how many command buffers were submitted.
-        runs: what ran since somebody profiles; None: nobody does.
+        submissions: number of submitted command buffers.
+        runs: the open profile; None: nothing is profiled.
     """
 
     is_timed = True
@@ -306,7 +306,7 @@ class GpuDevice(DeviceBase):
         self.pool.passed = self.flight.clear
 
     def _failed(self, error: DeviceError) -> DeviceError:
-        """What is said of a fault: what was in flight, the first of it with its line."""
+        """Describe a fault: the kernels in flight, and the source location of the first."""
         if isinstance(error, (CallbackError, OutOfMemoryError)) or self.pool.lost:
             return error
         kernels = [c for buffer in self.flight for c in executions(buffer.commands)]
@@ -322,7 +322,7 @@ class GpuDevice(DeviceBase):
 
     @contextlib.contextmanager
     def watching(self, buffer: GpuCommandBuffer) -> Iterator[None]:
-        """While commands are queued: a fault of the driver is one of the device."""
+        """Treat a driver fault while commands are queued as a fault of the device."""
         self.flight.append(buffer)
         try:
             yield
@@ -330,10 +330,10 @@ class GpuDevice(DeviceBase):
             raise self._failed(error) from error
 
     def alive(self) -> None:
-        """Open the device anew, where it has failed.
+        """Reopen the device if it has failed.
 
         Raises:
-            DeviceError: it can't be.
+            DeviceError: it can't be reopened.
         """
         self.driver.check_process()
         if not self.pool.lost:
@@ -352,7 +352,7 @@ class GpuDevice(DeviceBase):
     # ---- memory
 
     def _at_exit(self) -> None:
-        """The driver's threads may not be in the middle of work when its library is unloaded."""
+        """Finish or abort work: the driver's threads must be idle when its library is unloaded."""
         if self.driver.pid == os.getpid():
             with contextlib.suppress(Exception):
                 if self.driver.is_left():
@@ -360,7 +360,7 @@ class GpuDevice(DeviceBase):
                 self.synchronize()
 
     def _forget(self, memory: DeviceMemory) -> None:
-        """Memory is given back to the driver: no record of it is replayed again."""
+        """Drop all records on memory that is returned to the driver."""
         for commands in list(self.replayed):
             commands.forget(memory)
 
@@ -369,35 +369,37 @@ class GpuDevice(DeviceBase):
         return GpuStorage.several(self.pool, sizes)
 
     def is_own(self, storage: Any) -> bool:
-        """Whether a storage is in this device's memory."""
+        """Whether a storage is in the memory of this device."""
         return type(storage) is GpuStorage and storage.pool is self.pool
 
     def settled(self, storage: Any) -> Any:
-        """A storage that no other device can fail for any more; the host's as it is."""
+        """Make a storage independent of other devices, which may fail; host storages stay as they
+        are.
+        """
         if type(storage) is GpuStorage:
             storage = self.own(storage)
             storage.memory  # noqa: B018
         return storage
 
     def own(self, storage: Any) -> GpuStorage:
-        """A storage in this device's memory: itself, or a copy, which is made once."""
+        """Return a storage in the memory of this device: itself, or a copy, which is cached."""
         if type(storage) is GpuStorage and storage.pool is self.pool:
             return storage
         found = self._copies.get(storage)
         if found is None:
-            storage.lent = True  # nobody writes over it: the copy would be another one
+            storage.lent = True  # it must not change, as the copy would be stale
             found = self._copies[storage] = self.received(storage)
         return found
 
     def received(self, storage: Any) -> GpuStorage:
-        """A copy of what is in the memory of another device, or of the host."""
+        """Copy a storage from another device, or from the host."""
         if type(storage) is not GpuStorage:
             return self.upload(storage.view(np.dtype(np.uint8), (storage.nbytes,)))
         self.alive()
         return sent(storage, self.pool)
 
     def upload(self, value: np.ndarray[Any, Any]) -> GpuStorage:
-        """A copy of an array."""
+        """Copy an array to a new storage."""
         self.alive()
         storage = GpuStorage(self.pool, value.nbytes, of_host=True)
         storage.fill(value)
@@ -405,7 +407,7 @@ class GpuDevice(DeviceBase):
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int
                ) -> GpuCommandBuffer:
-        """One program of all kernels that are not loaded yet; the commands over them."""
+        """Encode commands; all kernels that are not loaded yet become one program."""
         self.alive()
         decoded = commands_of(commands)
         found = {c.kernel: code[c.kernel] for c in executions(decoded) if c.kernel.op is ops.KERNEL}
@@ -413,7 +415,9 @@ class GpuDevice(DeviceBase):
 
     def plans(self, commands: Commands, code: Mapping[UOp, KernelCode]
               ) -> Mapping[Command, _LaunchPlan]:
-        """A plan for each EXEC of a kernel; those that are not loaded yet become one program."""
+        """Create a plan for each EXEC of a kernel; kernels that are not loaded yet become one
+        program.
+        """
         found = [c for c in executions(commands) if c.kernel.op is ops.KERNEL]
         codes = {code[c.kernel].key: code[c.kernel] for c in found}
         with self.lock:
@@ -429,11 +433,11 @@ class GpuDevice(DeviceBase):
 
     @property
     def is_recording(self) -> bool:
-        """Whether somebody profiles."""
+        """Whether a profile is being recorded."""
         return self.runs is not None
 
     def record(self) -> Callable[[], Recorded]:
-        """Note when each command runs; of one who profiles at a time."""
+        """Record when each command runs; one profile at a time."""
         refuse_second_profile(self.runs)
         self.runs = runs = WaitedRuns()
 
@@ -443,7 +447,7 @@ class GpuDevice(DeviceBase):
         return stop
 
     def synchronize(self) -> None:
-        """Return when all submitted work is done."""
+        """Wait for all submitted work."""
         self.alive()
         with self.lock:
             value = self.driver.signal()
@@ -451,6 +455,6 @@ class GpuDevice(DeviceBase):
         self.pool.waited(self.driver.wait, value)
 
     def stats(self) -> dict[str, int]:
-        """Submissions, kernels that are loaded, bytes held and free."""
+        """Submissions, loaded kernels, bytes taken from the driver and free."""
         return {"submissions": self.submissions, "kernels": len(self._kernels),
                 **self.pool.stats()}

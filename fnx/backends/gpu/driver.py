@@ -1,14 +1,14 @@
-"""What a driver of a device with its own memory provides: the verbs of one in-order queue.
+"""The driver interface of a device with its own memory: operations of one in-order queue.
 
     driver.load(texts)                    kernels of one program, in the driver's language
-    driver.exec(launch)                   a kernel, how many groups of threads, arguments
-    value = driver.signal()               a number on the timeline, behind all that is queued
-    driver.submit()                       what is queued begins
+    driver.exec(launch)                   a kernel, its number of groups, arguments
+    value = driver.signal()               a timeline value after all that is queued
+    driver.submit()                       start what is queued
     driver.wait(value)
 
-Work runs in the order in which it was queued, so memory that is given back may be given out again
-at once. Nothing is checked here: who calls has checked sizes, places and counts against ``limits``.
-Loops and conditions are the host's (device.py) where a driver has none of its own.
+Work runs in the order in which it was queued, so freed memory can be reused at once. Drivers check
+nothing: the caller has checked sizes, offsets and counts against ``limits``. Loops and conditions
+run on the host (device.py) unless a driver supports them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from fnx.core.errors import DeviceError
 from fnx.core.record import Record
 from fnx.core.target import Target
 
-DeviceMemory = Any  # what a driver calls a piece of its memory
-LoadedKernel = Any  # ... and a function that it loaded
-RecordedLaunches = Any  # ... and launches that it was given before
-LinkedLaunches = Any  # ... for any memory
+DeviceMemory = Any  # the driver's handle of a piece of memory
+LoadedKernel = Any  # ... of a loaded kernel
+RecordedLaunches = Any  # ... of launches recorded on fixed memory
+LinkedLaunches = Any  # ... of launches recorded for any memory
 HostBytes = np.ndarray[Any, Any]
 
 
 class QueuedLaunch(Record):
-    """A kernel with its arguments; ``scalars`` are signed, of 64 bits."""
+    """A kernel with its arguments; ``scalars`` are signed 64-bit integers."""
 
     kernel: LoadedKernel
     groups: int
@@ -42,7 +42,8 @@ class QueuedLaunch(Record):
 
 
 class PlacedLaunch(Record):
-    """A launch whose memory each call names: of each buffer its number, and bytes from its start.
+    """A launch whose memory is given at each call: for each buffer its index, and an offset in
+    bytes.
     """
 
     kernel: LoadedKernel
@@ -53,14 +54,14 @@ class PlacedLaunch(Record):
 
 
 class DeviceLimits(Record):
-    """What a device refuses beyond.
+    """Limits of a device.
 
     Attributes:
         memory: bytes of all memory.
-        buffer: bytes of one piece of memory.
-        groups: of a launch.
-        threads: of a group.
-        shared: bytes that a group has in common.
+        buffer: bytes of one allocation.
+        groups: workgroups of a launch.
+        threads: threads of a workgroup.
+        shared: bytes of shared memory of a workgroup.
     """
 
     memory: int
@@ -71,43 +72,43 @@ class DeviceLimits(Record):
 
 
 class FetchedBytes(ABC):
-    """Bytes of a place on their way to memory of the host.
+    """An asynchronous copy of device memory to host memory.
 
     Attributes:
-        nbytes: how many.
+        nbytes: size of the copy.
     """
 
     nbytes: int
 
     @abstractmethod
     def wait(self) -> None:
-        """Return when they are there; Ctrl-C leaves the wait.
+        """Wait for the bytes; Ctrl-C leaves the wait.
 
         Raises:
-            DeviceError: what was queued before them failed.
+            DeviceError: work queued before them failed.
         """
 
     @abstractmethod
     def content(self) -> HostBytes:
-        """They, when somebody has waited, until ``release``."""
+        """The bytes, valid from ``wait`` until ``release``."""
 
     @abstractmethod
     def release(self) -> None:
-        """Their memory is for others, once they are there."""
+        """Let the memory be reused once the bytes have arrived."""
 
 
 class QueueDriver(ABC):
-    """A queue, and memory.
+    """A queue and its memory.
 
     Attributes:
-        name: of the device, as ``config.device`` has it.
-        kind: what the vendor calls it.
-        target: what the lowering knows of it.
-        limits: what it refuses beyond.
-        pid: of the process that opened it: in another one a call may hang.
-        links: whether launches are recorded once for any memory (``link``), not for one memory
-            (``record``).
-        reopens: whether another one can be made in this process when this one has failed.
+        name: the device's name in ``config.device``.
+        kind: the vendor's name of the device.
+        target: what the lowering knows about it.
+        limits: its limits.
+        pid: the process that opened it; in another one a call may hang.
+        links: whether launches are recorded once for any memory (``link``), rather than for fixed
+            memory (``record``).
+        reopens: whether the device can be opened again in this process after a failure.
     """
 
     links = False
@@ -135,81 +136,82 @@ class QueueDriver(ABC):
 
     @abstractmethod
     def alloc(self, nbytes: int) -> DeviceMemory:
-        """Fresh memory, a number or what else has an order; MemoryError where there is none."""
+        """Allocate memory. Return a handle that can be ordered. MemoryError if there is none."""
 
     @abstractmethod
     def free(self, memory: DeviceMemory) -> None:
-        """Give it back; queued work may still use it."""
+        """Free memory; queued work may still use it."""
 
     @abstractmethod
     def write(self, memory: DeviceMemory, offset: int, value: HostBytes) -> None:
-        """Copy bytes of the host to a place; they may change afterwards."""
+        """Copy host bytes to device memory; the host may change them afterwards."""
 
     @abstractmethod
     def read(self, memory: DeviceMemory, offset: int, to: HostBytes) -> None:
-        """Copy bytes of a place to the host, when all that is queued is done."""
+        """Copy device memory to the host, after all queued work."""
 
     @abstractmethod
     def fetch(self, memory: DeviceMemory, offset: int, nbytes: int) -> FetchedBytes:
-        """Queue a copy of bytes of a place to memory of the host that the device writes to."""
+        """Queue a copy of device memory to host memory that the device can write."""
 
     @abstractmethod
     def copy(self, source: DeviceMemory, source_offset: int, to: DeviceMemory, offset: int,
              nbytes: int) -> None:
-        """Copy from place to place."""
+        """Copy within device memory."""
 
     # ---- work
 
     @abstractmethod
     def load(self, texts: Mapping[str, str]) -> Mapping[str, LoadedKernel]:
-        """The kernels of one program: texts by symbol."""
+        """Load the kernels of one program, given by symbol."""
 
     @abstractmethod
     def exec(self, launch: QueuedLaunch) -> None:
         """Queue a kernel."""
 
     def record(self, launches: Sequence[QueuedLaunch]) -> RecordedLaunches | None:
-        """Launches that are queued together by ``replay``; None where that is not possible, or
-        takes longer than to queue them one by one."""
+        """Record launches that ``replay`` queues together. None if unsupported, or slower than
+        queueing them one by one.
+        """
         return None
 
     def replay(self, recorded: RecordedLaunches) -> None:
-        """Queue all launches of a record at once."""
+        """Queue all recorded launches at once."""
         raise NotImplementedError
 
     def forget(self, recorded: RecordedLaunches) -> None:
-        """It is not replayed again; what is queued of it still runs."""
+        """Release recorded launches; those that are queued still run."""
         raise NotImplementedError
 
     def link(self, launches: Sequence[PlacedLaunch]) -> LinkedLaunches:
-        """Launches that are queued together by ``launch``, on other memory each time."""
+        """Record launches that ``launch`` queues together, on different memory each time."""
         raise NotImplementedError
 
     def launch(self, linked: LinkedLaunches, memory: Sequence[DeviceMemory]) -> None:
-        """Queue all launches, on this memory."""
+        """Queue all linked launches, on this memory."""
         raise NotImplementedError
 
     def unlink(self, linked: LinkedLaunches) -> None:
-        """They are not launched again; what is queued of them still runs."""
+        """Release linked launches; those that are queued still run."""
         raise NotImplementedError
 
     @abstractmethod
     def barrier(self) -> None:
-        """What follows sees what was written before."""
+        """Make earlier writes visible to later work."""
 
     @abstractmethod
     def timestamp(self) -> int:
-        """Nanoseconds of the device's clock, when all that is queued is done."""
+        """Return nanoseconds of the device's clock, once all queued work is done."""
 
     # ---- the timeline
 
     @abstractmethod
     def signal(self) -> int:
-        """A number that ``done`` compares with, behind all that is queued."""
+        """Return a timeline value after all that is queued, for ``done`` and ``wait``."""
 
     @abstractmethod
     def done(self, value: int) -> bool:
-        """Whether the work before a number is done.
+        """Whether the work before a timeline value is done.
 
         Raises:
             DeviceError: it failed.
@@ -217,16 +219,16 @@ class QueueDriver(ABC):
 
     @abstractmethod
     def wait(self, value: int) -> None:
-        """Return when the work before a number is done; Ctrl-C leaves the wait."""
+        """Wait for the work before a timeline value; Ctrl-C leaves the wait."""
 
     def is_left(self) -> bool:
-        """Whether work goes on that Ctrl-C left the wait for."""
+        """Whether unfinished work is left whose wait Ctrl-C interrupted."""
         return False
 
     def abort(self) -> None:
-        """End what is queued, where the device can be told to; it has failed then."""
+        """Abort what is queued, if the device supports that. The device has failed then."""
         raise NotImplementedError
 
     @abstractmethod
     def submit(self) -> None:
-        """Let what is queued begin."""
+        """Start what is queued."""

@@ -1,8 +1,9 @@
-"""Waits that end: by the limit of time, by Ctrl-C, and the work with them.
+"""Interruptible waits: the time limit and Ctrl-C end a wait, and abort the work.
 
-A first Ctrl-C leaves the wait; a second one behind the same work, as the limit of time, aborts it.
-What was in flight has computed nothing then, so the device has failed. Kernels whose loops may
-never end look at a word of the host's memory (lower/program/endless.py), where a device sees that.
+A first Ctrl-C only leaves the wait; a second one before the same work is done aborts it, as does
+the time limit. An abort loses the results of all work in flight, so the device has failed. Kernels
+with unbounded loops poll an abort word in host memory (lower/program/endless.py), on devices that
+can read it.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from fnx.core.config import config
 from fnx.core.errors import DeviceError
 from fnx.core.process import exit_without_destructors
 
-_PATIENCE = 1.0  # seconds for work that was told to end
+_PATIENCE = 1.0  # seconds for aborted work to end
 
 
 class LeavingDriver(QueueDriver):
-    """A driver whose waits are left.
+    """A driver whose waits can be interrupted.
 
     Attributes:
-        aborted: whether work was told to end.
+        aborted: whether work was aborted.
     """
 
-    _waited_for = 0  # what a wait that Ctrl-C left was for
+    _waited_for = 0  # the value of a wait that Ctrl-C interrupted
     aborted = False
 
     @abstractmethod
     def last(self) -> int:
-        """The last number on the timeline."""
+        """The last timeline value."""
 
     def refuse_aborted(self) -> None:
-        """Say that what was asked for will never be there.
+        """Refuse a call after an abort, as its result would never arrive.
 
         Raises:
             DeviceError: work was aborted.
@@ -45,16 +46,18 @@ class LeavingDriver(QueueDriver):
 
     @abstractmethod
     def waited(self, value: int, limit: float) -> bool:
-        """Whether the number was reached in so many seconds, where that is not 0."""
+        """Whether the value was reached within ``limit`` seconds; 0: no limit."""
 
     def wait(self, value: int) -> None:
-        """Until the number is reached, or Ctrl-C. A second one behind the same work aborts it, as
-        does the limit of time."""
+        """Submit, then wait for the value or Ctrl-C.
+
+        The time limit, and a second Ctrl-C before the same work is done, abort the work.
+        """
         self.submit()
         self.leave(value)
 
     def leave(self, value: int) -> None:
-        """``wait`` for what was submitted."""
+        """Wait for what was already submitted, as ``wait`` does."""
         try:
             if not self.waited(value, config.time_limit):
                 self.abort()
@@ -68,17 +71,17 @@ class LeavingDriver(QueueDriver):
             raise
 
     def is_left(self) -> bool:
-        """Whether work is ahead that Ctrl-C left the wait for."""
+        """Whether unfinished work is left whose wait Ctrl-C interrupted."""
         return bool(self._waited_for) and not self.aborted and not self.done(self._waited_for)
 
 
 class EndingDriver(LeavingDriver):
-    """A driver whose kernels see a word of the host's memory."""
+    """A driver whose kernels can poll a word in host memory."""
 
     _abort_word: c_int
 
     def waited(self, value: int, limit: float) -> bool:
-        """Looks again and again, at growing intervals."""
+        """Poll at increasing intervals."""
         pause, start = 0.0, time.monotonic()
         while not self.done(value):
             if limit and time.monotonic() - start > limit:
@@ -88,7 +91,7 @@ class EndingDriver(LeavingDriver):
         return True
 
     def abort(self) -> None:
-        """Kernels that look at the word end, where the device sees the host's memory."""
+        """Set the abort word: kernels that poll it end, if the device can read host memory."""
         last = self.last()
         self._abort_word.value = 1
         with contextlib.suppress(DeviceError):

@@ -1,12 +1,12 @@
-"""Memory of a device: storages of arrays, and a pool of what is free.
+"""Device memory: storages of arrays, and a pool of free blocks.
 
-    take(nbytes)  ->  a PoolMemory, of a size class at least as large     its death gives it back
-    free          ->  kept up to a bound, for the next of its class
-    steer(...)    ->  fresh storages on the memory that a record was made for, where that is free
+    take(nbytes)  ->  a PoolMemory of at least this size class, freed when its owner dies
+    free          ->  cached up to a bound, for the next allocation of its class
+    steer(...)    ->  moves new storages to the memory that was recorded, if that is free
 
-Work is queued in order, so a piece that is given back may be taken at once: who writes it next does
-so behind those that read it. What comes from the host has lists of its own: a number that is given
-with each call then lies where the one before lay, whatever results were kept in between.
+Work is queued in order, so a freed block can be reused at once: its next writer is queued after its
+readers. Memory that is filled by the host has separate free lists: a number that is passed with
+each call then has the same address each time, whatever results were retained in between.
 """
 
 from __future__ import annotations
@@ -32,36 +32,39 @@ from fnx.core.uop import current_site
 from fnx.core.weak import Deaths
 
 KEPT = 1 << 28  # bytes of free memory at most
-SMALL = 1 << 14  # bytes of what is copied sooner than recorded again
-_MIDDLE = 1 << 20  # bytes of what has lists of its own where it comes from the host
-_LEAST, _BITS = 256, 3  # of size classes
-_TURNS = 256  # kinds of results whose memory is known
-_NAMED = 5  # lines that the error of no memory says
-_ALIGNED = 64  # of memory of the host that kernels of the host read
+SMALL = 1 << 14  # bytes up to which a copy is faster than recording again
+_MIDDLE = 1 << 20  # largest block that has separate free lists when filled by the host
+_LEAST, _BITS = 256, 3  # smallest size class, and its bits
+_TURNS = 256  # sets of result sizes whose memory is remembered
+_NAMED = 5  # lines that the out-of-memory error lists
+_ALIGNED = 64  # for host kernels that read host memory
 
 
 T = TypeVar("T")
 
 
 class ArrivingBytes(Protocol):
-    """A copy of which a part is still in the host's memory (transfer.py)."""
+    """A copy that is partly still in host memory (transfer.py)."""
 
     nbytes: int
 
     @property
     def owner(self) -> Callable[[], GpuStorage | None]:
-        """Who has the memory that it goes to, while that lives."""
+        """Return the owner of the destination memory, or None if it is dead."""
 
     def hand_on(self, left: int = 0) -> None:
-        """Write it where it belongs, but for so many chunks."""
+        """Write it to its destination, except for ``left`` chunks."""
 
     def drop(self) -> None:
-        """Nobody needs it any more."""
+        """Drop it: nobody needs it any more."""
 
 
 class PoolMemory:
-    """Memory in use: where it goes when its owner dies. ``site``: the line of the user that it was
-    taken for: of the call, until the command that fills it is known."""
+    """Memory in use, and how it is freed when its owner dies.
+
+    ``site``: the user's source location: of the call at first, then of the command that fills the
+    memory.
+    """
 
     __slots__ = ("memory", "of_host", "site", "size")
 
@@ -71,7 +74,7 @@ class PoolMemory:
 
 
 class GpuPool:
-    """Memory of one driver, by size class."""
+    """The memory of one driver, by size class."""
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
@@ -80,17 +83,18 @@ class GpuPool:
         self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
         self.passed: Callable[[], None] = lambda: None
         self._turns: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
-        self.lost = ""  # why nothing in it can be read any more
-        self.leaving: Deaths[ArrivingBytes] = Deaths()  # copies to other devices
+        self.lost = ""  # why its content can't be read any more
+        self.leaving: Deaths[ArrivingBytes] = Deaths()  # copies to other devices in progress
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
         self._deaths: Deaths[PoolMemory] = Deaths()
         self._lock = fork_safe_lock()
 
     def take(self, owner: object, nbytes: int, of_host: bool = False) -> PoolMemory:
-        """Memory of so many bytes for as long as ``owner`` lives; whether it is filled by the host.
+        """Allocate memory of ``nbytes`` bytes for the lifetime of ``owner``; ``of_host``: filled by
+        the host.
 
         Raises:
-            OutOfMemoryError: there is none, also when all that is free was given back.
+            OutOfMemoryError: there is none, even after all free memory is returned to the driver.
         """
         size = size_class(nbytes, _LEAST, _BITS)
         of_host = of_host and size <= _MIDDLE
@@ -98,7 +102,7 @@ class GpuPool:
             self._settle()
             free = self._free.get((size, of_host))
             if free:
-                # of those for the host the first, so that several have the same ones again
+                # The lowest one for the host, so that several allocations get the same ones again.
                 at = free.index(min(free)) if of_host else -1
                 piece = PoolMemory(size, of_host, free.pop(at))
                 self.kept -= size
@@ -108,18 +112,20 @@ class GpuPool:
         return piece
 
     def turns_of(self, sizes: tuple[int, ...], calls: int) -> deque[list[DeviceMemory]]:
-        """Where results of these sizes were in so many calls before, whatever program made them:
-        batches of two lengths are two programs, which hand one state back and forth."""
+        """Return the memory that results of these sizes had in the last ``calls`` calls.
+
+        Shared between programs: batches of two lengths are two programs that pass one state back
+        and forth.
+        """
         if len(self._turns) > _TURNS:
             self._turns.pop(next(iter(self._turns)))
         return self._turns.setdefault(sizes, deque(maxlen=calls))
 
     def steer(self, pieces: Sequence[PoolMemory], wanted: Sequence[DeviceMemory],
               fixed: Collection[PoolMemory] = ()) -> list[int]:
-        """Exchange memory that nothing was written to yet for that which is wanted.
+        """Swap the memory of pieces that are not written yet for the memory that is wanted.
 
-        The numbers of those that keep what they have, as what they want is in use, or as they are
-        ``fixed``.
+        Returns the indices of pieces that did not get it, as it is in use or as they are ``fixed``.
         """
         missed: list[int] = []
         with self._lock:
@@ -137,7 +143,7 @@ class GpuPool:
                     piece.memory, other.memory = memory, before
                     holders[memory], holders[before] = piece, other
                 elif memory in free:
-                    free.remove(memory)  # lost, where Ctrl-C comes here; never in use twice
+                    free.remove(memory)  # leaked if Ctrl-C comes here; never in use twice
                     piece.memory = memory
                     free.append(before)
                     holders[memory] = piece
@@ -148,8 +154,9 @@ class GpuPool:
 
     def within_reach(self, pieces: Sequence[PoolMemory], places: Sequence[Sequence[DeviceMemory]]
                      ) -> list[Sequence[DeviceMemory]]:
-        """Of several lists of places, one for each piece, those to which ``steer`` could bring
-        some of them."""
+        """Return those lists of wanted memory, one entry per piece, of which ``steer`` could
+        provide some.
+        """
         with self._lock:
             self._settle()
             own = {piece.memory for piece in pieces}
@@ -163,7 +170,7 @@ class GpuPool:
             for release in (self._nothing, self.trim, self._collect):
                 release()
                 if self.held + size > limits.memory:
-                    continue  # some drivers say so only when it is used
+                    continue  # some drivers only fail at first use
                 try:
                     memory = self.driver.alloc(size)
                 except MemoryError:
@@ -177,14 +184,14 @@ class GpuPool:
             hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
 
     def _in_use(self) -> str:
-        """What lives, by size and by the line that made it: those that have most in all."""
+        """Describe the memory in use by size and source location, largest totals first."""
         found = Counter([(piece.size, piece.site) for piece in self._deaths.awaited()])
         most = sorted(found.items(), key=lambda item: -item[0][0] * item[1])[:_NAMED]
         return "; ".join([f"{count} of {size:,}{f' made at {show_site(site)}' if site else ''}"
                           for (size, site), count in most])
 
     def called(self, call: Callable[..., T], *args: Any) -> T:
-        """What a verb of the driver says about this memory.
+        """Call a driver method that uses this memory.
 
         Raises:
             DeviceError: the device failed, now or before.
@@ -200,7 +207,7 @@ class GpuPool:
             raise self.failed(error) from None
 
     def waited(self, call: Callable[..., None], *args: Any) -> None:
-        """Call what waits for all that is queued.
+        """Call a driver method that waits for all queued work.
 
         Raises:
             DeviceError: the device failed, now or before.
@@ -209,7 +216,9 @@ class GpuPool:
         self.passed()
 
     def make_room(self, nbytes: int) -> None:
-        """What waits in the host's memory may have ``PINNED`` bytes: the first goes on."""
+        """Pass on the oldest copies until host memory has room: they may use ``PINNED`` bytes in
+        all.
+        """
         for arrival in self.leaving.take():
             arrival.drop()
         waiting = [arrival for arrival in self.leaving.awaited() if arrival.nbytes]
@@ -217,7 +226,7 @@ class GpuPool:
             if sum([a.nbytes for a in waiting]) + nbytes <= PINNED:
                 return
             owner = arrival.owner()
-            if owner is not None:  # and while it is written its memory is nobody else's
+            if owner is not None:  # while it is alive, nobody else has its memory
                 arrival.hand_on()
 
     def _nothing(self) -> None:
@@ -227,10 +236,10 @@ class GpuPool:
         gc.collect()
         self.trim()
         if not self.lost:
-            self.driver.wait(self.driver.signal())  # what queued work used is free behind it
+            self.driver.wait(self.driver.signal())  # what queued work used can be reused after it
 
     def _settle(self) -> None:
-        """Take back what died."""
+        """Reclaim the memory of dead owners."""
         for piece in self._deaths.take():
             size = piece.size
             if self.kept + size <= KEPT:
@@ -242,12 +251,12 @@ class GpuPool:
 
     def _release(self, memory: DeviceMemory) -> None:
         if self.lost or self.driver.pid != os.getpid():
-            return  # a driver that failed, or is another process's, may never answer
+            return  # a driver that failed, or is another process's, may hang
         self.freed(memory)
         self.driver.free(memory)
 
     def trim(self) -> None:
-        """Give back all that is free."""
+        """Return all free memory to the driver."""
         with self._lock:
             self._settle()
             for (size, _), free in self._free.items():
@@ -257,14 +266,14 @@ class GpuPool:
                     self.kept -= size
 
     def stats(self) -> dict[str, int]:
-        """HostBytes that are held, and how many of them are free."""
+        """Bytes taken from the driver, and how many of them are free."""
         with self._lock:
             self._settle()
         return {"held": self.held, "free": self.kept}
 
 
 class ArenaMemory:
-    """Memory for as long as this lives."""
+    """Memory that is freed with this object."""
 
     __slots__ = ("__weakref__", "piece")
 
@@ -273,15 +282,15 @@ class ArenaMemory:
 
     @property
     def memory(self) -> DeviceMemory:
-        """As the driver calls it."""
+        """The driver's handle."""
         return self.piece.memory
 
 
 class HostCopy:
-    """The bytes of a storage on their way to the host.
+    """An asynchronous copy of a storage to the host.
 
     Attributes:
-        nbytes: of those that nobody took so far.
+        nbytes: bytes that were not taken yet.
     """
 
     __slots__ = ("_chunks", "_pool", "nbytes", "owner")
@@ -296,38 +305,38 @@ class HostCopy:
             self.nbytes += size
 
     def hand_on(self, left: int = 0) -> None:
-        """To the array of the host that others look at."""
+        """Copy to the host array of the storage."""
         owner = self.owner()
         if owner is not None:
             owner.host()
 
     def take(self, to: HostBytes) -> None:
-        """Wait for them, and copy them."""
+        """Wait for the bytes, and copy them."""
         for start, fetched in self._chunks:
             self._pool.called(fetched.wait)
             to[start:start + fetched.nbytes] = fetched.content()
         self.drop()
 
     def drop(self) -> None:
-        """Nobody needs them any more."""
+        """Drop them: nobody needs them any more."""
         self.nbytes = 0
         while self._chunks:
             self._chunks.popleft()[1].release()
 
 
 class GpuStorage(DeviceStorage):
-    """Memory of a device, and a copy of it in the host's memory once somebody looked at it.
+    """Device memory, with a copy in host memory once the host has read it.
 
     Attributes:
         piece: its memory.
-        arriving: what has to be written there before it is used.
-        timeline: 0, as who reads ``ptr`` has waited.
+        arriving: an incoming copy that must be completed before the memory is used.
+        timeline: 0, as a reader of ``ptr`` has waited.
     """
 
     __slots__ = ("__weakref__", "_coming", "_host", "_shared", "arriving", "lent", "nbytes",
                  "piece", "placed", "pool")
     timeline = 0
-    _shared: GpuStorage  # whose memory it is
+    _shared: GpuStorage  # the storage that owns the memory
 
     def __init__(self, pool: GpuPool, nbytes: int, of_host: bool = False) -> None:
         self.pool, self.nbytes, self.lent = pool, nbytes, False
@@ -338,7 +347,7 @@ class GpuStorage(DeviceStorage):
 
     @property
     def memory(self) -> DeviceMemory:
-        """As the driver calls it; what is queued from now on finds the content there."""
+        """The driver's handle. Work queued from now on finds the content there."""
         if self.arriving is not None:
             self.arriving.hand_on()
             self.arriving = None
@@ -346,11 +355,11 @@ class GpuStorage(DeviceStorage):
 
     @property
     def device_name(self) -> str:
-        """Of the device whose memory it is."""
+        """The name of the device."""
         return self.pool.driver.name
 
     def shared(self) -> GpuStorage:
-        """Another storage in this memory, which neither of them is written over in."""
+        """Return another storage on this memory, so that neither may be overwritten."""
         made = object.__new__(GpuStorage)
         made.pool, made.nbytes, made.piece = self.pool, self.nbytes, self.piece
         made._host, made._shared, made.arriving = self._host, self, self.arriving
@@ -360,25 +369,25 @@ class GpuStorage(DeviceStorage):
 
     @classmethod
     def several(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:
-        """Storages of so many bytes."""
+        """Allocate storages of these sizes."""
         return [cls(pool, nbytes) for nbytes in sizes]
 
     def written(self) -> None:
-        """Its content is another one from now on."""
+        """Invalidate host copies: the content changes."""
         self._host = None
         if self._coming is not None:
             self._coming.drop()
             self._coming = None
 
     def set_out(self) -> None:
-        """Begin to copy the bytes to the host, where ``host`` finds them."""
+        """Start an asynchronous copy to the host, where ``host`` finds it."""
         if self._host is None and self._coming is None and 0 < self.nbytes <= PINNED:
             self.pool.make_room(self.nbytes)
             self._coming = HostCopy(self)
             self.pool.leaving.watch(self, self._coming)
 
     def host(self) -> HostBytes:
-        """The bytes in the host's memory, at a multiple of 64; waits for them."""
+        """Return the bytes in host memory, aligned to 64; waits for them."""
         if self._host is None:
             found = aligned(self.nbytes)
             if self._coming is not None:
@@ -391,21 +400,21 @@ class GpuStorage(DeviceStorage):
 
     @property
     def ptr(self) -> int:  # type: ignore[override]
-        """Where kernels of the host find it; what they read there stays."""
+        """The address for host kernels. What they read there is not changed."""
         self.lent = True
         return self.host().ctypes.data
 
     def window(self) -> HostBytes:
-        """The bytes, for who reads them."""
+        """The bytes, for readers."""
         return self.host()
 
     def wait(self) -> None:
-        """Return when the value is there."""
+        """Wait for the value."""
         driver, _ = self.pool.driver, self.memory
         self.pool.waited(lambda: driver.wait(driver.signal()))
 
     def copy_to(self, to: DeviceStorage) -> None:
-        """Copy the bytes to fresh memory of the host, without another copy in between."""
+        """Copy the bytes to newly allocated host memory, without an intermediate copy."""
         if not self.nbytes:
             return
         place = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(to.ptr))
@@ -415,7 +424,7 @@ class GpuStorage(DeviceStorage):
             self.pool.waited(self.pool.driver.read, self.memory, 0, place)
 
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """A read-only array of the value."""
+        """Return a read-only array of the value."""
         count = math.prod(shape)
         data: Any = self.host().data.toreadonly() if count else bytes(8)
         try:
@@ -424,7 +433,7 @@ class GpuStorage(DeviceStorage):
             raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {why}") from None
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
-        """Copy an array's elements here, row-major."""
+        """Copy the elements of an array here, row-major."""
         if value.nbytes:
             self.pool.called(self.pool.driver.write, self.memory, 0,
                              np.ascontiguousarray(value).reshape(-1).view(np.uint8))
@@ -432,7 +441,7 @@ class GpuStorage(DeviceStorage):
 
 
 def aligned(nbytes: int) -> HostBytes:
-    """HostBytes of the host at a multiple of 64."""
+    """Allocate host bytes aligned to 64."""
     whole = np.empty(nbytes + _ALIGNED, np.uint8)
     start = -whole.ctypes.data % _ALIGNED
     found: HostBytes = whole[start:start + nbytes]

@@ -1,4 +1,4 @@
-"""Pinned memory of the host, from and to which a device copies while the host goes on."""
+"""Pinned host memory, for asynchronous copies to and from a device."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ import numpy as np
 
 from fnx.backends.gpu.driver import FetchedBytes, HostBytes
 
-BLOCK = 8 << 20    # bytes of pinned memory at most in one block
-PINNED = 64 << 20  # ... and in all, before the oldest copy is waited for
+BLOCK = 8 << 20    # largest block of pinned memory in bytes
+PINNED = 64 << 20  # ... and of all blocks, before the oldest copy is waited for
 _LEAST = 4 << 10
 
 
 class Pinned:
-    """Pinned memory of the host, in blocks of powers of two: leased, then given back behind a
-    number of the timeline."""
+    """A pool of pinned host memory, in blocks of powers of two.
+
+    A block is leased, then returned once the timeline has passed a value.
+    """
 
     def __init__(self, alloc: Callable[[int], int], done: Callable[[int], bool],
                  wait: Callable[[int], None]) -> None:
         self._alloc, self._done, self._wait = alloc, done, wait
         self._free: dict[int, list[int]] = {}
-        self.leased: list[tuple[int, int]] = []                       # no number is behind them
+        self.leased: list[tuple[int, int]] = []                       # without a timeline value yet
         self._flying: deque[tuple[int, list[tuple[int, int]]]] = deque()
         self.held = 0
 
     def lease(self, nbytes: int) -> int:
-        """The address of so many bytes, for a copy that is queued before the next ``behind``."""
+        """Return the address of ``nbytes`` bytes for a copy queued before the next call of
+        ``behind``.
+        """
         size = max(_LEAST, 1 << (nbytes - 1).bit_length())
         while self._flying and self._done(self._flying[0][0]):
             self._settle()
@@ -45,16 +49,16 @@ class Pinned:
         return address
 
     def hold(self, nbytes: int) -> tuple[int, int]:
-        """A piece (its size and address) of so many bytes, until it is given ``back``."""
+        """Lease a block (its size and address) until it is returned by ``back``."""
         self.lease(nbytes)
         return self.leased.pop()
 
     def back(self, value: int, piece: tuple[int, int]) -> None:
-        """A piece is for others when the timeline has passed this number."""
+        """Return a block once the timeline has passed this value."""
         self._flying.append((value, [piece]))
 
     def behind(self, value: int) -> None:
-        """What is leased goes back when the timeline has passed this number."""
+        """Return all leased blocks once the timeline has passed this value."""
         if self.leased:
             self._flying.append((value, self.leased))
             self.leased = []
@@ -65,7 +69,7 @@ class Pinned:
 
 
 class PinnedCopy(FetchedBytes):
-    """A copy to a piece of pinned memory, and the number behind it."""
+    """A copy in a block of pinned memory, and the timeline value after it."""
 
     __slots__ = ("_piece", "_pinned", "_value", "_wait", "nbytes")
 
@@ -75,14 +79,14 @@ class PinnedCopy(FetchedBytes):
         self._wait, self.nbytes = wait, nbytes
 
     def wait(self) -> None:
-        """Until the timeline has passed the number."""
+        """Wait until the timeline has passed the value."""
         self._wait(self._value)
 
     def content(self) -> HostBytes:
-        """The piece."""
+        """The bytes of the block."""
         return np.ctypeslib.as_array(
             (c_uint8 * self.nbytes).from_address(self._piece[1]))
 
     def release(self) -> None:
-        """Given back behind the number."""
+        """Return the block once the timeline has passed the value."""
         self._pinned.back(self._value, self._piece)

@@ -1,13 +1,13 @@
-"""Commands in which the host has no say: all launches are known before the first is queued.
+"""Static command lists: no callbacks, no data-dependent control flow. All launches are known.
 
-    EXEC a; LOOP 3 times: EXEC b        ->      a, b, b, b on places (kind, index, offset)
+    EXEC a; LOOP 3 times: EXEC b        ->      a, b, b, b at (kind, index, offset)
 
-Such commands are queued without a walk. A driver whose records take memory at each call
-(``links``) has one of them. Else they are recorded on arguments in the same memory once more, where
-the driver can, and queued at once from then on: so many records are kept, the least recently used
-goes, and all of those on memory that is given back. Results are steered to the memory that was
-recorded, where that is free. A small one that the caller keeps from call to call (the loss of each
-step) is written to a stand-in, from which it is copied behind the record.
+Such commands are queued without interpreting them. A driver that binds memory at each call
+(``links``) records them once. Otherwise, if the driver can, they are recorded once arguments come
+in the same memory again, and replayed from then on. A bounded number of records is cached, with
+least-recently-used eviction, and all records on freed memory are dropped. Results are steered to
+the memory of a record if that is free. A small result that the caller retains from call to call
+(the loss of each step) is written to a substitute buffer, from which it is copied after the replay.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fnx.backends.hcq import Command, Commands, QueuedLoop
 from fnx.core import parts
 from fnx.core.uop import UOp
 
-RECORDS = 8       # of a command buffer, and calls whose results are looked for again
-STAND_INS = 4     # of a record
-LAUNCHES = 2048   # that are known before, at most
+RECORDS = 8       # cached per command buffer, and earlier calls whose result memory is tried
+STAND_INS = 4     # substitute buffers of a record
+LAUNCHES = 2048   # longest static launch list
 
 Tuples = tuple[DeviceMemory, ...]
 
@@ -49,7 +49,7 @@ class LaunchFace(Protocol):
 
 
 class _KnownLaunch:
-    """A launch on places that are numbers: which memory, and how far into it."""
+    """A launch with static locations: which memory (kind, index), and the byte offset in it."""
 
     __slots__ = ("places", "plan")
 
@@ -58,13 +58,13 @@ class _KnownLaunch:
 
 
 class _Record:
-    """What was seen, and perhaps recorded, on the memory of some arguments.
+    """The memory of a call, and the launches recorded on it once it was seen twice.
 
     Attributes:
         key: memory of each argument.
         fresh: memory of each result, then of the arena.
-        stand_ins: memory in the place of results that callers keep, by their numbers.
-        launches: the record of the driver.
+        stand_ins: substitute memory of results that callers retain, by their numbers.
+        launches: the driver's record.
     """
 
     __slots__ = ("fresh", "key", "launches", "stand_ins")
@@ -76,21 +76,21 @@ class _Record:
 
 
 class Records:
-    """What a driver recorded of some launches: who had them in mind may be gone."""
+    """The driver's records of a launch list, which may outlive their owner."""
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
-        self.seen: list[_Record] = []  # the last used one is the last
+        self.seen: list[_Record] = []  # least recently used first
         self.linked: LinkedLaunches | None = None
 
     def drop(self, found: _Record) -> None:
-        """Forget a record."""
+        """Drop a record."""
         self.seen.remove(found)
         if found.launches is not None:
             self.driver.forget(found.launches)
 
     def end(self) -> None:
-        """Forget all."""
+        """Drop all records."""
         for found in list(self.seen):
             self.drop(found)
         linked, self.linked = self.linked, None
@@ -99,19 +99,19 @@ class Records:
 
 
 class Straight:
-    """Launches in order, and the records of them."""
+    """A static launch list and its records."""
 
     def __init__(self, known: list[_KnownLaunch], pool: GpuPool) -> None:
         self.known, self.pool, self.driver = known, pool, pool.driver
         self.records = Records(self.driver)
         self.written = {(place[0], place[1]) for k in known
                         for i, place in enumerate(k.places) if i in k.plan.written}
-        self._work: list[DeviceMemory] = []  # the arena of the call before
+        self._work: list[DeviceMemory] = []  # the arena of the previous call
         self._recordable = True
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
               arena: ArenaMemory | None) -> None:
-        """Queue all on this memory; results in the memory of donated arguments stay there."""
+        """Queue all launches on this memory. Results in donated memory stay there."""
         for kind, index in self.written:
             if kind != "arena":
                 (outs if kind == "out" else ins)[index].written()
@@ -137,7 +137,7 @@ class Straight:
 
     def _of(self, given: list[DeviceMemory], fresh: list[PoolMemory], fixed: set[PoolMemory],
             sizes: list[int]) -> _Record | None:
-        """A record that fits; None where there is none, or what was seen now for the first time."""
+        """Return the record of this memory, with launches recorded if it was seen before."""
         key, seen = tuple(given), self.records.seen
         turns = self.pool.turns_of(tuple(sizes), RECORDS)
         found, missed = self._fitting(key, fresh, fixed, sizes)
@@ -162,8 +162,10 @@ class Straight:
 
     def _fitting(self, key: Tuples, fresh: list[PoolMemory], fixed: set[PoolMemory],
                  sizes: list[int]) -> tuple[_Record | None, list[int]]:
-        """What was last seen on these arguments with results where there is room now, and the
-        results that are not where they were, which have or may have stand-ins."""
+        """Find the last memory seen with these arguments whose result memory is free now.
+
+        Also return the results that differ from it, which have or may get substitute buffers.
+        """
         for found in reversed(self.records.seen):
             if found.key != key:
                 continue
@@ -175,8 +177,10 @@ class Straight:
 
     def _steer_to_turns(self, pieces: list[PoolMemory], numbers: list[int],
                         turns: deque[list[DeviceMemory]], fixed: set[PoolMemory]) -> None:
-        """Results of these numbers go to places that they had in an earlier call, where some of
-        these are free: those of a result that callers keep are not."""
+        """Steer these results to memory that they had in an earlier call, as far as that is free.
+
+        Memory of a result that callers retain is not.
+        """
         places = [[turn[i] for i in numbers] for turn in reversed(turns)]
         left = list(range(len(pieces)))
         for wanted in self.pool.within_reach(pieces, places):
@@ -187,8 +191,10 @@ class Straight:
 
     def _steer_to_a_turn(self, fresh: list[PoolMemory], turns: deque[list[DeviceMemory]],
                          fixed: set[PoolMemory]) -> None:
-        """Results go where those of an earlier call were, of which most is free: a state that is
-        handed on then has few places, each as a whole."""
+        """Steer all results to the memory of the earlier call of which most is free.
+
+        A state that is passed from call to call then alternates between few memory sets.
+        """
         fewest, nearest = len(fresh) + 1, list[DeviceMemory]()
         for turn in reversed(turns):
             wanted = [*turn, *self._work]
@@ -201,7 +207,7 @@ class Straight:
 
     def _record(self, found: _Record, kept: list[int], fresh: list[PoolMemory], sizes: list[int]
                 ) -> None:
-        """Record on this memory, with stand-ins for results that are kept."""
+        """Record on this memory, with substitute buffers for results that are retained."""
         launches, found.launches = found.launches, None
         if launches is not None:
             self.driver.forget(launches)
@@ -220,7 +226,7 @@ class Straight:
             for k in self.known]
 
     def _link(self, ins: int, outs: int) -> LinkedLaunches:
-        """All launches on memory by its number: of arguments, then results, then temporaries."""
+        """Link all launches with memory numbered: arguments, then results, then temporaries."""
         first = {"in": 0, "out": ins, "arena": ins + outs}
         return self.driver.link([PlacedLaunch(
             k.plan.kernel, k.plan.groups, k.plan.threads,
@@ -228,7 +234,7 @@ class Straight:
             k.plan.scalars) for k in self.known])
 
     def forget(self, memory: DeviceMemory) -> None:
-        """Drop the records on it."""
+        """Drop the records on this memory."""
         for found in [found for found in self.records.seen
                       if memory in found.key or memory in found.fresh]:
             self.records.drop(found)
@@ -236,8 +242,10 @@ class Straight:
 
 def straight(commands: Commands, plans: Mapping[Command, LaunchFace], pool: GpuPool
              ) -> Straight | None:
-    """Commands without callbacks, conditions and loops of unknown length; None for others, and
-    for loops that are too long to be written out."""
+    """Return the static launch list of commands.
+
+    None for callbacks, conditions, loops of unknown length, and loops that are too long to unroll.
+    """
     found: list[_KnownLaunch] = []
     return Straight(found, pool) if _written_out(commands, plans, {}, 0, found) else None
 

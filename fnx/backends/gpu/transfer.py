@@ -1,13 +1,13 @@
-"""Copies from the memory of one device to that of another, by the queues of both.
+"""Copies from the memory of one device to that of another, through both queues.
 
-    queue of the source    fetch chunk 0, fetch chunk 1, ...    to pinned memory of the host
-    host                   the number behind chunk 0 is reached, chunk 0 is handed on
-    queue of the other     write chunk 0, ..., kernels that read them
+    source queue         fetch chunk 0, fetch chunk 1, ...    to pinned host memory
+    host                 when the value after chunk 0 is reached, pass chunk 0 on
+    destination queue    write chunk 0, ..., kernels that read them
 
-All chunks are fetched before ``sent`` returns, so whatever writes over the source afterwards is
-behind them in its queue. The last ``AHEAD`` of them are handed on when somebody asks for the memory
-that they go to: who sends an array does not wait for it. One of a driver is opened, so both
-devices are never of one.
+All fetches are queued before ``sent`` returns, so later writes to the source come after them in its
+queue. The last ``AHEAD`` chunks are passed on when the destination memory is first needed: the
+sender does not wait for them. Each driver opens one device only, so the two devices never belong to
+the same driver.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fnx.backends.gpu.memory import GpuPool, GpuStorage
 from fnx.backends.gpu.pinned import BLOCK
 from fnx.core.process import fork_safe_lock
 
-AHEAD = 4  # chunks of a copy that may wait in the host's memory
+AHEAD = 4  # chunks of a copy that may wait in host memory
 
 
 class Arrival:
-    """Chunks of a copy that are in the host's memory, or on their way there.
+    """The chunks of a copy that are in host memory, or on their way there.
 
     Attributes:
-        nbytes: of those.
+        nbytes: size of these chunks.
     """
 
     __slots__ = ("_chunks", "_lock", "_memory", "_source", "_to", "nbytes", "owner")
@@ -40,14 +40,14 @@ class Arrival:
         self.nbytes, self.owner = 0, weakref.ref(owner)
 
     def fetch(self, memory: DeviceMemory, start: int, nbytes: int) -> None:
-        """Queue a chunk; of those before it so many are handed on that there are ``AHEAD``."""
+        """Queue the fetch of a chunk; pass on earlier ones so that at most ``AHEAD`` wait."""
         self.hand_on(AHEAD - 1)
         self._chunks.append((start, self._source.called(
             self._source.driver.fetch, memory, start, nbytes)))
         self.nbytes += nbytes
 
     def hand_on(self, left: int = 0) -> None:
-        """Write chunks where they belong, in order, until so many are left.
+        """Write chunks to the destination, in order, until ``left`` remain.
 
         Raises:
             DeviceError: one of the devices failed.
@@ -56,12 +56,13 @@ class Arrival:
             while len(self._chunks) > left:
                 start, fetched = self._chunks[0]
                 self._source.called(fetched.wait)
-                # once more, where Ctrl-C comes here: nobody has used the memory before
+                # Written again if Ctrl-C comes here, which is safe: nobody has used the memory
+                # before.
                 self._to.called(self._to.driver.write, self._memory, start, fetched.content())
                 self._drop()
 
     def drop(self) -> None:
-        """Nobody needs them any more."""
+        """Drop all chunks: nobody needs them any more."""
         with self._lock:
             while self._chunks:
                 self._drop()
@@ -73,11 +74,11 @@ class Arrival:
 
 
 def sent(source: GpuStorage, to: GpuPool) -> GpuStorage:
-    """A copy in the memory of another device.
+    """Copy a storage to the memory of another device.
 
     Raises:
         DeviceError: one of the devices failed.
-        OutOfMemoryError: the other one has no memory left.
+        OutOfMemoryError: the destination has no memory left.
     """
     made = GpuStorage(to, source.nbytes, of_host=True)
     pool, memory = source.pool, source.memory

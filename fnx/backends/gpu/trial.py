@@ -1,11 +1,11 @@
-"""A driver runs its first kernel in a child process: some drivers abort the process they are in.
+"""Trial of a driver in a child process, as some drivers abort the process that uses them.
 
-    require("opencl")       a child opens the device and runs a kernel, once for this environment
-    -> DeviceError          where that aborted, crashed or never ended, with what the driver said
+    require("opencl")       a child opens the device and runs a kernel, once per environment
+    -> DeviceError          if that aborted, crashed or hung, with what the driver printed
 
-PoCL calls ``abort`` where it finds no linker, for instance. The outcome is kept on disk for as long
-as the environment stays what it was: variables, the directories of PATH and of drivers. Errors that
-the driver returns are not looked at here: who opens it raises them.
+PoCL calls ``abort`` if it finds no linker, for instance. The outcome is cached on disk for as long
+as the environment is unchanged: variables, the directories of PATH and of drivers. Errors that the
+driver returns are ignored here: opening the device reports them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fnx.backends.cache import DiskCache, directory
 from fnx.core.errors import DeviceError
 from fnx.core.sources import versions
 
-LIMIT = 60.0  # seconds for opening a device and one kernel
-_CHILD = "TRIAL_OF_FNX_DRIVER"  # in the child: the device that it tries
-# A kernel that no driver has in a cache of its own, so that its whole compiler runs.
+LIMIT = 60.0  # seconds to open a device and run one kernel
+_CHILD = "TRIAL_OF_FNX_DRIVER"  # set in the child: the device under trial
+# A kernel that is in no driver's own cache, so that its whole compiler runs.
 _SCRIPT = ("import sys; sys.path[:] = {path!r}; import fnx, fnx.numpy as jnp; "
            "fnx.jit(lambda x: x * {number!r})(jnp.ones(3)).block_until_ready()")
 _CRASHES = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
@@ -31,15 +31,15 @@ _VARIABLES = ("PATH", "HOME", "TMPDIR", "XDG_", "LD_", "OCL_", "OPENCL_", "POCL_
               "MESA_", "LP_")
 _DRIVERS = ("/etc/OpenCL/vendors", "/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/lib",
             "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
-_LINES, _LINE = 3, 200  # of what the driver said
+_LINES, _LINE = 3, 200  # of the driver's output
 _outcomes: dict[bytes, bytes] = {}  # by environment; empty: it runs kernels
 
 
 def require(name: str) -> None:
-    """Try a driver once.
+    """Try a driver, once per environment.
 
     Raises:
-        DeviceError: it ends the process that uses it, or never answers.
+        DeviceError: it ends the process that uses it, or hangs.
     """
     if os.environ.get(_CHILD) == name or not sys.executable or getattr(sys, "frozen", False):
         return
@@ -59,8 +59,10 @@ def require(name: str) -> None:
 
 
 def _environment(name: str, variables: Mapping[str, str]) -> bytes:
-    """What decides how a driver behaves: a program that is installed or removed changes the time
-    of its directory."""
+    """Return a cache key of all that a driver's behavior depends on.
+
+    Installing or removing a program changes the modification time of its directory.
+    """
     stated = sorted([(k, v) for k, v in variables.items() if k.startswith(_VARIABLES)])
     folders = (*variables.get("PATH", "").split(os.pathsep), *_DRIVERS)
     times = [os.stat(f).st_mtime_ns for f in folders if os.path.isdir(f)]
@@ -68,7 +70,7 @@ def _environment(name: str, variables: Mapping[str, str]) -> bytes:
 
 
 def _try(name: str) -> bytes:
-    """What is wrong with a driver; empty: nothing, or nothing that ends a process."""
+    """Run the trial. Return what is wrong; empty: nothing, or nothing that ends a process."""
     code = _SCRIPT.format(path=sys.path, number=random.random())
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FNX_")}
     environment |= {_CHILD: name, "FNX_DEVICE": name, "FNX_CACHE_DIR": ""}
@@ -78,7 +80,7 @@ def _try(name: str) -> bytes:
                               env=environment, check=False)
     except subprocess.TimeoutExpired:
         return f"expected a driver that runs a kernel, got none done in {LIMIT:.0f} s".encode()
-    except OSError:  # no process can be made
+    except OSError:  # no process can be started
         return b""
     if -done.returncode not in _CRASHES:
         return b""

@@ -1,1 +1,1 @@
-"""LLVM through llvmlite's library: text to machine code, kernels by digest."""
+"""LLVM through llvmlite's library: IR text to machine code, kernels by digest."""

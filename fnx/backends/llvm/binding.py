@@ -1,10 +1,10 @@
-"""A private face of LLVM: IR text -> object code -> addresses, through llvmlite's own library.
+"""Private binding of LLVM: IR text -> object code -> addresses, through llvmlite's own library.
 
-llvmlite wraps each call into LLVM in one process-wide lock, so a thread that emits code stops
-every other thread's LLVM calls. The functions of its shared library are called here through
-ctypes prototypes of our own: the GIL is released, no lock is taken, and each thread has a
-target machine of its own (an LLVM context lives for one compilation). The library is found
-without importing llvmlite, and loaded at first use.
+llvmlite wraps each call into LLVM in one process-wide lock, so a thread that emits code blocks
+every other thread's LLVM calls. Here, the functions of its shared library are called through
+separate ctypes prototypes: the GIL is released, no lock is taken, and each thread has its own
+target machine (an LLVM context lives for one compilation). The library is located without importing
+llvmlite, and loaded at first use.
 
     text --compile_ir--> object bytes --link--> Library (addresses; code is freed with it)
 """
@@ -33,7 +33,7 @@ from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
 from fnx.core.target import Target
 from fnx.core.weak import Deaths
 
-SUPPORTED = (22,)  # LLVM's major versions whose prototypes are known to be these
+SUPPORTED = (22,)  # LLVM's major versions that are known to have these prototypes
 
 _Text = POINTER(c_char_p)
 
@@ -88,12 +88,12 @@ _loading = fork_safe_lock()
 
 
 class _LLVM:
-    """The loaded library: one attribute for each row of ``_PROTOTYPES``."""
+    """The loaded library: one attribute for each entry of ``_PROTOTYPES``."""
 
     def __init__(self) -> None:
         require_address_space(_LOADING, "to load LLVM")
         library = ctypes.CDLL(_library_path())
-        held = ctypes.PyDLL(_library_path())  # keeps the GIL, for what takes no time
+        held = ctypes.PyDLL(_library_path())  # holds the GIL, for calls that take no time
         for name, (result, arguments) in _PROTOTYPES.items():
             function = getattr(held if name in _INSTANT else library, f"LLVMPY_{name}")
             function.restype, function.argtypes = result, arguments
@@ -125,9 +125,9 @@ _loaded: list[_LLVM] = []
 
 
 def _llvm() -> _LLVM:
-    """The library, loaded once."""
+    """Return the library; it is loaded once."""
     if not _loaded:
-        with _per_thread.inside, _loading:  # the load is not to happen twice
+        with _per_thread.inside, _loading:  # the library must not be loaded twice
             if not _loaded:
                 _loaded.append(_LLVM())
     return _loaded[0]
@@ -135,7 +135,7 @@ def _llvm() -> _LLVM:
 
 @functools.cache
 def version() -> str:
-    """The compiler's version, for cache keys.
+    """Return the compiler's version, for cache keys.
 
     >>> version().startswith("LLVM 2")
     True
@@ -144,7 +144,7 @@ def version() -> str:
 
 
 class _Message:
-    """A ``char**`` that LLVM fills with a string which we free."""
+    """A ``char**`` that LLVM fills with a string that the caller frees."""
 
     __slots__ = ("pointer", "reference")
 
@@ -153,7 +153,7 @@ class _Message:
         self.reference = byref(self.pointer)
 
     def take(self) -> str:
-        """The string, once."""
+        """Return the string, and free it."""
         text = (self.pointer.value or b"").decode("utf-8", "replace").strip()
         if self.pointer:
             _llvm().DisposeString(self.pointer)
@@ -166,13 +166,14 @@ class _Message:
 
 @functools.cache
 def host_target(level: str = "") -> Target:
-    """The machine this process runs on; ``level``: with no more than these instructions.
+    """Return the machine that this process runs on; ``level``: with no more than these
+    instructions.
 
     >>> host_target().name
     'cpu'
 
     Raises:
-        DeviceError: this processor has not all of the level.
+        DeviceError: this processor lacks a part of the level.
     """
     lib, out = _llvm(), _Message()
     lib.GetProcessTriple(out.reference)
@@ -190,7 +191,8 @@ def host_target(level: str = "") -> Target:
 
 
 def with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
-    """A processor with these features, LLVM's words, with caches and cores like this machine's.
+    """Return a processor with these features (in LLVM's notation), and this machine's caches and
+    cores.
 
     >>> with_features("aarch64-linux-gnu", "generic", ["+neon"]).vector_bits
     128
@@ -205,8 +207,11 @@ def with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
 
 
 def _permuted(bits: int, have: Collection[str]) -> int:
-    """Bytes of the smallest elements that one instruction of x86 puts in any order: pshufb, vpermw
-    and vpermb. (On bytes of 512 bits without the last LLVM 22 does not end.)"""
+    """Return the bytes of the smallest elements that one x86 instruction permutes arbitrarily:
+    pshufb, vpermw and vpermb.
+
+    (Without vpermb, LLVM 22 does not terminate on bytes of 512 bits.)
+    """
     if bits == 512:
         return 1 if "+avx512vbmi" in have else 2 if "+avx512bw" in have else 4
     return 1 if "+ssse3" in have else 4
@@ -214,14 +219,16 @@ def _permuted(bits: int, have: Collection[str]) -> int:
 
 # ---- the process ------------------------------------------------------------------------------
 
-_PATIENCE = 10.0  # seconds for one kernel's compilation: under LLVM no process can end or fork
+_PATIENCE = 10.0  # seconds for one kernel's compilation: during it the process can't end or fork
 _entrance = fork_safe_lock()  # for threads that were not in LLVM before
-_insides: list[weakref.ref[Any]] = []  # one of each thread
+_insides: list[weakref.ref[Any]] = []  # one per thread
 _ending: list[bool] = []
 
 
 class _PerThread(threading.local):
-    """``inside`` is locked while this thread is in LLVM; ``held`` are those it keeps out."""
+    """Per-thread state. ``inside`` is locked while this thread is in LLVM; ``held``: the locks of
+    other threads that it keeps out.
+    """
 
     def __init__(self) -> None:
         if _ending:
@@ -237,7 +244,9 @@ _per_thread = _PerThread()
 
 
 def _keep_out(_: float = 0.0) -> None:
-    """Let no other thread into LLVM, and wait for those in it: a child finds its locks open."""
+    """Keep other threads out of LLVM, and wait for those in it, so that a child finds its locks
+    open.
+    """
     until = time.monotonic() + _PATIENCE
     _keep(_entrance, until)
     _insides[:] = [ref for ref in _insides if ref() is not None]
@@ -248,27 +257,27 @@ def _keep_out(_: float = 0.0) -> None:
 
 
 def _keep(lock: Any, until: float) -> None:
-    _per_thread.held.append(lock)  # first: Ctrl-C may come behind ``acquire``
+    _per_thread.held.append(lock)  # first: Ctrl-C may come after ``acquire``
     lock.acquire(timeout=max(0.0, until - time.monotonic()))
 
 
 def _let_in() -> None:
     held = _per_thread.held
     while held:
-        with contextlib.suppress(RuntimeError):  # it stayed in for too long; or Ctrl-C came
+        with contextlib.suppress(RuntimeError):  # the thread stayed in too long, or Ctrl-C came
             held[-1].release()
         held.pop()
 
 
 def _in_child() -> None:
-    if not all(inside._is_owned() for inside in _per_thread.held):  # it was linking, perhaps
+    if not all(inside._is_owned() for inside in _per_thread.held):  # a thread may have been linking
         _linkers.clear()
         _libraries_left.forget()
     _let_in()
 
 
 def _at_exit() -> None:
-    """C++ takes LLVM's tables away: no thread may be in it then, and none comes in any more."""
+    """Keep all threads out of LLVM from now on, as its C++ destructors free its tables at exit."""
     _ending.append(True)
     _keep_out()
 
@@ -291,7 +300,7 @@ class _Machine:
             lib.DisposeTargetMachine(ref)
         triple = target.triple.encode()
         found = lib.GetTargetFromTriple(triple, error.reference)
-        if not found:  # not the host's
+        if not found:  # not the host's target
             error.take()
             for what in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
                 getattr(lib, f"InitializeAll{what}")()
@@ -308,7 +317,7 @@ _machines_left: Deaths[int] = Deaths()
 
 
 def _machine(target: Target) -> int:
-    """Address of this thread's LLVM target machine."""
+    """Return the address of this thread's LLVM target machine."""
     key = (target.triple, target.cpu, target.features)
     found = _per_thread.machines.get(key)
     if found is None:
@@ -343,7 +352,7 @@ def _emitted(text: str, target: Target, as_object: bool) -> bytes:
 
 
 def _taken(buffer: int) -> bytes:
-    """The content of an LLVM memory buffer, which is freed."""
+    """Return the content of an LLVM memory buffer, and free it."""
     lib = _llvm()
     try:
         return ctypes.string_at(lib.GetBufferStart(buffer), lib.GetBufferSize(buffer))
@@ -352,16 +361,16 @@ def _taken(buffer: int) -> bytes:
 
 
 def compile_ir(text: str, target: Target) -> bytes:
-    """An object file from LLVM IR text: code generation at level 2, position independent.
+    """Compile LLVM IR text to an object file: optimization level 2, position independent.
 
     Raises:
-        SpecError: LLVM refuses the text; its message is kept.
+        SpecError: LLVM rejects the text; includes its message.
     """
     return _emit(text, target, True)
 
 
 def assembly(text: str, target: Target) -> str:
-    """The assembly that ``compile_ir`` would encode.
+    """Return the assembly that ``compile_ir`` would encode.
 
     >>> "ret" in assembly("define void @f() { ret void }", host_target())
     True
@@ -372,19 +381,19 @@ def assembly(text: str, target: Target) -> str:
 # ---- linking --------------------------------------------------------------------------------
 
 
-LIBRARIES = 256      # of a linker: LLVM keeps 9 KB of each that was freed until the linker goes
-LIBRARY = 32 << 10   # bytes of a library beside its objects, which are there twice: measured
+LIBRARIES = 256      # per linker: LLVM keeps 9 KB of each freed one until the linker goes
+LIBRARY = 32 << 10   # bytes of a library besides its objects, which are there twice: measured
 
 
 class _Linker:
-    """LLVM's linker, freed when it has had its share of libraries and all of them are gone."""
+    """LLVM's linker, freed when its quota of libraries is used up and all of them are freed."""
 
     __slots__ = ("ref", "given", "freed")
 
     def __init__(self) -> None:
         error = _Message()
-        # By JITLink, which gives an object one block of memory: the other linker maps each
-        # section where there is room, and ends the process where two are over 2 GB apart.
+        # JITLink, which allocates one block of memory per object: the other linker maps sections
+        # separately, and ends the process if two are over 2 GB apart.
         self.ref = _llvm().CreateLLJITCompiler(None, True, True, error.reference)
         self.given = self.freed = 0
         if not self.ref:
@@ -392,8 +401,9 @@ class _Linker:
 
 
 class Library:
-    """Linked code: ``addresses`` maps symbols to addresses, valid while this object lives;
-    ``nbytes`` is about the memory that it takes."""
+    """Linked code. ``addresses`` maps symbols to addresses, valid while this object lives;
+    ``nbytes`` is about the memory that it takes.
+    """
 
     __slots__ = ("__weakref__", "addresses", "nbytes")
 
@@ -404,7 +414,7 @@ class Library:
 
 
 def _unlink_unused() -> None:
-    """Free the code of libraries that nobody holds any more, and linkers that had their share."""
+    """Free the code of dead libraries, and linkers whose quota is used up and freed."""
     lib = _llvm()
     for linker, tracker in _libraries_left.take():
         error = _Message()
@@ -416,12 +426,12 @@ def _unlink_unused() -> None:
 
 
 _libraries_left: Deaths[tuple[_Linker, int]] = Deaths()
-_library_numbers = itertools.count()  # a library's name can't be used twice
-_linkers: list[_Linker] = []          # the one in use
+_library_numbers = itertools.count()  # a library's name can't be reused
+_linkers: list[_Linker] = []          # the current one
 
 
 def _linker() -> _Linker:
-    """The linker of the next library."""
+    """Return the linker for the next library."""
     if not _linkers or _linkers[0].given == LIBRARIES:
         _linkers[:] = [_Linker()]
     _linkers[0].given += 1

@@ -1,4 +1,5 @@
-"""What the system and a list of features say of this machine: cores, caches, registers, units."""
+"""Host detection: cores, caches, vector registers and matrix units, from the OS and CPU features.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ _ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # asm/prctl.h
 
 
 def only(level: str, triple: str, features: list[str]) -> list[str]:
-    """The features of a processor without those above a level of ``config.cpu``.
+    """Restrict the features of a processor to a level of ``config.cpu``.
 
     >>> only("x86-64", "x86_64-linux", ["+avx", *(f"+{f}" for f in INSTRUCTIONS["x86_64"][
     ...     "x86-64"].split())])[:2]
     ['-avx', '+64bit']
 
     Raises:
-        DeviceError: the processor is of another kind, or has not all of the level.
+        DeviceError: the processor is of another architecture, or lacks a part of the level.
     """
     known = INSTRUCTIONS.get("aarch64" if triple.startswith("arm64") else triple.split("-")[0], {})
     if level not in known:
@@ -44,7 +45,7 @@ def only(level: str, triple: str, features: list[str]) -> list[str]:
 
 
 def units(bits: int, features: set[str]) -> tuple[str, ...]:
-    """The matrix units of a processor."""
+    """Return the matrix units of a processor."""
     found = [u for u in UNITS.values() if u.needs and u.bits <= bits
              and features.issuperset([f"+{need}" for need in u.needs])]
     return tuple([u.name for u in found if u.form != "tiles" or _may_use_tiles()])
@@ -52,14 +53,14 @@ def units(bits: int, features: set[str]) -> tuple[str, ...]:
 
 @functools.cache
 def _may_use_tiles() -> bool:
-    """Whether the system lets this process have registers of tiles: it is asked once."""
+    """Whether the system grants this process the tile registers (AMX); requested once."""
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA) == 0)
 
 
 def vectors(triple: str, features: set[str]) -> tuple[int, int]:
-    """Width and number of the vector registers."""
+    """Return width and number of the vector registers."""
     if not triple.startswith("x86_64"):
         return 128, 32
     if {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= features:
@@ -68,7 +69,7 @@ def vectors(triple: str, features: set[str]) -> tuple[int, int]:
 
 
 def cores() -> int:
-    """Processors this process may use: its affinity, and the quota of its control group."""
+    """Return how many processors this process may use: by affinity and control group quota."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     count = len(os.sched_getaffinity(0))
@@ -82,7 +83,7 @@ def cores() -> int:
 
 
 def cache_bytes(level: int, default: int) -> int:
-    """Bytes of one core's data cache of this level, as the system tells."""
+    """Return the bytes of one core's data cache of this level, if the system reports it."""
     base = "/sys/devices/system/cpu/cpu0/cache"
     try:
         for entry in sorted(os.listdir(base)):

@@ -1,7 +1,7 @@
 """A small builder of LLVM IR text for the queue's native loops: 64-bit integers and control flow.
 
 Every value is an i64 (addresses too); memory is words of 8 bytes at (address, index). Local
-variables are stack slots, blocks come from ``with``:
+variables are stack slots; ``with`` statements create blocks:
 
 >>> f = IRFunction("count", ("limit",))
 >>> i = f.variable(0)
@@ -23,7 +23,7 @@ IRValue = str | int  # an SSA name or a constant
 
 
 class Variable:
-    """A local variable of a Function."""
+    """A local variable of an IRFunction."""
 
     __slots__ = ("_function", "_slot")
 
@@ -31,16 +31,16 @@ class Variable:
         self._function, self._slot = function, slot
 
     def get(self) -> str:
-        """Its value now."""
+        """Load its current value."""
         return self._function.line(f"load i64, ptr {self._slot}", "v")
 
     def set(self, value: IRValue) -> None:
-        """Change its value."""
+        """Assign a value."""
         self._function.line(f"store i64 {value}, ptr {self._slot}")
 
 
 class IRFunction:
-    """One function under construction; ``self["name"]`` is an argument."""
+    """A function under construction; ``self["name"]`` is a parameter."""
 
     def __init__(self, name: str, params: Sequence[str]) -> None:
         self.name, self.params = name, tuple(params)
@@ -48,7 +48,7 @@ class IRFunction:
         self._lines: list[str] = []
         self._count = 0
         self._ended = False  # whether the current block has its terminator
-        self._exits: list[tuple[str, str]] = []  # (next round, behind) of each open loop
+        self._exits: list[tuple[str, str]] = []  # (next iteration, exit) of each open loop
 
     def __getitem__(self, param: str) -> str:
         assert param in self.params
@@ -67,15 +67,15 @@ class IRFunction:
         return f"{hint}{self._count}"
 
     def line(self, text: str, hint: str = "") -> str:
-        """Append an instruction; with a hint its result gets a name, which is returned."""
+        """Append an instruction. With a hint its result gets a name, which is returned."""
         if self._ended:
-            return "poison"  # code behind a jump is never run
+            return "poison"  # code after a terminator is unreachable
         name = f"%{self._fresh(hint)}" if hint else ""
         self._lines.append(f"  {name} = {text}" if hint else f"  {text}")
         return name
 
     def variable(self, value: IRValue) -> Variable:
-        """A local variable with a first value."""
+        """Declare a local variable with an initial value."""
         slot = f"%{self._fresh('slot')}"
         self._slots.append(f"  {slot} = alloca i64")
         made = Variable(self, slot)
@@ -83,18 +83,18 @@ class IRFunction:
         return made
 
     def space(self, nbytes: int) -> str:
-        """Address of some bytes on the stack."""
+        """Allocate bytes on the stack; return their address."""
         slot = f"%{self._fresh('space')}"
         self._slots.append(f"  {slot} = alloca [{nbytes} x i8], align 16")
         return self.line(f"ptrtoint ptr {slot} to i64", "a")
 
     def words(self, count: IRValue) -> str:
-        """Address of some words on the stack, as many as is known here."""
+        """Allocate a number of words that is known at run time only; return their address."""
         space = self.line(f"alloca i64, i64 {count}, align 16", "space")
         return self.line(f"ptrtoint ptr {space} to i64", "a")
 
     def binary(self, op: str, a: IRValue, b: IRValue) -> str:
-        """An integer instruction."""
+        """Append an integer instruction."""
         return self.line(f"{op} i64 {a}, {b}", "b")
 
     def add(self, a: IRValue, b: IRValue) -> str:
@@ -107,48 +107,48 @@ class IRFunction:
         return self.binary("mul", a, b)
 
     def compare(self, relation: str, a: IRValue, b: IRValue) -> str:
-        """A truth value, for ``when``."""
+        """Compare integers, for ``when``."""
         return self.line(f"icmp {relation} i64 {a}, {b}", "c")
 
     def smaller(self, a: IRValue, b: IRValue) -> str:
-        """The smaller of two unsigned values."""
+        """Return the smaller of two unsigned values."""
         truth = self.compare("ult", a, b)
         return self.line(f"select i1 {truth}, i64 {a}, i64 {b}", "m")
 
     # ---- memory -----------------------------------------------------------------------------
 
     def word(self, address: IRValue, index: IRValue = 0) -> str:
-        """Address of a word."""
+        """Return the address of a word."""
         return self.add(address, self.mul(index, 8) if isinstance(index, str) else index * 8)
 
     def _pointer(self, address: IRValue, index: IRValue) -> str:
         return self.line(f"inttoptr i64 {self.word(address, index)} to ptr", "p")
 
     def load(self, address: IRValue, index: IRValue = 0, order: str = "") -> str:
-        """A word; ``order`` makes the access atomic."""
+        """Load a word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)
         kind = "load atomic" if order else "load"
         return self.line(f"{kind} i64, ptr {p} {order}, align 8", "l")
 
     def small(self, address: IRValue, bits: int) -> str:
-        """A signed number of a few bits in memory."""
+        """Load a signed integer of a few bits."""
         p = self._pointer(address, 0)
         n = self.line(f"load i{bits}, ptr {p}, align {bits // 8}", "n")
         return self.line(f"sext i{bits} {n} to i64", "l")
 
     def store(self, address: IRValue, index: IRValue, value: IRValue, order: str = "") -> None:
-        """Write a word; ``order`` makes the access atomic."""
+        """Store a word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)
         kind = "store atomic" if order else "store"
         self.line(f"{kind} i64 {value}, ptr {p} {order}, align 8")
 
     def fetch_add(self, address: IRValue, index: IRValue, value: IRValue) -> str:
-        """Add atomically; the word before."""
+        """Add atomically; return the previous value."""
         p = self._pointer(address, index)
         return self.line(f"atomicrmw add ptr {p}, i64 {value} seq_cst", "f")
 
     def swap_if(self, address: IRValue, index: IRValue, old: IRValue, new: IRValue) -> str:
-        """Write ``new`` where the word is ``old``, atomically; whether it was."""
+        """Compare and swap: write ``new`` if the word is ``old``; return whether it was."""
         p = self._pointer(address, index)
         pair = self.line(f"cmpxchg ptr {p}, i64 {old}, i64 {new} seq_cst seq_cst", "x")
         return self.line(f"extractvalue {{i64, i1}} {pair}, 1", "c")
@@ -167,7 +167,7 @@ class IRFunction:
 
     @contextlib.contextmanager
     def when(self, truth: str) -> Iterator[None]:
-        """Run the block where ``truth`` holds."""
+        """Run the block if ``truth`` holds."""
         then, behind = self._fresh("then"), self._fresh("behind")
         self.line(f"br i1 {truth}, label %{then}, label %{behind}")
         self._ended = True
@@ -177,7 +177,7 @@ class IRFunction:
 
     @contextlib.contextmanager
     def loop(self) -> Iterator[None]:
-        """Run the block until ``leave``."""
+        """Repeat the block until ``leave``."""
         head, behind = self._fresh("loop"), self._fresh("behind")
         self._block(head)
         self._exits.append((head, behind))
@@ -188,16 +188,16 @@ class IRFunction:
         self._block(behind)
 
     def leave(self) -> None:
-        """Go behind the innermost loop."""
+        """Leave the innermost loop."""
         self._jump(self._exits[-1][1])
 
     def again(self) -> None:
-        """Start the next round of the innermost loop."""
+        """Continue with the next iteration of the innermost loop."""
         self._jump(self._exits[-1][0])
 
     @contextlib.contextmanager
     def count(self, limit: IRValue) -> Iterator[str]:
-        """Run the block for i = 0 .. limit - 1 (no ``again`` inside)."""
+        """Repeat the block for i = 0 .. limit - 1 (no ``again`` inside)."""
         at = self.variable(0)
         with self.loop():
             i = at.get()
@@ -207,10 +207,10 @@ class IRFunction:
             at.set(self.add(i, 1))
 
     def call(self, name: str, *arguments: IRValue) -> str:
-        """Call a function of this module that takes and gives i64."""
+        """Call a function of this module that takes and returns i64."""
         return self.line(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
 
     def give(self, value: IRValue) -> None:
-        """Return."""
+        """Return from the function."""
         self.line(f"ret i64 {value}")
         self._ended = True

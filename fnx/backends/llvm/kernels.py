@@ -3,9 +3,9 @@
     prepare(code):  linked already? -> object on disk? -> text(), queued for the helpers
     get(codes):     waits for the helpers, checks externals, links all that is new at once
 
-``prepare`` may be called for each kernel as lowering makes it, so that LLVM runs beside the
-Python of the next one. A linked kernel lives as long as a command buffer (or the list of the
-most recently used) holds it; its code is freed with it.
+Lowering may call ``prepare`` for each kernel as soon as it is ready, so that LLVM runs concurrently
+with the lowering of the next one. A linked kernel lives as long as a command buffer (or the cache
+of recently used kernels) retains it; its code is freed with it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.weak import Deaths
 
-_RECENT = 1024  # linked kernels kept though no command buffer holds them
+_RECENT = 1024  # linked kernels retained without a command buffer
 _RECENT_BYTES = 48 * MEGABYTE
 _HELPERS = 4
 _SMALL = "define void @small(ptr %p) { store i64 0, ptr %p ret void }"
 
 
 class LinkedKernel:
-    """A linked kernel: its address, valid while this object lives. ``nbytes`` is its share of the
-    library that it is in."""
+    """A linked kernel: its address, valid while this object lives. ``nbytes`` is its share of its
+    library.
+    """
 
     __slots__ = ("__weakref__", "_library", "address", "key", "nbytes")
 
@@ -47,12 +48,13 @@ class LinkedKernel:
 
 
 class _ProcessEnds(DeviceError):
-    """A kernel is asked for when nothing is compiled any more."""
+    """A kernel is requested after the end of compilation."""
 
 
 class _Latch:
-    """An event whose waiting is one call of C: inside of ``threading.Event.wait`` a Ctrl-C may come
-    out as "release unlocked lock"."""
+    """An event that waits in a single C call: within ``threading.Event.wait``, Ctrl-C may cause the
+    error "release unlocked lock".
+    """
 
     __slots__ = ("_gate", "_open")
 
@@ -64,9 +66,11 @@ class _Latch:
         return self._open
 
     def set(self) -> None:
-        """Let all through; a gate that an interrupt left shut is looked past at each wait."""
+        """Let all waiters through; ``wait`` also sees the flag if an interrupt left the lock
+        acquired.
+        """
         self._open = True
-        with contextlib.suppress(RuntimeError):  # it is open
+        with contextlib.suppress(RuntimeError):  # it is released already
             self._gate.release()
 
     def wait(self, timeout: float) -> bool:
@@ -77,7 +81,7 @@ class _Latch:
 
 
 class _Job:
-    """One kernel on its way to an object file."""
+    """The compilation of one kernel to an object file."""
 
     __slots__ = ("_disk", "_text", "begun", "data", "done", "error", "key", "nanoseconds",
                  "symbol")
@@ -86,18 +90,18 @@ class _Job:
         self.key, self.symbol, self._disk = key, symbol, disk
         self._text, self.begun = "", False
         self.data = disk.get(key)
-        self.nanoseconds = 0  # of LLVM; 0 where it was on disk
+        self.nanoseconds = 0  # of LLVM; 0 if it was on disk
         self.error: BaseException | None = None
         self.done = _Latch()
         if self.data is not None:
             self.done.set()
 
     def set_text(self, text: str) -> None:
-        """What is to be compiled."""
+        """Set the text to compile."""
         self._text = text
 
     def compile(self, target: Target) -> None:
-        """On a helper: text to object, checked."""
+        """Compile the text to an object file and check it; on a helper thread."""
         if self.error is not None:
             return
         self.begun = True
@@ -114,23 +118,23 @@ class _Job:
             self.done.set()
 
     def keep(self) -> None:
-        """Write it to disk."""
+        """Write the object file to disk."""
         if self.data is not None:
             self._disk.put(self.key, self.data, f"kernel {self.symbol}")
 
     def drop(self) -> None:
-        """Nobody will compile it."""
+        """Fail the job: nobody will compile it."""
         self.error = _ProcessEnds(f"kernel {self.symbol} was not compiled: the process ends")
         self.done.set()
 
     def object(self) -> bytes:
-        """The object file, once a helper has it."""
-        while not self.done.wait(0.1):  # short sleeps: Ctrl-C is seen between them
+        """Return the object file, once a helper has compiled it."""
+        while not self.done.wait(0.1):  # short waits: Ctrl-C is seen between them
             pass
         if type(self.error) is _ProcessEnds:
             wait_for_the_end()
         if isinstance(self.error, FnxError):
-            self.error.site = user_site()  # who asks, not the helper
+            self.error.site = user_site()  # the caller's location, not the helper's
         if self.error is not None:
             raise self.error
         assert self.data is not None
@@ -153,7 +157,7 @@ class Helpers:
         self._ended = False
 
     def run(self, job: _Job) -> None:
-        """Compile something on a helper, soon; here, where the system has no more threads."""
+        """Compile a job on a helper thread, or here if the system has no more threads."""
         if self._ended:
             job.drop()
             return
@@ -166,12 +170,14 @@ class Helpers:
             self._loop()
 
     def start(self) -> None:
-        """Start all threads, before there is work; the first kernel of each finds LLVM warm."""
+        """Start all threads before there is work, so that LLVM is warm for the first kernel of
+        each.
+        """
         while len(self._threads) < self._limit and not self._ended and self._start(self._warm):
             pass
 
     def _start(self, run: Callable[[], None]) -> bool:
-        """Start a thread; whether there is one more."""
+        """Start a thread; return whether that succeeded."""
         thread = threading.Thread(target=run, name="fnx-llvm", daemon=True)
         try:
             thread.start()
@@ -181,7 +187,7 @@ class Helpers:
         return True
 
     def _warm(self) -> None:
-        with contextlib.suppress(FnxError):  # there is no memory: the first kernel will say so
+        with contextlib.suppress(FnxError):  # out of memory: the first kernel will report it
             llvm.compile_ir(_SMALL, self._target)
         self._loop()
 
@@ -193,7 +199,7 @@ class Helpers:
             del job
 
     def end(self) -> None:
-        """The process ends: what has not begun is dropped, nothing is begun any more."""
+        """End at process exit: drop jobs that have not started, and start no more."""
         self._ended = True
         for job in tuple(self._open):
             if not job.begun:
@@ -216,7 +222,7 @@ class Kernels:
         self._jobs: dict[bytes, _Job] = {}
 
     def prepare(self, code: KernelCode) -> None:
-        """See to it that ``get`` will find the kernel soon."""
+        """Make sure that ``get`` will find the kernel soon."""
         key = code.key
         with self._lock:
             if key not in self._jobs and self._kernel(key) is None:
@@ -239,11 +245,11 @@ class Kernels:
         self._jobs[key] = job
 
     def get(self, codes: Sequence[KernelCode]) -> list[LinkedKernel]:
-        """The linked kernels of some codes, in their order.
+        """Return the linked kernels of some codes, in order.
 
         Raises:
             DeviceError: a kernel calls a function that is not allowed.
-            SpecError: LLVM refuses a kernel.
+            SpecError: LLVM rejects a kernel.
         """
         found: dict[bytes, LinkedKernel] = {}
         with self._lock:
@@ -258,10 +264,10 @@ class Kernels:
             jobs = {code.key: self._jobs[code.key] for code in codes if code.key not in found}
         try:
             objects_of = {key: job.object() for key, job in jobs.items()}
-            with self._lock:  # a job goes when its kernel is there, or others would begin it again
+            with self._lock:  # a job is removed after linking, else others would restart it
                 new = []
                 for key, data in objects_of.items():
-                    kernel = self._kernel(key)  # another thread that waited has linked it
+                    kernel = self._kernel(key)  # another waiting thread has linked it
                     if kernel is not None:
                         found[key] = kernel
                     else:
@@ -283,7 +289,7 @@ class Kernels:
         return [found[code.key] for code in codes]
 
     def _link(self, new: list[tuple[bytes, str, bytes]]) -> dict[bytes, LinkedKernel]:
-        """One library for all, as long as their symbols differ; else one each."""
+        """Link one library for all, or one each if their symbols are not distinct."""
         groups = [new] if len({s for _, s, _ in new}) == len(new) else [[entry] for entry in new]
         linked: dict[bytes, LinkedKernel] = {}
         for group in groups:
@@ -300,14 +306,14 @@ class Kernels:
         return linked
 
     def in_child(self) -> None:
-        """A forked child has no helpers; what they had begun begins again."""
+        """Reset in a forked child, which has no helpers; compilations in progress start again."""
         self.helpers.reset()
         self._jobs = {}
 
 
 def compiled_once(text: str, symbols: Sequence[str], target: Target,
                   imports: dict[str, int]) -> llvm.Library:
-    """Fixed code of a backend (the queue's own loops): from disk where it was compiled before."""
+    """Compile the fixed code of a backend (the queue's own loops), or fetch it from disk."""
     disk = DiskCache(directory())
     key = hashlib.sha256(f"{llvm.version()}|{target}|{text}".encode()).digest()
     data = disk.get(key)

@@ -1,7 +1,7 @@
-"""Reading object files: which symbols does the code need that it does not define?
+"""Object file reader: finds the undefined symbols of compiled code.
 
-LLVM may put calls into code that has none in its text (memset for a loop of stores, fmodf for
-frem). What a kernel may call is the list ``ALLOWED``; anything else is refused before linking.
+LLVM may insert calls that are not in the IR (memset for a loop of stores, fmodf for frem). A kernel
+may only call the functions in ``ALLOWED``; anything else is refused before linking.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALLOWED = frozenset({"memset", "memcpy", "memmove"})
 
 
 def externals(data: bytes) -> set[str]:
-    """Names of the symbols that an object file (ELF or Mach-O, 64 bits) needs from outside.
+    """Return the undefined symbols of an object file (64-bit ELF or Mach-O).
 
     >>> from fnx.backends.llvm import binding as llvm
     >>> text = "declare void @g() define void @f() { call void @g() ret void }"
@@ -69,7 +69,7 @@ def _mach_o(data: bytes) -> set[str]:
 
 
 def check_externals(names: set[str], kernel: str) -> None:
-    """Refuse a kernel that calls what it may not.
+    """Refuse a kernel that calls a function that is not allowed.
 
     Raises:
         DeviceError: names the kernel and the symbols.
@@ -84,7 +84,7 @@ def check_externals(names: set[str], kernel: str) -> None:
 
 @functools.cache
 def addresses() -> dict[str, int]:
-    """Where the allowed functions are in this process."""
+    """Return the addresses of the allowed functions in this process."""
     process = ctypes.CDLL(None)
     found = {}
     for name in sorted(ALLOWED):

@@ -1,1 +1,1 @@
-"""The levels of the graph: what is legal, what it means in NumPy, how it prints."""
+"""The levels of the graph: legality rules, NumPy interpreter, printers."""

@@ -1,10 +1,10 @@
-"""blame: where a NaN comes from, by computing a FUNCTION again, node by node.
+"""NaN debugger: find the op that produced a NaN, by recomputing a FUNCTION node by node.
 
     y = log(x - 1), z = y * 2          z has a NaN at 3  ->  y has one, x - 1 has none: LOG, at 3
 
-From a result with a NaN one goes back to an operand that has one, until there is none: that node
-made it. Where a value was chosen (WHERE) one goes to what was chosen; into the bodies of calls,
-branches and loops, there to the first iteration that has it. Effects do not take place again.
+The search goes from a result with a NaN back to an operand that has one, until no operand does:
+that node produced it. At a WHERE it follows the selected operand; it enters the bodies of calls,
+branches and loops, and there the first iteration with a NaN. Effects are not repeated.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, (3,))
@@ -32,7 +32,7 @@ _WORDS = {"nan": "NaN", "inf": "NaN or infinity"}
 
 
 def is_bad(value: Any, check: str) -> Any:
-    """Where a value is NaN, or under "inf" also infinite."""
+    """Return where a value is NaN, or for the check "inf" also infinite."""
     if not isinstance(value, np.ndarray | np.generic):
         return np.False_
     value = _numbers(value)
@@ -42,21 +42,21 @@ def is_bad(value: Any, check: str) -> Any:
 
 
 def _numbers(value: Any) -> NDArray:
-    """The numbers of an array, also of a type that is stored only."""
+    """Return the values of an array, decoded if its type is storage-only."""
     array = np.asarray(value)
     return narrow.decoded(array, as_dtype(array.dtype)) if array.dtype in HELD else array
 
 
 class Origin(Record):
-    """What made a value.
+    """The origin of a NaN.
 
     Attributes:
-        what: an op, or an argument or a callback in words.
-        index: of the first element.
+        what: an op name, or a description of an argument or callback.
+        index: index of the first bad element.
         value: that element.
-        loops: iterations, the innermost first: (number, of what).
-        site: the user's line, of a callback.
-        sites: lines that it may be of.
+        loops: the enclosing loops, the innermost first: (iteration, description).
+        site: the user's line of a callback.
+        sites: candidate lines.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Origin(Record):
     sites: tuple[Site, ...] = ()
 
     def error(self, check: str, name: str) -> NotFiniteError:
-        """What a user is told."""
+        """Return the error for the user."""
         where = f" at {list(self.index)}" if self.index else ""
         loops = "".join(f", in iteration {i} of {loop}" for i, loop in self.loops)
         whose = f"{name}: " if name else ""
@@ -78,10 +78,10 @@ class Origin(Record):
 
 
 def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], check: str) -> None:
-    """Raise where a result has a NaN.
+    """Raise if a result has a NaN.
 
     Raises:
-        NotFiniteError: names the op that made it, the line, iteration and index.
+        NotFiniteError: names the op that produced it, the line, iteration and index.
     """
     for i, value in enumerate(results):
         if is_bad(value, check).any():
@@ -92,7 +92,7 @@ def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], 
 
 
 def origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin | None:
-    """What made the NaN in a result; None where there is none this time."""
+    """Return the origin of the NaN in a result; None if recomputing gives no NaN."""
     with np.errstate(all="ignore"):
         found = host.silent(lambda: _Search(fn, args, check).of(fn.src[result]))
     if isinstance(found, int):
@@ -106,7 +106,7 @@ def _first(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
 
 
 class _Search:
-    """One FUNCTION on values. ``of`` gives the origin, or the number of the PARAM it came by."""
+    """A search in one FUNCTION, evaluated on values."""
 
     def __init__(self, fn: UOp, args: Sequence[NDArray], check: str) -> None:
         self.check, self.args = check, [np.asarray(a) for a in args]
@@ -119,7 +119,7 @@ class _Search:
         return node in self.value and bool(is_bad(self.value[node], self.check).any())
 
     def of(self, node: UOp) -> Origin | int | None:
-        """From a node back to what made the NaN in it."""
+        """Return the origin of the NaN in a node, or the slot of the PARAM that it came from."""
         if not self.has(node):
             return None
         while True:
@@ -138,7 +138,7 @@ class _Search:
             node = operand
 
     def _operand(self, node: UOp) -> UOp | None:
-        """An operand that the NaN came from."""
+        """Return an operand that the NaN came from, or None."""
         if node.op is ops.GET:
             node = node.src[0]
         src = node.src
@@ -158,7 +158,7 @@ class _Search:
         return [self.value[s] for s in parts.operands(call)]
 
     def inside(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
-        """The origin of a result of a body, or the number of its PARAM."""
+        """Return the origin of the NaN in a result of a body, or the slot of its PARAM."""
         return _Search(body, args, self.check).of(body.src[result])
 
     def call(self, call: UOp, result: int) -> Origin | int | None:
@@ -191,7 +191,7 @@ class _Search:
 
     def _loop(self, call: UOp, body: UOp, step: Callable[[int, Sequence[NDArray]], Any],
               first: Sequence[NDArray], order: range, result: int) -> Origin | int | None:
-        """The first iteration after which a result has it, and there."""
+        """Find the first iteration after which a result has the NaN, and search its body."""
         consts, n, i, carries = call.arg.n_consts, len(first), 0, first
         while i < len(order):
             given = step(i, carries)
@@ -208,7 +208,7 @@ class _Search:
                                   found.site, found.sites)
                 if found is None or not consts <= found < consts + n or not i:
                     return found
-                result, carries, i = found - consts, first, 0  # another carry had it before
+                result, carries, i = found - consts, first, 0  # restart with that carry
                 continue
             carries, i = outs[:n], i + 1
         return consts + result if result < n else None
@@ -222,7 +222,7 @@ _INSIDE: dict[ops.Op, Callable[[_Search, UOp, int], Origin | int | None]] = {
 
 
 def _of_operands(search: _Search, call: UOp, result: int) -> Origin | int | None:
-    """Of a hand-written kernel: an operand that has it, or the kernel."""
+    """Return an operand of a user-written kernel that has the NaN, or the kernel as origin."""
     for i, operand in enumerate(parts.operands(call)):
         if search.has(operand):
             return i

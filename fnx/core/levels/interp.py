@@ -1,14 +1,14 @@
-"""The NumPy interpreter: the meaning of every node, and the oracle of every test.
+"""The NumPy interpreter: defines the meaning of every node, and is the oracle of every test.
 
-Tensor level, here: ``evaluate`` walks a graph once, operands first. Each op's value is its
-``meaning`` from the op table; only scopes (CALL, GET) and sources are walked here.
+Tensor level, here: ``evaluate`` visits a graph once, operands first. Each op's value is its
+``meaning`` from the op table; only scopes (CALL, GET) and sources are interpreted here.
 Kernel level, in ``interp_kernel.py``: ``run_kernel``.
 
-A contraction is EXPAND, MUL, REDUCE, and its product can be far larger than its operands. So
-an elementwise node above 16 MB that only REDUCEs read is *virtual*: it is never held whole.
-The REDUCE computes it by slices, cut along axes that stay wherever there are any (each result
-is then the same fold as without cutting), else along folded axes, whose partial results are
-folded in order. EXPAND costs nothing: it is a NumPy view with stride 0.
+A contraction is EXPAND, MUL, REDUCE, and its product can be far larger than its operands. So an
+elementwise node above 16 MB that only REDUCEs read is *virtual*: it is never materialized. The
+REDUCE computes it in slices. These are along axes that remain, if there are any (then each result
+is the same reduction as without slices), else along reduced axes, whose partial results are
+combined in order. EXPAND costs nothing: it is a NumPy view with stride 0.
 
 >>> from fnx.core import build, dtypes
 >>> x = build.param(0, dtypes.float32, (3,))
@@ -39,12 +39,12 @@ __all__ = ["apply", "evaluate", "run_kernel"]
 
 
 def evaluate(roots: Iterable[UOp], env: Mapping[UOp, NDArray]) -> list[NDArray]:
-    """The values of tensor-level nodes.
+    """Evaluate tensor-level nodes.
 
     Args:
         roots: nodes to compute.
         env: values of PARAM, LEAF and BUFFER nodes (or of any node, which is then not
-            computed). A BUFFER that is missing is read through its handle.
+            computed). A missing BUFFER is read through its handle.
 
     Raises:
         ArgumentError: a PARAM or LEAF has no value.
@@ -54,7 +54,7 @@ def evaluate(roots: Iterable[UOp], env: Mapping[UOp, NDArray]) -> list[NDArray]:
 
 
 def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
-    """The results of a closed FUNCTION on values of its PARAMs.
+    """Return the results of a closed FUNCTION for values of its PARAMs.
 
     >>> from fnx.core import build, dtypes
     >>> x = build.param(0, dtypes.int32, ())
@@ -72,14 +72,14 @@ def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
 
 
 class _Plan:
-    """What is computed, in which order, of what; the body of a loop has one for all steps.
+    """An evaluation plan; the body of a loop has one plan for all steps.
 
     Attributes:
         roots: the results.
-        reads: the nodes whose values each node needs, in an order in which to compute them.
-        readers: how many read each of them.
-        virtual: nodes that are never held whole.
-        params: the PARAMs among them.
+        reads: node -> the nodes whose values it needs, in the order of evaluation.
+        readers: the number of readers of each node.
+        virtual: nodes that are never materialized.
+        params: the PARAMs among the nodes.
         known: the values of constants.
     """
 
@@ -99,7 +99,7 @@ class _Plan:
                 self.known[n] = _checked(n, np.asarray(computed(n, self.known)))
 
     def _virtual_nodes(self, order: list[UOp], given: Container[UOp]) -> set[UOp]:
-        """Elementwise nodes above LIMIT that nothing but REDUCEs read, directly or not."""
+        """Return the elementwise nodes above LIMIT that only REDUCEs read, directly or not."""
         big = [n for n in order if n.op in ops.ELEMENTWISE and n not in given
                and math.prod(n.shape) * n.dtype.itemsize > LIMIT]
         if not big:
@@ -113,7 +113,7 @@ class _Plan:
         return virtual
 
     def _reads(self, node: UOp, given: Container[UOp]) -> tuple[UOp, ...]:
-        """The nodes whose values ``node`` needs: its operands, through virtual ones."""
+        """Return the nodes whose values ``node`` needs: its operands, seen through virtual ones."""
         if node in given or node.op in (ops.FUNCTION, ops.KERNEL):
             return ()
         if node.op is not ops.REDUCE or node.src[0] not in self.virtual:
@@ -123,11 +123,11 @@ class _Plan:
 
 
 _CONSTANT = frozenset({ops.CONST, ops.EXPAND})
-_plans: WeakMemo[UOp, _Plan] = WeakMemo()  # of FUNCTIONs
+_plans: WeakMemo[UOp, _Plan] = WeakMemo()  # by FUNCTION
 
 
 def _is_huge(node: UOp) -> bool:
-    """Whether NumPy has no array of so many bytes, not even one of equal elements, or of none."""
+    """Return whether an array is too large for NumPy, even one with stride 0, or an empty one."""
     return math.prod([n or 1 for n in node.shape]) * max(1, node.dtype.itemsize) > sys.maxsize
 
 
@@ -182,7 +182,7 @@ class _Run:
         outs = [np.full(shape, ops.const_value(build.const(
                     np.nan if t.is_float else highest(t), t)), t.np)
                 for shape, t in node.arg.outs]
-        rows = [np.asarray(a, order="C") for a in args]  # a flip is a view
+        rows = [np.asarray(a, order="C") for a in args]  # copies views such as a flip
         run_kernel(body, [*rows, *outs], ())
         return outs
 
@@ -223,7 +223,7 @@ class _Run:
         return apply(node.src[0], [self.value[s] for s in parts.operands(node)])
 
     def _fold(self, node: UOp, part: tuple[slice, ...]) -> NDArray:
-        """A REDUCE over ``part`` of its virtual operand, cut in two while it is too big."""
+        """Compute a REDUCE over ``part`` of its virtual operand, halved while it is too large."""
         x = node.src[0]
         extents = [s.stop - s.start for s in part]
         if math.prod(extents) * x.dtype.itemsize <= LIMIT:
@@ -268,7 +268,7 @@ def _buffer(node: UOp, value: Mapping[UOp, Any]) -> NDArray:
 
 _SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
     ops.PARAM: _missing, ops.LEAF: _missing, ops.BUFFER: _buffer,
-    ops.ALL_GATHER: _missing, ops.AXIS_INDEX: _missing,  # only a vmap knows the other lanes
+    ops.ALL_GATHER: _missing, ops.AXIS_INDEX: _missing,  # need the values of the whole batch
     ops.FUNCTION: lambda node, value: node,
     ops.KERNEL: lambda node, value: node,
     ops.GET: lambda node, value: value[node.src[0]][node.arg],

@@ -1,7 +1,7 @@
-"""An ITER while it runs in the interpreter: its carried values, and what its STEPs have seen.
+"""The state of an ITER in the interpreter: carried values, and the values of its STEPs.
 
 Each carried value is an array over the ranges that it depends on, with extent 1 along the loop's
-own axis. Where the loop has a stop, each element ends by itself: it keeps the values that it has.
+own axis. If the loop has a stop condition, each element ends by itself, and then keeps its values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Iteration:
 
     Attributes:
         last: the carried values.
-        steps: of each value under a STEP, those of all iterations, once the loop has ended.
+        steps: value under a STEP -> its values in all iterations, once the loop has ended.
     """
 
     def __init__(self, loop: UOp, values: Sequence[UOp], axis: int, first: Sequence[NDArray]
@@ -29,11 +29,11 @@ class Iteration:
         self.loop, self.axis = loop, axis
         self.last = list(first)
         self.steps: dict[UOp, Any] = {v: [] for v in values}
-        self._running: list[NDArray] = []  # of each iteration: where it is run
-        self._ran: dict[UOp, list[NDArray]] = {v: [] for v in values}  # so, of a step
+        self._running: list[NDArray] = []  # the active mask of each iteration
+        self._ran: dict[UOp, list[NDArray]] = {v: [] for v in values}  # active masks by step
 
     def goes_on(self, stop: NDArray) -> bool:
-        """Whether an iteration is run anywhere, where the loop ends wherever ``stop`` holds."""
+        """Deactivate elements where ``stop`` holds; return whether any element is active."""
         before = self._running[-1] if self._running else np.ones((1,) * stop.ndim, bool)
         running = before & ~stop
         if running.any():
@@ -42,8 +42,7 @@ class Iteration:
         return False
 
     def take(self, values: Mapping[UOp, Any], inner: Mapping[UOp, NDArray]) -> None:
-        """The values of an iteration; ``inner`` says of steps of loops inside where they are run.
-        """
+        """Record an iteration; ``inner`` holds the active masks of steps of inner loops."""
         nexts = [values[n] for n in parts.nexts(self.loop)]
         if self._running and not self._running[-1].all():
             nexts = [np.where(self._running[-1], n, old) for n, old in zip(nexts, self.last)]
@@ -55,12 +54,12 @@ class Iteration:
                 self._ran[value].append(np.logical_and.reduce(np.broadcast_arrays(*running)))
 
     def finish(self, trips: int) -> None:
-        """Put the values of all iterations side by side; 0 for those that are not run."""
+        """Stack the values of all iterations along the loop's axis, 0 for those not run."""
         for value, seen in self.steps.items():
             self.steps[value] = self._beside(seen, trips, value.dtype.np)
 
     def ran(self, value: UOp, trips: int) -> NDArray | None:
-        """Where, and in which iterations, a step is run; None: everywhere."""
+        """Return the active mask of a step over all iterations; None: active everywhere."""
         if parts.stop(self.loop) is None and not self._ran[value]:
             return None
         return self._beside(self._ran[value], trips, np.dtype(bool))

@@ -1,22 +1,22 @@
-"""The kernel level of the interpreter: every RANGE is an axis of NumPy arrays.
+"""Kernel-level interpreter: every RANGE is an axis of NumPy arrays.
 
-The STOREs of a KERNEL run one after the other. Inside a STORE each RANGE has an axis (in the
-kernel's loop order), and a value has extent 1 along the axes of ranges it does not depend on.
-So the whole iteration space of an expression is one NumPy expression:
+The STOREs of a KERNEL run one after the other. In a STORE each RANGE has an axis (in the kernel's
+loop order), and a value has extent 1 along the axes of ranges that it does not depend on. So one
+NumPy expression computes the whole iteration space of an expression:
 
     STORE(o[m], REDUCE(x[m, k] * w[k], k))    x[m, k]: (M, K)   w[k]: (1, K)   sum: (M, 1)
 
-An ITER runs its loop in Python, each of its values an array over the other ranges; GET is what
-it ends with, and STEP(value) the values of all iterations side by side, an axis like any other.
+An ITER runs its loop in Python; each of its values is an array over the other ranges. GET is the
+final value, and STEP(value) stacks the values of all iterations along an ordinary axis.
 
-Nothing above 16 MB is held at once, except where one element needs it: first the STORE's own
-ranges are cut into windows, outermost first (so combining stores keep their order), then the
-ranges of a REDUCE, whose partial results are folded in order. A window of a range holds only
-where that range is free: REDUCE and STAGE see all of the ranges that they close.
+No array exceeds 16 MB, unless one element needs that. First the STORE's own ranges are split into
+windows, outermost first (so combining stores keep their order), then the ranges of a REDUCE, whose
+partial results are combined in order. A window of a range applies only where that range is free:
+REDUCE and STAGE see all iterations of the ranges that they bind.
 
-What hardware would do silently raises KernelError here: an index out of bounds, two
-iterations that write one place without a combine, a read of another place of a buffer that
-the same STORE writes.
+What hardware would do silently raises KernelError here: an index out of bounds, two iterations
+that write one element without a combine, a read of another element of a buffer that the same
+STORE writes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fnx.core.levels.windows import Cuts, windows_of
 from fnx.core.numpy_semantics import combined, fold, fold_at, least_place
 from fnx.core.uop import UOp, toposort
 
-ValueOf = dict[UOp, Any]  # an Array; of an ITER its Iteration
+ValueOf = dict[UOp, Any]  # arrays; the Iteration of an ITER
 
-LIMIT = 16 << 20  # bytes of one array; an expression holds a few of them: about 64 MB
+LIMIT = 16 << 20  # bytes per array; an expression holds a few arrays: about 64 MB
 
 
 def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any]) -> None:
@@ -58,7 +58,7 @@ def run_kernel(kernel: UOp, buffers: Sequence[NDArray], scalars: Sequence[Any]) 
 
 
 def extent(node: UOp, scalars: Sequence[Any]) -> int:
-    """The value of an index expression over VARs and constants."""
+    """Evaluate an index expression over VARs and constants."""
     if node.ranges:
         raise KernelError(f"expected an extent that depends on no range, got {node}",
                           site=node.site)
@@ -72,7 +72,7 @@ def extent(node: UOp, scalars: Sequence[Any]) -> int:
 
 
 def computed(node: UOp, values: Mapping[UOp, Any]) -> Any:
-    """The value of a node that has a meaning in NumPy, from the values of its operands."""
+    """Compute the value of a node that has a NumPy meaning, from the values of its operands."""
     return numpy_semantics.computed(node, *[values[s] for s in node.src])
 
 
@@ -83,7 +83,7 @@ class _StoreRun:
                  scalars: Sequence[Any], loops: ValueOf) -> None:
         self.store, self.buffers, self.scalars, self.loops = store, buffers, scalars, loops
         nodes = toposort([store])
-        shared = toposort(_with_its_loops(store, kernel))  # ITERs are, with their axes
+        shared = toposort(_with_its_loops(store, kernel))  # these STOREs share ITERs and axes
         self.steps: dict[UOp, list[UOp]] = {n: [] for n in shared if n.op is ops.ITER}
         self.carries = [n for n in shared if n.op is ops.CARRY]
         self.open = parts.open_loops(shared)
@@ -111,8 +111,8 @@ class _StoreRun:
         self.loops.update((n, v) for n, v in base.items() if n.op is ops.ITER)
 
     def _whole(self) -> set[UOp]:
-        """The ranges that no window cuts: those of ITERs, and what else their STEPs depend on; and
-        of threads that read values of one another."""
+        """Return the ranges that are never split: those of ITERs, those that their STEPs also
+        depend on, and those of threads that exchange values."""
         out = {r for loop in self.steps for r in parts.closed(loop)}
         out |= {n.src[1] for n in self.nodes if n.op is ops.SHUFFLE_XOR}
         for loop, values in self.steps.items():
@@ -120,7 +120,7 @@ class _StoreRun:
         return out
 
     def _cuts(self, free: list[UOp]) -> dict[UOp, int]:
-        """Step of each range that is cut, so that the largest array fits LIMIT if it can."""
+        """Return the window size of each range to split, so that arrays fit LIMIT if possible."""
         cuts: dict[UOp, int] = {}
         for r in free:
             if r in self.whole:
@@ -139,7 +139,7 @@ class _StoreRun:
                              if r not in self.whole)
 
     def _write(self, windows: Cuts, base: ValueOf) -> None:
-        """Evaluate and write one window; ``base`` keeps what no window changes."""
+        """Evaluate and write one window; ``base`` caches values that no window changes."""
         values = dict(base)
         store, place = self.store, parts.place(self.store)
         for root in (*store.src[1:], *parts.indices(store)):
@@ -158,7 +158,7 @@ class _StoreRun:
         at = np.broadcast_to(self._linear(place, values, valid), shape)[valid]
         value = np.broadcast_to(values[parts.value(store)], shape)[valid]
         target = self._flat(parts.buffer(place))
-        if store.arg is ops.STORE:  # in the order of the loops: the last one wins
+        if store.arg is ops.STORE:  # in loop order: the last write wins
             target[at] = value
             return
         if store.arg is not None:
@@ -175,7 +175,7 @@ class _StoreRun:
     # ---- values ----
 
     def _evaluate(self, root: UOp, windows: Cuts, values: ValueOf) -> NDArray:
-        """Fill ``values`` for everything below ``root`` that is open in this scope."""
+        """Fill ``values`` for everything below ``root`` that belongs to this scope."""
         def closed_apart(n: UOp) -> bool:
             return n in values or n.op is ops.REF or self._needs_scope(n, windows)
 
@@ -223,7 +223,7 @@ class _StoreRun:
         return out.reshape(ones) if out.ndim == 0 else out
 
     def _needs_scope(self, node: UOp, windows: Cuts) -> bool:
-        """Whether a closing node cannot share the values of the scope it stands in."""
+        """Return whether a node that binds ranges cannot share the values of this scope."""
         if node.op is ops.ITER or node.op is ops.STEP:
             return True
         if node.op not in (ops.REDUCE, ops.STAGE, ops.MMA):
@@ -237,7 +237,7 @@ class _StoreRun:
         if node.op is ops.STEP:
             step, iteration, _ = node.src
             self._evaluate(iteration, windows, values)
-            if step not in values[iteration].steps:  # it is a step of a loop around, too
+            if step not in values[iteration].steps:  # also a step of an outer loop
                 asked = {*values[iteration].steps, step}
                 values[iteration] = self._iterated(iteration, windows, values, asked)
             loop: Iteration = values[iteration]
@@ -261,15 +261,15 @@ class _StoreRun:
                 return self._multiplied(node, kept)
             part = self._fold(node, value, scope)
             out = part if out is None else combined(node, out, part)
-        if out is None:  # a range of extent 0 among those that are cut
+        if out is None:  # one of the split ranges has extent 0
             raise AssertionError("an empty range is never cut")
         return out
 
     def _iterated(self, node: UOp, windows: Cuts, values: ValueOf, asked: Container[UOp] = ()
                   ) -> Iteration:
-        """All iterations of an ITER; what does not change in them is computed once.
+        """Run all iterations of an ITER; loop invariants are computed once.
 
-        Its steps are those that are no more than that here, and those ``asked`` for.
+        Records the STEPs of this loop only, and those in ``asked``, which outer loops read too.
         """
         t, = parts.closed(node)
         for init in parts.inits(node):
@@ -300,7 +300,7 @@ class _StoreRun:
         return loop
 
     def _ran(self, roots: Sequence[UOp], values: ValueOf) -> NDArray | None:
-        """Where all loops run that something below the roots is a step of; None: everywhere."""
+        """Return where all loops are active whose STEPs the roots read; None: everywhere."""
         out: NDArray | None = None
         for step in toposort(roots, stop=lambda n: n.op is ops.STEP):
             if step.op is ops.STEP:
@@ -311,8 +311,8 @@ class _StoreRun:
         return out
 
     def _inside(self, node: UOp, roots: list[UOp], windows: Cuts, values: ValueOf) -> list[UOp]:
-        """What changes from one iteration of an ITER to the next, operands first; the rest is
-        evaluated."""
+        """Return the nodes that vary with the iterations of an ITER, operands first, and evaluate
+        the invariant ones."""
         t, = parts.closed(node)
         out = []
         for n in toposort(roots, stop=lambda n: n in values or n.op in (ops.REF, ops.CARRY)
@@ -326,7 +326,7 @@ class _StoreRun:
         return out
 
     def _reduce_cut(self, node: UOp, windows: Cuts) -> dict[UOp, int]:
-        """Steps for the ranges of a REDUCE whose operand is too big in this scope."""
+        """Return window sizes for the ranges of a REDUCE whose operand is too large."""
         key = node, tuple((r, hi - lo) for r, (lo, hi) in windows.items())
         if key not in self.reduce_cuts:
             self.reduce_cuts[key] = self._find_reduce_cut(node, windows)
@@ -334,7 +334,7 @@ class _StoreRun:
 
     def _find_reduce_cut(self, node: UOp, windows: Cuts) -> dict[UOp, int]:
         if parts.value(node).op is ops.PAIR:
-            return {}  # a part of a fold would have to keep its key
+            return {}  # a partial result would lose its key
         sizes: dict[UOp, int] = {r: hi - lo for r, (lo, hi) in windows.items()}
         for r in parts.closed(node):
             sizes.pop(r, None)
@@ -377,7 +377,7 @@ class _StoreRun:
         return out
 
     def _whole_along(self, x: NDArray, ranges: Sequence[UOp]) -> list[int]:
-        """The shape of a value, with the extents of some ranges, along which it may be the same."""
+        """Return the shape of a value, broadcast to the full extents of some ranges."""
         shape = list(x.shape)
         for r in ranges:
             shape[self.axis[r]] = self.extent[r]
@@ -394,11 +394,11 @@ class _StoreRun:
             read = flat[at] if flat.size else np.zeros(at.shape, flat.dtype)
         return read if condition is None else np.where(valid, read, np.zeros((), read.dtype))
 
-    # ---- places ----
+    # ---- indices ----
 
     def _checked(self, place: UOp, values: ValueOf, valid: NDArray,
                 extents: Sequence[int]) -> list[NDArray]:
-        """The checked index of each dimension; 0 where not valid."""
+        """Return the index of each dimension, bounds-checked; 0 where not valid."""
         out = []
         for dim, (index, n) in enumerate(zip(parts.indices(place), extents)):
             at = values[index]
@@ -481,7 +481,7 @@ class _StoreRun:
 
 
 def _with_its_loops(store: UOp, kernel: UOp) -> list[UOp]:
-    """A STORE and those that share a loop with it, or with one of these."""
+    """Return a STORE and those that share an ITER with it, directly or transitively."""
     loops = {s: {n for n in toposort([s]) if n.op is ops.ITER} for s in kernel.src}
     found, open_ = [store], set(loops[store])
     while more := [s for s in kernel.src if s not in found and not open_.isdisjoint(loops[s])]:

@@ -1,6 +1,6 @@
-"""Printing of graphs at every level: to read, to rebuild, to draw.
+"""Print graphs of every level: as text, as Python source, as a drawing.
 
-``pretty`` is for reading: formulas of tensors, loops of kernels, lines of programs.
+``pretty`` is for reading: tensor formulas, kernel loops, program instructions.
 ``to_python`` is Python source that rebuilds the identical node (the same object, while the first
 one lives). ``dot`` is for Graphviz.
 
@@ -40,18 +40,18 @@ _SCOPES = (ops.FUNCTION, ops.KERNEL)
 _IN_KERNELS = frozenset({ops.RANGE, ops.VAR, ops.REF, ops.INDEX, ops.STAGE})
 
 
-# ---- to read ----------------------------------------------------------------------------------
+# ---- text -------------------------------------------------------------------------------------
 
 
 def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
            scopes: bool = True, inputs: Sequence[str] = ()) -> str:
-    """Nodes of any level for reading; FUNCTIONs and KERNELs are blocks before their first use.
+    """Format nodes of any level; FUNCTIONs and KERNELs are blocks before their first use.
 
     Args:
         roots: a node or several.
-        sites: whether to print the user's lines that nodes came from, or those to print.
-        scopes: whether to print FUNCTIONs and KERNELs that other nodes name.
-        inputs: what to call the parameters of a FUNCTION or COMMANDS that is a root.
+        sites: whether to print the user's lines of nodes, or the lines that may be printed.
+        scopes: whether to print FUNCTIONs and KERNELs that other nodes refer to.
+        inputs: names for the parameters of a FUNCTION or COMMANDS among the roots.
     """
     roots = [roots] if isinstance(roots, UOp) else list(roots)
     where = _sites_among(sites)
@@ -77,7 +77,7 @@ def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
 
 def pretty_groups(groups: Iterable[Any], sites: bool | Collection[Site] = True,
                   inputs: Sequence[str] = ()) -> list[str]:
-    """Groups of tensor nodes that become kernels: formulas over what other groups write."""
+    """Format groups of tensor nodes that become kernels: formulas over each other's results."""
     groups = list(groups)
     where = _sites_among(sites)
     roots = list(dict.fromkeys(root for g in groups for root, _ in g.roots))
@@ -131,21 +131,21 @@ def _function(fn: UOp, names: dict[UOp, str], where: Callable[[UOp], tuple[Site,
 
 def _rest(roots: list[UOp], names: dict[UOp, str], where: Callable[[UOp], tuple[Site, ...]]
           ) -> list[str]:
-    """Nodes that no scope closes: of an open trace, or parts of a kernel."""
+    """Format nodes outside of any scope: of an open trace, or parts of a kernel."""
     if any(n.op in _IN_KERNELS for n in toposort(roots, stop=lambda n: n.op in _SCOPES)):
         return expression_lines(roots, where)
     lines, results = graph_lines(roots, names, where)
     return lines or results
 
 
-# ---- to rebuild -------------------------------------------------------------------------------
+# ---- Python source ----------------------------------------------------------------------------
 
 
 def to_python(root: UOp) -> str:
-    """Python source whose ``node`` is the identical node.
+    """Return Python source that rebuilds the identical node, as ``node``.
 
     Raises:
-        ArgumentError: the graph holds a BUFFER, which is memory and has no source.
+        ArgumentError: the graph has a BUFFER, which is memory and has no source.
     """
     lines = ["from fnx.core import dtypes, op_args, ops", "from fnx.core.uop import UOp"]
     names: dict[UOp, str] = {}
@@ -159,7 +159,7 @@ def to_python(root: UOp) -> str:
 
 
 def from_python(source: str) -> UOp:
-    """The node that the source of ``to_python`` rebuilds."""
+    """Rebuild a node from the source that ``to_python`` returns."""
     namespace: dict[str, Any] = {}
     exec(source, namespace)
     node = namespace["node"]
@@ -168,7 +168,7 @@ def from_python(source: str) -> UOp:
 
 
 def python_arg(arg: Any, source: bool) -> str:
-    """An arg as a Python expression; in the ``source`` of a program names have their modules."""
+    """Format an arg as a Python expression; for ``source`` names are qualified by modules."""
     if isinstance(arg, Op):
         return f"ops.{arg}" if source else arg.name
     if isinstance(arg, DType):
@@ -192,11 +192,11 @@ def _python_dtype(dtype: DType) -> str:
     return f"dtypes.{name}" if dtype.lanes == 1 else f"dtypes.{name}.vec({dtype.lanes})"
 
 
-# ---- to draw ----------------------------------------------------------------------------------
+# ---- drawing ----------------------------------------------------------------------------------
 
 
 def dot(roots: UOp | Iterable[UOp]) -> str:
-    """A graph for Graphviz; FUNCTIONs are shown with their bodies."""
+    """Return a graph in Graphviz's language; FUNCTIONs are shown with their bodies."""
     nodes = toposort([roots] if isinstance(roots, UOp) else roots, into_functions=True)
     place = {n: i for i, n in enumerate(nodes)}
     lines = ["digraph fnx {", '  node [shape=box, fontname="monospace"];']

@@ -1,11 +1,12 @@
-"""Tensor graphs as formulas: one element of each value, with movements in its index.
+"""Print tensor graphs as formulas for one element of each value, with movements in its index.
 
     function layer(x0: float32[50, 20], x1: float32[20, 30], x2: float32[30])
       t0[i, j] = sum(k < 20: x0[i, k] * x1[k, j]) + x2[j]      # float32[50, 30]  m.py:5
       t1[i, j] = where(t0[i, j] <= 0, 0, t0[i, j])             # float32[50, 30]  m.py:6
       return t1
 
-What is read twice, or long, has a name; i, j, k ... are the axes of the value that a line defines.
+Values that are read twice, or are long, get a name; i, j, k ... are the axes of the value that a
+line defines.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from fnx.core.rewriting import symbolic
 from fnx.core.row_parts import interleaved
 from fnx.core.uop import UOp, toposort
 
-_BIG = 10  # nodes on one line
+_BIG = 10  # maximum number of nodes on one line
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
-_WHOLE = (*ops.SEVERAL, ops.CONCAT, ops.SCATTER)  # these name whole arrays
+_WHOLE = (*ops.SEVERAL, ops.CONCAT, ops.SCATTER)  # printed with whole arrays as operands
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
 
@@ -36,7 +37,7 @@ def type_of(node: UOp) -> str:
 
 def graph_lines(roots: Sequence[UOp], names: Mapping[UOp, str],
                 sites: Callable[[UOp], tuple[Site, ...]]) -> tuple[list[str], list[str]]:
-    """The lines that define roots, and what each root is called; ``names`` are given ones."""
+    """Return the lines that define roots, and the name of each root; ``names`` are predefined."""
     printer = _GraphPrinter(roots, names, sites)
     return printer.lines(), [printer.called(r) for r in roots]
 
@@ -56,10 +57,13 @@ class _GraphPrinter:
                     "x" if node.op is ops.PARAM else node.op.name.lower())
         self.named = self._named()
 
-    # ---- which nodes have a line
+    # ---- nodes with a line of their own
 
     def _named(self) -> set[UOp]:
-        """What is read twice, what whole arrays are made of, and what makes a line too long."""
+        """Return the nodes that get a name.
+
+        These are read twice, are operands that must be whole arrays, or make a line too long.
+        """
         reads = dict.fromkeys(self.nodes, 0)
         named = {r for r in self.roots if r.op not in (*_SOURCES, ops.CONST)
                  and r not in self.names}
@@ -107,7 +111,7 @@ class _GraphPrinter:
         return out
 
     def called(self, root: UOp) -> str:
-        """A root by name; a call is told by its line."""
+        """Return the name of a root; a call has none, but a line."""
         if root in self.names:
             return self.names[root]
         return "_" if root.op in ops.SEVERAL else number(root).text
@@ -159,7 +163,7 @@ class _GraphPrinter:
 
 
 class _Line:
-    """The formula of one element, for RANGEs along the axes of the value."""
+    """The formula of one element, with a RANGE for each axis of the value."""
 
     def __init__(self, printer: _GraphPrinter, node: UOp) -> None:
         self.printer = printer
@@ -180,7 +184,7 @@ class _Line:
         return index_text(i, self.texts).text
 
     def value(self, node: UOp, index: IndexNodes, whole: bool = False) -> Text:
-        """The element of a node; ``whole``: its formula though it has a name."""
+        """Return the text of an element of a node; ``whole``: the formula even if it has a name."""
         name = self.printer.names.get(node)
         if name is not None and not whole:
             return Text(f"{name}[{', '.join(self.letter(i) for i in index)}]" if index else name)

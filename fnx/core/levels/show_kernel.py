@@ -1,13 +1,13 @@
-"""Kernels as the loops that they are.
+"""Print kernels as loops.
 
     kernel contract_add(x0: float32[50, 20], x1: float32[20, 30], o2: float32[50, 30])
       for i in par(50), l in vec(30):                          # m.py:5
         o2[i, l] = sum(k < 20: x0[i, k] * x1[k, l]) + 1
 
-What is computed twice, or long, has a name, and stands in the innermost loop that it depends on:
-that is where the compiler computes it, too. ``sum(k < 20: ...)`` becomes a loop where names of
-its own stand inside. A buffer is called x or o (written) and its slot, a range what its schedule
-calls it.
+Values that are used twice, or are long, get a name, defined in the innermost loop that they depend
+on: that is also where the compiler computes them. ``sum(k < 20: ...)`` is printed as a loop if
+names are defined inside. A buffer is named x or o (written) and its slot; a range has the name
+that its schedule gives it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fnx.core.record import Record, values
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
-_LONG = 64  # letters of an operand that gets a name of its own
-_LINE = 64  # where the user's line stands
+_LONG = 64  # longer operands get a name
+_LINE = 64  # column of the user's line
 
 
 class _Lines(Record):
-    """Lines that stand in the loops of ``ranges``, after the names that they use."""
+    """Lines to print inside the loops of ``ranges``, after the definitions that they use."""
 
     ranges: frozenset[UOp]
     uses: tuple[UOp, ...]
@@ -38,7 +38,7 @@ class _Lines(Record):
 
 
 def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
-    """A KERNEL as loops; ``sites`` are the user's lines of a node."""
+    """Format a KERNEL as loops; ``sites`` returns the user's lines of a node."""
     printer = _KernelPrinter(kernel.src, kernel.arg.order, sites)
     refs = {n.arg.slot: n for n in reversed(printer.nodes) if n.op is ops.REF}
     heads = [f"{printer.buffers[slot]}: {r.dtype}[{', '.join(map(printer.text, r.src))}]"
@@ -53,13 +53,13 @@ def kernel_lines(kernel: UOp, name: str, sites: Callable[[UOp], tuple[Site, ...]
 
 
 def expression_lines(roots: Sequence[UOp], sites: Callable[[UOp], tuple[Site, ...]]) -> list[str]:
-    """Parts of a kernel: what each is, in its loops."""
+    """Format expressions of a kernel, inside their loops."""
     printer = _KernelPrinter(roots, (), sites)
     return _aligned(printer.lines([printer.root(r) for r in roots]))
 
 
 class _KernelPrinter:
-    """Texts of all nodes, bottom up; then statements, from the outermost loop inwards."""
+    """Formats all nodes bottom up, then statements from the outermost loop inwards."""
 
     def __init__(self, roots: Sequence[UOp], order: Sequence[int],
                  sites: Callable[[UOp], tuple[Site, ...]]) -> None:
@@ -75,7 +75,7 @@ class _KernelPrinter:
                 self.buffers[n.arg.slot] = self.names.plain(
                     n.arg.name or f"{'o' if n.arg.slot in written else 'x'}{n.arg.slot}")
         self.texts: dict[UOp, Text] = {}
-        self.uses: dict[UOp, tuple[UOp, ...]] = {}  # names that a text holds
+        self.uses: dict[UOp, tuple[UOp, ...]] = {}  # named nodes in a text
         self.defined: dict[UOp, _Lines] = {}
         self.carries = {(n.arg.id, i): self.names.letter("xyzwabcdefgh") for n in self.nodes
                         if n.op is ops.ITER for i in range(len(n.arg.outs))}
@@ -89,7 +89,7 @@ class _KernelPrinter:
         return self.texts[node].text
 
     def _name_ranges(self) -> None:
-        """``r0_io`` of a schedule is io; what has no name gets a letter."""
+        """Name the ranges: ``r0_io`` of a schedule is io; those without a name get a letter."""
         ranges = sorted((n for n in self.nodes if n.op is ops.RANGE), key=self.order)
         folded = {r for n in self.nodes if n.op is ops.REDUCE for r in parts.closed(n)}
         for r in ranges:
@@ -100,14 +100,14 @@ class _KernelPrinter:
             self.uses[r] = ()
 
     def _shared(self) -> set[UOp]:
-        """Nodes that are read more than once and are more than a word."""
+        """Return the nodes that are read more than once and are not trivial to repeat."""
         readers: dict[UOp, int] = {}
         for n in self.nodes:
             for s in n.src:
                 if s.dtype is dtypes.index and n.dtype is dtypes.index and not _is_atom(n):
                     continue  # a term of a polynomial
                 outside = s.op is ops.REDUCE and len(s.ranges) < len(n.ranges)
-                readers[s] = readers.get(s, 0) + 1 + outside  # it is computed further out
+                readers[s] = readers.get(s, 0) + 1 + outside  # an outer loop computes it
         return {n for n, count in readers.items() if count > 1 and self._is_work(n)}
 
     def _is_work(self, n: UOp) -> bool:
@@ -179,7 +179,7 @@ class _KernelPrinter:
         terms, constant = symbolic.linear(node)
         atoms = list(dict.fromkeys(a for m in terms for a in m))
         for n in toposort(atoms, stop=self.texts.__contains__):
-            self._add(n)  # an atom that only the normal form has
+            self._add(n)  # an atom that occurs only in the normal form
         return polynomial(terms, constant, self.texts), self._merged(atoms)
 
     def _merged(self, nodes: Iterable[UOp]) -> tuple[UOp, ...]:
@@ -201,7 +201,7 @@ class _KernelPrinter:
         return any(not closed.isdisjoint(u.ranges) for u in self.uses[parts.value(node)])
 
     def _loop(self, node: UOp) -> None:
-        """A REDUCE with names inside: an accumulator and a loop."""
+        """Define a REDUCE with names inside as an accumulator and a loop."""
         name = self.names.fresh("s")
         value = parts.value(node)
         text, uses = self.text(value), self.uses[value]
@@ -213,7 +213,7 @@ class _KernelPrinter:
         self.texts[node], self.uses[node] = Text(name), (node,)
 
     def _carried(self, node: UOp) -> None:
-        """An ITER: first values, and a loop with the STOREs that stand inside."""
+        """Define an ITER as initial values and a loop; ``roots`` adds the STOREs inside."""
         if node.op is ops.CARRY:
             self.texts[node], self.uses[node] = Text(self.carries[values(node.arg)]), ()
             return
@@ -243,7 +243,7 @@ class _KernelPrinter:
         self.texts[node], self.uses[node] = Text(name), (node,)
 
     def roots(self, stores: Sequence[UOp]) -> list[_Lines]:
-        """The STOREs as statements; those inside an ITER stand in its loop."""
+        """Return the STOREs as statements; those inside an ITER are put in its loop."""
         inside: dict[UOp, list[UOp]] = {}
         for store in stores:
             loop = self.inside.get(store)
@@ -259,7 +259,7 @@ class _KernelPrinter:
                 else self.root(s) for s in stores]
 
     def root(self, node: UOp) -> _Lines:
-        """A STORE as a statement; of any other node its text."""
+        """Return a STORE as a statement, or the text of any other node."""
         if node.op is ops.STORE:
             return self._store(node)
         return _Lines(node.ranges, self.uses[node], (self.text(node),), None, self.sites(node))
@@ -287,8 +287,10 @@ class _KernelPrinter:
 
     def _block(self, targets: Sequence[_Lines], open: frozenset[UOp], seen: frozenset[UOp],
                header: tuple[UOp, ...]) -> Iterator[str]:
-        """Targets inside the loops ``open``, and first the names they need; ``header`` are
-        loops that are still to be written, on one line with those directly inside."""
+        """Print targets inside the loops ``open``, after the definitions that they need.
+
+        ``header`` are loops that are not printed yet, as those directly inside join their line.
+        """
         needed = self._needed(targets, seen)
         here = [n for n in needed if self.defined[n].ranges <= open]
         seen = seen.union(here)
@@ -315,8 +317,8 @@ class _KernelPrinter:
                     yield indent + line
 
     def _together(self, names: Sequence[UOp]) -> list[list[_Lines]]:
-        """Definitions in order; neighbours that loop over the same ranges, and do not need each
-        other, are one loop."""
+        """Group definitions in order: neighbors that loop over the same ranges, and do not use
+        each other, share one loop."""
         out: list[list[_Lines]] = []
         group: set[UOp] = set()
         for n in names:
@@ -341,7 +343,7 @@ class _KernelPrinter:
             yield from self._block(inner, open | {first}, seen, (first,))
 
     def _needed(self, targets: Iterable[_Lines], seen: frozenset[UOp]) -> list[UOp]:
-        """Names below the targets that are not there yet, in the order they were defined."""
+        """Return the names that targets need and that are not in ``seen``, in definition order."""
         found: set[UOp] = set()
         stack = [u for t in targets for u in t.uses]
         while stack:
@@ -354,7 +356,7 @@ class _KernelPrinter:
 
 
 def _stores_inside(roots: Sequence[UOp]) -> dict[UOp, UOp]:
-    """The outermost ITER in whose loop a STORE stands, of those that stand in one."""
+    """Map each STORE inside an ITER to the outermost such ITER."""
     out = {}
     for store in roots:
         steps = [n.src[1] for n in toposort([store], stop=lambda n: n.op in (ops.STEP, ops.ITER))
@@ -365,7 +367,7 @@ def _stores_inside(roots: Sequence[UOp]) -> dict[UOp, UOp]:
 
 
 def _is_atom(n: UOp) -> bool:
-    """Whether an index node is no sum or product: a range, data, a division."""
+    """Return whether an index node is no sum or product, such as a range, data or a division."""
     return n.dtype is not dtypes.index or n.op not in (ops.ADD, ops.SUB, ops.MUL, ops.NEG,
                                                        ops.CONST)
 
@@ -384,6 +386,6 @@ def _beside(s: _Lines) -> Iterator[str]:
 
 
 def _aligned(lines: Iterable[str]) -> list[str]:
-    """The user's lines below one another."""
+    """Align the comments with the user's lines."""
     parts = [line.partition("\0") for line in lines]
     return [f"{text:<{_LINE}}  # {where}" if where else text for text, _, where in parts]

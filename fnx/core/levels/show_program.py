@@ -1,12 +1,11 @@
-"""Programs line by line, with loops indented; commands as calls of kernels on slots.
+"""Print programs, one instruction per line, and commands as calls of kernels on slots.
 
     for v7 in 0 .. 3:
       v8 = v7 * 20                         # index
       v9 = load(&x0[v8], mask=v1)          # float32x16
       store(&o3[v8], v9)
 
-An address stands where it is used; ``phi`` is a value that goes from one turn of a loop to the
-next, ``last`` what it was in the end.
+An address is printed where it is used; ``phi`` is a loop-carried value, ``last`` its final value.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from fnx.core.errors import labelled
 from fnx.core.levels.show_text import Text, number, operation
 from fnx.core.uop import UOp
 
-_WIDTH = 40  # where the types stand
+_WIDTH = 40  # column of the types
 
 
 def program_lines(program: UOp) -> list[str]:
-    """The lines of a PROGRAM."""
+    """Format a PROGRAM."""
     printer = _Program()
     out: list[str] = []
     depth = 0
@@ -42,7 +41,7 @@ class _Program:
         self.names: dict[UOp, str] = {}
 
     def line(self, node: UOp) -> str:
-        """The text of a line; empty for an address, which stands where it is used."""
+        """Format an instruction; empty for an address, which is printed where it is used."""
         op = node.op
         src = [self.called(s) for s in node.src]
         if op is ops.ADDRESS:
@@ -98,13 +97,13 @@ class _Program:
 
 def command_lines(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str] = ()
                   ) -> list[str]:
-    """What each EXEC of COMMANDS reads and writes; loops and branches around them."""
+    """Format COMMANDS: what each EXEC reads and writes, inside loops and branches."""
     return _commands(commands, names, inputs, 0)
 
 
 def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str], depth: int
               ) -> list[str]:
-    """The lines of commands in so many loops, whose counters are i, j, ..."""
+    """Format commands inside ``depth`` loops, whose counters are i, j, ..."""
     out: list[str] = []
     for node in commands.src:
         if node.op is ops.EXEC:
@@ -123,7 +122,7 @@ def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str],
 
 
 def _heads(node: UOp, memory: Sequence[str], depth: int) -> list[str]:
-    """What stands before each of the COMMANDS in a LOOP or BRANCH."""
+    """Return the head line of each of the COMMANDS in a LOOP or BRANCH."""
     where = labelled("", node.arg.sites)[2:-1]
     comment = f"  # {' '.join(filter(None, [node.arg.name, where]))}"
     if node.op is ops.BRANCH:
@@ -154,7 +153,8 @@ def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str])
 
 
 def _slot(slot: UOp, inputs: Sequence[str], depth: int = 0) -> str:
-    """``arena[0:64]``; of what moves with loops, ``x[8 + 12*i:+12]`` and ``a|b`` by i."""
+    """Format a slot as ``arena[0:64]``; one that depends on loops as ``x[8 + 12*i:+12]``, or
+    ``a|b`` by i."""
     if slot.op is ops.SWAP:
         even, odd = [_slot(s, inputs) for s in slot.src]
         return f"({even}|{odd} by {_counter(slot.arg)})"

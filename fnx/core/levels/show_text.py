@@ -1,4 +1,4 @@
-"""Text of expressions, as Python writes them: operators with few parentheses, short numbers.
+"""Format expressions like Python: operators with few parentheses, short numbers.
 
 >>> x, y = (build.param(i, dtypes.float32, ()) for i in range(2))
 >>> total = operation(build.add(x, y), [Text("a"), Text("b")])
@@ -18,7 +18,7 @@ from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 
-# How tightly an operator binds; a row for numbers and one for truth values.
+# Operators by increasing precedence on numbers; ``_LOGIC`` has those on bools.
 _BINDS: tuple[tuple[Op, ...], ...] = (
     (ops.CMPLT, ops.CMPLE, ops.CMPEQ, ops.CMPNE), (ops.OR,), (ops.XOR,), (ops.AND,),
     (ops.SHL, ops.SHR), (ops.ADD, ops.SUB), (ops.MUL, ops.DIV, ops.IDIV, ops.REM),
@@ -29,18 +29,18 @@ _ATOM = 100
 
 
 class Text(Record):
-    """An expression and how tightly its outermost operator binds."""
+    """The text of an expression, and the precedence of its outermost operator."""
 
     text: str
     binds: int = _ATOM
 
     def inside(self, binds: int) -> str:
-        """The text as an operand of an operator that binds so tightly."""
+        """Return the text as an operand of an operator of some precedence."""
         return self.text if self.binds >= binds else f"({self.text})"
 
 
 def number(node: UOp) -> Text:
-    """A CONST in as few digits as make it that number again."""
+    """Format a CONST with the fewest digits that read back as the same number."""
     value = build.const_of(node)
     if node.dtype.is_float:
         short = str(node.dtype.compute.np.type(value)) if math.isfinite(value) else str(value)
@@ -49,7 +49,7 @@ def number(node: UOp) -> Text:
 
 
 def operation(node: UOp, operands: Sequence[Text]) -> Text:
-    """An elementwise node over the texts of its operands."""
+    """Format an elementwise node, given the texts of its operands."""
     op = node.op
     if op is ops.CAST:
         return operands[0] if node.dtype is dtypes.index else \
@@ -74,7 +74,7 @@ def operation(node: UOp, operands: Sequence[Text]) -> Text:
 
 
 def folded(monoid: Op, into: str, value: str) -> str:
-    """The statement that combines a value with what is there.
+    """Return the statement that combines a value with a variable.
 
     >>> folded(ops.ADD, "s", "x[i]"), folded(ops.MAX, "s", "x[i]")
     ('s += x[i]', 's = max(s, x[i])')
@@ -86,7 +86,7 @@ def folded(monoid: Op, into: str, value: str) -> str:
 
 def polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,
                atom: Mapping[UOp, Text]) -> Text:
-    """``20*io + 10*ir + i - 1``: an index expression, large strides first."""
+    """Format an index expression such as ``20*io + 10*ir + i - 1``, large strides first."""
     if len(terms) == 1 and not constant:
         (monomial, c), = terms.items()
         if c == 1 and len(monomial) == 1:
@@ -105,7 +105,7 @@ def polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,
 
 
 def lines_of(sites: Iterable[Site]) -> str:
-    """``m.py:12, 14``: the user's lines, each file once."""
+    """Format the user's lines, each file once: ``m.py:12, 14``."""
     files: dict[str, list[int]] = {}
     for file, line in dict.fromkeys(sites):
         name = "cell" if "ipykernel" in file else file.replace("\\", "/").rpartition("/")[2]
@@ -115,7 +115,7 @@ def lines_of(sites: Iterable[Site]) -> str:
 
 
 class Names:
-    """Names that are short, given in order, and never twice.
+    """Generator of short, unique names.
 
     >>> names = Names()
     >>> names.fresh("t"), names.fresh("t"), names.plain("o"), names.plain("o")
@@ -127,7 +127,7 @@ class Names:
         self._next: dict[str, int] = {}
 
     def plain(self, wanted: str) -> str:
-        """The wanted name, or one with a number behind it."""
+        """Return the wanted name, with a number appended if it is taken."""
         name, count = wanted, 2
         while name in self._taken:
             name, count = f"{wanted}_{count}", count + 1
@@ -135,12 +135,12 @@ class Names:
         return name
 
     def letter(self, letters: str = "ijklmnqruv") -> str:
-        """The first free letter."""
+        """Return the first free letter."""
         free = [c for c in letters if c not in self._taken]
         return self.plain(free[0] if free else "r")
 
     def fresh(self, stem: str) -> str:
-        """The stem with the first free number."""
+        """Return the stem with the first free number."""
         count = self._next.get(stem, 0)
         while f"{stem}{count}" in self._taken:
             count += 1
@@ -149,7 +149,7 @@ class Names:
 
 
 def index_text(node: UOp, texts: dict[UOp, Text]) -> Text:
-    """An index expression; ``texts`` has its ranges, and gets what is found on the way."""
+    """Format an index expression; ``texts`` holds its ranges, and caches the other atoms."""
     terms, constant = symbolic.linear(node)
     for monomial in terms:
         for atom in monomial:

@@ -1,9 +1,9 @@
-"""What is legal at each level, as data: one row a rule.
+"""The verifier: the legality rules of each level, as data.
 
-``check`` asks every node for every rule of its op, operands first. First come the rules that
-the op table implies (``_GENERIC``: the op belongs to the level; number of operands, type of
-arg, dtype and shape), then the rows of the level. A graph that breaks one is a bug of a pass,
-so the error names the level, the rule, the node and the user's line that it came from.
+``check`` tests every node against every rule of its op, operands first. The rules that the op
+table implies come first (``_GENERIC``: the op belongs to the level; number of operands, type of
+arg, dtype and shape), then the rules of the level. A violation is a bug of a pass, so the error
+names the level, the rule, the node and its line in the user's code.
 
 >>> from fnx.core import build
 >>> x = build.param(0, dtypes.float32, (3,))
@@ -32,7 +32,7 @@ from fnx.core.weak import WeakMemo
 
 
 class Clause(Record):
-    """``holds(node)`` is true for every legal node whose op is in ``ops``."""
+    """A rule: ``holds(node)`` is true for every legal node whose op is in ``ops``."""
 
     ops: Collection[Op]
     expected: str
@@ -40,7 +40,7 @@ class Clause(Record):
 
 
 class Level(Record):
-    """A level: its letter in the op table, its rules, and nodes that hold another level."""
+    """A level: its letter in the op table, its rules, and ops that contain another level."""
 
     letter: str
     rules: tuple[Clause, ...]
@@ -48,7 +48,7 @@ class Level(Record):
 
 
 def check(roots: Iterable[UOp], level: str) -> None:
-    """Check whole graphs, with the bodies of their FUNCTIONs and KERNELs, each once.
+    """Check whole graphs, including the bodies of their FUNCTIONs and KERNELs, each once.
 
     Args:
         roots: the graphs.
@@ -67,7 +67,7 @@ def check(roots: Iterable[UOp], level: str) -> None:
 
 
 def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, Clause, UOp]]:
-    """Each node of whole graphs with each rule of its level that is about it, operands first."""
+    """Yield each node of whole graphs with each rule for it, operands first."""
     scopes = LEVELS[level].scopes
     for node in toposort(roots, into_functions=True, stop=lambda n: n.op in scopes):
         if node.op in scopes:
@@ -86,7 +86,7 @@ def _rules_of(level: str, op: Op) -> tuple[Clause, ...]:
     return (*_GENERIC, vectors, *(rule for rule in found.rules if op in rule.ops))
 
 
-# ---- rules that the op table implies ----------------------------------------------------------
+# ---- rules implied by the op table ------------------------------------------------------------
 
 
 def _dtype_derived(node: UOp) -> bool:
@@ -174,7 +174,7 @@ def _shrink(node: UOp) -> bool:
 
 
 def _windows(node: UOp) -> bool:
-    """Two axes, and windows that lie inside of the longer side."""
+    """Return whether the axes are valid, and all windows lie inside the axis they slide over."""
     w, shape = node.arg, node.src[0].shape
     if not (_ints((w.axis, w.offset, w.length)) and w.axis != w.offset
             and max(w.axis, w.offset) < len(shape) and min(w.stride, w.dilation) >= 1):
@@ -265,7 +265,7 @@ def _refs(kernel: UOp) -> list[tuple[int, dtypes.DType]]:
     return found
 
 
-_params_of: WeakMemo[UOp, dict[int, UOp]] = WeakMemo()  # once, however often it is called
+_params_of: WeakMemo[UOp, dict[int, UOp]] = WeakMemo()  # once per FUNCTION, not per call
 _refs_of: WeakMemo[UOp, list[tuple[int, dtypes.DType]]] = WeakMemo()
 
 

@@ -1,6 +1,6 @@
-"""What is legal at command level: kernels on memory, loops and branches over them.
+"""Legality rules of the command level: kernels on memory, loops and branches over them.
 
-Rows of (ops, what is expected, whether a node holds it), taken up by core/levels/spec.py.
+Tuples of (ops, expectation, predicate), for core/levels/spec.py.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _exec(node: UOp) -> bool:
 
 
 def _memory_inside(loop: UOp) -> list[op_args.Slot]:
-    """What the commands in a LOOP read and write."""
+    """Return the slots that the commands in a LOOP read and write."""
     return [n.arg for n in toposort([loop]) if n.op is ops.SLOT]
 
 
@@ -76,9 +76,9 @@ def _large_enough(node: UOp) -> bool:
 
 
 def _apart(node: UOp) -> bool:
-    """A slot of the arena that is written shares no byte with another, unless all of them."""
+    """Return whether written arena slots do not overlap other slots, except identical ones."""
     slots = _operands(node)[0]
-    if node.src[0].op is ops.LOOP:  # of which each command is looked at
+    if node.src[0].op is ops.LOOP:  # each command in it is checked
         return True
     loops = {n.arg for n in toposort(slots) if n.op is ops.SWAP}
     return all(_apart_in(node, slots, dict(zip(loops, odd)))
@@ -86,7 +86,7 @@ def _apart(node: UOp) -> bool:
 
 
 def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
-    """... in iterations that are odd or even. Slots that move apart are not compared."""
+    """Check the slots for one parity of each loop; slots of different strides are not compared."""
     written = parts.written_slots(node.src[0])
     found = [parts.slot_in(s, odd) for s in slots]
     arena = [(i, s) for i, s in enumerate(found) if s.kind == "arena"]
@@ -100,8 +100,10 @@ def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
 
 
 def _is_loop(node: UOp) -> bool:
-    """A body, or what decides whether there is another iteration, its bool, and the body; the
-    latter with or without a number of trips at most."""
+    """Return whether a LOOP is a body with a trip count, or a condition, its bool and a body.
+
+    The latter may have a maximum trip count.
+    """
     ops_of = [s.op for s in node.src]
     trips = node.arg.trips
     if trips is not None and trips < 0:

@@ -1,6 +1,6 @@
-"""What is legal at kernel level: expressions over ranges, loops that close what they carry.
+"""Legality rules of the kernel level: expressions over ranges, loops that bind their CARRYs.
 
-Rows of (ops, what is expected, whether a node holds it), taken up by core/levels/spec.py.
+Tuples of (ops, expectation, predicate), for core/levels/spec.py.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from fnx.core.uop import UOp, toposort
 
 
 def folds(monoid: Op, dtype: dtypes.DType) -> bool:
-    """Whether an op is a monoid that takes this dtype."""
+    """Return whether an op is a monoid that accepts a dtype."""
     return monoid in ops.MONOIDS and monoid.takes(dtype)
 
 
 def is_pair(node: UOp) -> bool:
-    """Whether the operands of a PAIR are a key and its place."""
+    """Return whether the operands of a PAIR are a key and its index."""
     key, place = node.src
     return ops.MAX.takes(key.dtype) and key.dtype.storage is None and place.dtype.is_integer \
         and node.dtype is place.dtype and key.shape == place.shape
 
 
 def folds_pairs(node: UOp) -> bool:
-    """Whether a REDUCE of PAIRs takes an extreme of them."""
+    """Return whether a REDUCE of PAIRs, if it is one, is a MAX or MIN."""
     return node.src[0].op is not ops.PAIR or node.arg.monoid in (ops.MAX, ops.MIN)
 
 
@@ -121,7 +121,7 @@ def _last(node: UOp) -> bool:
 
 
 def _carries_closed(kernel: UOp) -> bool:
-    """Whether each CARRY stands inside its ITER, or a STEP of it, and is one of its values."""
+    """Return whether each CARRY is inside its ITER, or a STEP of it, and is one of its values."""
     free: dict[UOp, frozenset[UOp]] = {}
     for n in toposort([kernel]):
         inside = frozenset().union(*[free[s] for s in n.src])
@@ -140,7 +140,7 @@ def _carries_closed(kernel: UOp) -> bool:
 
 
 def _carried_by(loop: UOp, carry: UOp) -> bool:
-    """Whether a CARRY is a value of an ITER, over all ranges that the value depends on."""
+    """Return whether a CARRY is a value of an ITER, over all ranges that the value depends on."""
     i: int = carry.arg.i
     stop = parts.stop(loop)
     if carry.arg.id != loop.arg.id or carry.src[0] is not loop.src[0] or \
@@ -161,8 +161,10 @@ def _views(a: dtypes.DType, b: dtypes.DType) -> bool:
 
 
 def _identities(kernel: UOp) -> bool:
-    """One node an id (RANGE, STAGE, ITER) or VAR slot; REFs of a slot are views of one dtype, or
-    of the words that hold it."""
+    """Return whether ids (RANGE, STAGE, ITER) and VAR slots are unique.
+
+    REFs of a slot may be several views, of one dtype, or of the 32-bit words that hold it.
+    """
     seen: dict[tuple[Op, int], UOp] = {}
     for n in toposort([kernel]):
         if n.op in (*_NUMBERED, ops.REF, ops.VAR):

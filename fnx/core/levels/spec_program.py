@@ -1,7 +1,7 @@
-"""What is legal at program level: lines in order, loops that nest, vectors of equal lanes.
+"""Legality rules of the program level: instruction order, nested loops, equal vector lengths.
 
-Rows of (ops, what is expected, whether a node holds it), taken up by core/levels/spec.py. What each
-line means is in the table of lower/program/linearize.py.
+Tuples of (ops, expectation, predicate), for core/levels/spec.py. The table in
+lower/program/linearize.py says what each instruction means.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fnx.core.range_kinds import NUMBERED
 from fnx.core.units import TILE, UNITS
 from fnx.core.uop import UOp
 
-# Ops that may be used anywhere and stand on no line of their own.
+# Ops that may be used anywhere and are not instructions.
 UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.ID, ops.LANES})
-WIDTHS = (dtypes.index, dtypes.int32)  # of what counts and addresses
+WIDTHS = (dtypes.index, dtypes.int32)  # dtypes of counters and addresses
 _POINTERS = frozenset({ops.REF, ops.SCRATCH, ops.ADDRESS})
 
 
@@ -28,8 +28,10 @@ def _address(node: UOp) -> bool:
 
 
 def _access(node: UOp) -> bool:
-    """A LOAD or STORE: an aligned address of its dtype, perhaps a mask, and of a LOAD with it
-    where all lanes lie inside."""
+    """Check a LOAD or STORE: an aligned address of its dtype, and perhaps a mask.
+
+    A masked LOAD may also have the bounds between which all lanes can be read.
+    """
     written = 1 if node.op is ops.STORE else 0
     address, value = node.src[0], node.src[1] if written else node
     mask, ends = node.src[1 + written:2 + written], node.src[2 + written:]
@@ -53,7 +55,8 @@ def _last(node: UOp) -> bool:
 
 
 def _mma(node: UOp) -> bool:
-    """In lanes: words of both factors and sums; of a thread of a warp: 4 and 2 words, 4 sums."""
+    """Check an MMA: words of both factors and sums in equal lanes, or the fragments of a thread
+    of a warp (4 and 2 words, 4 sums)."""
     unit = UNITS.get(node.arg.unit)
     if unit is None or node.dtype.scalar is not unit.result:
         return False
@@ -65,20 +68,20 @@ def _mma(node: UOp) -> bool:
 
 
 class _Reader:
-    """Reads the lines of a PROGRAM in order; ``holds`` says whether they are a program."""
+    """Verifies the instructions of a PROGRAM in order."""
 
     def __init__(self) -> None:
         self.scopes: list[set[UOp]] = [set()]
         self.open: list[UOp] = []  # FORs and IFs
         self.phis: dict[UOp, list[UOp]] = {}
         self.numbers: set[int] = set()
-        self.left: set[UOp] = set()  # FORs with a BREAK
+        self.left: set[UOp] = set()  # FORs that have a BREAK
 
     def known(self, node: UOp) -> bool:
         return node.op in UNLINED or any(node in s for s in self.scopes)
 
     def line(self, node: UOp) -> bool:
-        """Take in a line; false where it may not stand here."""
+        """Process an instruction; return whether it is legal here."""
         if node.op in UNLINED or not all(self.known(s) for s in node.src):
             return False
         row = _LINES.get(node.op)
@@ -88,7 +91,7 @@ class _Reader:
         return True
 
     def begin(self, node: UOp) -> bool:
-        """A loop or a branch, whose number no other has."""
+        """Open a loop or a branch; its number must be unique."""
         self.open.append(node)
         self.scopes.append(set())
         self.phis[node] = []
@@ -106,7 +109,7 @@ class _Reader:
         return True
 
     def end(self, node: UOp) -> bool:
-        """The end of what was opened last, with the next value of each PHI of a loop."""
+        """Close what was opened last; a loop has the next value of each PHI."""
         opened, *nexts = node.src
         if self.open[-1:] != [opened] or opened.op is not _OPENED_BY[node.op] or \
                 [n.dtype for n in nexts] != [c.dtype for c in self.phis[opened]]:
@@ -116,7 +119,7 @@ class _Reader:
         return True
 
     def leave(self, node: UOp) -> bool:
-        """A BREAK of the loop that it stands in, which has no other."""
+        """Process a BREAK of the innermost loop; a loop may have only one."""
         first = node.src[0] not in self.left
         self.left.add(node.src[0])
         return self.open[-1:] == [node.src[0]] and first
@@ -134,7 +137,7 @@ _OPENED_BY = {ops.ENDFOR: ops.FOR, ops.ENDIF: ops.IF}
 
 
 def first_wrong_line(program: UOp) -> UOp | None:
-    """The first line of a PROGRAM that may not stand where it does."""
+    """Return the first illegal instruction of a PROGRAM, or the PROGRAM if a scope stays open."""
     reader = _Reader()
     for node in program.src:
         if not reader.line(node):

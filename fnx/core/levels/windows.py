@@ -1,4 +1,4 @@
-"""Windows: parts of the iteration space of a kernel, which the interpreter holds one at a time.
+"""Windows: parts of the iteration space of a kernel, which the interpreter computes one by one.
 
 >>> from fnx.core import build
 >>> i, j = build.range_(5, 0), build.range_(4, 1)
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 
 from fnx.core.uop import UOp
 
-Cuts = dict[UOp, tuple[int, int]]  # of the ranges that are cut: lo, hi
+Cuts = dict[UOp, tuple[int, int]]  # bounds lo, hi of each range that is split
 
 
 def windows_of(cuts: Mapping[UOp, int], extent: Mapping[UOp, int]) -> Iterator[Cuts]:
-    """All windows of the ranges that are cut into pieces, in the order of the loops."""
+    """Yield all windows of the ranges that are split, in loop order."""
     if not cuts:
         yield {}
         return

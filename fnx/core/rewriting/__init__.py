@@ -1,1 +1,1 @@
-"""Patterns, rules and the walk that applies them; the algebra of index expressions."""
+"""Pattern matching, rewrite rules, and the algebra of index expressions."""

@@ -1,4 +1,4 @@
-"""Connectives of conditions, some of which are decided.
+"""Simplifying constructors of conditions.
 
 >>> x = build.var(0, dtypes.bool_)
 >>> connected(ops.AND, truth(True), x) is x
@@ -14,12 +14,12 @@ from fnx.core.uop import UOp
 
 
 def truth(value: bool) -> UOp:
-    """The condition that always holds, or never."""
+    """Return the condition that always holds, or never."""
     return build.const(value, dtypes.bool_)
 
 
 def connected(op: ops.Op, a: UOp, b: UOp) -> UOp:
-    """AND and OR: a constant operand decides or falls away, equal operands are one."""
+    """Build AND or OR; constant and equal operands are folded."""
     for x, y in ((a, b), (b, a)):
         if x.op is ops.CONST:
             return y if bool(x.arg) == (op is ops.AND) else x
@@ -27,7 +27,7 @@ def connected(op: ops.Op, a: UOp, b: UOp) -> UOp:
 
 
 def negated(inner: UOp) -> UOp:
-    """NOT of a condition."""
+    """Build NOT; constants and double negation are folded."""
     if inner.op is ops.CONST:
         return truth(not inner.arg)
     return inner.src[0] if inner.op is ops.NOT else build.logical_not(inner)

@@ -1,4 +1,4 @@
-"""The value of an index expression where all that it reads is known.
+"""Evaluate index expressions whose inputs are known.
 
 >>> from fnx.core import dtypes
 >>> n = build.var(0, dtypes.index, name="n")
@@ -22,7 +22,7 @@ def trunc(a: int, b: int) -> int:
 
 
 def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:
-    """The value of an expression; ``env`` has RANGEs by node and VARs by slot (or node)."""
+    """Evaluate an index expression; ``env`` has RANGEs by node and VARs by slot (or node)."""
     values: dict[UOp, int] = {}
     for n in toposort([node], stop=lambda n: n.op is ops.RANGE):
         if n.op is ops.CONST:

@@ -1,4 +1,4 @@
-"""Intervals of integers, as (smallest, largest).
+"""Interval arithmetic of integers, as (smallest, largest).
 
 >>> times((-1, 2), (3, 4)), hull((0, 1), (5, 9))
 ((-4, 8), (0, 9))
@@ -14,18 +14,18 @@ Bounds = tuple[int, int]
 
 
 def times(a: Bounds, b: Bounds) -> Bounds:
-    """What a product may be."""
+    """Return the interval of a product."""
     corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
     return min(corners), max(corners)
 
 
 def hull(*parts: Bounds) -> Bounds:
-    """All that one of several may be."""
+    """Return the smallest interval that contains several."""
     return min(p[0] for p in parts), max(p[1] for p in parts)
 
 
 def quotient(a: Bounds, b: Bounds) -> Bounds:
-    """What a division is that rounds to zero."""
+    """Return the interval of a quotient, rounded toward zero."""
     if b[0] < 0:
         biggest = max(abs(a[0]), abs(a[1]), 1)
         return -biggest, biggest
@@ -34,6 +34,6 @@ def quotient(a: Bounds, b: Bounds) -> Bounds:
 
 
 def remainder(a: Bounds, b: Bounds) -> Bounds:
-    """What such a division leaves."""
+    """Return the interval of the remainder of such a division."""
     most = max(abs(b[0]), abs(b[1]), 1) - 1
     return max(min(a[0], 0), -most), min(max(a[1], 0), most)

@@ -1,8 +1,8 @@
-"""Patterns over nodes, written with the same operators as programs.
+"""Patterns over nodes, written with Python operators.
 
-A pattern matches a node or does not, and names parts of it. Names that repeat must be the same
-node. Operands of a commutative op match in either order. A Python number matches a constant of
-that value, bit for bit (-0.0 is not 0.0), also where it is expanded to a shape.
+A pattern matches a node and captures parts of it by name. Equal names must match the same node.
+Operands of a commutative op match in either order. A Python number matches a constant of that
+value, bit for bit (-0.0 is not 0.0), also if it is expanded to a shape.
 
 >>> from fnx.core import build, dtypes
 >>> x, y = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, (3,))
@@ -26,20 +26,20 @@ from fnx.core.uop import UOp
 Matched = dict[str, UOp]
 _ANY: Any = object()
 _SPREAD = frozenset({ops.EXPAND, ops.RESHAPE})
-CONSTANT_OPS = frozenset({ops.CONST}) | _SPREAD  # roots that a constant may have
+CONSTANT_OPS = frozenset({ops.CONST}) | _SPREAD  # ops of the root of an expanded constant
 
 
 class UPat(Operators):
-    """What a node must be.
+    """A pattern that matches a node.
 
     Args:
-        op: its op, or a set of ops; None for any.
-        src: patterns of all its operands; None for any operands.
-        name: what the node is called in the replacement.
-        kinds: its dtype is a float ("f"), an integer ("i") or bool ("b"): any of the letters.
-        arg: its arg.
-        constant: an expanded or plain CONST; ``name`` is then the CONST.
-        value: the number that a constant has.
+        op: the op of the node, or a set of ops; None for any.
+        src: patterns of all operands; None for any operands.
+        name: the name of the node in the captures.
+        kinds: letters of the accepted kinds of dtype: float ("f"), integer ("i"), bool ("b").
+        arg: the arg of the node.
+        constant: match a plain or expanded CONST; ``name`` then captures the CONST.
+        value: the number that a constant must have.
     """
 
     __slots__ = ("ops", "src", "name", "kinds", "arg", "constant", "value", "is_plain")
@@ -57,39 +57,39 @@ class UPat(Operators):
         return UPat(op, operands)
 
     def named(self, name: str) -> UPat:
-        """The same pattern with a name for the whole."""
+        """Return this pattern with a name for the matched node."""
         return UPat(self.ops, self.src, name, kinds=self.kinds, arg=self.arg,
                     constant=self.constant, value=self.value)
 
     def root_ops(self) -> frozenset[Op] | None:
-        """The ops of the nodes that this can match; None for any."""
+        """Return the ops that matched nodes can have; None for any."""
         return CONSTANT_OPS if self.constant else self.ops
 
 
 def var(name: str, kinds: str = "") -> UPat:
-    """Any node."""
+    """Return a pattern that matches any node."""
     return UPat(name=name, kinds=kinds)
 
 
 def const(name: str, kinds: str = "") -> UPat:
-    """Any constant, plain or expanded; the name is the CONST."""
+    """Return a pattern that matches any constant, plain or expanded, and captures the CONST."""
     return UPat(name=name, kinds=kinds, constant=True)
 
 
 def as_pattern(x: Any) -> UPat:
-    """A pattern, or the pattern of a number."""
+    """Convert a number to a pattern; a pattern is returned as it is."""
     return x if isinstance(x, UPat) else UPat(constant=True, value=x)
 
 
 def constant_of(node: UOp) -> UOp | None:
-    """The CONST that all elements of a node are, seen through EXPAND and RESHAPE."""
+    """Return the CONST below EXPANDs and RESHAPEs, or None if the node is not constant."""
     while node.op in _SPREAD:
         node = node.src[0]
     return node if node.op is ops.CONST else None
 
 
 def match(pattern: UPat, node: UOp) -> Matched | None:
-    """The names of the first way in which ``node`` fits ``pattern``."""
+    """Return the captures of the first match of ``pattern``, or None."""
     if pattern.is_plain:
         return {pattern.name: node} if pattern.ops is None or node.op in pattern.ops else None
     return next(_matches(pattern, node, {}), None)
@@ -149,7 +149,7 @@ def _has_value(constant: UOp, value: Any) -> bool:
 
 
 def build_from(pattern: UPat, found: Matched, like: UOp) -> UOp:
-    """The node that a pattern without alternatives describes; numbers get ``like``'s type."""
+    """Build the node that a pattern without alternatives describes; numbers get ``like``'s type."""
     if pattern.value is not None:
         return build.like(like, pattern.value)
     if pattern.src is None:

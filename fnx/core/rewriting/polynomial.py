@@ -1,8 +1,7 @@
 """Polynomials over the atoms of index expressions: {monomial of atoms: coefficient}.
 
 The monomial () holds the constant. Atoms in a monomial are sorted, and no coefficient is 0, so
-equal polynomials are equal dicts. Nothing here knows what an atom's value may be: see
-symbolic.py.
+equal polynomials are equal dicts. This module uses no bounds of atoms: see symbolic.py.
 
 >>> r = build.range_(8, 0)
 >>> divide({(r,): 6, (): 7}, {(): 3}) == ({(r,): 2, (): 2}, {(): 1})
@@ -22,7 +21,8 @@ Polynomial = dict[Monomial, int]
 
 
 def atom_order(atom: UOp) -> tuple[Any, ...]:
-    """The same order in every process: ranges by id (outermost first once canonical)."""
+    """Return a sort key of atoms, the same in every process: ranges by id (outermost first in
+    canonical graphs), then VARs by slot, then the rest."""
     if atom.op is ops.RANGE:
         return (0, atom.arg.id, atom.number)
     if atom.op is ops.VAR:
@@ -31,12 +31,12 @@ def atom_order(atom: UOp) -> tuple[Any, ...]:
 
 
 def order(monomial: Monomial) -> list[tuple[Any, ...]]:
-    """Sorts monomials: see atom_order."""
+    """Return a sort key of monomials (atom_order)."""
     return [atom_order(a) for a in monomial]
 
 
 def add(p: Polynomial, q: Polynomial, scale: int = 1) -> Polynomial:
-    """p + scale * q."""
+    """Return p + scale * q."""
     out = dict(p)
     for m, c in q.items():
         total = out.get(m, 0) + c * scale
@@ -48,7 +48,7 @@ def add(p: Polynomial, q: Polynomial, scale: int = 1) -> Polynomial:
 
 
 def mul(p: Polynomial, q: Polynomial) -> Polynomial:
-    """p * q."""
+    """Return p * q."""
     out: Polynomial = {}
     for m, c in p.items():
         for n, d in q.items():
@@ -58,17 +58,20 @@ def mul(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def constant(p: Polynomial) -> int | None:
-    """The value of a polynomial without atoms, else None."""
+    """Return the value of a polynomial without atoms, else None."""
     return 0 if not p else p[()] if len(p) == 1 and () in p else None
 
 
 def of_int(n: int) -> Polynomial:
-    """The constant polynomial n."""
+    """Return the constant polynomial n."""
     return {(): n} if n else {}
 
 
 def node_of(p: Polynomial) -> UOp:
-    """Terms of outer ranges first, so that partial sums leave inner loops; constant last."""
+    """Build the node of a polynomial.
+
+    Terms of outer ranges come first, so that partial sums can be hoisted; the constant is last.
+    """
     total: UOp | None = None
     for m in sorted(p, key=lambda m: (not m, order(m))):
         factor = abs(p[m])
@@ -85,7 +88,7 @@ def node_of(p: Polynomial) -> UOp:
 
 
 def without(p: Polynomial, atom: UOp) -> tuple[Polynomial, Polynomial] | None:
-    """(a, b) with p == a * atom + b; None where atom occurs squared."""
+    """Return (a, b) with p == a * atom + b, or None if p is not linear in atom."""
     a: Polynomial = {}
     b: Polynomial = {}
     for m, c in p.items():
@@ -99,7 +102,7 @@ def without(p: Polynomial, atom: UOp) -> tuple[Polynomial, Polynomial] | None:
 
 
 def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """(q, rest) with p == q * d + rest: the terms of p that d divides, as far as it goes."""
+    """Return (q, rest) with p == q * d + rest, dividing the terms of p as far as possible."""
     n = constant(d)
     if n is not None:
         q = {m: c // n for m, c in p.items() if (not m or c % n == 0) and c // n}
@@ -119,18 +122,18 @@ def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
 
 
 def remainders(p: Polynomial, n: int) -> Polynomial:
-    """Each coefficient % n: what is left of p when all multiples of n are taken out."""
+    """Reduce each coefficient modulo n."""
     return {m: c % n for m, c in p.items() if c % n}
 
 
 def factors(p: Polynomial, n: int) -> list[int]:
-    """What divides n and some terms of p, or all of them; the largest first."""
+    """Return common divisors > 1 of n and one or all non-constant terms of p, largest first."""
     each = {math.gcd(n, c) for m, c in p.items() if m}
     return sorted({*each, math.gcd(*each)} - {0, 1}, reverse=True)
 
 
 def _over(m: Monomial, n: Monomial) -> Monomial | None:
-    """m / n as monomials, or None."""
+    """Return the monomial m / n, or None if n does not divide m."""
     left = list(m)
     for atom in n:
         if atom not in left:
@@ -140,12 +143,12 @@ def _over(m: Monomial, n: Monomial) -> Monomial | None:
 
 
 def scaled_down(p: Polynomial, g: int) -> Polynomial:
-    """Each coefficient // g."""
+    """Divide each coefficient by g, rounding down."""
     return {m: c // g for m, c in p.items() if c // g}
 
 
 def only_atom(p: Polynomial, op: ops.Op) -> UOp | None:
-    """The atom when p is one atom of ``op`` and nothing else."""
+    """Return the atom if p is a single atom of ``op``, else None."""
     if len(p) == 1:
         (m, c), = p.items()
         if c == 1 and len(m) == 1 and m[0].op is op:

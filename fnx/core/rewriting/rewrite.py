@@ -1,11 +1,11 @@
-"""Rules as data, and the one walk that applies them.
+"""Rewrite rules as data, and the driver that applies them.
 
-``graph_rewrite`` visits every node once, operands first, and rewrites it until no rule fits:
+``graph_rewrite`` visits every node once, operands first, and rewrites it until no rule matches:
 
     rules: x + 0 -> x,  --x -> x          -(-(x + 0))   ->   x
 
-An unchanged graph comes back as the same object. What a rule returns is visited in turn, so
-rules need not build simplified nodes. New nodes get the sites of the node they stand for.
+An unchanged graph comes back as the same object. The result of a rule is visited in turn, so
+rules need not build simplified nodes. New nodes get the sites of the node that they replace.
 
 >>> from fnx.core import build, dtypes
 >>> from fnx.core.rewriting.pattern import var
@@ -28,20 +28,20 @@ from fnx.core.ops import FUNCTION, OPS, Op
 from fnx.core.rewriting.pattern import UPat, build_from, match
 from fnx.core.uop import UOp, current_site, inherit, toposort
 
-_MOST = 200  # rewrites of one node, before its rules are said to run in a circle
+_MOST = 200  # rewrites of one node, after which rules are assumed to cycle
 
 
 class RewriteRule:
-    """Where ``pattern`` fits and ``guard`` holds, ``replacement`` stands for the node.
+    """A rule: if ``pattern`` matches and ``guard`` holds, ``replacement`` replaces the node.
 
     Args:
-        pattern: what is matched.
+        pattern: the pattern to match.
         replacement: a pattern over the same names, or a function of the captures (by name)
-            that gives a node, or None where the rule does not apply after all.
+            that returns a node, or None if the rule does not apply after all.
         guard: a condition on the captures.
-        name: how the rule is called in counts and errors.
-        needs: ops of which one operand at least must have one: a quick test before the match,
-            found from the pattern where that names its operands.
+        name: the name of the rule in counts and errors.
+        needs: ops one of which an operand must have, a quick test before matching; by default
+            derived from the pattern if it names its operands.
     """
 
     __slots__ = ("pattern", "replacement", "guard", "name", "site", "needs")
@@ -59,7 +59,7 @@ class RewriteRule:
         return f"Rule({self.name!r}, {self.site[0]}:{self.site[1]})"
 
     def apply(self, node: UOp) -> UOp | None:
-        """What stands for ``node``, or None."""
+        """Return the replacement of ``node``, or None."""
         found = match(self.pattern, node)
         if found is None or (self.guard is not None and not self.guard(**found)):
             return None
@@ -79,13 +79,13 @@ class RewriteRule:
 
 
 def _needs(pattern: UPat) -> frozenset[Op] | None:
-    """Ops of which one operand at least has one, where the pattern says so: a quick test."""
+    """Return ops one of which an operand must have for a match, or None if unknown."""
     known = [s.root_ops() for s in pattern.src or ()]
     return min((k for k in known if k is not None), key=len, default=None)
 
 
 class RuleSet:
-    """Rules by the op of their root, tried in order. ``counts`` tells how often each applied."""
+    """Rules by the op of their root, tried in order. ``counts`` counts applications by rule."""
 
     def __init__(self, rules: Iterable[RewriteRule]) -> None:
         self.rules = tuple(rules)
@@ -99,7 +99,7 @@ class RuleSet:
         return RuleSet((*self.rules, *other.rules))
 
     def apply(self, node: UOp) -> UOp | None:
-        """What the first rule that fits makes of ``node``, or None."""
+        """Apply the first rule that matches; return the replacement of ``node``, or None."""
         rules = self.by_op.get(node.op)
         if rules is None:
             return None
@@ -115,15 +115,15 @@ class RuleSet:
 
 def graph_rewrite(roots: Iterable[UOp], rules: RuleSet,
                   known: Mapping[UOp, UOp] | None = None) -> list[UOp]:
-    """The roots rewritten bottom-up to a fixed point. Does not enter a FUNCTION.
+    """Rewrite graphs bottom up to a fixed point. Does not enter a FUNCTION.
 
     Args:
         roots: the graphs.
-        rules: what is applied.
-        known: nodes that are rewritten already, and to what.
+        rules: the rules to apply.
+        known: replacements of nodes that are known beforehand.
 
     Raises:
-        SpecError: rules run in a circle, or a rule changes a dtype or shape.
+        SpecError: rules cycle, or a rule changes a dtype or shape.
     """
     roots = list(roots)
     done: dict[UOp, UOp] = dict(known or {})
@@ -147,7 +147,7 @@ def graph_rewrite(roots: Iterable[UOp], rules: RuleSet,
 
 
 def _settle(root: UOp, rules: RuleSet, done: dict[UOp, UOp], first: UOp | None = None) -> None:
-    """Fill ``done[root]``; ``first`` is what a rule has made of it already."""
+    """Rewrite ``root`` to a fixed point, into ``done``; ``first`` is its first replacement."""
     stack = [(root, root if first is None else first, 0)]
     while stack:
         node, current, times = stack.pop()

@@ -1,9 +1,9 @@
-"""Integer algebra of index expressions: normal form, bounds, proofs, mixed-radix indices.
+"""Algebra of index expressions: normal form, bounds, proofs, mixed-radix indices.
 
-An index expression (dtype ``index``: an unbounded integer) is kept as a polynomial
+An index expression (dtype ``index``: an unbounded integer) is represented as a polynomial
 {monomial of atoms: coefficient}; the monomial () holds the constant. Atoms are RANGEs, VARs,
-values that are data, and what no rule resolves: a division, a remainder, min, max, where.
-Divisions fold when bounds prove it, also where extents are known at run time only:
+loaded data, and operations that no rule resolves: a division, a remainder, min, max, where.
+Divisions are simplified if bounds allow it, even with extents known only at run time:
 
 >>> r, c = build.range_(8, 0), build.range_(5, 1)
 >>> flat = ravel((r, c), (8, 5))
@@ -16,8 +16,8 @@ True
 >>> unravel(ravel((r, column), (8, n)), (8, n)) == (r, column)
 True
 
-IDIV rounds to zero and REM has the sign of the dividend (core/ops.py), so both fold only where
-the dividend is known to be >= 0, or is a multiple. A divisor is taken to be non-zero.
+IDIV rounds toward zero and REM has the sign of the dividend (core/ops.py), so both are simplified
+only if the dividend is known to be >= 0, or is a multiple. Divisors are assumed to be non-zero.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from fnx.core.weak import WeakMemo
 
 Extent = UOp | int
 
-MAX_TERMS = 256  # what has more is an atom: n sums of two are 2**n terms, multiplied
+MAX_TERMS = 256  # longer products stay atoms: a product of n two-term sums has 2**n terms
 _ONE: Polynomial = {(): 1}
-_ITSELF: Polynomial = {}  # memo of an atom: a polynomial that held its own key would never die
+_ITSELF: Polynomial = {}  # memo of an atom: a polynomial that referenced its key would never die
 _polynomials: WeakMemo[UOp, Polynomial] = WeakMemo()
 _bounds: WeakMemo[UOp, Bounds] = WeakMemo()
-_multiples: WeakMemo[UOp, Polynomial] = WeakMemo()  # of d, of atoms x % d
+_multiples: WeakMemo[UOp, Polynomial] = WeakMemo()  # atom x % d -> (x // d) * d
 
 
 # ---- bounds -----------------------------------------------------------------------------------
 
 
 def _interval(p: Polynomial) -> Bounds:
-    """Bounds of each term by itself."""
+    """Bound p by the sum of the bounds of its terms."""
     low = high = 0
     for m, c in p.items():
         term = (c, c)
@@ -82,7 +82,7 @@ def _atom_bounds(atom: UOp) -> Bounds:
 
 
 def _dtype_bounds(atom: UOp) -> Bounds:
-    """A value that is data: all that its type (before a cast) holds, if an index holds it."""
+    """Bound loaded data by the limits of its dtype (before a cast), clipped to those of index."""
     t = atom.src[0].dtype if atom.op is ops.CAST else atom.dtype
     whole = dtypes.index.limits
     return t.limits if (t.is_integer or t.is_bool) and t.limits[1] <= whole[1] else whole
@@ -104,7 +104,7 @@ _BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
 
 
 def _extent(atom: UOp) -> UOp | None:
-    """The d of an atom with 0 <= atom < d."""
+    """Return the d of an atom with 0 <= atom < d, or None."""
     if atom.op is ops.RANGE:
         return atom.src[0]
     if atom.op is ops.REM and bounds(atom.src[0])[0] >= 0 and bounds(atom.src[1])[0] >= 0:
@@ -113,8 +113,11 @@ def _extent(atom: UOp) -> UOp | None:
 
 
 def _lower(p: Polynomial) -> int:
-    """A lower bound: each atom below an extent goes to the end that makes p small, as a
-    polynomial, so that terms cancel; then each VAR is its lower bound and a rest >= 0."""
+    """Return a lower bound of p.
+
+    Each atom below an extent is replaced by the end of its interval that minimizes p, as a
+    polynomial, so that terms cancel; then each VAR by its lower bound plus a rest >= 0.
+    """
     if all(len(m) < 2 and all(a.op is ops.RANGE and a.src[0].op is ops.CONST for a in m)
            for m in p):
         return _interval(p)[0]
@@ -134,7 +137,7 @@ def _lower(p: Polynomial) -> int:
 
 
 def _shifted_lower(p: Polynomial) -> int:
-    """With each atom replaced by (lower bound + rest): terms that cancel do so first."""
+    """Bound p from below with each atom replaced by (lower bound + rest), so that terms cancel."""
     out: Polynomial = {}
     for m, c in p.items():
         term: Polynomial = {(): c}
@@ -151,7 +154,7 @@ def _shifted_lower(p: Polynomial) -> int:
 
 
 def bounds(node: UOp) -> Bounds:
-    """Smallest and largest value that an index expression can be shown to take."""
+    """Return proven bounds (smallest, largest) of an index expression."""
     if node.op in _LEAVES:
         return _atom_bounds(node)
     found = _bounds.get(node)
@@ -169,17 +172,23 @@ def _atom(op: ops.Op, *operands: Polynomial) -> Polynomial:
 
 
 def _of_atom(node: UOp) -> Polynomial:
-    """Bounds are found now, while those of the operands are at hand: nesting may be deep."""
+    """Return the polynomial of an atom, or of a constant if its bounds are equal.
+
+    Computes the bounds now, while those of the operands are cached, as nesting may be deep.
+    """
     low, high = _atom_bounds(node)
-    empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may have no value at all
+    empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may take no value at all
     found = of_int(low) if low == high and not empty else _ITSELF
     _polynomials[node] = found
     return {(node,): 1} if found is _ITSELF else found
 
 
 def _cut(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
-    """(g, q, r) with p == g*q + r and 0 <= r < g, for the largest divisor g of n that coefficients
-    of p have; g == 1 where there is none. The lanes of a loop are in r, its vectors in q."""
+    """Return (g, q, r) with p == g*q + r and 0 <= r < g, for the largest possible divisor g of n.
+
+    Tries common divisors of n and coefficients of p; g == 1 if none works. For a vectorized loop
+    r holds the lanes, and q the vectors.
+    """
     for g in factors(p, n):
         q = {m: c // g for m, c in p.items() if (not m or c % g == 0) and c // g}
         r = add(p, q, -g)
@@ -190,7 +199,10 @@ def _cut(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
 
 
 def _below(p: Polynomial, b: Polynomial) -> Polynomial | None:
-    """p - n*q from 0 to below the number n that b is, if any: of 65*i and 64 it is i < 64."""
+    """Return p with its coefficients reduced modulo the constant b, if that is in [0, b).
+
+    For p = 65*i and b = 64 it is i, if i < 64.
+    """
     n = constant(b)
     if n is None or all(c < n for m, c in p.items() if m):
         return None
@@ -199,7 +211,7 @@ def _below(p: Polynomial, b: Polynomial) -> Polynomial | None:
 
 
 def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
-    """a // b; ``positive`` says that a >= 0 is known."""
+    """Return a // b; ``positive``: a >= 0 is known."""
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
         return of_int(trunc(x, y))
@@ -233,7 +245,7 @@ def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
 
 
 def _least(a: Polynomial, b: Polynomial, op: ops.Op = ops.MIN) -> Polynomial:
-    """The smaller one, or the larger one."""
+    """Return the minimum of a and b, or the maximum for ``op`` MAX."""
     small, large = (a, b) if op is ops.MIN else (b, a)
     difference = add(b, a, -1)
     if _lower(difference) >= 0:
@@ -244,7 +256,7 @@ def _least(a: Polynomial, b: Polynomial, op: ops.Op = ops.MIN) -> Polynomial:
 
 
 def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
-    """a % b; ``positive`` says that a >= 0 is known."""
+    """Return a % b; ``positive``: a >= 0 is known."""
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
         return of_int(x - y * trunc(x, y))
@@ -270,7 +282,7 @@ def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
 
 
 def _recombined(p: Polynomial) -> Polynomial:
-    """(x // d) * d + x % d == x, also times a factor."""
+    """Rewrite (x // d) * d + x % d to x, also times a factor."""
     for m, c in list(p.items()):
         for atom in m:
             if atom.op is not ops.REM or m not in p:
@@ -284,7 +296,7 @@ def _recombined(p: Polynomial) -> Polynomial:
 
 
 def _rounded_down(remainder: UOp) -> Polynomial:
-    """(x // d) * d of an atom x % d."""
+    """Return (x // d) * d for an atom x % d."""
     found = _multiples.get(remainder)
     if found is None:
         x, d = remainder.src
@@ -337,7 +349,8 @@ _ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {
 
 
 def _positive(p: Polynomial) -> UOp:
-    """The condition p > 0: positive terms to the right, negative ones to the left."""
+    """Return the condition p > 0, with positive terms on the right and negative ones on the left.
+    """
     if _lower(p) > 0:
         return conditions.truth(True)
     if _lower(add({}, p, -1)) >= 0:
@@ -420,11 +433,11 @@ def _polynomial(node: UOp) -> Polynomial:
     return {(node,): 1} if found is _ITSELF else found
 
 
-# ---- what the rest of fnx asks ----------------------------------------------------------------
+# ---- public functions of this module ----------------------------------------------------------
 
 
 def simplify(node: UOp) -> UOp:
-    """The normal form of an index expression, or of a condition over index expressions.
+    """Return the normal form of an index expression, or of a condition over index expressions.
 
     >>> r = build.range_(6, 0)
     >>> simplify(build.idiv(build.mul(r, build.index_const(4)), build.index_const(2))) is \\
@@ -435,14 +448,14 @@ def simplify(node: UOp) -> UOp:
 
 
 def linear(node: UOp) -> tuple[dict[Monomial, int], int]:
-    """({monomial: coefficient}, constant) of an index expression."""
+    """Return ({monomial: coefficient}, constant) of an index expression."""
     p = _polynomial(node)
     return {m: c for m, c in p.items() if m}, p.get((), 0)
 
 
 def coefficient(node: UOp, range_: UOp) -> UOp | int | None:
-    """What ``node`` grows by when ``range_`` grows by one: an int, or an index expression of
-    run-time extents; None where that is not the same everywhere."""
+    """Return the coefficient of ``range_`` in ``node``: an int, or an index expression of run-time
+    extents; None if ``node`` is not linear in ``range_``."""
     p = _polynomial(node)
     parts = without(p, range_)
     if parts is None or any(range_ in a.ranges and a is not range_ for m in p for a in m):
@@ -452,13 +465,13 @@ def coefficient(node: UOp, range_: UOp) -> UOp | int | None:
 
 
 def proves(condition: UOp) -> bool | None:
-    """Whether a condition holds always (True), never (False), or that is not known (None)."""
+    """Return whether a condition holds always (True), never (False), or is undecided (None)."""
     found = simplify(condition)
     return bool(found.arg) if found.op is ops.CONST else None
 
 
 def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
-    """The row-major offset of a place."""
+    """Return the row-major offset of a multi-dimensional index."""
     total: Polynomial = {}
     for i, d in zip(indices, dims, strict=True):
         total = add(mul(total, _extent_polynomial(d)), _polynomial(i))
@@ -466,14 +479,14 @@ def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
 
 
 def element(access: UOp) -> UOp:
-    """Which element of its buffer a place is, or that of a LOAD or STORE."""
+    """Return the element offset, in its buffer, of an INDEX, a LOAD or a STORE."""
     return ravel(parts.indices(access), parts.dims(parts.buffer(access)))
 
 
 def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
-    """The indices of a row-major offset, which is taken to be inside ``dims``.
+    """Return the indices of a row-major offset, which is assumed to be inside ``dims``.
 
-    (What comes back for an offset outside means nothing: such a place is never read.)
+    (For an offset outside the result is meaningless, as it is never read.)
     """
     rest = _polynomial(offset)
     out: list[UOp] = []

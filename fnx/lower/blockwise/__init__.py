@@ -1,1 +1,1 @@
-"""Products that are read by sums only: computed by blocks, never written."""
+"""Compute products that are only summed by tiles, as in FlashAttention, without writing them."""

@@ -1,4 +1,4 @@
-"""What a sum over exponentials is, in whatever spelling: one exponential, and factors.
+"""Normalize a sum over exponentials, in any spelling, to one exponential and factors.
 
     (exp(s - g) / l) * w      exponential of s - g; w inside of the sum, 1 / l outside of it
 """
@@ -27,7 +27,7 @@ class Weighed(Record):
 
 
 def weighed(value: UOp, along: UOp) -> Weighed | None:
-    """A value as an exponential and factors; None where it is not linear in one."""
+    """Return a value as an exponential and factors; None if it is not linear in one."""
     steps: list[tuple[ops.Op, UOp | None, UOp]] = []
     while True:
         if value.op is ops.EXP and along in value.ranges:
@@ -63,7 +63,7 @@ def _has_exponential(value: UOp, along: UOp) -> bool:
 
 
 def _difference(power: UOp, along: UOp) -> tuple[UOp, UOp] | None:
-    """(what varies along a range, what is taken from it)."""
+    """Return (what varies along a range, what is subtracted from it)."""
     if power.op is ops.SUB and along not in power.src[1].ranges:
         return power.src[0], power.src[1]
     if power.op is ops.ADD:
@@ -74,7 +74,7 @@ def _difference(power: UOp, along: UOp) -> tuple[UOp, UOp] | None:
 
 
 def applied(steps: tuple[tuple[ops.Op, UOp | None, UOp], ...], value: UOp) -> UOp:
-    """The steps, done to a value."""
+    """Apply the steps to a value."""
     for op, other, made in steps:
         value = UOp(op, made.dtype, (value,) if other is None else (value, other), made.arg)
     return value
@@ -84,13 +84,13 @@ def applied(steps: tuple[tuple[ops.Op, UOp | None, UOp], ...], value: UOp) -> UO
 
 
 def by_reciprocals(value: UOp) -> UOp:
-    """A value in which what is divided by something that varies less is multiplied instead.
+    """Replace division by a value with fewer ranges by multiplication with its reciprocal.
 
         before  x[i, j] / l[i]
         after   x[i, j] * (1 / (l[i] * c[i])) * c[i]        c: a power of two, mostly 1
 
-    c keeps the reciprocal a number where that of l is none, so this overflows where the quotient
-    does. Scores, and what is compared, keep the bits that they have in other kernels.
+    c keeps the reciprocal finite where that of l overflows, so this overflows only where the
+    quotient does. Scores and operands of comparisons keep the bits that they have in other kernels.
     """
     nodes = toposort([value])
     exact = frozenset(toposort([s for n in nodes for s in n.src
@@ -106,7 +106,7 @@ def by_reciprocals(value: UOp) -> UOp:
 
 
 def _reciprocal(value: UOp) -> tuple[UOp, UOp]:
-    """1 / (value * scale) and scale."""
+    """Return 1 / (value * scale) and scale."""
     whole = value.dtype.bias + 1
     size = UOp(ops.ABS, value.dtype, (value,))
     scale = build.like(value, 1)
@@ -120,9 +120,10 @@ def _reciprocal(value: UOp) -> tuple[UOp, UOp]:
 
 
 def bounding(value: UOp, along: UOp) -> list[tuple[UOp, UOp, int]]:
-    """Conditions in a value that hold up to some place along a range, or from one on.
+    """Return conditions in a value that are monotonic along a range: they hold up to or from an
+    index.
 
-    Each with its integers as indices, and 1 where it holds from some place on, else -1.
+    Each comes with its integers as indices, and 1 if it holds from some index on, else -1.
     """
     out = []
     for node in toposort([value]):
@@ -154,7 +155,7 @@ def _as_index(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def without(value: UOp, condition: UOp, holds: bool = False) -> UOp:
-    """A value where a condition does not hold; or does."""
+    """Simplify a value under the assumption that a condition is ``holds``."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node is condition:
             return build.const(holds, dtypes.bool_)

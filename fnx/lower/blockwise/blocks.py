@@ -1,4 +1,4 @@
-"""Kernels that compute folds of a region block by block.
+"""Kernels that compute the reductions of an attention region block by block (online softmax).
 
     before  m[i] = max over j of s[i, j]              s[i, j] = sum over k of q[i, k] * key[j, k]
             l[i] = sum over j of exp(s[i, j] - m[i])
@@ -8,13 +8,13 @@
               total * exp(top - larger) + sum of e;  out * exp(top - larger) + e @ v of the block
             m = top, l = total, o = out / total
 
-So the sums of exponentials of one score, with the largest of it, are one fold whatever is taken
-from the score: ``exp(s - g) = exp(s - top) * exp(top - g)``. Folds of what is known (of sums that
-are memory) carry their sums only.
+So all sums of exponentials of one score, and its maximum, are computed in one pass, whatever is
+subtracted from the score: ``exp(s - g) = exp(s - top) * exp(top - g)``. Reductions of known values
+(of sums that are in memory) only carry their sums.
 
-Where a condition says that from some block on all terms are exactly 0, the loop ends there: where
-it masks the score with a number that is so far below ``top`` that its exponential is 0, and what is
-multiplied with it is finite.
+If a condition implies that from some block on all terms are exactly 0, the loop stops there: the
+masked score must be so far below ``top`` that its exponential is 0, and the factors that the
+exponential is multiplied with must be finite.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from fnx.lower.schedule.loops import name_of
 
 
 class ReduceKernel(Record):
-    """A KERNEL with its schedule, the nodes it reads, and the folds it writes; whether its loop
-    may end early."""
+    """A KERNEL with its schedule, the nodes it reads, the reductions it writes, and whether its
+    loop may stop early."""
 
     kernel: UOp
     operands: tuple[UOp, ...]
@@ -52,13 +52,13 @@ class ReduceKernel(Record):
 
 
 class RegionKernel:
-    """The kernel of some folds over one frame."""
+    """The kernel of the reductions over one frame."""
 
     def __init__(self, frame: Frame, target: Target, depends: Mapping[UOp, frozenset[UOp]]
                  ) -> None:
         self.frame, self.target, self.depends = frame, target, depends
         self.terms: list[Term] = []
-        self.across: list[Term] = []  # folds over the rows, to which each tile of them adds
+        self.across: list[Term] = []  # reductions over the rows, to which each row tile adds
         self.length = frame.shape[frame.along]
 
     @property
@@ -70,7 +70,7 @@ class RegionKernel:
 
     @property
     def folds(self) -> list[RegionReduce]:
-        """What is computed here."""
+        """The reductions computed here."""
         return [t.fold for t in (*self.terms, *self.across)]
 
     @property
@@ -79,18 +79,18 @@ class RegionKernel:
 
     @property
     def shares_nothing(self) -> bool:
-        """Whether a tile is one row of many."""
+        """Whether a tile has one row only, though there are many."""
         return self.tiles.rows == 1 < self.frame.shape[self.frame.row]
 
-    # ---- which folds
+    # ---- which reductions
 
     def takes(self, fold: RegionReduce, waits: bool) -> bool:
-        """Take a fold in, if it can be; ``waits``: it depends on those that are here."""
+        """Add a reduction to this kernel if possible; ``waits``: it depends on those in it."""
         frame = self.frame
         if fold.product is not frame.product or fold.summed != frame.summed:
             return False
         if any(fold.lanes and t.fold.lanes and t.fold.lanes != fold.lanes for t in self.terms):
-            return False  # one loop over lanes
+            return False  # a single loop over lanes
         term = frame.term(fold)
         found = algebra.weighed(term.weights, frame.j) if term.monoid is ops.ADD else None
         score = self.score
@@ -114,7 +114,7 @@ class RegionKernel:
         return True
 
     def takes_across(self, other: RegionKernel) -> bool:
-        """Take in the fold over the rows that another kernel has, if it weighs as one here does."""
+        """Add the reduction over the rows of another kernel, if it has the weights of one here."""
         frame = self.frame
         if self.online or len(other.terms) != 1 or other.across or frame.more or other.frame.more \
                 or (other.frame.row, other.frame.along) != (frame.along, frame.row):
@@ -133,7 +133,7 @@ class RegionKernel:
         return True
 
     def _is_known(self, values: Iterable[UOp | None]) -> bool:
-        """Whether values need nothing that is folded here."""
+        """Whether values need nothing that is reduced here."""
         here = {t.fold.node for t in self.terms}
         memory = {slot: node for node, slot in self.frame.slots.items()}
         read = [memory[n.arg.slot] for n in toposort([v for v in values if v is not None])
@@ -142,7 +142,7 @@ class RegionKernel:
 
     @property
     def online(self) -> bool:
-        """Whether the largest score is found on the way."""
+        """Whether the maximum of the score is computed online."""
         return any(t.monoid is ops.MAX or t.weighed is not None for t in self.terms)
 
     @property
@@ -157,10 +157,10 @@ class RegionKernel:
     # ---- the kernel
 
     def made(self, unread: Container[UOp] = ()) -> ReduceKernel:
-        """The kernel, which does not write the folds that nobody reads.
+        """Return the kernel; reductions in ``unread`` are not written.
 
         Raises:
-            Unfit: it would need what it computes.
+            Unfit: it would need a value that it computes.
         """
         frame, length = self.frame, self.length
         first = 1 + max(r.arg.id for r in frame.loops.values())
@@ -184,17 +184,17 @@ class RegionKernel:
         results = zip(self.terms, self._results(build.results(loop)))
         across = [(t.fold, self.rows.step(self._of_tile(t, self.rows), self.t, stop))
                   for t in self.across if self.rows is not None and t.fold.result not in unread]
-        skips = ends is not None and not ends.data  # that it does is known
+        skips = ends is not None and not ends.data  # that it stops early is known statically
         return self._kernel([(t.fold, self._apart(t, value)) for t, value in results
                              if t.fold.result not in unread], across, skips)
 
     def _apart(self, term: Term, value: UOp) -> UOp:
-        """A value that is the same for all lanes: the loop is one for all that it carries."""
+        """Reduce a value that is the same for all lanes: one loop carries all values."""
         lanes = [self.frame.loops[token] for t in self.terms for token, _ in t.fold.lanes][:1]
         return value if term.fold.lanes else build.reduce_ranges(value, ops.MAX, lanes)
 
     def _placed(self, value: UOp, r: UOp) -> UOp:
-        """A value of the block at hand, in a loop over it."""
+        """Evaluate a value for the current block, in a loop over it."""
         along, j = self.frame.j, build.add(self.start, r)
         inside = self._inside(r)
 
@@ -207,19 +207,21 @@ class RegionKernel:
         return rebuild([value], visit)[0]
 
     def _inside(self, r: UOp) -> UOp | None:
-        """The condition under which a place of a block is one; None where it always is."""
+        """Return the condition that a column of a block is in bounds; None if it always is."""
         if not self.length % self.block:
             return None
         return build.lt(build.add(self.start, r), build.index_const(self.length))
 
     def _kept(self, value: UOp, over: UOp, r: UOp) -> UOp:
-        """A value of the block, computed in one loop over it and read in another."""
+        """Stage a value of the block: it is computed in one loop over the block and read in
+        another."""
         rows = [] if self.rows is None or over is not self.jx else [self.rows.inner]
         kept = self.kept.setdefault(value, build.stage(value, [*rows, over], len(self.kept)))
         return build.load(build.at(kept, *rows, r))
 
     def _of_tile(self, term: Term, rows: Rows) -> UOp:
-        """What a tile of rows adds to a fold over all of them, at a place of the block."""
+        """Return what a tile of rows adds to a reduction over all of them, for a column of the
+        block."""
         weights = self._within(self._of_products(term.weights), term.identity, self.jx)
         stage = buffer(self._kept(weights, self.jx, self.jq))
         fold, = substitute([term.value], {
@@ -228,7 +230,7 @@ class RegionKernel:
         return rows.fold(self._placed(fold, self.jq))
 
     def _of_products(self, value: UOp) -> UOp:
-        """A value of the block whose products are computed before, a tile of them at a time."""
+        """Evaluate a value of the block whose products are computed before, a tile at a time."""
         found = [n for n in toposort([value], stop=lambda n: n.op is ops.REDUCE)
                  if n.op is ops.REDUCE and self.frame.j in n.ranges]
         kept = [self._kept(self._placed(n, self.jl), self.jl, self.jx) for n in found]
@@ -237,19 +239,19 @@ class RegionKernel:
         return algebra.by_reciprocals(whole)
 
     def _within(self, value: UOp, otherwise: float, r: UOp) -> UOp:
-        """A value where the place of a block is one."""
+        """Replace a value out of bounds of the axis by ``otherwise``."""
         inside = self._inside(r)
         return value if inside is None else build.where(inside, value, build.like(value, otherwise))
 
     def _carry(self, init: float, like: UOp, over: Iterable[UOp]) -> UOp:
-        """One more carried value."""
+        """Add a carried value."""
         ranges = sorted(over, key=lambda r: r.arg.id)
         made = build.carry(0, len(self.carried), like.dtype, (self.t, *ranges))
         self.carried.append((build.const(init, like.dtype), made))
         return made
 
     def _nexts(self, ends: End | None) -> list[UOp]:
-        """What a block hands to the next one."""
+        """Return the values that a block passes to the next one."""
         self.carried: list[tuple[UOp, UOp]] = []
         along, score = self.frame.j, self.score
         nexts: list[UOp] = []
@@ -265,7 +267,7 @@ class RegionKernel:
             nexts.append(most)
         for number, term in enumerate(self.terms):
             if scale is not None and term.weighed is None:
-                continue  # the largest score
+                continue  # the maximum of the score
             if term.weighed is not None:
                 assert power is not None
                 inner = tuple([(op, other if other is None else self._of_products(other), made)
@@ -276,11 +278,11 @@ class RegionKernel:
             fold, over = self._within(weights, term.identity, self.jx), self.jx
             if term.other is not None:
                 over = build.range_(self.block, self.jx.arg.id + 1 + number, name=f"jj{number}")
-                falling = ends is not None and ends.way > 0  # the last ones are there to be added
+                falling = ends is not None and ends.way > 0  # the last columns contribute
                 at = build.sub(build.index_const(self.block - 1), over) if falling else over
                 fold, = substitute([term.value], {term.weights: self._kept(fold, self.jx, at)})
                 fold = self._placed(fold, at)
-                if term.other.op is not ops.LOAD:  # of nothing it may be no number
+                if term.other.op is not ops.LOAD:  # out of bounds it may be NaN
                     fold = self._within(fold, 0, at)
                 some = None if ends is None else self._some(ends, at)
                 if some is not None:
@@ -293,7 +295,7 @@ class RegionKernel:
         return nexts
 
     def _results(self, gets: Sequence[UOp]) -> list[UOp]:
-        """The folds, of what the last block hands on."""
+        """Return the reductions, computed from the values after the last block."""
         frame = self.frame
         if not self.online:
             more = [frame.loops[a] for a in frame.more]
@@ -319,7 +321,7 @@ class RegionKernel:
         return out
 
     def _reads(self, fold: RegionReduce) -> list[UOp]:
-        """The loads of what is folded here, at its own place."""
+        """Return the loads of a reduction computed here, at its own index."""
         slot, place = self.frame.slots.get(fold.result), self._place(fold)
         return [n for n in self.frame.values.done.values() if n.op is ops.LOAD
                 and buffer(n).arg.slot == slot and _moving(indices(n)) == place]
@@ -352,10 +354,10 @@ class RegionKernel:
         folds = tuple([fold for fold, _ in (*results, *across)])
         return ReduceKernel(kernel, operands, folds, schedule, skips)
 
-    # ---- where the loop may end
+    # ---- where the loop may stop
 
     def _stop(self, ends: End) -> UOp:
-        """Whether neither this block nor those behind it have anything to add."""
+        """Return the condition that neither this block nor later ones contribute."""
         edge = self.start
         if ends.way > 0:
             edge = build.add(edge, build.index_const(self.block - 1))
@@ -371,8 +373,8 @@ class RegionKernel:
         return stop if self.rows is None else self.rows.all(stop)
 
     def _some(self, ends: End, r: UOp) -> UOp | None:
-        """That a place of a block has something to add to one of the rows of a tile; None where
-        that is not the same for all of them, as far as is known."""
+        """Return the condition that a column of a block contributes to some row of a tile; None if
+        that is not known to be the same for all rows."""
         frame, rows = self.frame, self.tiles.rows
         row, outer = frame.loops[frame.row], frozenset([frame.loops[a] for a in frame.outer])
         if ends.data:
@@ -398,11 +400,11 @@ class RegionKernel:
 
 
 def _base(top: UOp) -> UOp:
-    """What is taken from scores: the largest one, 0 while none is finite."""
+    """Return what is subtracted from scores: their maximum, 0 while that is not finite."""
     finite = build.lt(UOp(ops.ABS, top.dtype, (top,)), build.like(top, math.inf))
     return build.where(finite, top, build.like(top, 0))
 
 
 def _moving(places: Iterable[UOp]) -> list[UOp]:
-    """Indices without those of axes of length 1."""
+    """Return the indices without those of axes of length 1."""
     return [i for i in places if i.op is not ops.CONST]

@@ -1,11 +1,11 @@
-"""blockwise: what is only summed is computed by blocks, and never written.
+"""Attention regions: compute products that are only summed tile by tile, without writing them.
 
     before  s = q @ k.T;  p = exp(s - max(s));  o = (p / sum(p)) @ v     s, p of (h, n, n)
     after   GET(CALL(KERNEL, q, k, v)) of a loop over blocks of keys      o of (h, n, d)
 
-So is what is behind it: of the gradients of q, k and v each kernel computes blocks of the scores
-again, from q, k, their largest and the sums. Which products these are says region.py, how a kernel
-computes them blocks.py. Readers are told of each region what becomes of it, and why.
+As in FlashAttention. The gradients of q, k and v are computed likewise: each kernel recomputes
+tiles of the scores from q, k, the row maxima and the sums. region.py finds these products, and
+blocks.py builds the kernels. For each region it is reported what becomes of it, and why.
 
 >>> x = build.param(0, dtypes.float32, (1024, 8))
 >>> pair = [build.expand(build.reshape(x, shape), (1024, 1024, 8))
@@ -34,24 +34,24 @@ from fnx.lower.blockwise.region import Facts, Region, RegionReduce, regions
 from fnx.lower.loops.cells import Unfit
 from fnx.lower.program.conditions import INEQUALITIES
 
-MEMORY = 1 << 31   # bytes of products from which on not writing them is worth some time:
-SAVED = 2.0        # as many times as long as writing them takes
-WHOLE = 1 << 18    # elements of a matrix that is worth it where no block is left out
+MEMORY = 1 << 31   # bytes of products above which not writing them is worth
+SAVED = 2.0        # this many times the time of writing them
+WHOLE = 1 << 18    # smallest matrix, in elements, that pays if no block is skipped
 
-Price = Callable[[UOp], float]  # of a FUNCTION: how long its kernels take
+Price = Callable[[UOp], float]  # the predicted time of the kernels of a FUNCTION
 TellProduct = Callable[[UOp, str], None]
 
 
 def blockwise(fn: UOp, target: Target, price: Price | None = None,
               tell: TellProduct | None = None, again: bool = True) -> UOp:
-    """A FUNCTION in which regions that fit, and pay, are calls of kernels.
+    """Replace regions that can be tiled, and for which it pays, by calls of kernels.
 
     Args:
         fn: the FUNCTION; bodies inside stay as they are.
         target: the machine.
-        price: what a region and its kernels are compared by; None: all that fit are taken.
-        tell: told of each region what becomes of it, and why.
-        again: whether what is computed in two kernels has the same bits.
+        price: predicts the time of a region and of its kernels; None: take all that can be tiled.
+        tell: called for each region with what becomes of it, and why.
+        again: whether values recomputed in another kernel have the same bits.
     """
     facts = Facts(fn)
     found: list[RegionKernel | Exchanged] = []
@@ -81,7 +81,7 @@ def blockwise(fn: UOp, target: Target, price: Price | None = None,
 
 def _worth(facts: Facts, region: Region, target: Target, price: Price | None
            ) -> list[RegionKernel | Exchanged]:
-    """The kernels of a region.
+    """Return the kernels of a region.
 
     Raises:
         Unfit: there are none, or writing its products is faster.
@@ -101,7 +101,7 @@ def _worth(facts: Facts, region: Region, target: Target, price: Price | None
 
 def _kernels(facts: Facts, region: Region, target: Target
              ) -> list[RegionKernel | Exchanged]:
-    """The kernels of a region, in an order in which they can run."""
+    """Return the kernels of a region, in an order in which they can run."""
     depends = _dependences(facts, region.folds)
     groups: list[RegionKernel | Exchanged] = []
     at: dict[UOp, int] = {}
@@ -137,7 +137,7 @@ def _kernels(facts: Facts, region: Region, target: Target
 
 def _in_order(facts: Facts, region: Region, groups: Sequence[RegionKernel | Exchanged]
               ) -> list[ReduceKernel]:
-    """The kernels, if each needs only what those before it compute."""
+    """Return the kernels, checking that each only needs results of earlier ones."""
     depends = _dependences(facts, region.folds)
     at = {f.node: i for i, group in enumerate(groups) for f in group.folds}
     made = [group.made() for group in groups]
@@ -150,7 +150,7 @@ def _in_order(facts: Facts, region: Region, groups: Sequence[RegionKernel | Exch
 
 def _joined(groups: Sequence[RegionKernel | Exchanged], depends: dict[UOp, frozenset[UOp]]
             ) -> list[RegionKernel | Exchanged]:
-    """Kernels of which the last ones are one, where the rows of one are the blocks of the other."""
+    """Merge final kernels if the rows of one are the blocks of the other."""
     out = list(groups)
     needed = frozenset[UOp]().union(*[depends[f.node] for group in groups for f in group.folds])
     last = [g for g in groups if isinstance(g, RegionKernel)
@@ -163,7 +163,7 @@ def _joined(groups: Sequence[RegionKernel | Exchanged], depends: dict[UOp, froze
 
 def _ordered(folds: Sequence[RegionReduce], depends: dict[UOp, frozenset[UOp]]
              ) -> list[RegionReduce]:
-    """Folds after those they are computed from, and as late as can be: with more of the kind."""
+    """Sort reductions topologically, each as late as possible: next to others of the same kind."""
     levels: dict[UOp, int] = {}
     for fold in reversed(folds):
         levels[fold.node] = min([levels[f.node] - 1 for f in folds
@@ -172,7 +172,7 @@ def _ordered(folds: Sequence[RegionReduce], depends: dict[UOp, frozenset[UOp]]
 
 
 def _dependences(facts: Facts, folds: Sequence[RegionReduce]) -> dict[UOp, frozenset[UOp]]:
-    """Of each node the folds that it is computed from."""
+    """Return for each node the reductions that it is computed from."""
     own = {fold.node for fold in folds}
     out: dict[UOp, frozenset[UOp]] = {}
     for node in facts.nodes:
@@ -188,28 +188,28 @@ def _nbytes(region: Region) -> int:
 
 
 def _check_size(facts: Facts, region: Region) -> None:
-    """Refuse a region that is too small, if no block of it is left out."""
+    """Reject a region that is too small to pay if no block is skipped."""
     small = all(facts.matrix(p) < WHOLE for p in region.products)
     if small and _nbytes(region) < MEMORY:
         raise Unfit(f"fewer than {WHOLE} elements, of which none are left out")
 
 
 def _is_masked(region: Region) -> bool:
-    """Whether a fold may leave blocks out: integers are compared in all of them."""
+    """Whether each reduction may skip blocks: it has a mask that compares integers."""
     walk = region.walk
     return all(any(n.op in INEQUALITIES and n.src[0].dtype.is_integer
                    for n, _ in walk.all(fold.node.src[0], fold.inner)) for fold in region.folds)
 
 
 def _check_rows(region: Region, blocks: Sequence[RegionKernel | Exchanged]) -> None:
-    """Refuse tiles of one row, which read a block for each product: no price has to be asked."""
+    """Reject tiles of one row, which read a block for each product; no time prediction needed."""
     one = any(isinstance(b, RegionKernel) and b.shares_nothing for b in blocks)
     if one and _nbytes(region) < MEMORY:
         raise Unfit("a sum has so many lanes that a tile is one row")
 
 
 def _check_price(facts: Facts, region: Region, made: Sequence[ReduceKernel], price: Price) -> None:
-    """Refuse kernels that take longer than those that write the products."""
+    """Reject kernels that are slower than those that write the products."""
     by_blocks, written = map(price, _alone(facts, region, made))
     if by_blocks > written * (SAVED if _nbytes(region) >= MEMORY else 1.0):
         raise Unfit(f"by blocks it is predicted to take {by_blocks / written:.2f} times as long "
@@ -217,7 +217,7 @@ def _check_price(facts: Facts, region: Region, made: Sequence[ReduceKernel], pri
 
 
 def _alone(facts: Facts, region: Region, made: Sequence[ReduceKernel]) -> tuple[UOp, UOp]:
-    """FUNCTIONs of what a region reads from memory: its folds by kernels, and as they are."""
+    """Return FUNCTIONs of the region's inputs that compute it by its kernels, and as it is."""
     nodes, own = set(facts.nodes), {n for f in region.folds for n in (f.node, f.result)}
     read = {n for m in made for n in m.operands}
 
@@ -235,7 +235,7 @@ def _alone(facts: Facts, region: Region, made: Sequence[ReduceKernel]) -> tuple[
 
 
 def _calls(found: Sequence[ReduceKernel]) -> dict[UOp, UOp]:
-    """Results of the kernels for the folds."""
+    """Map the reductions to results of kernel calls."""
     owner = {fold.result: made for made in found for fold in made.folds}
     done: dict[UOp, UOp] = {}
     stack = list(found)[::-1]

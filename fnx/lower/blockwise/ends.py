@@ -1,11 +1,11 @@
-"""Where a loop over blocks may end: behind the last place that has anything to add.
+"""Bounds of a loop over blocks: stop after the last column that contributes (causal masks).
 
-    where(j <= i, s[i, j], -inf)       not j <= i at the first place of a block: none behind it
+    where(j <= i, s[i, j], -inf)       not j <= i for the first column of a block: stop there
     where(mask[i, j], s[i, j], -inf)   before: last[i] = max over j of where(mask[i, j], j + 1, 0)
                                        then as j < last[i]
 
-Rows that come before the axis of the blocks are taken to see its first places, others its last
-ones, which their loop then begins with.
+With a mask that is data, rows whose axis comes before the axis of the blocks are assumed to see
+its first columns, others its last ones, with which their loop then begins.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fnx.lower.schedule.workload import extent
 
 
 class End(Record):
-    """Where a loop may end.
+    """The bound of a loop over blocks.
 
     Attributes:
-        condition: over indices; does not hold of any place behind the first where it does not.
-        tests: that also have to hold.
-        way: -1 where it holds up to some place, 1 where from one on.
+        condition: over indices; once it fails at a column, it fails at all later ones.
+        tests: further conditions for stopping.
+        way: -1 if it holds up to some column, 1 if from one on.
         masked: the score where it does not hold.
-        data: whether it is read from memory.
+        data: whether it is loaded from memory.
     """
 
     condition: UOp
@@ -39,18 +39,18 @@ class End(Record):
 
 
 class _Mask(Record):
-    """A condition under which terms are left out where it is ``holds``, and what bounds it."""
+    """A condition that drops terms where its value is ``holds``, and its bound."""
 
     condition: UOp
     holds: bool
     way: int
-    bound: UOp | None = None  # over indices; else it is data
+    bound: UOp | None = None  # over indices; None if it is data
 
 
 def end_of(frame: Frame, terms: Sequence[Term], score: UOp | None) -> End | None:
-    """Where the loop of some folds may end; None where no condition is known to bound it.
+    """Return where the loop of some reductions may stop; None if no condition bounds it.
 
-    ``score``: whose exponentials are folded, if the largest is found on the way.
+    ``score``: the score whose exponentials are summed, if its maximum is computed online.
     """
     first = terms[0].value if score is None else score
     for mask in _masks(frame, first):
@@ -75,12 +75,12 @@ def end_of(frame: Frame, terms: Sequence[Term], score: UOp | None) -> End | None
 
 
 def is_nothing(masked: UOp) -> bool:
-    """Whether a score is one whose exponential is 0 beside any other."""
+    """Whether the masked score is -inf: its exponential is 0 whatever the maximum."""
     return masked.op is ops.CONST and build.const_of(masked) == -float("inf")
 
 
 def _masks(frame: Frame, value: UOp) -> Iterator[_Mask]:
-    """Conditions that may bound a value along the blocks: of indices, then those that are data."""
+    """Yield conditions that may bound a value along the blocks: of indices, then of data."""
     for condition, as_index, way in algebra.bounding(value, frame.j):
         yield _Mask(condition, False, way, as_index)
     way = -1 if frame.row < frame.along else 1
@@ -93,7 +93,7 @@ def _masks(frame: Frame, value: UOp) -> Iterator[_Mask]:
 
 
 def _found(frame: Frame, terms: Sequence[Term], mask: _Mask) -> UOp:
-    """A condition that bounds a mask, by the last place that it leaves; or the first."""
+    """Return a bound for a data mask: the last column that it leaves, or the first."""
     seen = build.logical_not(mask.condition) if mask.holds else mask.condition
     if frame.j not in seen.ranges:
         return seen
@@ -106,7 +106,7 @@ def _found(frame: Frame, terms: Sequence[Term], mask: _Mask) -> UOp:
 
 
 def _vanishes(frame: Frame, terms: Sequence[Term], term: Term, mask: _Mask) -> list[UOp] | None:
-    """Tests under which the terms of a sum are 0 where a mask leaves them out."""
+    """Return the tests under which the masked terms of a sum are 0; None if there are none."""
     rest = algebra.without(term.weights, mask.condition, mask.holds)
     if term.monoid is not ops.ADD or rest is term.weights or _folds(rest):
         return None
@@ -117,7 +117,7 @@ def _vanishes(frame: Frame, terms: Sequence[Term], term: Term, mask: _Mask) -> l
 
 
 def _never(frame: Frame, terms: Sequence[Term], condition: UOp) -> UOp:
-    """That a condition holds nowhere along what is folded, and lanes."""
+    """Return the test that a condition holds nowhere along the reduced axes and the lanes."""
     if not condition.ranges & _gone(frame, terms):
         return build.logical_not(condition)
     seen = _before(frame, terms, build.cast(condition, dtypes.int32))
@@ -125,13 +125,13 @@ def _never(frame: Frame, terms: Sequence[Term], condition: UOp) -> UOp:
 
 
 def _gone(frame: Frame, terms: Sequence[Term]) -> set[UOp]:
-    """The loops of what is folded, and lanes."""
+    """Return the loops of the reduced axes and of the lanes."""
     lanes = [frame.loops[token] for t in terms for token, _ in t.fold.lanes]
     return {frame.j, *[frame.loops[a] for a in frame.more], *lanes}
 
 
 def _before(frame: Frame, terms: Sequence[Term], value: UOp) -> UOp:
-    """The largest of some integers along what is folded, and lanes: a kernel before finds it."""
+    """Reduce integers by max along the reduced axes and the lanes, in a kernel that runs before."""
     gone = _gone(frame, terms)
     along = sorted(value.ranges & gone, key=lambda r: r.arg.id)
     over = sorted(value.ranges - gone, key=lambda r: r.arg.id)

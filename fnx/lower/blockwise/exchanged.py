@@ -1,10 +1,10 @@
-"""Exchanged sums: a sum over a product that is known once the sums are taken in the other order.
+"""Reassociated sums: reuse a known sum by swapping the order of summation.
 
     o[i, c] = sum over j of p[i, j] * v[j, c]
     before  sum over j of p[i, j] * (sum over c of g[i, c] * v[j, c])
     after   sum over c of g[i, c] * o[i, c]
 
-So what a softmax takes from its cotangent takes no product of its own.
+So the row sum in the gradient of softmax needs no product of its own.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fnx.lower.blockwise.region import RegionReduce
 
 
 class Exchanged:
-    """The kernel of a fold that follows from another one."""
+    """The kernel of a reduction that follows from another one."""
 
     def __init__(self, frame: Frame, fold: RegionReduce, total: UOp) -> None:
         self.frame, self.fold, self.total = frame, fold, total
 
     @property
     def folds(self) -> list[RegionReduce]:
-        """What is computed here."""
+        """The reductions computed here."""
         return [self.fold]
 
     def takes(self, fold: RegionReduce, waits: bool) -> bool:
-        """Nothing else is computed here."""
+        """Return False: nothing else is computed here."""
         return False
 
     def made(self, unread: Container[UOp] = ()) -> ReduceKernel:
-        """The kernel; its schedule is the compiler's choice."""
+        """Return the kernel; the compiler chooses its schedule."""
         results = [] if self.fold.result in unread else [(self.fold, self.total)]
         stores, operands = self.frame.stores(results)
         order = sorted(n.arg.id for n in toposort(stores) if n.op is ops.RANGE)
@@ -44,7 +44,7 @@ class Exchanged:
 
 
 def exchanged(frame: Frame, fold: RegionReduce, known: RegionReduce) -> Exchanged | None:
-    """The kernel of a fold, if it follows from one that is known."""
+    """Return the kernel of a reduction, if it follows from one that is known; else None."""
     if fold.lanes or not known.lanes or known.product is not fold.product \
             or known.summed != fold.summed or frame.more:
         return None
@@ -74,7 +74,7 @@ def exchanged(frame: Frame, fold: RegionReduce, known: RegionReduce) -> Exchange
 
 
 def _through(frame: Frame, inner: UOp, known: Term) -> UOp | None:
-    """The sum over c of g[i, c] * o[i, c]."""
+    """Return the sum over c of g[i, c] * o[i, c]."""
     if inner.op is not ops.REDUCE or inner.arg.monoid is not ops.ADD or len(closed(inner)) != 1 \
             or value(inner).op is not ops.MUL or known.other is None:
         return None
@@ -95,7 +95,7 @@ def _through(frame: Frame, inner: UOp, known: Term) -> UOp | None:
 
 
 def _factors(node: UOp) -> tuple[list[UOp], list[UOp]]:
-    """What is multiplied, and what it is divided by."""
+    """Return the factors and the divisors of a product."""
     over, under, left = [], [], [node]
     while left:
         top = left.pop()

@@ -1,10 +1,10 @@
-"""Values of tensor nodes as expressions of one element, over the loops of a kernel.
+"""Scalar expressions of tensor nodes, over the loops of a kernel.
 
     ADD(EXPAND(b), REDUCE(MUL(EXPAND(x), EXPAND(w)), ADD)) at (m, n)
     LOAD(b[n]) + REDUCE(LOAD(x[m, k]) * LOAD(w[k, n]), k, ADD)
 
-What is not computed here is read from memory: ``is_memory`` says which nodes these are. Indices are
-tokens (lower/fusion/index_tokens.py); what a token stands for is known when it is asked for.
+Nodes that are not computed here are loaded from memory: ``is_memory`` says which. Indices are
+tokens (lower/fusion/index_tokens.py), which are mapped to RANGEs on demand.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, index_node, source_index
 
 MOVED = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP})
-_SUMMED = 1000  # the first token of a loop of a sum
+_SUMMED = 1000  # the first token of a reduction loop
 
 
 class Walk:
-    """Where the nodes below a value are read.
+    """The indices at which the nodes below a value are read.
 
     Attributes:
         summed: the tokens of the loops of each REDUCE below, by axis.
-        lengths: how often these loops run.
+        lengths: the extents of these loops.
     """
 
     def __init__(self, is_memory: Callable[[UOp], bool]) -> None:
@@ -33,7 +33,7 @@ class Walk:
         self.lengths: dict[Token, int] = {}
 
     def fold(self, node: UOp, index: Tokens) -> Tokens:
-        """Where a REDUCE at an index reads its operand: its loops are its own."""
+        """Return where a REDUCE at an index reads its operand: it has loops of its own."""
         shape = node.src[0].shape
         if node not in self.summed:
             first = _SUMMED + len(self.lengths)
@@ -45,7 +45,7 @@ class Walk:
         return tuple([own[a] if a in own else next(kept) for a in range(len(shape))])
 
     def operands(self, node: UOp, index: Tokens) -> list[tuple[UOp, Tokens]]:
-        """What a node is computed from, and where each is read."""
+        """Return the nodes that a node is computed from, and where each is read."""
         if self.is_read(node) or node.op is ops.CONST or node.op is ops.IOTA:
             return []
         if node.op is ops.REDUCE:
@@ -55,11 +55,11 @@ class Walk:
         return [(s, index) for s in node.src]
 
     def is_read(self, node: UOp) -> bool:
-        """Whether a node is read from memory: a RESHAPE is the same memory."""
+        """Whether a node is loaded from memory: a RESHAPE shares its operand's memory."""
         return self.is_memory(node) or node.op is ops.RESHAPE and self.is_memory(_unshaped(node))
 
     def all(self, root: UOp, index: Tokens) -> Iterator[tuple[UOp, Tokens]]:
-        """Each node below at each index, operands first."""
+        """Yield each node below at each index, operands first."""
         done: set[tuple[UOp, Tokens]] = set()
         stack = [(root, index)]
         while stack:
@@ -83,7 +83,7 @@ class Expressions:
     Args:
         walk: where nodes are read.
         loops: RANGEs, or index expressions, by token.
-        slots: of the nodes that are read from memory; grows.
+        slots: of the nodes that are loaded from memory; grows.
     """
 
     def __init__(self, walk: Walk, loops: dict[Token, UOp], slots: dict[UOp, int]) -> None:
@@ -92,13 +92,13 @@ class Expressions:
         self.done: dict[tuple[UOp, Tokens], UOp] = {}
 
     def value(self, root: UOp, index: Tokens) -> UOp:
-        """The value of a node at an index."""
+        """Return the value of a node at an index."""
         for node, at in self.walk.all(root, index):
             self.done[node, at] = self._made(node, at)
         return self.done[root, index]
 
     def place(self, node: UOp, index: Tokens) -> UOp:
-        """The element of a node that is in memory."""
+        """Return the element of a node that is in memory."""
         slot = self.slots.setdefault(_unshaped(node), len(self.slots))
         return build.at(build.ref(slot, node.dtype, node.shape), *map(self.index, index))
 

@@ -1,8 +1,8 @@
-"""The loops of folds over the same axes of a product, and the folds as expressions over them.
+"""Tile frame: the loops of reductions over the same axes of a product, and their expressions.
 
     s[i, j] = sum over k of q[i, k] * key[j, k]      o[i, c] = sum over j of f(s[i, j]) * v[j, c]
 
-    i: a row    j: gone through by blocks    c: lanes    k: of the product
+    i: a row    j: traversed by blocks    c: lanes    k: of the product
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fnx.lower.loops.cells import Unfit
 
 
 class Term(Record):
-    """A RegionReduce over loops.
+    """A RegionReduce as an expression over loops.
 
     Attributes:
-        fold: it.
-        value: what is folded, for one element of the product.
-        weights: of a contraction, the factor that has the axes of the product; else the value.
+        fold: the RegionReduce.
+        value: the reduced value, for one element of the product.
+        weights: for a contraction, the factor that has the axes of the product; else the value.
         other: the other factor.
-        weighed: the weights as an exponential and factors, where that is how they are folded.
+        weighed: the weights as an exponential and factors, if they are summed in that form.
     """
 
     fold: RegionReduce
@@ -44,19 +44,19 @@ class Term(Record):
 
     @property
     def identity(self) -> float:
-        """What its monoid begins with."""
+        """The identity of its monoid."""
         first = self.monoid.identity
         assert first is not None
         return float(first(self.value.dtype))
 
 
 class Frame:
-    """The loops of folds over the same axes of a product.
+    """The loops of reductions over the same axes of a product.
 
     Attributes:
-        along: the axis that is gone through by blocks.
-        more: others that are folded.
-        row: of the axes that are left, the one that is tiled.
+        along: the axis that is traversed by blocks.
+        more: other reduced axes.
+        row: of the remaining axes, the tiled one.
         outer: the others.
     """
 
@@ -93,13 +93,13 @@ class Frame:
         return self.loops[self.along]
 
     def add(self, token: Token, length: int, name: str) -> UOp:
-        """The RANGE of a token."""
+        """Return the RANGE of a token; create it on first use."""
         if token not in self.loops:
             self.loops[token] = build.range_(length, len(self.loops) + 1, name=name)
         return self.loops[token]
 
     def term(self, fold: RegionReduce) -> Term:
-        """A fold over these loops, along the blocks, or along the rows (across)."""
+        """Express a reduction over these loops, along the blocks or along the rows (across)."""
         for number, (token, n) in enumerate(fold.lanes):
             if number:
                 raise Unfit("the other factor has more than one axis of its own")
@@ -121,10 +121,10 @@ class Frame:
 
     def stores(self, results: Sequence[tuple[RegionReduce, UOp]]
                ) -> tuple[list[UOp], tuple[UOp, ...]]:
-        """STOREs of folds, and the nodes that they read.
+        """Return STOREs of reductions, and the nodes that they read.
 
         Raises:
-            Unfit: a fold needs what is computed here.
+            Unfit: a reduction needs a value that is computed here.
         """
         values, operands = self.slotted([value for _, value in results])
         own = {node for fold, _ in results for node in (fold.node, fold.result)}
@@ -139,7 +139,7 @@ class Frame:
         return stores, operands
 
     def slotted(self, values: Sequence[UOp]) -> tuple[list[UOp], tuple[UOp, ...]]:
-        """Values over the slots 0, 1, ... and the nodes that these are."""
+        """Renumber the slots that values read as 0, 1, ...; return the values and their nodes."""
         memory = {slot: node for node, slot in self.slots.items()}
         operands: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""Products worth computing by blocks: what is asked before the compiler of blocks is loaded.
+"""Candidate products for attention regions: a cheap test before that compiler part is loaded.
 
 >>> from fnx.core import build, dtypes
 >>> x = build.param(0, dtypes.float32, (1024, 1024, 8))
@@ -15,17 +15,17 @@ import math
 from fnx.core import ops
 from fnx.core.uop import UOp, toposort
 
-LEAST = 1 << 16   # elements of a matrix that is worth it: 256 rows and columns
-MAX_SUMMED = 256  # terms of a product that is computed again
+LEAST = 1 << 16   # smallest matrix, in elements, for which it pays: 256 rows and columns
+MAX_SUMMED = 256  # terms of a product that is recomputed
 
 
 def may_be_product(sum_: UOp, least: int) -> bool:
-    """Whether a sum has at least so many elements, of few terms each."""
+    """Whether a sum has at least ``least`` elements, of few terms each."""
     count = math.prod(sum_.shape)
     return count >= least and math.prod(sum_.src[0].shape) <= MAX_SUMMED * count
 
 
 def may_have_products(fn: UOp) -> bool:
-    """Whether there is a sum in a FUNCTION that may be a product worth it."""
+    """Whether a FUNCTION contains a sum that may be a candidate product."""
     return any(n.op is ops.REDUCE and n.arg.monoid is ops.ADD and may_be_product(n, LEAST)
                for n in toposort(fn.src))

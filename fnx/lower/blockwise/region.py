@@ -1,11 +1,11 @@
-"""Regions: products that nobody reads but sums, by way of elementwise work.
+"""Attention-like regions: matmul -> elementwise -> reduction, the matmul having no other consumer.
 
     s = q @ k.T, p = exp(s - max(s)), o = (p / sum(p)) @ v        q, k, v of (n, d)
 
-    products   s              of (n, n); read by elementwise work and by ``folds`` only
-    folds      max, sum, @ v  of (n,) and (n, d): these are memory, as q, k and v are
+    products   s              of (n, n); read only by elementwise work and by ``folds``
+    folds      max, sum, @ v  of (n,) and (n, d): in memory, as are q, k and v
 
-So a region can be computed by blocks of its products, which are never written.
+So a region can be computed tile by tile, and its products are never written.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from fnx.lower.fusion.kernelize import PROLOGUE_WEIGHT
 from fnx.lower.loops.cells import Unfit
 
 MAX_NODES = 256   # of a region
-FAR = 16           # times as many elements as what a value is made of: a mask, by indices
-INDEX_WEIGHT = 48  # of an element of it, at most
-_LANES = 500      # the first token of an axis that only a fold has
+FAR = 16           # times as many elements as the inputs of a value: a mask, by indices
+INDEX_WEIGHT = 48  # of one element of it, at most
+_LANES = 500      # the first token of an axis that only a reduction has
 
 
 class RegionReduce(Record):
     """A REDUCE of a region.
 
     Attributes:
-        node: it.
-        result: the node that is stored, it or its permutation.
-        product: whose axes are the loops: token a is its axis a.
+        node: the REDUCE.
+        result: the node that is stored: the REDUCE or a PERMUTE of it.
+        product: the product whose axes are the loops: token a is its axis a.
         index: where the result is stored.
         inner: where the operand is read.
-        summed: axes of the product that it folds over.
-        lanes: tokens of axes that the product has not, with their lengths.
+        summed: axes of the product that it reduces.
+        lanes: tokens of axes that the product lacks, with their lengths.
     """
 
     node: UOp
@@ -54,7 +54,7 @@ class RegionReduce(Record):
 
 
 class Region(Record):
-    """Products, what is computed of them, and the folds, in the order of the graph."""
+    """Products, what is computed from them, and the reductions, in graph order."""
 
     products: tuple[UOp, ...]
     inside: frozenset[UOp]
@@ -63,7 +63,7 @@ class Region(Record):
 
 
 class Facts:
-    """What is known of the nodes of a FUNCTION."""
+    """Analyses of the nodes of a FUNCTION."""
 
     def __init__(self, fn: UOp) -> None:
         self.nodes = toposort(fn.src)
@@ -74,7 +74,7 @@ class Facts:
         self.contractions = cost.contractions(self.nodes, self.varies)
 
     def axes(self, node: UOp) -> frozenset[int]:
-        """The axes that a value varies along."""
+        """Return the axes that a value varies along."""
         return frozenset([a for a in range(len(node.shape)) if self.varies[node] >> a & 1])
 
     def factors(self, product: UOp) -> tuple[UOp, UOp]:
@@ -83,7 +83,7 @@ class Facts:
         return found
 
     def families(self, product: UOp) -> tuple[frozenset[int], frozenset[int]]:
-        """The axes of a product that only one of its factors has, of each factor."""
+        """Return for each factor of a product the axes that only this factor has."""
         found = self.factors(product)
         kept = [a for a in range(len(product.src[0].shape)) if a not in product.arg.axes]
         left, right = [frozenset([i for i, a in enumerate(kept) if a in along])
@@ -91,7 +91,7 @@ class Facts:
         return left - right, right - left
 
     def is_product(self, node: UOp) -> bool:
-        """Whether a contraction has more elements than what it is made of."""
+        """Whether a contraction has more elements than its factors."""
         lengths = node.src[0].shape
         most = 0
         for factor in self.factors(node):
@@ -99,7 +99,7 @@ class Facts:
         return 2 * most <= math.prod(node.shape)
 
     def matrix(self, product: UOp) -> int:
-        """Elements of the matrix that is gone through by rows and blocks."""
+        """Return the elements of the matrix that is traversed by rows and blocks."""
         return math.prod([max([product.shape[a] for a in f], default=1)
                           for f in self.families(product)])
 
@@ -112,7 +112,7 @@ class Facts:
             or self._of_indices(node))
 
     def _of_indices(self, node: UOp) -> bool:
-        """Whether a value is made of indices, and of what has far fewer elements, by less work
+        """Whether a value is computed from indices, and from far smaller values, with less work
         than writing and reading it takes: a mask."""
         whole = self._count(node)
         work = 0
@@ -126,24 +126,24 @@ class Facts:
         return work <= INDEX_WEIGHT * whole
 
     def _count(self, node: UOp) -> int:
-        """How many elements of a value may differ."""
+        """Return how many elements of a value may differ."""
         return math.prod([node.shape[a] for a in self.axes(node)])
 
     def _is_read(self, node: UOp) -> bool:
-        """Whether a node is in memory, or a part of what is."""
+        """Whether a node is in memory, or a view of a value in memory."""
         while node.op in MOVED:
             node = node.src[0]
         return node.op.kind != "elementwise" and node.op not in (ops.CONST, ops.IOTA)
 
     def is_spread(self, node: UOp) -> bool:
-        """Whether a value is the same along an axis that it has."""
+        """Whether a value is broadcast along one of its axes."""
         return len(self.axes(node)) < sum(n > 1 for n in node.shape)
 
 
 def regions(facts: Facts, least: int, again: bool) -> Iterator[tuple[list[UOp], Region | str]]:
-    """The products of matrices of at least so many elements that hang together, and their region,
-    or why there is none. ``again``: what is computed again has the same bits."""
-    owner: dict[UOp, UOp] = {}  # of products and what is inside: towards one of the region
+    """Yield connected sets of products of at least ``least`` elements with their region, or the
+    reason why there is none. ``again``: recomputed values have the same bits."""
+    owner: dict[UOp, UOp] = {}  # union-find over products and elementwise nodes
 
     def find(node: UOp) -> UOp:
         while owner[node] is not node:
@@ -193,7 +193,7 @@ def _region(facts: Facts, products: Sequence[UOp], inside: Sequence[UOp], again:
                 raise Unfit(f"{user.op} reads it")
             folds[user] = _stored(facts, user)
     known, stored = frozenset(products), frozenset(folds.values())
-    after = {*folds, *stored}  # and what is made of folds: computed where they are read, too
+    after = {*folds, *stored}  # and values computed from these, which are inlined, too
     for node in facts.nodes:
         if (node.op.kind == "elementwise" or node.op in MOVED) and node not in own \
                 and any(s in after for s in node.src):
@@ -214,7 +214,8 @@ def _region(facts: Facts, products: Sequence[UOp], inside: Sequence[UOp], again:
 
 
 def _prepared(facts: Facts, factors: Sequence[UOp], own: Container[UOp]) -> frozenset[UOp]:
-    """What is computed for factors, each element of which is read by many blocks: once, before."""
+    """Return values computed for factors, each element of which is read by many blocks: they are
+    computed once, before."""
     out, seen, stack = set[UOp](), set[UOp](), list(factors)
     while stack:
         node = stack.pop()
@@ -229,7 +230,7 @@ def _prepared(facts: Facts, factors: Sequence[UOp], own: Container[UOp]) -> froz
 
 
 def _stored(facts: Facts, fold: UOp) -> UOp:
-    """A fold, or what is only its permutation."""
+    """Return the reduction, or its only consumer if that is a PERMUTE."""
     users = facts.users[fold]
     alone = len(users) == 1 and users[0].op is ops.PERMUTE and fold not in facts.results
     return users[0] if alone else fold
@@ -267,7 +268,7 @@ def _fold(node: UOp, result: UOp, products: Sequence[UOp], walk: Walk) -> Region
 
 
 def _renamed(index: Tokens, shape: ops.Shape) -> dict[Token, Token]:
-    """What the loops of a fold are in axes of a product that it reads at an index."""
+    """Map the loops of a reduction to axes of the product that it reads at an index."""
     out: dict[Token, Token] = {}
     digits: dict[Token, list[tuple[int, int, int]]] = {}
     for axis, (token, n) in enumerate(zip(index, shape)):
@@ -279,7 +280,7 @@ def _renamed(index: Tokens, shape: ops.Shape) -> dict[Token, Token]:
             raise Unfit("it is read across its axes")
         else:
             out[token] = axis
-    for token, found in digits.items():  # one loop of the fold is several axes
+    for token, found in digits.items():  # one loop of the reduction covers several axes
         step = 1
         found.sort()
         for d, count, _ in found:
@@ -291,5 +292,5 @@ def _renamed(index: Tokens, shape: ops.Shape) -> dict[Token, Token]:
 
 
 def _joined(token: Token) -> tuple[tuple[Token, int], ...]:
-    """The axes that a token is made of."""
+    """Return the axes that a token consists of."""
     return token[1] if type(token) is tuple else ((token, 0),)

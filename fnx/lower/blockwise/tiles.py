@@ -1,14 +1,14 @@
-"""The loops of kernels that go by blocks, for a machine.
+"""Tile sizes and schedules of attention kernels, for a target.
 
     h (PAR), i_o, b    jl_o, k, i_i (UNROLL), jl_u (UNROLL), jl_v (VEC)     products of a block
-                       jm_o, i_i (UNROLL), jm_v (VEC)                       the largest of them
-                       jx_o, i_i (UNROLL), jx_v (VEC)                       what is computed of them
+                       jm_o, i_i (UNROLL), jm_v (VEC)                       their maximum
+                       jx_o, i_i (UNROLL), jx_v (VEC)                       elementwise work
                        jj, i_i (UNROLL), c_u (UNROLL), c_v (VEC)            sums
                        jq_o, ir, jq_u (UNROLL), c_u (UNROLL), c_v (VEC)     sums over the rows
 
-A few rows share what is read of a block. Their sums, and the products of a tile while they are
-summed, each fill three quarters of the registers; between these loops all waits in the L1 cache,
-so what is computed of the products has the registers to itself.
+A few rows share the loads of a block. Their sums, and the products of a tile while they are
+accumulated, each fill three quarters of the registers; between these loops everything is in the L1
+cache, so the elementwise work has the registers to itself.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.workload import stride
 
 _MOST_ROWS = 8
-_TILES = 2   # of products in a block, where there are enough blocks, and sums are scaled by each
+_TILES = 2   # tiles per block, if there are enough blocks and each rescales the sums
 _BLOCKS = 16
-_SHARES = 4  # iterations of a loop that workers share, at least
+_SHARES = 4  # least trip count of a parallel loop
 
 
 class Tiles:
-    """Rows by keys of a block.
+    """Sizes of a tile of rows and of a block of keys.
 
     Args:
-        rows: how many rows there are.
-        length: how far the blocks go.
-        lanes: lengths of the sums of a row, of each that a block carries.
+        rows: number of rows.
+        length: extent of the axis that the blocks traverse.
+        lanes: lengths of the row sums that each block carries.
         itemsize: bytes of an element.
         target: the machine.
-        scaled: whether each block scales the sums.
+        scaled: whether each block rescales the sums.
     """
 
     def __init__(self, rows: int, length: int, lanes: Sequence[int], itemsize: int,
@@ -53,11 +53,11 @@ class Tiles:
         self.vectors = max(1, min(most, -(-length // self.lanes)))
         tile = self.vectors * self.lanes
         self.block = tile * max(1, min(_TILES if scaled else 1, length // (_BLOCKS * tile)))
-        self.places = _whole(self.block, places)  # of sums over the rows, at once
+        self.places = _whole(self.block, places)  # sums over the rows, at once
 
     def schedule(self, outer: Sequence[str], more: Sequence[str], inner: Sequence[str],
                  lengths: Mapping[str, int], stores: Sequence[UOp]) -> tuple[Transform, ...]:
-        """The transforms; names of loops outside of the rows, inside of them, and of products."""
+        """Return the transforms, given loops outside and inside of the rows, and of products."""
         nodes = toposort(stores)
         names = {name_of(n) for n in nodes if n.op is ops.RANGE}
         steps: list[Transform] = []
@@ -90,7 +90,7 @@ class Tiles:
         for n in nodes:
             if n.op is ops.LOAD and buffer(n).op is ops.REF:
                 along = next((r for r in n.ranges if name_of(r) == "jl"), None)
-                alike = all(name_of(r) != "i" for r in n.ranges)  # for all rows
+                alike = all(name_of(r) != "i" for r in n.ranges)  # common to all rows
                 if along is not None and alike and stride(n, along) not in (0, 1):
                     packed[buffer(n).arg.slot] = None
         return (*steps, *[tiling.stage(slot, None, "GLOBAL", "jl") for slot in packed])
@@ -100,11 +100,12 @@ Name = TypeVar("Name")
 
 
 def shared_loop(lengths: Mapping[Name, int]) -> Name | None:
-    """The loop outside of the rows that workers share; None where it is that over the rows."""
+    """Return the loop outside of the rows to run in parallel; None if it is the loop over the
+    rows."""
     return next((name for name, n in lengths.items() if n >= _SHARES), None)
 
 
 def _whole(length: int, most: int) -> int:
-    """How many at a time leave no rest; the most there may be, where only few do."""
+    """Return the largest divisor up to ``most``, or ``most`` if divisors are too small."""
     found = next(n for n in range(most, 0, -1) if length % n == 0)
     return found if 2 * found > most else most

@@ -1,1 +1,1 @@
-"""tensor level -> kernel level: which nodes share a kernel, and the kernels over loops."""
+"""Tensor level -> kernel level: which nodes share a kernel, and the kernels over loops."""

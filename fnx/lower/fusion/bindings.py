@@ -1,13 +1,13 @@
-"""Bindings: groups are cut whose kernels would have more buffers than the target binds.
+"""Bindings: cut groups whose kernels would have more buffers than the target can bind.
 
-    before  y = a + b + c + d + e          one kernel on 6 buffers, of a target that binds 4
-    after   t = a + b + c; y = t + d + e   t, as all that is no result, lies in one arena
+    before  y = a + b + c + d + e          one kernel on 6 buffers; the target binds 4
+    after   t = a + b + c; y = t + d + e   t, as any value that is no result, is in one arena
 
-A kernel binds each argument and each result that it touches, and the arena once. Where those are
-too many, values on the way become buffers in the arena: of the operands of a node that needs too
-much always the one that saves most. Several results of a group that are too many together are
-written by kernels of their own. Then all groups are made again, until none is over. What one node
-reads is never cut: few_parts.py (lower/tensor) does that where it can be much.
+A kernel binds each argument and each result that it accesses, and the arena once. If those are
+too many, intermediate values become buffers in the arena: of the operands of a node that needs too
+many, always the one that saves most. If several results of a group are too many together, each
+is written by a kernel of its own. Then all groups are rebuilt, until none exceeds the limit. The
+operands of a single node are never cut: few_parts.py (lower/tensor) does that for a CONCAT.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _Bound = frozenset[UOp | None]
 
 
 def within_bindings(fn: UOp, target: Target) -> Fusion:
-    """Group the nodes of a FUNCTION into kernels that the target can bind the buffers of, and that
-    choose among no dear parts in vain (concat_parts.py)."""
+    """Group the nodes of a FUNCTION into kernels whose buffers the target can bind, and which do
+    not select among expensive parts (concat_parts.py)."""
     fusion = Fusion(fn)
     fusion = Fusion(fn, left_out(fusion, target.unfused)).run() if target.unfused else fusion.run()
     while found := _cuts(fusion, target):
@@ -38,7 +38,7 @@ def within_bindings(fn: UOp, target: Target) -> Fusion:
 
 
 def _cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
-    """Nodes that have to be buffers, seen of whole groups only."""
+    """Return the nodes that must become buffers, which only shows once whole groups are known."""
     found = concat_parts.not_alone(fusion.groups, fusion.cost)
     if not found and target.buffers:
         found = _Bindings(fusion, target.buffers).cuts()
@@ -46,7 +46,7 @@ def _cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
 
 
 class _Bindings:
-    """What the kernels of a Fusion bind."""
+    """The buffers that the kernels of a Fusion bind."""
 
     def __init__(self, fusion: Fusion, most: int) -> None:
         self.fusion, self.most = fusion, most
@@ -55,7 +55,7 @@ class _Bindings:
         self.lying = written_in_place(fusion)
 
     def cuts(self) -> frozenset[UOp]:
-        """The nodes that have to be buffers of their own."""
+        """Return the nodes that must become buffers of their own."""
         return frozenset([n for g in self.fusion.groups if g.call is None and g.whole is None
                           for n in self._of(g)])
 
@@ -66,7 +66,7 @@ class _Bindings:
         return node if node.op is ops.PARAM or node in self.results else _ARENA
 
     def _of(self, group: Group) -> Iterator[UOp]:
-        """The nodes of a group that have to be buffers; none where all fits."""
+        """Yield the nodes of a group that must become buffers; none if it is within the limit."""
         roots = [n for n, _ in group.roots]
         written = [x for x in (group.base_of, group.scatter) if x is not None] or roots
         outs = frozenset(map(self._place, written))
@@ -80,7 +80,7 @@ class _Bindings:
         bound: dict[UOp, _Bound] = {}
         cut: set[UOp] = set()
         for node in computed:
-            # who reads a pair has a result, too
+            # the reader of a pair has a result, too
             out = frozenset((self._place(node) if node in roots else _ARENA,))
             yield from self._cut(_values(node), bound, out, cut, node)
             bound[node] = self._together(_values(node), bound, node, cut)
@@ -92,8 +92,9 @@ class _Bindings:
 
     def _cut(self, values: Iterable[UOp], bound: dict[UOp, _Bound], out: _Bound, cut: set[UOp],
              reader: UOp | None = None) -> Iterator[UOp]:
-        """Operands, the one that saves most first, until the rest fits. Where none saves alone,
-        as WHERE(r < x, y, r) needs all of r in two of them, the first, which others may read."""
+        """Yield operands to cut, the one that saves most first, until the rest is within the limit.
+        If none saves alone, as WHERE(r < x, y, r) needs all of r in two of them, cut the first one,
+        which others may read."""
         values = [*values]
         while len(needed := out | self._together(values, bound, reader, cut)) > self.most:
             saved = {v: len(needed) - len(out | self._together(values, bound, reader, cut | {v}))
@@ -107,14 +108,15 @@ class _Bindings:
                 if best is None:
                     return
                 cut.add(best)
-                for node in bound:  # those that read it need less now
+                for node in bound:  # their readers need less now
                     bound[node] = self._together(_values(node), bound, node, cut)
             cut.add(best)
             yield best
 
     def _together(self, values: Iterable[UOp], bound: dict[UOp, _Bound],
                   reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _Bound:
-        """What has to be bound to compute some values, with what a GATHER reads."""
+        """Return the buffers to bind to compute some values, and for a GATHER the array it
+        reads."""
         found: set[UOp | None] = set()
         for value in values:
             if value in cut:
@@ -129,7 +131,7 @@ class _Bindings:
 
 
 def _values(node: UOp) -> tuple[UOp, ...]:
-    """The operands that are computed with a node, or read at an index of it."""
+    """Return the operands that are computed together with a node, or read at an index of it."""
     if node.op is ops.GATHER:
         return node.src[1:]
     return node.src[:1] if node.op is ops.BARRIER else node.src

@@ -1,11 +1,11 @@
-"""Parts of a CONCAT: what lies one behind the other in memory is written there, part by part.
+"""Parts of a CONCAT: parts that are contiguous in its buffer are written there directly.
 
     before  a = f(x); b = g(y); c = CONCAT(a, b, p)      buffers a, b, c; c reads a, b, p
     after   c[:m] = f(x); c[m:n] = g(y); c[n:] = p       buffer c; a and b are views of it
 
 So the transpose of reading ``xs[t]`` for each t, a stack of a thousand rows, is a thousand kernels
-that are one in code; as one kernel each element would look at a thousand conditions. A part that
-has to be elsewhere (an argument, a result, what is in two stacks, what loops read) is copied.
+with the same code; as one kernel, each element would test a thousand conditions. A part that
+has to be elsewhere (an argument, a result, a part of two stacks, an operand of a loop) is copied.
 
 >>> from fnx.core import build, dtypes
 >>> from fnx.lower.fusion import cost
@@ -28,16 +28,16 @@ from fnx.lower.fusion.group import Group, loops_of, memory_of
 from fnx.lower.fusion.index_tokens import Tokens
 from fnx.lower.memory import View
 
-MANY = 64          # parts, above which each element of one kernel would look at too many
-SEVERAL = 8        # equal parts of MIN_ELEMENTS and more, each of which would be a loop
-MIN_ELEMENTS = 256  # below, a loop in one kernel is quicker than a kernel of its own
+MANY = 64          # parts, above which each element of one kernel would test too many conditions
+SEVERAL = 8        # equal parts of at least MIN_ELEMENTS, each of which would be a loop
+MIN_ELEMENTS = 256  # below, a loop in one kernel is faster than a kernel of its own
 
 
 def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
-    """Whether the parts of a CONCAT get buffers, one behind the other.
+    """Whether the parts of a CONCAT get buffers, as contiguous views of its own.
 
-    They do where that is quicker to run or to compile than one kernel that chooses, and where
-    all would have buffers anyway, as what is made of reductions does.
+    They do if that is faster to run or to compile than one kernel that selects, and if all would
+    have buffers anyway, as values computed from reductions do.
     """
     if not can(node):
         return False
@@ -50,8 +50,9 @@ def pays(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool) -> bool:
 
 
 def is_dear(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
-    """Whether a kernel that chooses among the parts of a CONCAT computes much in vain: each element
-    of it all parts, of which it takes one. In memory each part is computed where it lies.
+    """Whether a kernel that selects among the parts of a CONCAT wastes expensive work: it computes
+    all parts for each element and uses one. In memory each part is only computed where it is
+    needed.
 
     >>> from fnx.core import build, dtypes
     >>> from fnx.lower.fusion import cost
@@ -68,28 +69,30 @@ def is_dear(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
 
 
 def is_alone(readers: Collection[Group]) -> bool:
-    """Whether one elementwise kernel with one result reads a CONCAT: such a kernel gets loops of
-    each part, without conditions (kernel/columns.py, index_sets.py)."""
+    """Whether each reader of a CONCAT is its only reader, an elementwise kernel with one result:
+    such a kernel is split into a loop for each part, without conditions (kernel/columns.py,
+    index_sets.py)."""
     return all(len(readers) == len(g.roots) == 1 and g.contraction is g.scatter is None
                and not g.reduces and not g.stages for g in readers)
 
 
 def not_alone(groups: Iterable[Group], costs: Mapping[UOp, RecomputeCost]) -> frozenset[UOp]:
-    """The CONCATs of dear parts that a kernel chooses among in vain, as it computes more than was
-    known when they went into it: a fold, another result. They get buffers of their own."""
+    """Return the CONCATs of expensive parts inside kernels that turned out to have more than one
+    result or a reduction, so that these cannot be split by part. They get buffers of their own."""
     return frozenset([n for g in groups if not is_alone((g,)) for n in g.inside
                       if n.op is ops.CONCAT and n not in {root for root, _ in g.roots}
                       and is_dear(n, costs)])
 
 
 def are_many(node: UOp) -> bool:
-    """Whether there are too many of them for one kernel, whatever they are."""
+    """Whether it has too many parts for one kernel, whatever they are."""
     return len(node.src) > MANY and can(node)
 
 
 def is_folded(node: UOp, group: Group, index: Tokens) -> bool:
-    """Whether a fold reads a CONCAT from memory: it would choose at each element of it, a product
-    again for each tile of its results. Between two parts a plain fold chooses."""
+    """Whether a reduction should read a CONCAT from memory: it would select at each element, and a
+    contraction again for each tile of its results. A plain reduction may select between two
+    parts."""
     if group.contraction is not None:
         return not loops_of(index).issuperset(group.own)
     folded = loops_of((index[node.arg],)).difference(group.own)
@@ -97,13 +100,13 @@ def is_folded(node: UOp, group: Group, index: Tokens) -> bool:
 
 
 def can(node: UOp) -> bool:
-    """Whether its parts are one behind the other in its memory."""
+    """Whether its parts are contiguous in its memory."""
     return math.prod(node.shape[:node.arg]) == 1 and math.prod(node.shape) > 0
 
 
 def views(wholes: Iterable[UOp], writer: Mapping[UOp, Group], elsewhere: Collection[UOp]
           ) -> dict[UOp, View]:
-    """Where parts lie that are written where they belong.
+    """Return the views of the parts that are written in place.
 
     Args:
         wholes: the CONCATs whose parts have buffers.
@@ -120,7 +123,7 @@ def views(wholes: Iterable[UOp], writer: Mapping[UOp, Group], elsewhere: Collect
 
 
 def parts_of(whole: UOp) -> Iterable[tuple[UOp, View]]:
-    """The node whose memory each part is, and where it belongs. Empty ones are left out."""
+    """Yield the node that owns the memory of each part, and its view. Empty parts are left out."""
     start = 0
     for s in whole.src:
         nbytes = math.prod(s.shape) * s.dtype.itemsize
@@ -130,7 +133,7 @@ def parts_of(whole: UOp) -> Iterable[tuple[UOp, View]]:
 
 
 def _in_root(view: View, found: Mapping[UOp, View]) -> View:
-    """The same bytes, in what that CONCAT is a part of."""
+    """Resolve a view of a CONCAT that is itself a part of another one."""
     while view.node in found:
         outer = found[view.node]
         view = view.replace(node=outer.node, start=view.start + outer.start)

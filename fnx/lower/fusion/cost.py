@@ -1,6 +1,6 @@
-"""What recomputing a value would cost, and which reductions are contractions.
+"""The cost of recomputing a value, and which reductions are contractions.
 
-Facts of tensor nodes that kernelize decides on; one walk over the graph, operands first.
+Analyses of tensor nodes that kernelize decides by; one walk over the graph, operands first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fnx.lower.factors import two_factors
 _MOST = 1 << 20
 SCALING = 2     # arithmetic that only scales
 MAX_TERMS = 32  # arrays that one kernel adds
-MAX_PRODUCTS = 4  # contractions of which one kernel adds what the others wrote
+MAX_PRODUCTS = 4  # contractions of which one kernel adds the partial results
 
 
 class RecomputeCost(Record):
-    """Recomputing one element: arithmetic, and how many arrays are read for it (capped)."""
+    """Cost of recomputing one element: arithmetic, and the arrays read for it (capped)."""
 
     weight: int
     loads: frozenset[UOp]
@@ -32,7 +32,7 @@ _NOTHING: frozenset[UOp] = frozenset()
 
 
 def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
-    """Cost of each node, stopping at memory, reductions and calls."""
+    """Return the cost of each node, stopping at memory, reductions and calls."""
     out: dict[UOp, RecomputeCost] = {}
     for node in nodes:
         if node.op.kind in ("elementwise", "movement", "pair"):
@@ -51,22 +51,22 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
 
 
 def is_cheap(cost: RecomputeCost) -> bool:
-    """Whether computing a value again costs less than writing and reading it."""
+    """Whether recomputing a value costs less than writing and reading it."""
     return cost.weight <= 6 and len(cost.loads) <= 1 or cost.weight <= 24 and not cost.loads
 
 
 def is_worth_storing(cost: RecomputeCost) -> bool:
-    """Whether a value is written for another kernel: it is no memory yet, nor computed again."""
+    """Whether a value would be written for another kernel: it is not in memory, nor recomputed."""
     return cost.weight > 0 and not is_cheap(cost)
 
 
 def widens(node: UOp) -> bool:
-    """Whether it has more bytes than what it converts, which is what should cross memory."""
+    """Whether it is a CAST to more bytes: then its operand should cross memory instead."""
     return node.op is ops.CAST and node.dtype.itemsize > node.src[0].dtype.itemsize
 
 
 def rounds_folds(node: UOp, cost: RecomputeCost) -> bool:
-    """Whether it has fewer bytes than the folds that it is made of, which are memory else."""
+    """Whether it is a CAST of reductions to fewer bytes: these would be written otherwise."""
     return node.op is ops.CAST and node.dtype.itemsize < node.src[0].dtype.itemsize \
         and has_folds(cost)
 
@@ -77,8 +77,8 @@ def has_folds(cost: RecomputeCost) -> bool:
 
 
 def scales(node: UOp) -> bool:
-    """Whether it does little more than repeat what has fewer elements, and is in memory then:
-    the terms x[k, i] * r[k] of a sum over k, with r made of reductions."""
+    """Whether it does little more than broadcast and scale smaller values, which are in memory
+    then: the terms x[k, i] * r[k] of a sum over k, with r computed from reductions."""
     queue, seen, work = [node], set[UOp](), 0
     while queue:
         n = queue.pop()
@@ -94,7 +94,7 @@ def scales(node: UOp) -> bool:
 
 
 def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
-    """For each node, how many reductions and barriers follow one another on the way to it."""
+    """Return for each node the longest chain of reductions and barriers that leads to it."""
     out: dict[UOp, int] = {}
     for node in nodes:
         src = () if node.op.closed else node.src
@@ -104,7 +104,7 @@ def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
 
 
 def folded(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
-    """What a REDUCE looks at, and along which axes."""
+    """Return the value that a REDUCE reduces (for a PAIR, its key) and the axes."""
     x = fold.src[0]
     return x.src[0] if x.op is ops.PAIR else x, fold.arg.axes
 
@@ -113,7 +113,7 @@ def folded(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
 
 
 def varying(nodes: list[UOp]) -> dict[UOp, int]:
-    """For each node the axes along which its value may change, as a bit set.
+    """Return for each node the axes along which its value may change, as a bit set.
 
     EXPAND is where a value stops varying: that is what makes a product a contraction.
     """
@@ -132,7 +132,7 @@ def varying(nodes: list[UOp]) -> dict[UOp, int]:
 
 
 def long_axes(shape: ops.Shape) -> int:
-    """The axes of a length other than 1, as a bit set."""
+    """Return the axes of a length other than 1, as a bit set."""
     return sum(1 << i for i, n in enumerate(shape) if n != 1)
 
 
@@ -150,7 +150,7 @@ def _reduce(node: UOp, out: dict[UOp, int]) -> int:
 
 
 def _moved(bits: int, axes: Iterable[int]) -> int:
-    """The bits of some axes, which become 0, 1, ..."""
+    """Return the bits of some axes, renumbered 0, 1, ..."""
     return sum(1 << i for i, a in enumerate(axes) if bits >> a & 1)
 
 
@@ -185,7 +185,7 @@ def _part(node: UOp, out: dict[UOp, int]) -> int:
 
 
 def _gather(node: UOp, out: dict[UOp, int]) -> int:
-    """Along the axes of its indices as they do, along the others as the array does."""
+    """It varies along the axes of its indices as they do, along the others as the array does."""
     x, *index = node.src
     bits = _moved(out[x], others(node.arg.axes, len(x.shape))) << len(index[0].shape)
     for i in index:
@@ -206,7 +206,7 @@ _VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
 
 
 def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
-    """The sums of products over two families of results (matmul, in whatever spelling).
+    """Return the sums of products of two factors with axes of their own (matmul, in any spelling).
 
     A matrix times a vector is a plain reduction: it is bound by memory.
     """
@@ -219,10 +219,11 @@ def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
 
 
 def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> set[UOp]:
-    """Parts of long sums that get buffers, whoever reads them: so sums are equal kernels.
+    """Return partial sums of long sums to be materialized, whoever reads them: so the kernels of a
+    long sum are equal.
 
     Of contractions: a kernel has one, so of ``x @ a + (y @ b + z @ c)`` one side is read from
-    memory in any case. In a sum of more than ``MAX_PRODUCTS`` that is the sum of those before.
+    memory in any case. In a sum of more than ``MAX_PRODUCTS`` that is the sum of the earlier ones.
     Of arrays: a kernel adds ``MAX_TERMS`` of them.
     """
     found: set[UOp] = set()
@@ -232,7 +233,7 @@ def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> s
             whole.update(map(_computed, node.src))
     for counted, most, each in ((dict.fromkeys(contractions, 1), MAX_PRODUCTS, 0),
                                 ({}, MAX_TERMS, 1)):
-        for node in nodes:  # how many it sums without a buffer between
+        for node in nodes:  # number of terms it sums without a buffer between
             if node.op is ops.ADD and node not in whole:
                 total = sum([counted.get(s, each) for s in node.src])
                 if total > most:

@@ -1,10 +1,10 @@
-"""Data indices: an integer of a graph, as an index that address arithmetic sees through.
+"""Data-dependent indices: expose an integer value to index arithmetic.
 
     before  CAST(min(max(s, 0), 768) + int32(r0))         s: int32, r0 < 256
     after   CAST(min(max(s, 0), 768)) + r0, between 0 and 1023
 
-So a window at a place that is data is read and written along its ranges, without conditions where
-it is inside. What may overflow in its own type stays one number.
+So a window at a data-dependent offset is read and written along its ranges, without conditions
+if it is in bounds. A value that may overflow in its own type remains opaque.
 
 >>> from fnx.core.expr import Expr, maximum, minimum
 >>> r = build.range_(256, 0)
@@ -26,9 +26,9 @@ _ARITHMETIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, o
 
 
 def data_index(value: UOp) -> tuple[UOp, Bounds]:
-    """An integer as an index, and what it lies between."""
-    whole: dict[UOp, UOp] = {}  # in the arithmetic of indices, as far as that is the same
-    found: dict[UOp, UOp] = {}  # only where ranges are in it: else vectors of it are longer
+    """Return an integer value as an index, and its bounds."""
+    whole: dict[UOp, UOp] = {}  # in index arithmetic, where that is equal
+    found: dict[UOp, UOp] = {}  # only with ranges in it: else its vectors are wider
     for node in toposort([value], stop=lambda n: not _is_arithmetic(n)):
         if node.dtype is dtypes.index:
             whole[node] = found[node] = node

@@ -1,11 +1,11 @@
-"""Effects in groups: what only effects read is placed when all else is.
+"""Effects: place values that only effects read after everything else.
 
     before  y = f(x); print(y * 2)               results y, token
     after   the groups of y, as without the print; then y * 2 from the buffer of y, and the HOST
 
-So a result has the same bits with and without effects. They run in the order of their tokens,
-each as soon as what it reads is there. A value that was given a buffer together with one that
-reads a later effect is not there in time: it is computed again.
+So a result has the same bits with and without effects. Effects run in the order of their tokens,
+each as soon as its operands are available. A value whose buffer is written together with one that
+depends on a later effect is not available in time: it is recomputed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from fnx.lower.fusion.group import memory_of
 
 
 def is_behind(node: UOp) -> bool:
-    """Whether it is the token of an effect: below is what comes before, and not what is read."""
+    """Whether it is the token of an effect: its operands belong to earlier effects and are not
+    read."""
     return node.op is ops.GET and build_calls.is_token(node)
 
 
 def without_tokens(nodes: Iterable[UOp]) -> list[UOp]:
-    """Those that have a value."""
+    """Return the nodes that have a value."""
     return [n for n in nodes if not build_calls.is_token(n)]
 
 
 def effects_of(roots: Iterable[UOp]) -> list[UOp]:
-    """The nodes below that take part in the order of effects, in that order."""
+    """Return the nodes below that are ordered by tokens, in that order."""
     return [n for n in toposort(roots)
             if n.op in ops.SEVERAL and any(map(build_calls.is_token, n.src))]
 
 
 def between(effects: list[UOp], placed: Iterable[UOp]) -> list[tuple[list[UOp], list[UOp]]]:
-    """Effects that are not placed, those next to each other together; what is placed after them.
+    """Group effects that are not placed into runs; each with the placed effects that follow it.
 
     >>> from fnx.core import dtypes
     >>> a, b, c, d = (build.param(i, dtypes.bool_, ()) for i in range(4))
@@ -54,15 +55,15 @@ def between(effects: list[UOp], placed: Iterable[UOp]) -> list[tuple[list[UOp], 
 
 
 def reads_of(call: UOp) -> list[UOp]:
-    """The nodes whose buffers the operands of a call are in."""
+    """Return the nodes whose buffers hold the operands of a call."""
     return [memory_of(s) for s in parts.operands(call)]
 
 
 def operands(effect: UOp, there: set[UOp], written: Iterable[UOp]) -> list[UOp]:
-    """The nodes whose buffers an effect reads, with its tokens.
+    """Return the nodes whose buffers an effect reads, with its tokens.
 
     Args:
-        effect: a HOST, or another that takes a token.
+        effect: a HOST, or another op that takes a token.
         there: nodes whose buffers are written in time.
         written: nodes that have buffers.
     """

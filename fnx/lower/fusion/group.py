@@ -1,7 +1,7 @@
-"""Group: tensor nodes that become one kernel, and what can be asked of the index they are read at.
+"""Group: tensor nodes that become one kernel, and predicates on the index they are read at.
 
-A group has loops over its results (its space, axes of length 1 left out, numbered 0, 1, ...)
-and loops of reductions. ``own`` is the index (0, 1, ...) of its results.
+A group has loops over its results (its space; axes of length 1 are dropped, the rest is numbered
+0, 1, ...) and reduction loops. ``own`` is the index (0, 1, ...) of its results.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fnx.core import ops
 from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
-MAX_WORK = 1200   # of one group that ends where few values cross: long chains are equal kernels
-MOST_WORK = 9600  # of any group; compilers take time in proportion to it, about
-CROSSING = 240    # additions ten times as long as a value that is written and read again
+MAX_WORK = 1200   # of a group that ends where few values cross: long chains become equal kernels
+MOST_WORK = 9600  # of any group; compile time is roughly proportional to it
+CROSSING = 240    # additions that take ten times as long as writing and reading back a value
 LoopSet = frozenset[int]
 LYING = frozenset({ops.RESHAPE, ops.BARRIER, ops.PERMUTE, ops.SHRINK, ops.FLIP})
-MEMORY: Tokens = ("memory",)  # the index of what is read as a whole: it needs a buffer
-MAX_WHOLE = 1 << 13  # elements of a group of which all are one row
-MAX_SEARCH = 256  # groups that are looked at to know whether two of them may become one
+MEMORY: Tokens = ("memory",)  # the index of a node that is read as a whole: it needs a buffer
+MAX_WHOLE = 1 << 13  # elements of a group that may be a single row
+MAX_SEARCH = 256  # groups visited to decide whether two groups may be merged
 
 
 class Group:
@@ -33,15 +33,15 @@ class Group:
         roots: (node, index) of the values it writes.
         inside: nodes computed in it, each with the indices it is computed at.
         stages: node -> index at which its STAGE is filled.
-        rows: the sets of its own loops at which it folds or stages, one inside the other.
+        rows: nested sets of its own loops at which it reduces or stages.
         reads: groups whose buffers it reads.
         scatter: the SCATTER node it applies, or None.
         base_of: the SCATTER node whose base it writes, or None.
-        call: the CALL of a hand-written kernel that it stands for, or None.
-        whole: the CONCAT whose parts other groups write where they belong in it, or None.
-        work: what they cost, in additions: as much code the kernel becomes, about.
-        ahead: nodes that are read in it and not placed, which cross memory if it ends there.
-        beyond: nodes that it reads from memory as it was full.
+        call: the CALL of a user-written kernel that it stands for, or None.
+        whole: the CONCAT whose parts other groups write in place, or None.
+        work: its cost in additions, roughly the code size of the kernel.
+        ahead: nodes that it reads and that are not placed yet; they cross memory if it ends there.
+        beyond: nodes that it reads from memory because it was full.
     """
 
     __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it writes what it writes and nothing else."""
+        """Whether it can take no further outputs."""
         return self.call is not None or self.scatter is not None or self.base_of is not None \
             or self.whole is not None
 
@@ -85,20 +85,21 @@ class Group:
         return len(found) == len(self.space) and set(found) == set(self.own)
 
     def row_of(self, index: Tokens) -> LoopSet:
-        """The group's own loops that an index has."""
+        """Return the group's own loops that occur in an index."""
         return frozenset([t for t in index if type(t) is int and 0 <= t < len(self.space)])
 
     def is_row(self, index: Tokens) -> bool:
-        """Whether what is read at ``index`` is computed once for each row: there are such rows, or
-        it is a non-empty leading part of the group's own, as loops are in order by themselves."""
+        """Whether a value read at ``index`` is computed once per row: it matches a row of the
+        group, or is a non-empty leading part of the group's own index, whose loops are outermost
+        anyway."""
         found = squeeze(index)
         return bool(found) and found == self.own[:len(found)] and self.may_be_row(index) or \
             self._is_in_order(found) and frozenset(found) in self.rows
 
     def may_be_row(self, index: Tokens) -> bool:
-        """Whether ``index`` is a part of the group's own, whose loops may be outside of all
-        others: so are those of all rows of the group, one row inside the other. All of a group is
-        a row where it is small enough for one worker."""
+        """Whether ``index`` is a subset of the group's own index whose loops can be outside of all
+        others: then the rows of the group stay nested. The empty subset, a single row, is allowed
+        if the group is small enough for one worker."""
         found = squeeze(index)
         return (bool(found) or math.prod(self.space) <= MAX_WHOLE) and \
             self._is_in_order(found) and are_nested({*self.rows, frozenset(found)})
@@ -108,20 +109,20 @@ class Group:
             all(a < b for a, b in itertools.pairwise(found))
 
     def add_row(self, index: Tokens) -> None:
-        """It folds or stages at an index."""
+        """Record that it reduces or stages at an index."""
         row = self.row_of(index)
         if len(row) < len(self.space):
             self.rows.add(row)
 
     @property
     def order(self) -> Tokens:
-        """Its own loops, outermost first: those of rows are outside of the others."""
+        """Its own loops, outermost first: row loops are outside of the others."""
         rows = sorted(self.rows, key=len)
         return tuple(sorted(self.own, key=lambda t: next(
             (len(row) for row in rows if t in row), len(self.space))))
 
     def take(self, other: Group) -> None:
-        """Do what another group over the same loops does, too."""
+        """Merge in another group over the same loops."""
         self.roots += [r for r in other.roots if r not in self.roots]
         for node, indices in other.inside.items():
             here = self.inside.setdefault(node, [])
@@ -136,8 +137,8 @@ class Group:
         self.beyond += other.beyond
 
     def repeats(self, index: Tokens, around: Mapping[int, set[int]]) -> int:
-        """How often a value at ``index`` would be computed again by loops around it, those around
-        the loops of reductions being known."""
+        """Return how often a value at ``index`` would be recomputed by the loops around it;
+        ``around`` has the loops around each reduction loop."""
         used, order = loops_of(index), self.order
         outside = set(order[:max((i for i, t in enumerate(order) if t in used), default=0)])
         for loop in used:
@@ -146,10 +147,9 @@ class Group:
 
 
 def are_full(groups: Collection[Group], more: int = 0) -> bool:
-    """Whether one kernel of some groups, with more work, would be too large for what it saves.
+    """Whether one kernel of all groups, with ``more`` work, would be too large for what it saves.
 
-    The more values cross memory where it ends, the later it ends: what is placed, and what is
-    ahead.
+    The more values (placed or ahead) would cross memory where it ends, the larger it may grow.
     """
     work = sum([g.work for g in groups]) + more
     if work <= MAX_WORK:
@@ -158,15 +158,15 @@ def are_full(groups: Collection[Group], more: int = 0) -> bool:
 
 
 def are_nested(rows: Collection[LoopSet]) -> bool:
-    """Whether of any two sets of loops one is inside the other."""
+    """Whether of any two sets of loops one contains the other."""
     return all(a <= b for a, b in itertools.pairwise(sorted(rows, key=len)))
 
 
-by_number = operator.attrgetter("number")  # the first created first
+by_number = operator.attrgetter("number")  # in order of creation
 
 
 def read_through(groups: Iterable[Group]) -> set[Group]:
-    """The groups whose buffers these read, directly or through others."""
+    """Return the groups whose buffers these read, directly or through others."""
     seen: set[Group] = set()
     stack = [r for g in groups for r in g.reads]
     while stack:
@@ -180,7 +180,7 @@ def read_through(groups: Iterable[Group]) -> set[Group]:
 def reads_any(groups: Iterable[Group], others: Collection[Group]) -> bool:
     """Whether these read a buffer of the others, directly or through further groups.
 
-    Where that takes a long search the answer is yes: long programs take linear time.
+    If the search takes long, the answer is True: so long programs take linear time.
     """
     seen: set[Group] = set()
     stack = [r for g in groups for r in g.reads]
@@ -195,17 +195,18 @@ def reads_any(groups: Iterable[Group], others: Collection[Group]) -> bool:
 
 
 def memory_of(node: UOp) -> UOp:
-    """The node whose buffer holds this one: a RESHAPE is the same memory, and so is a BARRIER."""
+    """Return the node whose buffer holds this one: RESHAPE and BARRIER share their operand's
+    memory."""
     while node.op is ops.RESHAPE or node.op is ops.BARRIER:
         node = node.src[0]
     return node
 
 
 def gathered_from(node: UOp) -> UOp:
-    """The array that a GATHER reads where it lies: below parts and orders of it.
+    """Return the array in memory that a GATHER reads directly, below slices and permutations of it.
 
-    What lies in no memory is computed as far as it is read. An array whose rows become columns is
-    read as it lies where no more is read than it would be written.
+    An array without a buffer is computed as far as it is read. A transposed array is read in its
+    original layout if no more is read than a transposed copy would write.
     """
     x = below = node.src[0]
     while below.op in LYING:
@@ -227,12 +228,12 @@ def is_misaligned(index: Tokens) -> bool:
 
 
 def overlaps(index: Tokens) -> bool:
-    """Whether one element may be read at several places: windows."""
+    """Whether one element may be read at several indices: windows."""
     return windows(index) > 0
 
 
 def windows(index: Tokens) -> int:
-    """Along how many axes there are windows."""
+    """Return the number of axes with windows."""
     stack, found = list(index), 0
     while stack:
         token = stack.pop()
@@ -244,7 +245,7 @@ def windows(index: Tokens) -> int:
 
 
 def loops_of(index: Tokens) -> set[int]:
-    """All loops that occur in the tokens of an index."""
+    """Return all loops that occur in the tokens of an index."""
     out: set[int] = set()
     stack = list(index)
     while stack:
@@ -259,17 +260,17 @@ def loops_of(index: Tokens) -> set[int]:
 
 
 def common(index: Tokens, own: Tokens) -> Tokens:
-    """The leading part of an index that is that of the group's results."""
+    """Return the leading part of an index that equals that of the group's results."""
     pairs = itertools.takewhile(lambda p: p[0] == p[1], zip(squeeze(index), own))
     return tuple([t for t, _ in pairs])
 
 
 def in_order(groups: Iterable[Group]) -> list[Group]:
-    """Groups such that each runs after those it reads; last created first among equals.
+    """Sort groups so that each runs after those it reads; among equals, last created first.
 
-    One that no other reads writes results only, which have memory of their own: it runs as soon
-    as it can, so that what it reads is free again. What is only moved into its place in a CONCAT
-    is moved when that is complete otherwise.
+    A group that no other reads writes only results, which have memory of their own: it runs as soon
+    as it can, so that the buffers it reads are freed early. A part that is only copied into a
+    CONCAT is copied once the rest of the CONCAT is complete.
     """
     done: dict[Group, None] = {}
     stack = sorted(groups, key=by_number)
@@ -287,7 +288,7 @@ def in_order(groups: Iterable[Group]) -> list[Group]:
 
 
 def _early(order: list[Group], last: set[Group]) -> list[Group]:
-    """The groups in ``last`` moved to right behind what they read."""
+    """Move the groups in ``last`` to right after their last operand."""
     missing = {g: len(g.reads) for g in order if g in last and g.reads}
     readers: dict[Group, list[Group]] = {}
     for g in missing:

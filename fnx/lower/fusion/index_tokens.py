@@ -1,16 +1,16 @@
-"""Where a node is read: index tokens, the integers that fusion works on.
+"""Index tokens: the integers by which fusion represents where a node is read.
 
 A value read inside a kernel is read at one token per axis. A token is
 
     ZERO                        the axis has length 1
-    int                         a loop of the kernel: its output axes are 0, 1, ..., the loops of
-                                reductions have larger numbers
+    int                         a loop of the kernel: its output axes are 0, 1, ...; reduction
+                                loops have larger numbers
     ("join", ((token, n), ...)) mixed radix, outermost first
-    ("part", token, d, n, m)    (token // d) % n of a token that counts to m
-    ("shift", token, k)         token + k; may lie outside the axis, then the value is masked
+    ("part", token, d, n, m)    (token // d) % n of a token with extent m
+    ("shift", token, k)         token + k; may be out of bounds, then the value is masked
     ("flip", token, n)          n - 1 - token
     ("window", ((token, k), ...), s)  the sum of all k * token, divided by s, rounded down
-    ("data", index, n)          an index that is data, inside of an axis of length n
+    ("data", index, n)          an index loaded from data, in bounds of an axis of length n
 
 Movement ops only change tokens. Tokens are compared by value, so fusion needs no index
 arithmetic; `index_node` turns them into nodes once a kernel is decided.
@@ -40,18 +40,18 @@ ZERO = -1
 
 
 def identity_index(shape: ops.Shape) -> Tokens:
-    """Tokens of a kernel's own results: its axes in order; axes of length 1 are ZERO."""
+    """Return the tokens of a kernel's own results: its axes in order; axes of length 1 are ZERO."""
     axis = itertools.count()
     return tuple([ZERO if n == 1 else next(axis) for n in shape])
 
 
 def squeeze(index: Tokens) -> Tokens:
-    """The tokens without those of length-1 axes."""
+    """Return the tokens without those of length-1 axes."""
     return tuple(t for t in index if t != ZERO)
 
 
 def shift(token: Token, by: int) -> Token:
-    """token + by, marked as not the plain loop even where by is 0."""
+    """Return token + by; a shift by 0 is still distinct from the plain token."""
     if type(token) is tuple and token[0] == "shift":
         return ("shift", token[1], token[2] + by)
     return ("shift", token, by)
@@ -61,7 +61,7 @@ def shift(token: Token, by: int) -> Token:
 
 
 def source_index(node: UOp, i: int, index: Tokens) -> Tokens:
-    """Where operand ``i`` of an elementwise or movement node is read for the node at index."""
+    """Return the index at which a node at ``index`` reads operand ``i``."""
     rule = _RULES.get(node.op)
     return index if rule is None else rule(node, i, index)
 
@@ -127,7 +127,7 @@ _RULES: dict[ops.Op, Callable[[UOp, int, Tokens], Tokens]] = {
 
 
 def reindex(shape: ops.Shape, source: ops.Shape, index: Tokens) -> Tokens:
-    """Tokens of the same row-major place under another shape."""
+    """Return the tokens of the same row-major element under another shape."""
     flat: list[tuple[Token, int]] = []
     for t, n in zip(index, shape):
         if type(t) is tuple and t[0] == "join" and math.prod(m for _, m in t[1]) == n:
@@ -139,7 +139,7 @@ def reindex(shape: ops.Shape, source: ops.Shape, index: Tokens) -> Tokens:
 
 
 def _take(queue: list[tuple[Token, int]], n: int) -> Token:
-    """Consume tokens worth ``n`` from the end of ``queue`` (outermost last)."""
+    """Consume tokens with total extent ``n`` from the end of ``queue`` (outermost last)."""
     taken: list[tuple[Token, int]] = []
     got = 1
     while got < n:
@@ -153,7 +153,7 @@ def _take(queue: list[tuple[Token, int]], n: int) -> Token:
             taken.append((_part(token, rest, need, m), need))
             queue.append((_part(token, 1, rest, m), rest))
             got = n
-        else:  # misaligned: go through the flat offset of all that is left
+        else:  # misaligned: use the flat offset of everything remaining
             queue.append((token, m))
             everything = (*taken, *queue[::-1])
             total = math.prod(k for _, k in everything)
@@ -171,7 +171,7 @@ def _part(token: Token, d: int, n: int, whole: int) -> Token:
 
 
 def _merge_parts(flat: list[tuple[Token, int]]) -> list[tuple[Token, int]]:
-    """(t // 6) % 4 followed by t % 6 is t where t counts to 24."""
+    """Merge adjacent parts: (t // 6) % 4 followed by t % 6 is t if t has extent 24."""
     out: list[tuple[Token, int]] = []
     for t, n in flat:
         if out and type(t) is tuple and t[0] == "part":
@@ -188,7 +188,7 @@ def _merge_parts(flat: list[tuple[Token, int]]) -> list[tuple[Token, int]]:
 
 
 def index_node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
-    """The index expression of a token; ``ranges`` maps loops to RANGE nodes."""
+    """Build the index expression of a token; ``ranges`` maps loops to RANGE nodes."""
     if token == ZERO:
         return build.index_const(0)
     if type(token) is int:
@@ -225,8 +225,8 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
 
 
 def _digits(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
-    """A "part". A shift by whole turns of it changes only what is masked, so it is left out:
-    what is left is known to be >= 0."""
+    """Build a "part". A shift by a multiple of its period only changes masked elements, so it is
+    dropped: the rest is known to be >= 0."""
     _, whole, d, n, _ = token
     if type(whole) is tuple and whole[0] == "shift" and whole[2] % (d * n) == 0:
         whole = whole[1]

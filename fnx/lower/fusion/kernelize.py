@@ -1,29 +1,30 @@
-"""Kernelize: choose which values get buffers, and so which nodes share a kernel.
+"""Kernelize: choose which values get buffers, and thereby which nodes share a kernel.
 
     before  y = softmax(x @ w + b)          (one graph of 12 nodes)
     after   Group 0: space (m, n)   ADD(REDUCE(MUL(x, w)), b)         -> buffer z
             Group 1: space (m, n)   max, exp, sum, division over z    -> y
 
-One walk from the results backwards. When a node is reached all who read it are placed, each
+One backward walk from the results. When a node is reached, all its consumers are placed, each
 reading it at an index (see index_tokens.py) inside some group. Then:
 
   read in one group at one index           it is computed there
   ... at several indices of one row        it becomes a STAGE of the row, if the row is small
-  read in several groups at their results' the groups become one, if that makes no cycle
-    own index
-  cheap, or a CAST that widens             it is computed again in each
-  otherwise                                it gets a buffer: in a group that reads it at its
-                                           results' own index (one more output), else in a new one
+  read in several groups, each at the      the groups are merged, unless that makes a cycle
+    index of its results
+  cheap, or a CAST that widens             it is recomputed in each
+  otherwise                                it gets a buffer: in a group that reads it at the index
+                                           of its results (one more output), else in a new one
 
-What is behind a BARRIER is computed where it is read, as of any movement, and that group waits for
-what the BARRIER waits for: the buffer of that, or those that it is computed from.
+An operand of a BARRIER is computed where the BARRIER is read, as with any movement op, and that
+group waits for the other operands of the BARRIER: for their buffers, or for the buffers that they
+are computed from.
 
-What only effects read is placed after all that (effects.py). The parts of a CONCAT have buffers
-of their own where that pays, which lie in its buffer (concat_parts.py).
+Values that only effects read are placed after everything else (effects.py). The parts of a CONCAT
+get buffers of their own if that pays; these are views of its buffer (concat_parts.py).
 
-A reduction is computed inside a group only at the group's own index or at a part of it (a row
-statistic), one row inside the other, whose loops then are the outer ones; a contraction only at the
-group's own index, one a group, to be tiled.
+A reduction is computed inside a group only at the group's own index or at a subset of it (a row
+reduction); rows must be nested, and their loops are the outer ones. A contraction is computed
+only at the group's own index, one per group, to be tiled.
 """
 
 from __future__ import annotations
@@ -58,34 +59,34 @@ from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_i
 from fnx.lower.fusion.overwritten import read_elsewhere
 from fnx.lower.fusion.rows import all_fold_in, folds_in
 
-MAX_STAGE_BYTES = 128 << 10  # a row that is kept inside a kernel; half of a small L2
-MAX_COPIES = 4               # times a cheap value is computed again
-PROLOGUE_WEIGHT = 6          # arithmetic an operand of a contraction may carry
+MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
+MAX_COPIES = 4               # times a cheap value is recomputed
+PROLOGUE_WEIGHT = 6          # cost of the elementwise ops fused into an operand of a contraction
 
 _CONDITIONAL = (ops.PAD, ops.FOLD, ops.CONCAT)
 
 
 class Fusion:
-    """The result: groups in the order they run, and who writes each buffered node."""
+    """The result: groups in execution order, and the writer of each buffered node."""
 
     def __init__(self, fn: UOp, cut: frozenset[UOp] = frozenset()) -> None:
-        self.fn, self.cut = fn, cut  # nodes that groups of their own write
+        self.fn, self.cut = fn, cut  # nodes that must be written by groups of their own
         self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
         self._learn(effects.without_tokens(fn.src))
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
-        self.extent: dict[int, int] = {}  # of loops of reductions
+        self.extent: dict[int, int] = {}  # of reduction loops
         self._loop_depth: dict[int, int] = {}
-        self._around: dict[int, set[int]] = {}  # the loops around a loop of a reduction
+        self._around: dict[int, set[int]] = {}  # the loops around a reduction loop
         self._loops: dict[tuple[Tokens, ops.Shape, int], tuple[int, ...]] = {}
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
-        self._waiting: dict[UOp, set[Group]] = {}  # for a node that is not placed
+        self._waiting: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
         self._again = recompute.Recomputed()
         self._folds: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
 
     def _learn(self, roots: list[UOp]) -> None:
-        """Facts of all nodes that have a hand in the values of some."""
+        """Analyze all nodes that the values of ``roots`` depend on."""
         self.nodes = toposort(roots, stop=effects.is_behind)
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying(self.nodes)
@@ -118,7 +119,7 @@ class Fusion:
                         self._wait(s, group)
 
     def _effects(self, roots: list[UOp]) -> None:
-        """Place the effects whose values nobody reads, and put all of them in their order."""
+        """Place the effects whose values nobody reads, and chain all effects in order."""
         all = effects.effects_of(self.fn.src)
         for some, later in effects.between(all, self.writer):
             behind = {self.writer[e] for e in later}
@@ -130,7 +131,7 @@ class Fusion:
                 self.operands[effect] = effects.operands(effect, there, self.writer)
                 roots += effects.without_tokens(self.operands[effect])
                 self._read(effect)
-                there.add(effect)  # what the next ones read of it
+                there.add(effect)  # later effects may read it
             self._learn(roots)
             self._walk()
         for before, after in itertools.pairwise(all):
@@ -175,9 +176,9 @@ class Fusion:
             store(node, self._resolved(uses))
 
     def _is_laid_out(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
-        """Whether a product reads windows with zeros around, or parts of rows with zeros behind:
-        from memory without conditions and divisions; or windows in phases, whose neighbours are
-        neighbours there."""
+        """Whether the node should be materialized because a contraction or reduction reads padded
+        windows or concatenated rows: from memory these need no conditions and divisions; or because
+        it reads strided windows, whose neighbors become contiguous."""
         if self.varies[node] != cost.long_axes(node.shape):
             return False
         products = [(g, i) for g, found in self._resolved(uses).items() for i in found]
@@ -189,7 +190,7 @@ class Fusion:
             g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in products)
 
     def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
-        """Uses with merged groups resolved and equal indices dropped."""
+        """Return the uses with merged groups resolved and duplicate indices dropped."""
         out: dict[Group, list[Tokens]] = {}
         for group, indices in uses.items():
             found = out.setdefault(self._find(group), [])
@@ -225,7 +226,7 @@ class Fusion:
         return pays
 
     def _is_cheap_in_rows(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
-        """Whether it is cheap beside row statistics, which are at hand: x - max, read twice."""
+        """Whether it is cheap given row reductions, which are available: x - max, read twice."""
         found = self.cost[node]
         rest = found.replace(loads=frozenset([n for n in found.loads if n.op is not ops.REDUCE]))
         return group.contraction is None and cost.is_cheap(rest) and \
@@ -237,7 +238,7 @@ class Fusion:
                 self._add(node, group, index)
 
     def _fits(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether a node read once may be computed where it is read."""
+        """Whether a node that is read once may be computed where it is read."""
         if are_full((group,), node.op.cost) and not (
                 node.op.kind == "elementwise" and cost.is_cheap(self.cost[node])):
             group.beyond.append(node)
@@ -253,7 +254,7 @@ class Fusion:
                 group.may_be_row(index) and cost.has_folds(self.cost[node]):
             return True
         if group.contraction is not None and loops_of(index).issuperset(group.own):
-            return True  # the product itself, not one of its factors
+            return True  # the contraction itself, not one of its factors
         if is_misaligned(index) or self._needs_rows(node, group, index):
             return False
         if group.contraction is not None and node.op is ops.GATHER:
@@ -263,14 +264,15 @@ class Fusion:
         return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
 
     def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
-        """Whether a reduction below could not be computed with it, as no row of the group."""
+        """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
         if not cost.has_folds(self.cost[node]):
             return False
         has_row = common(index, group.own) or all_fold_in(group, node, index, self.cost)
         return (group.contraction is not None or not has_row) and not cost.scales(node)
 
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
-        """All read it at their own index over the same loops, and no one waits for another."""
+        """Whether all groups read it at their own index over the same loops, and none depends on
+        another."""
         groups = list(uses)
         if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
                or g.space != groups[0].space or any(n in self.cut for n, _ in g.roots)
@@ -294,7 +296,7 @@ class Fusion:
                 h.reads = {self._find(r) for r in h.reads}
 
     def _stage(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
-        """Keep a row of the value inside the kernel: read at several indices of one row."""
+        """Stage a row of the value inside the kernel: it is read at several indices of one row."""
         row_of = frozenset.intersection(*map(group.row_of, indices))
         if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
                 not row_of and math.prod(group.space) > MAX_WHOLE:
@@ -311,12 +313,12 @@ class Fusion:
         return True
 
     def _loop_order(self, index: Tokens) -> int:
-        """Loops of reductions run before the group's own inner loops, by depth."""
+        """Return the depth of a reduction loop: these run before the group's own inner loops."""
         depths = [self._loop_depth[t] for t in index if t in self._loop_depth]
         return max(depths) if depths else len(self.nodes)
 
     def _add(self, node: UOp, group: Group, index: Tokens) -> None:
-        """Compute ``node`` at ``index`` in ``group``: its operands are read there."""
+        """Compute ``node`` at ``index`` in ``group``; its operands are read there."""
         here = group.inside.setdefault(node, [])
         if index in here:
             return
@@ -343,14 +345,14 @@ class Fusion:
                 self._use(s, group, source_index(node, i, index))
 
     def _wait(self, node: UOp, group: Group) -> None:
-        """A group runs when a node is there."""
+        """Make a group run after a node is computed."""
         if node not in self.writer:
             self._waiting.setdefault(node, set()).add(group)
         elif self.writer[node] is not self._find(group):
             self._find(group).reads.add(self.writer[node])
 
     def _wait_in_memory(self, node: UOp, group: Group) -> None:
-        """The same for the barriers between a node and its memory."""
+        """As ``_wait``, for the barriers between a node and its memory."""
         while node.op in LYING:
             for s in node.src[1:]:
                 self._wait(s, group)
@@ -367,9 +369,9 @@ class Fusion:
             group.ahead.add(node)
 
     def reduced_index(self, node: UOp, index: Tokens) -> Tokens:
-        """Where a REDUCE at ``index`` reads its operand.
+        """Return the index at which a REDUCE at ``index`` reads its operand.
 
-        Reductions of one depth share their loops; one that waits for another has its own.
+        Reductions of one depth share their loops; one that depends on another has its own.
         """
         axes, shape = node.arg.axes, node.src[0].shape
         lengths = tuple(shape[a] for a in axes)
@@ -393,8 +395,8 @@ class Fusion:
         return group
 
     def _buffer(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
-        """Give the node a buffer, written by a group that reads it at its own index if one can."""
-        uses = self._resolved(uses)  # groups may have become one since
+        """Give the node a buffer, written by a group that reads it at its own index if possible."""
+        uses = self._resolved(uses)  # groups may have been merged since
         group = next((g for g in sorted(uses, key=by_number)
                       if node not in self.apart and self._may_join(node, g, uses)), None)
         beside = self._beside(node, uses) if group is None else None
@@ -412,7 +414,7 @@ class Fusion:
             self._folds.setdefault(cost.folded(node), node)
 
     def _beside(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
-        """The group that folds the same key over the same axes: an extreme and where it is."""
+        """Return the group that reduces the same value over the same axes, as max and argmax do."""
         other = self._folds.get(cost.folded(node)) if node.op is ops.REDUCE else None
         if other is None or node in self.contractions or node in self.cut or \
                 ops.PAIR not in (node.src[0].op, other.src[0].op):
@@ -436,13 +438,13 @@ class Fusion:
         return self._fits(node, group, index) and not reads_any([group], {*uses, *waiting})
 
     def _write(self, node: UOp, group: Group, readers: Iterable[Group]) -> None:
-        """The buffer of ``node`` is written by ``group``, and read by others."""
+        """Record that ``group`` writes the buffer of ``node``, and that others read it."""
         self.writer[node] = group
         for other in readers:
             other.reads.add(group)
 
     def _scatter(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
-        """The base is written first, then updates are combined into it in index order."""
+        """Write the base first; then the updates are combined into it in index order."""
         first, *indices, updates = node.src
         base = self._new_group(node.shape)
         base.base_of = node
@@ -455,7 +457,7 @@ class Fusion:
         varies = self.varies[updates]
         for s in indices:
             varies |= self.varies[s]
-        # a loop that nothing depends on would not be run: then the updates are read from memory
+        # A loop that no value depends on is dropped: in that case read the updates from memory.
         runs = varies == cost.long_axes(updates.shape)
         apart = read_elsewhere(node)
         self._use(updates, group, index if runs and updates not in apart else MEMORY)
@@ -464,7 +466,7 @@ class Fusion:
         self._use(first, base, identity_index(node.shape))
 
     def _assemble(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
-        """Its parts are written by groups of their own."""
+        """Let groups of their own write the parts of a CONCAT."""
         group = self._new_group(())
         group.whole = node
         self._write(node, group, uses)
@@ -484,7 +486,7 @@ class Fusion:
             group = self.writer[call] = self._new_group(())
             group.call = call
         self._write(node, group, uses)
-        if call not in self.operands:  # else it was placed with what reads other results
+        if call not in self.operands:  # else it was placed with the readers of its other results
             self._uses.setdefault(call, {})
 
     def _find(self, group: Group) -> Group:

@@ -1,9 +1,10 @@
-"""Overwritten: whether what a SCATTER writes is computed from other places of what it writes into.
+"""Hazards of SCATTER: whether its operands read other elements of the array that it updates.
 
     x.at[:, i].set(x[:, j] * 2)      no: each row is read before it is written, by one iteration
-    x.at[i].set(x[j])                yes, where i and j are arrays: row j may be written by then
+    x.at[i].set(x[j])                yes, with arrays i and j: row j may already be overwritten
 
-Then the updates get a buffer, which costs what they are, and the array can be written in place.
+If so the operand is materialized, which costs as much as its size, and the array can be updated
+in place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _DATA = ("data", None, 0)
 
 
 def read_elsewhere(scatter: UOp) -> frozenset[UOp]:
-    """The indices and updates, fewer elements than the array, that read it at other places.
+    """Return the indices and updates, if smaller than the array, that read other elements of it.
 
     >>> from fnx.core import build, dtypes
     >>> x, i = build.param(0, dtypes.float32, (9, 5)), build.param(1, dtypes.int32, (3,))
@@ -41,7 +42,7 @@ def _reads_elsewhere(scatter: UOp, operand: UOp, at: Tokens) -> bool:
     base, count = memory_of(first), len(index[0].shape)
     own = identity_index(updates.shape)
     written = interleaved(scatter.arg.axes, [_DATA] * len(index), own[count:])
-    alone = not squeeze(own[:count])  # each iteration has windows of its own
+    alone = not squeeze(own[:count])  # each iteration updates a window of its own
 
     def is_there(node: UOp, at: Tokens) -> bool:
         return alone and node.shape == scatter.shape and all(
@@ -65,7 +66,7 @@ def _reads_elsewhere(scatter: UOp, operand: UOp, at: Tokens) -> bool:
 
 
 def _reads(node: UOp, at: Tokens) -> list[tuple[UOp, Tokens]]:
-    """What is computed with a node, and where."""
+    """Return the operands that are computed together with a node, and their indices."""
     if node.op is ops.GATHER:
         return [(s, at[:len(s.shape)]) for s in node.src[1:]]
     if node.op is ops.BARRIER:
@@ -76,7 +77,7 @@ def _reads(node: UOp, at: Tokens) -> list[tuple[UOp, Tokens]]:
 
 
 def _gathered_at(node: UOp, at: Tokens) -> tuple[UOp, Tokens]:
-    """The array that a GATHER reads where it lies, and the place there."""
+    """Return the array in memory that a GATHER reads, and the index into it."""
     x, *index = node.src
     at = interleaved(node.arg.axes, [_DATA] * len(index), at[len(index[0].shape):])
     below = gathered_from(node)

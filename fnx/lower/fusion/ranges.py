@@ -1,10 +1,10 @@
-"""Ranges: a group of tensor nodes becomes a kernel over loops.
+"""Ranges: build a kernel over loops from a group of tensor nodes.
 
     before  Group, space (m, n): ADD(REDUCE(MUL(EXPAND x, EXPAND w), ADD, axis 1), EXPAND b)
     after   STORE(out[r0, r1], REDUCE(LOAD(x[r0, r2]) * LOAD(w[r2, r1]), r2, ADD) + LOAD(b[r1]))
 
-Every node is built once per index it is computed at, operands first. Buffers get their slots
-in the order of first use, results last, so that equal groups become the identical KERNEL.
+Every node is built once per index it is computed at, operands first. Buffers are numbered in the
+order of first use, results last, so that equal groups yield the identical KERNEL.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ from fnx.lower.memory import BufferOrView, View, nodes_of
 
 
 class StepBody(Record):
-    """One kernel and what its buffer slots stand for: nodes of the tensor graph.
+    """One kernel, and the tensor nodes that its buffer slots refer to.
 
-    In place of a kernel may be what a HOST calls.
-    ``writes`` are the operands it writes (the last ones); ``schedule`` is the user's for a
-    hand-written kernel, else None; ``sliced``: it reads parts of arrays; ``of_loop``: as in the
-    CALL that it is of.
+    The kernel may also be the callee of a HOST. ``writes`` are the operands it writes (the last
+    ones); ``schedule`` is the user's for a user-written kernel, else None; ``sliced``: it reads
+    slices of arrays; ``of_loop``: as in its CALL.
     """
 
     kernel: UOp
@@ -68,7 +67,7 @@ class BodyStep(Record):
 
 
 def build_kernels(fusion: Fusion) -> list[StepBody | BodyStep]:
-    """The kernels of all groups, in the order they run."""
+    """Build the kernels of all groups, in execution order."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
     lying = written_in_place(fusion)
     steps: list[StepBody | BodyStep] = []
@@ -83,7 +82,7 @@ def build_kernels(fusion: Fusion) -> list[StepBody | BodyStep]:
 
 
 def _whole(concat: UOp, lying: Mapping[UOp, View]) -> Iterator[StepBody]:
-    """Copies of the parts that are written elsewhere."""
+    """Yield the copies of the parts that are written elsewhere."""
     for part, view in concat_parts.parts_of(concat):
         if part.op is ops.CONST:
             yield _in_place(_fill(part, view), lying)
@@ -95,7 +94,7 @@ def _whole(concat: UOp, lying: Mapping[UOp, View]) -> Iterator[StepBody]:
 
 
 def written_in_place(fusion: Fusion) -> dict[UOp, View]:
-    """The parts of CONCATs that are written where they belong."""
+    """Return the parts of CONCATs that are written in place, as views."""
     wholes = [g.whole for g in fusion.groups if g.whole is not None]
     if not wholes:
         return {}
@@ -104,7 +103,7 @@ def written_in_place(fusion: Fusion) -> dict[UOp, View]:
 
 
 def _in_place(step: StepBody, lying: Mapping[UOp, View]) -> StepBody:
-    """The step on the memory of CONCATs that its operands are parts of."""
+    """Redirect operands that are parts of a CONCAT to its buffer."""
     def moved(operand: BufferOrView) -> BufferOrView:
         if not isinstance(operand, View):
             return lying.get(operand, operand)
@@ -119,7 +118,7 @@ def _in_place(step: StepBody, lying: Mapping[UOp, View]) -> StepBody:
 
 
 def copy(source: BufferOrView, node: UOp, to: BufferOrView) -> StepBody:
-    """The contents of a buffer, those of a node, to another one."""
+    """Return a kernel that copies the buffer of a node to another buffer."""
     r = build.range_(math.prod(node.shape), 0)
     x, o = (build.at(build.ref(i, node.dtype, r.src), r) for i in (0, 1))
     kernel = build.kernel([build.store(o, build.load(x))], "copy", (0,))
@@ -149,7 +148,7 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:
 
 
 class _Builder:
-    """Builds one kernel."""
+    """Builds the kernel of one group."""
 
     def __init__(self, fusion: Fusion, group: Group, position: dict[UOp, int]) -> None:
         self.fusion, self.group, self.position = fusion, group, position
@@ -173,19 +172,19 @@ class _Builder:
         return StepBody(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
 
     def _order(self) -> list[int]:
-        """Those of rows first; loops of reductions follow the group's own."""
+        """Return the ids of the loops: row loops first, reduction loops after the group's own."""
         place = {loop: i for i, loop in enumerate(self.group.order)}
         return sorted([r.arg.id for r in self.ranges.values()], key=lambda id: place.get(id, id))
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]
-        into = self.group.base_of  # a scatter's base goes to the scatter's buffer
+        into = self.group.base_of  # a scatter's base is written to the scatter's buffer
         stores = [build.store(self._place(node if into is None else into, index), value)
                   for node, index, value in values]
         return stores, [node if into is None else into for node, _, _ in values]
 
     def _name(self) -> str:
-        """What the kernel does, from its structure only."""
+        """Name the kernel by what it does, from its structure only."""
         group = self.group
         kind = "scatter" if group.scatter is not None else "contract" if group.contraction \
             is not None else "rows" if group.stages else "reduce" if group.reduces else "map"
@@ -196,7 +195,8 @@ class _Builder:
     # ---- reading
 
     def _read(self, node: UOp, index: Tokens) -> UOp:
-        """The value of a node at an index: computed here, staged here, constant or in memory."""
+        """Return the value of a node at an index: computed here, staged here, constant or
+        loaded."""
         found = self.done.get((node, index))
         if found is not None:
             return found
@@ -215,7 +215,7 @@ class _Builder:
         return value
 
     def _in_memory(self, node: UOp) -> bool:
-        """Whether the node is read from a buffer here, and not computed, as constants are."""
+        """Whether the node is read from a buffer here: it is neither computed nor a constant."""
         return node.op is ops.PARAM or (node in self.fusion.writer and node.src != ()
                                         and node not in self.group.inside)
 
@@ -230,9 +230,10 @@ class _Builder:
         return index_node(token, self.ranges, self.tokens)
 
     def _valid(self, shape: ops.Shape, index: Tokens, within: bool = True) -> UOp | None:
-        """The condition under which an index lies inside; None where it always does.
+        """Return the condition under which an index is in bounds; None if it always is.
 
-        ``within``: also what it was split and joined from; elsewhere its parts mean nothing.
+        ``within``: also check the tokens that it was split or joined from; out of their bounds its
+        parts are meaningless.
         """
         limits: list[tuple[Token, int]] = list(zip(index, shape))
         if within:
@@ -319,7 +320,7 @@ class _Builder:
         found, (low, high) = data_index(i)
         at = Expr(found)
         if found.op is ops.CAST and n - 1 <= i.dtype.limits[1]:
-            at = Expr(i)  # narrower vectors; and half of the largest integers are negative indices
+            at = Expr(i)  # narrower vectors; huge unsigned integers are negative as indices
         at = maximum(at, 0) if low < 0 else at
         return (minimum(at, n - 1) if high >= n else at).cast(dtypes.index).node
 
@@ -343,7 +344,7 @@ class _Builder:
         return value if valid is None else build.where(valid, value, build.like(value, 0))
 
     def concat(self, node: UOp, index: Tokens) -> UOp:
-        """The last part whose start is not past the index."""
+        """Select the last part that starts at or before the index."""
         at = Expr(self._index(index[node.arg]))
         value = self._read(node.src[-1], source_index(node, len(node.src) - 1, index))
         end = node.shape[node.arg]
@@ -354,11 +355,11 @@ class _Builder:
         return value
 
     def _scatter(self) -> tuple[list[UOp], list[UOp]]:
-        """Updates are combined into the buffer in index order; those outside are dropped.
+        """Combine updates into the buffer in index order; those out of bounds are dropped.
 
-        STORE as its own combine overwrites: the last wins. Where nothing depends on a range, its
-        updates are equal and go to one place: they are combined first, or that range would not
-        be run.
+        A STORE that combines by STORE overwrites: the last one wins. If nothing depends on a range,
+        its updates are equal and go to the same element: they are combined first, as that range
+        would otherwise be dropped.
         """
         node = self.group.scatter
         assert node is not None
@@ -386,8 +387,8 @@ class _Builder:
 
 
 def _simplified(roots: list[UOp]) -> list[UOp]:
-    """The roots with what they will not depend on gone: indices are in normal form, those of
-    dimensions of length 1 are 0 (kernel/coalesce.py)."""
+    """Simplify the roots until they only contain the ranges that they depend on: indices are in
+    normal form, those of dimensions of length 1 are 0 (kernel/coalesce.py)."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.INDEX and src[0].op is ops.REF:
             return node.over((src[0], *[
@@ -401,7 +402,7 @@ def _simplified(roots: list[UOp]) -> list[UOp]:
 
 
 def _limits(token: Token) -> list[tuple[Token, int]]:
-    """Tokens that a token was made from, with the lengths that they count to."""
+    """Return the tokens that a token was derived from, with their extents."""
     if type(token) is int:
         return []
     kind = token[0]
@@ -417,7 +418,7 @@ def _limits(token: Token) -> list[tuple[Token, int]]:
 
 
 class _Ranges(dict[int, UOp]):
-    """Loop -> RANGE, made when first asked for; loops of reductions follow the group's own."""
+    """Loop -> RANGE, created on first use; reduction loops are numbered after the group's own."""
 
     def __init__(self, extent: dict[int, int], own: int) -> None:
         self.extent, self.own, self.next = extent, own, own

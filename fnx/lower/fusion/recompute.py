@@ -1,12 +1,12 @@
-"""Values that are far larger than all that they are made of: computed again where they are read.
+"""Recompute values that are far larger than their inputs wherever they are read.
 
     before  d = p[i] - p[j]: (n, n, 3), made of p: (n, 3)       written once, read twice: 3 n^2
             sum(f(d), 0) - sum(f(d), 1)
     after   the same without a buffer for f(d): each sum computes the terms that it adds
 
-A sum of a few elements (a squared distance) is part of such work; so are indices of windows at
-data, start[i] + j. What decides is time: bytes that go to memory, or a cache, and back against
-vector instructions that are run again.
+A sum of a few elements (a squared distance) counts as elementwise work here; so do indices of
+windows at data-dependent offsets, start[i] + j. The criterion is time: bytes that go to memory, or
+to a cache, and back, compared with vector instructions that are executed again.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from fnx.core.uop import UOp
 from fnx.lower.fusion.group import MEMORY, Group, are_full, is_misaligned, overlaps
 from fnx.lower.fusion.index_tokens import Tokens
 
-FEW = 4                   # elements that a fold has to be like elementwise work
-FAR = 16                  # times as many bytes as what a value is made of
-LARGE = 4 << 20           # bytes that stay in no cache
+FEW = 4                   # elements that a reduction may have to count as elementwise work
+FAR = 16                  # times as many bytes as the inputs of a value
+LARGE = 4 << 20           # bytes that fit in no cache
 BYTES_A_CYCLE = 5         # between a core and memory
 CACHED_BYTES_A_CYCLE = 32  # between a core and a cache
-VECTOR_BYTES = 64         # that one instruction computes, about
-MOST = 64                 # nodes that are looked at
+VECTOR_BYTES = 64         # that one instruction computes, roughly
+MOST = 64                 # nodes that are examined
 
 _MOVED = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
 
 
 class Recipe(Record):
-    """What a value is made of: the nodes in between, and instructions for an element of it."""
+    """How to recompute a value: the nodes to recompute, and instructions per element of it."""
 
     nodes: frozenset[UOp]
     weight: int
 
 
 def is_few(node: UOp) -> bool:
-    """Whether a REDUCE folds no more elements than an elementwise formula would have operands."""
+    """Whether a REDUCE has no more terms than an elementwise formula would have operands."""
     return node.op is ops.REDUCE and node.src[0].op is not ops.PAIR and \
         math.prod([node.src[0].shape[a] for a in node.arg.axes]) <= FEW
 
 
 def made_of_less(node: UOp) -> Recipe | None:
-    """How a value is made, if that is from far smaller ones."""
+    """Return how to recompute a value, if its inputs are far smaller than it."""
     nbytes = _nbytes(node)
     times, stack, read = {node: 1}, [node], set[UOp]()
     while stack:
@@ -58,7 +58,7 @@ def made_of_less(node: UOp) -> Recipe | None:
         for s in n.src:
             if s.op is ops.CONST or s.op is ops.IOTA:
                 continue
-            if _nbytes(s) * FAR * FEW <= nbytes:  # made once, whoever reads it
+            if _nbytes(s) * FAR * FEW <= nbytes:  # computed once, whoever reads it
                 read.add(s)
             elif s.op.kind == "elementwise" or s.op in _MOVED or is_few(s):
                 if times.get(s, 0) < factor:
@@ -73,7 +73,8 @@ def made_of_less(node: UOp) -> Recipe | None:
 
 
 def pays(node: UOp, made: Recipe, copies: int) -> bool:
-    """Whether so many copies take less time than a buffer that is written and read as often."""
+    """Whether recomputing it ``copies`` times is faster than writing a buffer and reading it as
+    often."""
     elements = math.prod(node.shape)
     rate = BYTES_A_CYCLE if _nbytes(node) >= LARGE else CACHED_BYTES_A_CYCLE
     memory = elements * node.dtype.itemsize * (2 + copies) / rate
@@ -82,13 +83,14 @@ def pays(node: UOp, made: Recipe, copies: int) -> bool:
 
 
 class Recomputed:
-    """The values that are computed again in one FUNCTION."""
+    """The values that are recomputed in one FUNCTION."""
 
     def __init__(self) -> None:
         self.nodes: set[UOp] = set()
 
     def holds(self, node: UOp, uses: Mapping[Group, Sequence[Tokens]], copies: int) -> bool:
-        """Whether a node is computed wherever it is read, with what it is made of."""
+        """Whether a node is recomputed wherever it is read, together with its recomputed
+        operands."""
         if node not in self.nodes:
             if copies == 1 or node.op.kind != "elementwise":
                 return False
@@ -100,7 +102,7 @@ class Recomputed:
 
 
 def _fits(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> bool:
-    """Whether all groups may compute some nodes at all their indices."""
+    """Whether all groups may compute the nodes at all their indices."""
     work = sum([n.op.cost for n in nodes])
     return not any(
         g.contraction is not None or g.is_fixed or are_full((g,), work * len(i)) or MEMORY in i
@@ -108,7 +110,8 @@ def _fits(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> boo
 
 
 def _share(n: UOp, node: UOp) -> float:
-    """Of the elements of a node those that one of the value needs: what is small is shared."""
+    """Return how many elements of ``n`` one element of the value needs: small operands are
+    shared."""
     return min(1.0, math.prod(n.shape) / math.prod(node.shape)) if not is_few(n) else 1.0
 
 

@@ -1,10 +1,10 @@
-"""Rows: which reductions are computed inside of a group, for each row of it.
+"""Row reductions: which reductions are computed inside a group, once for each row of it.
 
     group over (i, k, j)   x[i, k, j] - max(l: x[i, l, j])     its rows are (i, j), in any order of
                                                                axes; loops i, j, then l and k
 
-A REDUCE is computed at the group's own index, or at that of a row: a part of it. All of a small
-group is one row.
+A REDUCE is computed at the group's own index, or at a subset of it: a row. A small group as a
+whole may be one row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def folds_in(group: Group, fold: UOp, index: Tokens) -> bool:
 def all_fold_in(group: Group, node: UOp, index: Tokens, costs: Mapping[UOp, RecomputeCost]
                 ) -> bool:
     """Whether the reductions that a node at an index is computed from may be computed in a group.
-    Where that takes a long search the answer is no."""
+    False if that takes a long search."""
     queue, seen = [(node, index)], {(node, index)}
     for n, at in queue:  # grows
         if n.op is ops.REDUCE:

@@ -1,11 +1,11 @@
-"""What a kind of fusion is worth: the nodes that get buffers of their own where it is left out.
+"""Disable one kind of fusion: find the nodes that get buffers of their own without it.
 
     before  y = relu(x @ w + b)         one kernel
-    after   t = x @ w                   where epilogues are left out
+    after   t = x @ w                   without epilogue fusion
             y = relu(t + b)
 
 ``config.unfused`` names one kind, so ``f.lower(x).show()`` shows the program without it. A fusion
-that makes a program slower than it is without it is a fault (tests/attack/fusion.py).
+that makes a program slower is a bug (tests/attack/fusion.py).
 
 >>> from fnx.core import build, dtypes
 >>> x = build.param(0, dtypes.float32, (8,))
@@ -25,7 +25,7 @@ from fnx.lower.fusion.kernelize import Fusion
 
 
 def left_out(fusion: Fusion, kind: str) -> frozenset[UOp]:
-    """The nodes that have to be buffers where a kind of fusion is left out; of passes none."""
+    """Return the nodes that must become buffers without a kind of fusion; () if it names a pass."""
     found = _KINDS[kind](fusion) if kind in _KINDS else ()
     return frozenset([n for n in found if n.op not in (ops.PARAM, ops.CONST, ops.IOTA)])
 
@@ -35,12 +35,12 @@ def _is_work(node: UOp) -> bool:
 
 
 def _epilogues(fusion: Fusion) -> Iterable[UOp]:
-    """Products: what is computed of them is another kernel."""
+    """Contractions: what is computed from them is another kernel."""
     return fusion.contractions
 
 
 def _prologues(fusion: Fusion) -> Iterable[UOp]:
-    """Factors of products, where they are computed at all."""
+    """Factors of contractions, unless they are in memory."""
     def axes(n: UOp) -> frozenset[int]:
         return frozenset([a for a in range(len(n.shape)) if fusion.varies[n] >> a & 1])
     for product in fusion.contractions:
@@ -52,7 +52,7 @@ def _prologues(fusion: Fusion) -> Iterable[UOp]:
 
 
 def _rows(fusion: Fusion) -> Iterable[UOp]:
-    """Reductions that are no products."""
+    """Reductions that are no contractions."""
     return [n for n in fusion.nodes if n.op is ops.REDUCE and n not in fusion.contractions]
 
 
@@ -61,7 +61,7 @@ def _concats(fusion: Fusion) -> Iterable[UOp]:
 
 
 def _recomputed(fusion: Fusion) -> Iterable[UOp]:
-    """What several nodes read."""
+    """Values with several consumers."""
     readers: dict[UOp, int] = {}
     for node in fusion.nodes:
         for s in set(node.src):
@@ -70,7 +70,8 @@ def _recomputed(fusion: Fusion) -> Iterable[UOp]:
 
 
 def _all(fusion: Fusion) -> Iterable[UOp]:
-    """All that is computed but the terms of products, whose sums are the least that there is."""
+    """All computed nodes but the terms of contractions, which are never separated from their
+    sum."""
     terms = {n.src[0] for n in fusion.contractions}
     return [n for n in fusion.nodes if _is_work(n) and n not in terms]
 

@@ -3,7 +3,7 @@
     before  FUNCTION(RESHAPE(a), a, p1)          with a = ADD(p0, p0)
     after   FUNCTION(a); results (out 0, out 0, in 1)
 
-A RESHAPE is the same memory, and arrays are immutable, so results may share buffers.
+A RESHAPE shares its operand's memory, and arrays are immutable, so results may share buffers.
 
 >>> from fnx.core import dtypes
 >>> p, q = (build.param(i, dtypes.float32, (4,)) for i in (0, 1))
@@ -23,12 +23,12 @@ Result = tuple[str, int]  # ("in", argument) or ("out", buffer)
 
 
 def unique_results(fn: UOp) -> UOp:
-    """The FUNCTION with each computed buffer once."""
+    """Return the FUNCTION with each computed buffer once."""
     return build.function(_buffers(fn), fn.arg.n_params, fn.arg.name)
 
 
 def results_of(fn: UOp) -> tuple[Result, ...]:
-    """Where each result of a FUNCTION is found once it is one of unique results."""
+    """Return for each result of a FUNCTION which argument or unique result holds it."""
     number = _buffers(fn)
     places = [memory_of(out) for out in fn.src]
     return tuple([("in", p.arg.slot) if p.op is ops.PARAM else ("out", number[p])
@@ -36,6 +36,6 @@ def results_of(fn: UOp) -> tuple[Result, ...]:
 
 
 def _buffers(fn: UOp) -> dict[UOp, int]:
-    """The nodes whose buffers hold results, numbered."""
+    """Return the nodes whose buffers hold results, numbered."""
     nodes = dict.fromkeys([memory_of(out) for out in fn.src])
     return {n: i for i, n in enumerate([n for n in nodes if n.op is not ops.PARAM])}

@@ -1,1 +1,1 @@
-"""kernel level -> kernel level: fewer loops, shared kernels, canonical numbers."""
+"""Kernel level -> kernel level: fewer loops, shared kernels, canonical numbering."""

@@ -1,4 +1,4 @@
-"""Canonical numbers: equal kernels become the identical node.
+"""Canonical numbering: equal kernels become the identical node.
 
     before  STORE(o[r7], x[r7])    r7: Range(7)         order ()
     after   STORE(o[r0], x[r0])    r0: Range(0)         order (0,)
@@ -15,8 +15,8 @@ from fnx.lower.schedule.loops import ranges_of
 
 
 def canonical(kernel: UOp) -> UOp:
-    """The KERNEL with ranges, stages and ITERs renumbered: ranges by ``order``, the others as
-    they are met.
+    """Renumber the ranges, stages and ITERs of a KERNEL: ranges by ``order``, the others by first
+    use.
 
     Equal kernels become the identical node.
 
@@ -29,7 +29,7 @@ def canonical(kernel: UOp) -> UOp:
     """
     ranges = ranges_of(kernel)
     stores = _numbered(kernel.src, ranges)
-    # Commutative operands are sorted by their ranges' numbers: stages are met after that.
+    # Commutative operands are sorted by the numbers of their ranges: number stages after that.
     stores = _numbered(stores, [n for n in toposort(stores) if n.op is ops.STAGE])
     stores = _numbered(stores, [n for n in toposort(stores) if n.op is ops.ITER])
     order = tuple(range(len(ranges)))
@@ -40,7 +40,7 @@ def canonical(kernel: UOp) -> UOp:
 
 
 def over_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp:
-    """The KERNEL with other stores; of ``order`` what they still run over."""
+    """Replace the stores of a KERNEL; drop loops from ``order`` that they no longer use."""
     live = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
     order = [i for i in order if i in live]
     arg = kernel.arg
@@ -48,7 +48,7 @@ def over_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp
 
 
 def _numbered(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:
-    """The roots with these nodes' ids 0, 1, ...: the first field of an arg. CARRYs follow their
+    """Set the ids (the first field of an arg) of these nodes to 0, 1, ...; CARRYs follow their
     ITER."""
     args = {n: type(n.arg)(i, *values(n.arg)[1:]) for i, n in enumerate(nodes) if n.arg.id != i}
     loops = {n.arg.id: args[n].id for n in args if n.op is ops.ITER}

@@ -1,11 +1,11 @@
-"""Coalesce: loops that walk memory as one become one loop.
+"""Loop coalescing: merge loops that traverse memory contiguously.
 
     before  STORE(out[r0, r1], LOAD(x[r0, r1]) + 1)      r0 < 4, r1 < 6
     after   STORE(out[r0], LOAD(x[r0]) + 1)              r0 < 24
 
-Two loops are one when every place that uses either uses both, side by side, and nothing else
-looks at them. Dimensions of length 1 go away first. What remains is the form in which kernels
-of many shapes are equal.
+Two loops are merged if every index that uses either uses both, adjacently, and nothing else
+depends on them. Dimensions of length 1 are dropped first. In the resulting form, kernels of many
+shapes are equal.
 
 >>> from fnx.core import dtypes
 >>> r, c = build.range_(4, 0), build.range_(6, 1)
@@ -30,7 +30,7 @@ _ONE = build.index_const(1)
 
 
 def coalesce(kernel: UOp) -> UOp:
-    """A KERNEL over as few loops as walk the same memory in the same order."""
+    """Merge the loops of a KERNEL that traverse the same memory in the same order."""
     nodes = toposort([kernel])
     chains = _chains(_successors(nodes))
     if not chains and not any(n.op is ops.REF and _ONE in n.src for n in nodes):
@@ -54,12 +54,12 @@ def coalesce(kernel: UOp) -> UOp:
 
 
 def _sides(place: UOp) -> list[tuple[UOp, UOp]]:
-    """(index, extent) of each dimension of a place."""
+    """Return (index, extent) for each dimension of an INDEX."""
     return list(zip(indices(place), dims(buffer(place))))
 
 
 def _successors(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
-    """Pairs (outer, inner) of ranges that are always used side by side."""
+    """Return the (outer, inner) pairs of ranges that are always used adjacently."""
     after: dict[UOp, UOp | None] = {}
     before: dict[UOp, UOp | None] = {}
 
@@ -88,7 +88,7 @@ def _successors(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
 
 
 def _alike_in_stages(nodes: Sequence[UOp], pairs: dict[UOp, UOp]) -> dict[UOp, UOp]:
-    """Without pairs along dimensions of a STAGE that are not a pair wherever it is walked."""
+    """Drop pairs along dimensions of a STAGE that are not paired in all its accesses."""
     walks: dict[UOp, list[Sequence[UOp]]] = {n: [closed(n)] for n in nodes if n.op is ops.STAGE}
     for n in nodes:
         if n.op is ops.INDEX and buffer(n).op is ops.STAGE:

@@ -1,13 +1,13 @@
-"""Columns: a short loop whose body chooses by its counter becomes a STORE for each iteration.
+"""Columns: unroll a short loop whose body selects by its counter to one STORE per iteration.
 
     before  STORE(o[r0, r1], WHERE(r1 < 1, a[r0], WHERE(r1 < 2, b[r0], c[r0])))   r0 < n, r1 < 3
     after   STORE(o[r0, 0], a[r0])   STORE(o[r0, 1], b[r0])   STORE(o[r0, 2], c[r0])
 
-That is what a CONCAT of narrow parts becomes, a stack along the last axis, also below other work,
-and of CONCATs: each element is computed by its own formula, and no condition is left. Code
-generation writes such neighbours as whole vectors (program/interleaved_groups.py). Parts of some
-columns have a loop each where that takes fewer instructions or much less code. Those that are as
-wide as vectors are for index_sets.py.
+This is the form of a CONCAT of thin parts, a stack along the last axis, also below other ops,
+and of nested CONCATs: each element is computed by its own formula, without conditions. Code
+generation writes such neighbors as whole vectors (program/interleaved_groups.py). Parts of several
+columns get a loop each if that takes fewer instructions or much less code. Parts as wide as a
+vector are left to index_sets.py.
 
 >>> from fnx.core import dtypes
 >>> r, c = build.range_(500, 0), build.range_(9, 1)
@@ -33,18 +33,18 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, inherit, toposort
 from fnx.lower.kernel.canonical import over_stores
 
-WIDE = 16         # elements of a part that are a vector by themselves
-FEW = 8           # columns that one loop over all of them handles as well
+WIDE = 16         # elements of a part that fill a vector by themselves
+FEW = 8           # columns for which one loop over all of them is as good
 MAX_COLUMNS = 256
-MAX_WORK = 2400   # of all columns: compilers take time that grows faster than the code
-LEAST = 64        # iterations of the other loops
-TURNED = 5        # instructions to turn and to write a vector of a column
+MAX_WORK = 2400   # of all columns: compile time grows faster than the code
+LEAST = 64        # least iterations of the other loops
+TURNED = 5        # instructions to transpose and write a vector of a column
 
-Truths = Mapping[UOp, Sequence[bool]]  # of conditions on one short range, at each of its values
+Truths = Mapping[UOp, Sequence[bool]]  # conditions on one short range -> truth at each value
 
 
 def columns(kernel: UOp) -> UOp:
-    """The KERNEL with a STORE for each iteration of short loops that its STOREs choose by."""
+    """Unroll the short loops of a KERNEL by which its STOREs select, to one STORE per iteration."""
     nodes = toposort(kernel.src)
     if any(s.arg is not None or len(s.src) > 2 for s in kernel.src) or \
             any(n.op in (ops.REDUCE, ops.STAGE, ops.ITER) for n in nodes):
@@ -73,8 +73,8 @@ def columns(kernel: UOp) -> UOp:
 
 
 def _by_loops(kernel: UOp, r: UOp, truths: Truths) -> UOp | None:
-    """The KERNEL with a STORE and a loop for each run of iterations that choose the same; None
-    where a STORE for each of them is better."""
+    """Split the loop to one STORE and loop per run of iterations with the same selection; None if
+    one STORE per iteration is better."""
     order, runs = list(kernel.arg.order), _runs(truths, build.const_of(extent(r)))
     widths = [n for _, n in runs]
     fresh = [build.range_(n, max(order) + 1 + i) for i, n in enumerate(widths)]
@@ -89,7 +89,7 @@ def _by_loops(kernel: UOp, r: UOp, truths: Truths) -> UOp | None:
 
 
 def _runs(truths: Truths, count: int) -> list[tuple[int, int]]:
-    """(first, how many) iterations that choose the same."""
+    """Return (first, count) of the runs of iterations with the same selection."""
     rows = list(zip(*truths.values())) or [()] * count
     starts = [i for i in range(count) if not i or rows[i] != rows[i - 1]]
     return [(i, end - i) for i, end in itertools.pairwise([*starts, count])]
@@ -100,18 +100,19 @@ def _work(store: UOp) -> int:
 
 
 def _in_loops(work: Sequence[int], widths: Sequence[int]) -> float:
-    """Cycles for a row, where each part is a vector of its own."""
+    """Return the cycles for a row if each part is vectorized by itself."""
     return sum([(w + 2) * math.ceil(n / WIDE) for w, n in zip(work, widths)])
 
 
 def _in_columns(work: Sequence[int], widths: Sequence[int]) -> float:
-    """Cycles for a row, where a vector has as many rows: what is read lies apart, too."""
+    """Return the cycles for a row if vectors go across rows: then loads are strided, too."""
     reads = [1 if n == 1 else 2 * min(n, FEW) for n in widths]
     return sum([n * (w + r + TURNED) for w, n, r in zip(work, widths, reads)]) / WIDE
 
 
 def _short(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:
-    """The innermost ranges of its place, up to the first that nothing is chosen by alone."""
+    """Return the innermost ranges of its index, up to the first that no condition depends on
+    alone."""
     chosen = {r for n in nodes if n.op is ops.WHERE and len(n.src[0].ranges) == 1
               for r in n.src[0].ranges}
     inner = itertools.takewhile(lambda i: i in chosen and extent(i).op is ops.CONST,
@@ -120,8 +121,8 @@ def _short(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:
 
 
 def _parts(nodes: Sequence[UOp], short: Sequence[UOp]) -> int:
-    """Between how many that read memory some ranges choose; 0 where that is one. Of a PAD the
-    condition costs less than what it takes away."""
+    """Return the number of alternatives with loads that the ranges select from; 0 if there is one.
+    The condition of a PAD costs less than the loads that it saves."""
     reads = set[UOp]()
     parts = 0
     for n in nodes:
@@ -132,7 +133,7 @@ def _parts(nodes: Sequence[UOp], short: Sequence[UOp]) -> int:
 
 
 def _truths(nodes: Sequence[UOp], short: Sequence[UOp]) -> Truths:
-    """Of comparisons of one of the ranges with numbers, and of what is made of such."""
+    """Evaluate the comparisons of one of the ranges with constants, and their conjunctions."""
     found: dict[UOp, Sequence[bool]] = {}
     for n in nodes:
         if n.dtype is not dtypes.bool_ or len(n.ranges) != 1 or n.ranges.isdisjoint(short):
@@ -157,7 +158,8 @@ def _digits(i: int, counts: Sequence[int]) -> list[int]:
 
 
 def _piece(store: UOp, at: Mapping[UOp, UOp], truths: Truths) -> UOp:
-    """The STORE of some iterations: of each choice only the side that is taken is built again."""
+    """Return the STORE of some iterations: of each select, only the side that is taken is
+    rebuilt."""
     first = {r: symbolic.bounds(i)[0] for r, i in at.items()}
     true = {c: values[first[next(iter(c.ranges))]] for c, values in truths.items()}
     done = dict(at)

@@ -1,14 +1,14 @@
-"""Index set splitting: a loop whose body chooses by its counter becomes a loop for each choice.
+"""Index set splitting: split a loop whose body selects by its counter to one loop per choice.
 
     before  STORE(out[r0], WHERE(r0 < 20, a[r0] if r0 < 20, b[r0 - 20] if 0 <= r0 - 20))   r0 < 50
     after   STORE(out[r0], a[r0])                                                          r0 < 20
             STORE(out[r1 + 20], b[r1])                                                     r1 < 30
 
-That is what CONCAT becomes: with n parts each element looked at n conditions. Where one part
-alone reads memory (a PAD) a condition costs less than a loop. Ranges around and inside of the
-loop stay common to all stores, so workers can share them; a long loop that has none around it
-gets one, which cuts every part into equal chunks. Many parts of one row each (a stack) have loops
-of their own along their rows: else as many rows are read, and written, at once.
+This is the form of a CONCAT: with n parts each element would test n conditions. If only one part
+reads memory (a PAD), a condition costs less than a loop. Ranges outside and inside of the
+loop stay common to all stores, so that workers can share them; a long loop without outer ranges
+gets one, which splits every part into equal chunks. Many parts of one row each (a stack) get loops
+of their own along their rows: otherwise as many rows are read and written concurrently.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(50, 0)
@@ -36,17 +36,17 @@ from fnx.core.uop import UOp, inherit, rebuild, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
 
 MAX_PARTS = 64
-MIN_ELEMENTS = 16  # side by side of a part, below which a loop of its own does not pay
-MOST_TOGETHER = 64  # of all of such parts: each vector of them would look at all conditions
+MIN_ELEMENTS = 16  # contiguous elements of a part, below which a loop of its own does not pay
+MOST_TOGETHER = 64  # of all such parts: else each of their vectors tests all conditions
 LARGE = 1 << 16    # elements of a kernel that workers should share
 MAX_CHUNKS = 64
-SHARED = 4         # iterations around, from which on workers need no other loop
-TOGETHER = 4       # parts that go through one loop
-MIN_ROW = 64       # elements of a row that has a loop of its own
+SHARED = 4         # outer iterations above which workers need no other loop
+TOGETHER = 4       # parts that may share one loop
+MIN_ROW = 64       # elements of a row that gets a loop of its own
 
 
 class Piece(Record):
-    """The values low <= range < high, for which ``value`` is stored."""
+    """An index subset, low <= range < high, and the ``value`` that is stored there."""
 
     low: int
     high: int
@@ -54,7 +54,7 @@ class Piece(Record):
 
 
 def split_index_sets(kernel: UOp) -> UOp:
-    """The KERNEL with a STORE for each value that its one STORE chooses from by a range."""
+    """Split the single STORE of a KERNEL to one per value that it selects by a range."""
     store = kernel.src[0]
     if len(kernel.src) > 1 or store.arg is not None or len(store.src) > 2:
         return kernel
@@ -84,7 +84,8 @@ def split_index_sets(kernel: UOp) -> UOp:
 
 def _apart(stores: Sequence[UOp], inside: Sequence[int], fresh: int
            ) -> tuple[list[UOp], list[int]]:
-    """Stores with ranges of their own for some that they have in common, and the ids of these."""
+    """Give each store its own copy of the common inner ranges; return the stores and the new
+    ids."""
     made: list[UOp] = []
     ids: list[int] = []
     for store in stores:
@@ -96,7 +97,7 @@ def _apart(stores: Sequence[UOp], inside: Sequence[int], fresh: int
 
 
 def _parts(store: UOp) -> tuple[UOp | None, list[Piece]]:
-    """The range that the stored value is chosen by, and the choices."""
+    """Return the range that the stored value is selected by, and the alternatives."""
     place, value = store.src
     r: UOp | None = None
     parts: list[Piece] = []
@@ -120,13 +121,13 @@ def _reads(value: UOp) -> bool:
 
 
 def _chunks(lengths: list[int]) -> int:
-    """Into how many equal chunks all lengths can be cut; 1 where that is few."""
+    """Return the number of equal chunks that divides all lengths; 1 if that is too small."""
     common = math.gcd(*lengths)
     return max([n for n in range(4, MAX_CHUNKS + 1) if common % n == 0], default=1)
 
 
 def _store(store: UOp, r: UOp, part: Piece, q: UOp, outer: UOp) -> UOp:
-    """The STORE of one part: r counts chunks of it, and within one."""
+    """Return the STORE of one part: r is replaced by the chunk and the offset within it."""
     counter = Expr(outer) * Expr(extent(q)) + Expr(q) + part.low
     index = symbolic.simplify(counter.node)
 
@@ -148,7 +149,8 @@ _TRUE = build.const(True, dtypes.bool_)
 
 
 def are_apart(index: Sequence[UOp], other: Sequence[UOp]) -> bool:
-    """Whether two places differ, whatever their ranges are: along some axis bounds do not meet."""
+    """Whether two indices differ for all values of their ranges: disjoint bounds along some
+    axis."""
     for i, j in zip(index, other):
         (low, high), (least, most) = symbolic.bounds(i), symbolic.bounds(j)
         if high < least or most < low:

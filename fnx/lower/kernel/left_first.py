@@ -1,10 +1,10 @@
-"""left_first: the left factor of a product is read from the buffer with the smaller number.
+"""Canonical operand order: read the left factor of a product from the lower-numbered buffer.
 
     before  STORE(o2[i, j], SUM_k x0[k, j] * x1[i, k])     of (y, x)
     after   STORE(o2[i, j], SUM_k x0[i, k] * x1[k, j])     of (x, y)
 
-Which factor comes first in a graph follows from ranks of nodes, and so from lengths; of kernels of
-any length (eager calls) there would be two of each.
+Which factor comes first in a graph depends on the rank of nodes, and so on lengths; without this
+pass there would be two variants of each kernel for any length (eager calls).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnx.lower.schedule.workload import loads_below
 
 
 def left_first(step: StepBody) -> StepBody:
-    """The step, with two of its operands exchanged where the right factor comes first."""
+    """Swap two operands of the step if the right factor comes first."""
     found = contraction.find(step.kernel)
     if found is None:
         return step

@@ -1,11 +1,12 @@
-"""Outer factors: numbers that multiply the terms of a contraction multiply its sum.
+"""Hoist scalar factors: constants that multiply the terms of a contraction multiply its sum.
 
     before  sum over k of -((x[m, k] * u[m]) * w[k, n]) * 0.5
     after   (sum over k of (x[m, k] * u[m]) * w[k, n]) * -1 * 0.5
 
-A term is one multiply-add then, as in a plain product. Data stay where they were written: a sum
-of both signs times an infinity is infinite, but NaN if each term is multiplied; and another order
-of products overflows elsewhere. For the same reason a number is neither zero nor far from 1.
+A term is then one multiply-add, as in a plain product. Loaded factors stay inside: a sum of terms
+of both signs times infinity is infinite, but NaN if each term is multiplied; and another order
+of products overflows elsewhere. For the same reason a hoisted constant is neither zero nor far
+from 1.
 
 >>> from fnx.core import dtypes
 >>> m, n, k = (build.range_(8, id) for id in range(3))
@@ -32,7 +33,7 @@ _FAR = 2.0 ** 40
 
 
 def outer_factors(kernel: UOp) -> UOp:
-    """The KERNEL whose contractions have no numbers in their terms."""
+    """Hoist constant factors out of the contractions of a KERNEL."""
     to: dict[UOp, UOp] = {}
     for node in toposort(kernel.src):
         if node.op is ops.REDUCE:
@@ -43,7 +44,7 @@ def outer_factors(kernel: UOp) -> UOp:
 
 
 def _moved(reduce: UOp) -> UOp | None:
-    """A contraction times numbers; None where its terms have none, and for any other sum."""
+    """Return a contraction times constants; None if its terms have none, or for any other sum."""
     if two_factors(reduce, attrgetter("ranges"), frozenset(closed(reduce))) is None:
         return None
     terms, numbers = value(reduce), list[tuple[ops.Op, UOp]]()
@@ -59,7 +60,8 @@ def _moved(reduce: UOp) -> UOp | None:
 
 
 def _number(term: UOp) -> tuple[UOp, ops.Op, UOp] | None:
-    """What is multiplied or divided by a number, how, and the number."""
+    """Split a term into the remaining term, MUL or DIV, and a constant; None if it has no
+    constant."""
     if term.op is ops.NEG:
         return term.src[0], ops.MUL, build.like(term, -1)
     if term.op is ops.MUL and _is_near(term.src[0]):

@@ -1,12 +1,12 @@
-"""Row epilogues: what is computed of the folds of rows is computed for many rows at once.
+"""Row epilogues: vectorize the epilogue of row reductions across rows.
 
     before  STORE(out[r0], TANH(REDUCE(LOAD(x[r0, r1]), r1)))          r0 < 64, r1 < 300
     after   STORE(out[r3], TANH(LOAD(STAGE(REDUCE(LOAD(x[r2, r1]), r1), r2)[r3])))
                                                                        r2 < 64, r3 < 64
 
-A fold of contiguous rows has its lanes along the rows, so each result is a scalar, and so would be
-the function of it: sixteen times the work of lanes. The folds of a block of rows are kept in a
-STAGE, then lanes go along the block.
+A reduction of contiguous rows is vectorized along the rows, so each result is a scalar, and its
+epilogue would be scalar, too: sixteen times the work of SIMD code. So the results of a block of
+rows are staged, and the epilogue is vectorized along the block.
 
 >>> from fnx.core import dtypes
 >>> r, c = build.range_(64, 0), build.range_(300, 1)
@@ -28,12 +28,12 @@ from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.kernel.canonical import over_stores
 from fnx.lower.schedule.workload import epilogue_cost, loads_below, stride
 
-DEAR = 6          # cost of an epilogue that is worth a STAGE
+DEAR = 6          # cost of an epilogue above which a STAGE pays
 FEWEST, MOST = 8, 256  # rows of a block
 
 
 def row_epilogues(kernel: UOp) -> UOp:
-    """The KERNEL with the folds of blocks of rows in STAGEs, where what follows them is dear."""
+    """Stage the reductions of blocks of rows, if their epilogue is expensive."""
     nodes = toposort(kernel.src)
     if any(n.op in _OTHERS for n in nodes) or any(s.arg is not None for s in kernel.src):
         return kernel
@@ -50,7 +50,8 @@ _OTHERS = frozenset({ops.STAGE, ops.ITER, ops.CARRY})
 
 
 def _row(kernel: UOp, rows: list[UOp]) -> UOp | None:
-    """The innermost range of the results, if every fold is one of contiguous rows along it."""
+    """Return the innermost range of the results, if all reductions are of contiguous rows along
+    it."""
     own = [i for i in kernel.arg.order if any(i == r.arg.id for r in kernel.src[0].ranges)]
     r = next((r for r in kernel.src[0].ranges if own and r.arg.id == own[-1]), None)
     if r is None or not rows or extent(r).op is not ops.CONST or \
@@ -65,7 +66,7 @@ def _row(kernel: UOp, rows: list[UOp]) -> UOp | None:
 
 
 def _block(n: int) -> int | None:
-    """How many rows are folded before what follows: all, else a divisor."""
+    """Return how many rows are reduced before the epilogue: all, else a divisor."""
     if n <= MOST:
         return n if n >= FEWEST else None
     return next((b for b in range(MOST, FEWEST - 1, -1) if n % b == 0), None)

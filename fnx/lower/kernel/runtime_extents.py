@@ -3,12 +3,12 @@
     before  STORE(out[r0], LOAD(x[r0 + 3]) * 0.1)       r0 < 24, x of 30
     after   STORE(out[r0], LOAD(x[r0 + v2]) * v3)       r0 < v0, x of v1     with (24, 30, 3, 0.1)
 
-Lengths, what masks and clamps compare with, strides of slices, numbers of integer arithmetic. Kept
-are 0, 1 and -1, lengths of loops whose place is divided (a RESHAPE that cuts rows), numbers that
-are shifted by, and where there is much work short steps of places (``x[::2]``) and those that are
-divided by: machines are much faster with these as numbers. Of a kernel whose results no cache
-holds it is kept that they are (``Ref.large``), and which lengths are multiples of a line: then
-stores stream. Also kept is that all places and lengths have room in 32 bits (``Kernel.near``).
+Lifted are lengths, bounds of masks and clamps, strides of slices, and constants of integer
+arithmetic. Not lifted are 0, 1 and -1, lengths of loops whose index is divided (a RESHAPE that
+splits rows), shift amounts, and in large kernels small strides (``x[::2]``) and divisors: these are
+much faster as constants. For a kernel whose results exceed the caches, that fact
+(``Ref.large``) and which lengths are multiples of a cache line remain static: then stores are
+nontemporal. Also static is whether all indices and lengths fit 32 bits (``Kernel.near``).
 A contraction has its schedule before (``contraction_tiling.shared_schedule``).
 
 >>> from fnx.core import dtypes
@@ -38,11 +38,11 @@ from fnx.lower.program.streamed import LINE, large_results
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
-    """The KERNEL over VARs and the CONST of each VAR slot."""
+    """Return the KERNEL over VARs, and the CONST of each VAR slot."""
     nodes = toposort([kernel])
     if any(n.op is ops.CONST and n.dtype is dtypes.index and abs(build.const_of(n)) > _FAR
            for n in nodes):
-        return kernel, ()  # there is no memory for it: the call says so
+        return kernel, ()  # no memory is that large: the call raises an error
     if not any(n.op is ops.RANGE for n in nodes):
         kernel = _with_loop(kernel, nodes)
     kernel = _undivided(kernel)
@@ -53,8 +53,8 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 
 def _undivided(kernel: UOp) -> UOp:
-    """Places that are divided in writing only are simplified while their lengths are numbers: of
-    a diagonal of 64 rows ``x[i * 65 // 64, i * 65 % 64]`` is ``x[i, i]``, of any length."""
+    """Simplify divisions in indices while their lengths are constants: for the diagonal of 64 rows,
+    ``x[i * 65 // 64, i * 65 % 64]`` is ``x[i, i]``, for any length."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op in _DIVISIONS and node.dtype is dtypes.index:
             return symbolic.simplify(node.over(src))
@@ -65,15 +65,15 @@ def _undivided(kernel: UOp) -> UOp:
 
 
 def _all_apart(stores: Sequence[UOp]) -> bool:
-    """Whether no two stores write one place, as far as numbers show."""
+    """Whether no two stores write the same element, as far as the constants show."""
     return len(stores) > 1 and all(
         buffer(a) is not buffer(b) or are_apart(indices(a), indices(b))
         for a, b in itertools.combinations(stores, 2))
 
 
 def _are_near(nodes: Sequence[UOp]) -> bool:
-    """Whether buffers, places and counts of iterations are below a half of what 32 bits count: a
-    schedule rounds lengths up. What is computed of data is not looked at, nor taken for near."""
+    """Whether buffers, indices and iteration counts are below half of what 32 bits can hold, as a
+    schedule rounds lengths up. Data-dependent indices are ignored, and not assumed to fit."""
     counts = [math.prod([build.const_of(d) for d in dims(n)]) for n in nodes if n.op is ops.REF]
     counts += [_iterations(n) for n in nodes if n.op is ops.STORE]
     of_data: set[UOp] = set()
@@ -87,7 +87,7 @@ def _are_near(nodes: Sequence[UOp]) -> bool:
 
 
 def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
-    """A kernel of 0-d arrays is one of arrays of length 1; others keep what they index by."""
+    """Turn a kernel of 0-d arrays into one of arrays of length 1; others keep their indices."""
     places = {n: buffer(n) for n in nodes if n.op is ops.INDEX}
     if any(map(indices, places)):
         return kernel
@@ -98,13 +98,13 @@ def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
 
 _FAR = 1 << 40
 NEAR = 1 << 30
-_SHORT = 8  # a length that is told apart
-_MUCH = 1 << 18  # ... in loops of so many iterations
-_FEW = 1 << 16  # iterations that divide by what they do not know
+_SHORT = 8  # a length that is specialized for
+_MUCH = 1 << 18  # ... in loops of at least this many iterations
+_FEW = 1 << 16  # iterations above which divisors stay constants
 
 
 class _Generalizer:
-    """Decides which ranges may have any length; then lifts numbers as they are met."""
+    """Decides which ranges may have any length; then lifts constants in the order of their use."""
 
     def __init__(self, nodes: list[UOp]) -> None:
         self.nodes = nodes
@@ -115,7 +115,7 @@ class _Generalizer:
         self.fixed = self._fixed_ranges()
         self.kept = self._kept_numbers()
         self.ranges: dict[UOp, UOp] = {}
-        self.lengths: dict[tuple[UOp, int], UOp] = {}  # of a REF along an axis
+        self.lengths: dict[tuple[UOp, int], UOp] = {}  # dimension of a REF along an axis
 
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
@@ -140,8 +140,8 @@ class _Generalizer:
         return build.is_number(node)
 
     def _most(self, r: UOp) -> int:
-        """What is known of a length: where there is much work, whether it is short, for workers
-        cannot share short loops."""
+        """Return the upper bound of a length: in large kernels it is specialized for short lengths,
+        as short loops cannot be split among workers."""
         return _SHORT if self.iterations >= _MUCH and build.const_of(extent(r)) <= _SHORT else _FAR
 
     def _lift(self, value: UOp, low: int = 0, high: int = _FAR) -> UOp:
@@ -158,7 +158,7 @@ class _Generalizer:
         return build.var(len(self.scalars) - 1, value.dtype, low, high)
 
     def _fixed_ranges(self) -> set[UOp]:
-        """Ranges that more is done with than what is linear in them, and comparisons."""
+        """Return the ranges that are used in other ways than linear expressions and comparisons."""
         seen: list[UOp] = []
         for node in self.nodes:
             if node.op is ops.INDEX:
@@ -172,7 +172,7 @@ class _Generalizer:
         return {r for n in seen for r in n.ranges} | {n for n in seen if n.op is ops.RANGE}
 
     def _kept_numbers(self) -> set[UOp]:
-        """Numbers with which an op is much faster than with what it does not know."""
+        """Return the constants with which an op is much faster than with a variable."""
         known = _BY_NUMBER if self.iterations < _FEW else _BY_NUMBER | _DIVISIONS
         kept = {s for n in self.nodes for s in n.src[1:] if s.op is ops.CONST and (
             n.op in known or n.op in _DIVISIONS and n.dtype is dtypes.index)}
@@ -199,7 +199,7 @@ class _Generalizer:
         return build.at(ref.replace(src=tuple(lengths), arg=arg), *places)
 
     def _start(self, i: UOp, at: UOp) -> UOp:
-        """A slice from a number on: the number is an argument, 0 too."""
+        """Lift the constant start of a slice, even if it is 0."""
         if i.op is ops.CONST:
             return self._lift(i)
         if i.op is ops.RANGE:
@@ -215,13 +215,13 @@ def _iterations(store: UOp) -> int:
 
 
 def _dense(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
-    """The KERNEL over the VARs that it reads, from 0 on, and the CONSTs of these."""
+    """Renumber the VARs that the KERNEL reads from 0 on; return it and their CONSTs."""
     used = sorted([n for n in toposort([kernel]) if n.op is ops.VAR], key=lambda n: n.arg.slot)
     to = {n: build.var(i, n.dtype, n.arg.low, n.arg.high) for i, n in enumerate(used)}
     return substitute([kernel], to)[0], tuple([scalars[n.arg.slot] for n in used])
 
 
-_WHOLE = frozenset({"int", "uint", "index"})  # kinds of dtypes whose numbers are lifted
+_WHOLE = frozenset({"int", "uint", "index"})  # kinds of dtypes whose constants are lifted
 _LINEAR = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST, ops.WHERE,
                      ops.AND, ops.OR, ops.NOT, ops.LOAD, ops.STORE, ops.RANGE, ops.KERNEL,
                      ops.ITER, ops.CARRY, ops.STEP, ops.GET, *ops.COMPARISONS})

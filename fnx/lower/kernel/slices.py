@@ -1,10 +1,10 @@
-"""Slices: a part of an operand along its leading axes is an offset, and no part of the kernel.
+"""Slices: turn a slice of an operand along its leading axes into a buffer offset.
 
     before  o[i, j] = x[3, i, j] + x[5, i, j]            x: (100, 8, 16)      operands x, o
     after   o[i, j] = x0[i, j] + x1[i, j]                x0, x1: (8, 16)      x[3], x[5], o
 
-So the steps of an unrolled loop over xs[t] are one kernel, compiled once. All of it may rely on
-is that rows begin where rows do (their bytes divide its address): the offset is no part of it.
+So the steps of an unrolled loop over xs[t] share one kernel, compiled once. The kernel only relies
+on alignment to whole rows (their byte count divides the address); the offset is no part of it.
 
 >>> from fnx.core import dtypes
 >>> r, x = build.range_(8, 0), build.param(0, dtypes.float32, (100, 8))
@@ -30,7 +30,7 @@ from fnx.lower.memory import BufferOrView, View
 
 
 class _Part(Record):
-    """Rows of a REF: the first of them, their extents, how many indices that takes away."""
+    """Rows of a REF: the first element, their extents, and the number of indices dropped."""
 
     start: int
     dims: tuple[UOp, ...]
@@ -38,7 +38,7 @@ class _Part(Record):
 
 
 def slices(steps: Sequence[StepBody | BodyStep]) -> list[StepBody | BodyStep]:
-    """The steps, with parts of operands where they read parts."""
+    """Replace operands of the steps by slices of them, where a kernel only reads a slice."""
     return [_sliced(step) if isinstance(step, StepBody) and step.sliced else step for step in steps]
 
 
@@ -57,13 +57,14 @@ def _sliced(step: StepBody) -> StepBody:
 
 
 def _pays(places: Sequence[UOp], found: Sequence[_Part | None]) -> bool:
-    """Whether some of it is a part."""
+    """Whether any access reads a proper slice."""
     return any(part is not None and part.dims != parts.buffer(place).src
                for place, part in zip(places, found))
 
 
 def _part(place: UOp) -> _Part | None:
-    """The rows that a place is in; None: that depends on data, or on more than one range."""
+    """Return the rows that an INDEX accesses; None if that depends on data, or on several
+    ranges."""
     ref, *index = place.src
     if any(d.op is not ops.CONST for d in ref.src):
         return None
@@ -86,7 +87,7 @@ def _part(place: UOp) -> _Part | None:
 
 
 def _range_and_number(index: UOp) -> tuple[UOp | None, int]:
-    """(r, 3) of r + 3, (None, 3) of 3; (None, -1) of anything else."""
+    """Return (r, 3) for r + 3, (None, 3) for 3, and (None, -1) for anything else."""
     if index.op is ops.RANGE:
         return index, 0
     if index.op in (ops.CONST, ops.ADD, ops.SUB):
@@ -101,9 +102,9 @@ def _range_and_number(index: UOp) -> tuple[UOp | None, int]:
 
 def _over_parts(step: StepBody, accesses: dict[int, list[UOp]], parts_of: dict[UOp, _Part]
                 ) -> StepBody:
-    """The step with an operand for each part; slots are numbered anew."""
+    """Return the step with an operand for each slice; slots are renumbered."""
     operands: list[BufferOrView] = []
-    slots: dict[UOp, int] = {}  # of places
+    slots: dict[UOp, int] = {}  # of INDEX nodes
     for slot, operand in enumerate(step.operands):
         places = accesses.get(slot, [])
         if not any(place in parts_of for place in places):
@@ -139,7 +140,7 @@ def _over_parts(step: StepBody, accesses: dict[int, list[UOp]], parts_of: dict[U
 
 
 def _view(whole: BufferOrView, part: _Part) -> View:
-    """Of a buffer, or of a part of one that is the same in each iteration."""
+    """Return a slice of a buffer, or of a part of one that is the same in each iteration."""
     at = whole if isinstance(whole, View) else View(whole, 0)
     size = at.node.dtype.itemsize
     row = math.prod([build.const_of(d) for d in part.dims[not part.dropped:]]) * size

@@ -1,12 +1,12 @@
-"""Update rows: what a scatter computes of its rows alone is computed with lanes, for many at once.
+"""Update rows: vectorize what a scatter computes per row, for a block of rows at once.
 
     before  STORE(o[wrap(i[r0]), r1], x[r0, r1], inside, ADD)                  r0 < 512, r1 < 2
     after   p = STAGE(wrap(i[128*r2 + r3]), r3)                                r3 < 128
             STORE(o[p[r4], r1], x[128*r2 + r4, r1], inside, ADD)               r2 < 4, r4 < 128
 
-Updates are made in order, one at a time, and so would be all that says where they go, and what is
-computed for them: a negative index that counts from the end, one that is clamped where it reads.
-Of that the most is kept in STAGEs that saves instructions: lanes of the fill, and a load of each.
+Updates are applied in order, one at a time, and so would be the computation of their indices and
+values: wrapping negative indices, clamping indices of loads. Those values are staged that save
+the most instructions: SIMD code for the fill, and a load of each.
 
 >>> from fnx.core.expr import where
 >>> r = build.range_(512, 0)
@@ -40,7 +40,7 @@ _OTHERS = frozenset({ops.REDUCE, ops.STAGE, ops.ITER, ops.CARRY})
 
 
 def update_rows(kernel: UOp, target: Target) -> UOp:
-    """The KERNEL with what is computed of rows alone in STAGEs, where its one STORE keeps an order
+    """Stage the values of a KERNEL that are computed per row, if its single STORE must run in order
     and that saves instructions."""
     store = kernel.src[0]
     kept = kept_in_order(store) if len(kernel.src) == 1 else []
@@ -61,22 +61,22 @@ def update_rows(kernel: UOp, target: Target) -> UOp:
 
 
 def _reads(node: UOp, store: UOp) -> bool:
-    """Whether it is a LOAD of what the STORE writes, which has to see what was written before."""
+    """Whether it loads from the buffer that the STORE writes, and so must see earlier updates."""
     return node.op is ops.LOAD and buffer(node).arg == buffer(store).arg
 
 
 class _Updates:
-    """What to keep of the values over a range and those around it."""
+    """Selects the values over a range and its outer ranges to stage."""
 
     def __init__(self, r: UOp, around: frozenset[UOp], lanes: int) -> None:
         self.r, self.around, self.lanes = r, around, lanes
         self._best: dict[UOp, tuple[float, tuple[UOp, ...]]] = {}
-        self._below: dict[UOp, int] = {}  # a bit for each node below that lanes save something of
-        self._alike: dict[float, int] = {}  # ... that they save as much of
-        self._wide: set[UOp] = set()  # what compares indices, and what is made of that
+        self._below: dict[UOp, int] = {}  # a bit for each node below for which SIMD saves something
+        self._alike: dict[float, int] = {}  # ... nodes with equal savings
+        self._wide: set[UOp] = set()  # index comparisons, and values computed from these
 
     def of(self, roots: Sequence[UOp]) -> tuple[UOp, ...]:
-        """The values that are worth a STAGE."""
+        """Return the values that are worth a STAGE."""
         for node in toposort(roots):
             self._look(node)
             below = [self._best[s] for s in node.src]
@@ -87,7 +87,8 @@ class _Updates:
         return tuple(dict.fromkeys(v for s in roots for v in self._best[s][1]))
 
     def _look(self, node: UOp) -> None:
-        """What is below a node, from what is below its operands: each one once."""
+        """Update the set of nodes below a node, from those of its operands: each node counts
+        once."""
         found = reduce(operator.or_, [self._below[s] for s in node.src], 0)
         saved = self._saved_of(node)
         if saved:
@@ -105,23 +106,24 @@ class _Updates:
             and not (node.dtype is dtypes.bool_ and node in self._wide)
 
     def _saved(self, node: UOp) -> float:
-        """Instructions of each row that lanes save, less those to keep the value and to read it."""
+        """Return the instructions per row that SIMD saves, less those to store and load the
+        value."""
         below = self._below[node]
         return sum([saved * (below & alike).bit_count() for saved, alike in self._alike.items()]) \
             - 1.0 - 1 / self.lanes
 
     def _saved_of(self, node: UOp) -> float:
-        """Instructions of a node by itself that lanes save."""
+        """Return the instructions of a node by itself that SIMD saves."""
         if self.r not in node.ranges or node.dtype is dtypes.index:
             return 0.0
         each = 1 - 1 / self.lanes
-        if node.op is ops.LOAD:  # lanes that lie apart are read one by one
+        if node.op is ops.LOAD:  # lanes of a strided load are read one by one
             return each if abs(stride(node, self.r)) <= 1 else 0.0
         return node.op.cost * each if node.op in ops.ELEMENTWISE else 0.0
 
 
 def _compares_indices(node: UOp) -> bool:
-    """Whether lanes of a condition would be twice as wide as what they tell."""
+    """Whether the lanes of a condition would be twice as wide as its result."""
     return node.op in ops.COMPARISONS and node.src[0].dtype is dtypes.index
 
 
@@ -130,8 +132,8 @@ def _is_load(node: UOp) -> bool:
 
 
 def _block(found: Sequence[UOp], count: int, lanes: int, target: Target) -> int:
-    """Rows that are computed at once: all where stages for them take up no more than one line in
-    each set of the first cache, else a divisor of them, else what makes blocks of one length."""
+    """Return how many rows are computed at once: all if their stages take at most one way of each
+    set of the L1 cache, else a divisor, else the size that gives blocks of equal length."""
     least, row = UNROLL * lanes, sum([v.dtype.itemsize for v in found])
     most = max(least, target.l1 // WAYS // row // lanes * lanes)
     if count <= most:
@@ -173,7 +175,7 @@ def _staged(kernel: UOp, found: Sequence[UOp], r: UOp, block: int) -> UOp:
 
 
 def _valid(roots: Sequence[UOp], fill: UOp, inside: UOp | None) -> Sequence[UOp]:
-    """Values whose loads along the fill are of rows that there are."""
+    """Restrict the loads along the fill to rows that exist."""
     if inside is None:
         return roots
 

@@ -1,10 +1,10 @@
-"""Widen: types that are stored only are computed in others, and each op rounds once.
+"""Promotion: compute storage-only dtypes in their compute dtype; each op rounds once.
 
     before  STORE(o[i], LOAD(x[i]) * LOAD(y[i]))                              (bfloat16)
     after   STORE(o[i], bfloat16(float32(LOAD(x[i])) * float32(LOAD(y[i]))))
 
-What remains of such a type is read, written, carried, chosen and converted, from and to its
-``compute`` alone: that CAST is what the last levels make of bits (lower/program/stored.py).
+What remains of such a dtype is loads, stores, carries, selects and conversions from and to its
+``compute`` dtype: lower/program/stored.py lowers that CAST to bit operations.
 
 >>> from fnx.core import dtypes
 >>> i = build.range_(4, 0)
@@ -26,7 +26,7 @@ _BY_BITS = frozenset({ops.WHERE, ops.BITCAST})
 
 
 def widen(kernel: UOp) -> UOp:
-    """A KERNEL in which no op but CAST computes with a type that is stored only."""
+    """Promote all ops of a KERNEL but CAST that compute in a storage-only dtype."""
     if all(n.dtype.storage is None for n in toposort([kernel])):
         return kernel
     return rebuild([kernel], _widened)[0]
@@ -51,13 +51,13 @@ def _widened(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _wide(x: UOp) -> UOp:
-    """x in the type that it is computed in."""
+    """Cast x to its compute dtype."""
     t = x.dtype.compute if x.dtype.storage is not None else x.dtype
     return build.const(build.const_of(x), t) if x.op is ops.CONST else build.cast(x, t)
 
 
 def _cast(x: UOp, to: DType) -> UOp:
-    """A conversion by way of the types that both are computed in."""
+    """Convert through the compute dtypes of both."""
     if x.dtype.storage is None and to.storage is None:
         return build.cast(x, to)
     wide = _wide(x)
@@ -69,7 +69,7 @@ def _cast(x: UOp, to: DType) -> UOp:
 
 
 def _saturated(x: UOp, to: DType) -> UOp:
-    """A float inside the limits of an integer type; NaN stays, and is 0."""
+    """Clamp a float to the limits of an integer dtype; NaN remains, and converts to 0."""
     low, high = (build.like(x, limit) for limit in to.limits)
     above = build.where(build.lt(x, low), low, x)
     return build.where(build.lt(high, above), high, above)

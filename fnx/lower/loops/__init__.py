@@ -1,1 +1,1 @@
-"""Loops whose body is small become one kernel: axes -> cells -> KERNEL with an ITER."""
+"""Fuse loops with a small body into one kernel: axes -> cells -> KERNEL with an ITER."""

@@ -1,10 +1,10 @@
-"""Axes: which axes of a loop's body are one axis, and which of them may be lanes of a kernel.
+"""Axis classes: which axes of a loop's body are one axis, and which may be lanes of a kernel.
 
     state (1000, 3), body: stack of sums of slices      axis 0 of all values: one class, 1000 long
     of its columns                                      axis 1: sliced, so it becomes scalars
 
-An elementwise op unifies the axes of its operands, a movement those that it leaves whole. What
-slices, pads, joins, folds or indexes an axis makes its class small: its elements become scalars.
+An elementwise op unifies the axes of its operands, a movement op those that it leaves intact. If an
+op slices, pads, joins, reduces or indexes an axis, its class is small: its elements become scalars.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NodeAxis = tuple[UOp, int]
 
 
 class Axes:
-    """Classes of axes of a length other than 1.
+    """Equivalence classes of axes of a length other than 1 (union-find).
 
     >>> from fnx.core import build, dtypes
     >>> x = build.param(0, dtypes.float32, (9, 3))
@@ -37,7 +37,7 @@ class Axes:
         self._small: set[NodeAxis] = set()
 
     def find(self, axis: NodeAxis) -> NodeAxis:
-        """What stands for the class of an axis."""
+        """Return the representative of the class of an axis."""
         parent = self._parent
         while (above := parent.get(axis, axis)) != axis:
             parent[axis] = parent.get(above, above)
@@ -52,14 +52,14 @@ class Axes:
                 self._small.add(a)
 
     def make_small(self, node: UOp, axes: Iterable[int]) -> None:
-        """The elements along these axes have to be scalars."""
+        """Require the elements along these axes to be scalars."""
         self._small.update([self.find((node, a)) for a in axes if node.shape[a] != 1])
 
     def is_small(self, axis: NodeAxis) -> bool:
         return self.find(axis) in self._small
 
     def keep_apart(self, nodes: Iterable[UOp]) -> None:
-        """A class that a node has twice becomes small: as one range it would be the diagonal.
+        """Make a class small if a node has it twice: as one range it would be the diagonal.
 
         >>> from fnx.core import build, dtypes
         >>> x = build.param(0, dtypes.float32, (9, 9))
@@ -75,7 +75,7 @@ class Axes:
             self._small.update([c for c in found if found.count(c) > 1])
 
     def same(self, a: UOp, b: UOp) -> None:
-        """Two nodes of one shape have their axes in common."""
+        """Unify the axes of two nodes of one shape."""
         self.pairs(a, b, [(i, i) for i in range(len(a.shape))])
 
     def pairs(self, a: UOp, b: UOp, axes: Iterable[tuple[int, int]]) -> None:
@@ -85,7 +85,8 @@ class Axes:
 
     def read(self, nodes: Iterable[UOp], memory: Callable[[UOp], bool] = lambda node: False
              ) -> None:
-        """Take in nodes of a body. ``memory``: what is read from memory at any index."""
+        """Add the nodes of a body. ``memory``: whether a node can be read from memory at any
+        index."""
         for node in nodes:
             if node.op is ops.GATHER:
                 self._gather(node, memory(node.src[0]))
@@ -138,7 +139,7 @@ class Axes:
         self.same(node, node.src[0])
 
     def _whole(self, node: UOp, touched: Sequence[bool]) -> None:
-        """The axes that are not touched stay; the others are cut."""
+        """Unify the axes that are not touched; make the others small."""
         for x in [s for s in node.src if len(s.shape) == len(node.shape)]:
             self.pairs(node, x, [(a, a) for a, cut in enumerate(touched) if not cut])
             self.make_small(x, [a for a, cut in enumerate(touched) if cut])
@@ -165,7 +166,7 @@ _RULES: dict[Op, Callable[[Axes, UOp], None]] = {
 
 
 def aligned(old: Shape, new: Shape) -> Iterator[tuple[list[int], list[int]]]:
-    """Groups of axes of two shapes, of as many elements each; axes of length 1 left out.
+    """Yield groups of axes of two shapes with equal element counts; axes of length 1 are left out.
 
     >>> list(aligned((6, 1, 4), (2, 3, 4)))
     [([0], [0, 1]), ([2], [2])]

@@ -1,11 +1,11 @@
-"""Cells: the values of a loop's body as scalars of a kernel, one for each element of small axes.
+"""Scalarized values: represent values of a loop body as scalars, one per element of small axes.
 
     x (1000, 3), axis 0 lanes l            cells  [[x[l, 0], x[l, 1], x[l, 2]]]
     SHRINK(x, column 1)                           [[x[l, 1]]]
     REDUCE(x * w, axis 1)                         [x[l, 0]*w[0] + x[l, 1]*w[1] + x[l, 2]*w[2]]
 
-An array of cells has extent 1 along lanes. Movements are NumPy's movements of such arrays; what
-is known is computed: a comparison of numbers, a choice by it.
+An array of cells has extent 1 along lanes. Movement ops are NumPy's, applied to such arrays;
+constants are folded: a comparison of constants, a select by it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from fnx.lower.loops.axes import Axes, NodeAxis
 Cells = np.ndarray[Any, Any]  # of nodes
 
 MAX_CELLS = 1 << 12   # of all values of a body
-MAX_CHOICES = 1 << 6  # that an index which is data chooses from
-MAX_AXES = 32         # what NumPy takes in all its versions
+MAX_CHOICES = 1 << 6  # alternatives for a data-dependent index
+MAX_AXES = 32         # supported by all versions of NumPy
 
 
 class Unfit(Exception):
-    """A loop that does not become one kernel, and why."""
+    """A loop that cannot become one kernel, and why."""
 
 
 class Memory(Record):
-    """A buffer that cells are read from: its REF, and the indices of its first dimensions."""
+    """A buffer that cells are loaded from: its REF, and the indices of its leading dimensions."""
 
     ref: UOp
     prefix: tuple[UOp, ...] = ()
@@ -47,9 +47,9 @@ class BodyCells:
     """The cells of the nodes of a body.
 
     Args:
-        axes: which axes are one.
+        axes: the equivalence classes of axes.
         lanes: the RANGE of each class of axes that are lanes.
-        given: cells, or memory, of the nodes that are not computed.
+        given: cells, or memory, of the nodes that are inputs.
     """
 
     def __init__(self, axes: Axes, lanes: Mapping[NodeAxis, UOp],
@@ -60,18 +60,18 @@ class BodyCells:
         self.count = 0
 
     def lane(self, node: UOp, axis: int) -> UOp | None:
-        """The RANGE of an axis that is lanes."""
+        """Return the RANGE of an axis that is lanes, else None."""
         return self.lanes.get(self.axes.find((node, axis)))
 
     def shape(self, node: UOp) -> tuple[int, ...]:
-        """The shape of its array of cells."""
+        """Return the shape of its array of cells."""
         if len(node.shape) > MAX_AXES:
             raise Unfit(f"more than {MAX_AXES} axes")
         return tuple([1 if n == 1 or self.lane(node, a) is not None else n
                       for a, n in enumerate(node.shape)])
 
     def take(self, nodes: Sequence[UOp]) -> None:
-        """Compute nodes, operands first."""
+        """Compute the cells of nodes, operands first."""
         for node in nodes:
             if node in self.cells or node in self.memory:
                 continue
@@ -84,7 +84,7 @@ class BodyCells:
             self.cells[node] = made
 
     def of(self, node: UOp) -> Cells:
-        """The cells of a node that is known."""
+        """Return the cells of a computed node."""
         found = self.cells.get(node)
         if found is None:
             found = self.cells[node] = self._loaded(node)
@@ -109,7 +109,7 @@ class BodyCells:
     # ---- memory
 
     def place(self, node: UOp, memory: Memory, at: Sequence[int]) -> UOp:
-        """The place of the cell ``at`` of a node that is in memory."""
+        """Return the address of the cell ``at`` of a node that is in memory."""
         found = [self.lane(node, a) for a in range(len(at))]
         index = [build.index_const(i) if lane is None else lane for i, lane in zip(at, found)]
         return build.at(memory.ref, *memory.prefix, *index)
@@ -161,7 +161,7 @@ class BodyCells:
     def _concat(self, node: UOp) -> Cells:
         return np.concatenate([self.of(s) for s in node.src], node.arg)
 
-    # ---- folds and indices
+    # ---- reductions and indexing
 
     def _reduce(self, node: UOp) -> Cells:
         x, axes, monoid = self.of(node.src[0]), node.arg.axes, node.arg.monoid
@@ -233,7 +233,7 @@ TRUE = build.const(True, dtypes.bool_)
 
 
 def scalar(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
-    """An elementwise node; a number where that follows from numbers."""
+    """Build an elementwise node; fold constants."""
     if op is ops.WHERE and src[0].op is ops.CONST:
         return src[1] if src[0].arg else src[2]
     if dtype is dtypes.bool_ and op in (ops.AND, ops.OR):
@@ -250,7 +250,7 @@ def scalar(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
 
 
 def folded(monoid: Op, cells: list[UOp], dtype: DType) -> UOp:
-    """Cells folded in a tree of neighbours; a sum of products takes each in with one rounding."""
+    """Reduce cells in a tree of neighbors; a float sum takes in each product by a MULACC."""
     if not cells:
         assert monoid.identity is not None
         return build.const(monoid.identity(dtype), dtype)
@@ -283,12 +283,12 @@ def _array(cells: Sequence[UOp]) -> Cells:
 
 
 def _index_like(i: UOp, n: int) -> UOp:
-    """The number n as the type of an index, of which it is a value."""
+    """Return n as a constant of the index's dtype; 0 if it does not fit."""
     return build.const(n, i.dtype) if n <= i.dtype.limits[1] else build.const(0, i.dtype)
 
 
 def _chosen(values: Cells, i: UOp) -> Cells:
-    """The values at an index of the first axis, clamped."""
+    """Select the values at an index of the first axis, clamped."""
     n = values.shape[0]
     if i.op is ops.CONST:
         return _row(values, min(max(int(build.const_of(i)), 0), n - 1))
@@ -305,7 +305,7 @@ def _chosen(values: Cells, i: UOp) -> Cells:
 
 
 def _row(values: Cells, i: int) -> Cells:
-    """An array even where it is one cell."""
+    """Return a row as an array, even if it is one cell."""
     return values[i:i + 1].reshape(values.shape[1:])
 
 

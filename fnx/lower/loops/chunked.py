@@ -1,14 +1,14 @@
-"""chunked: running folds along a long axis start at totals of chunks, so all are walked at once.
+"""Two-pass scan (reduce-then-scan): start the scans of all chunks of a long axis at chunk totals.
 
     before  SCAN(c, u -> (c + u, c + u); 131072 steps, c0, x)
     after   totals = REDUCE(RESHAPE(x, (256, 512)), ADD, 1)
             starts = c0, then running sums of totals but the last
             SCAN(c, u -> (c + u, c + u); 512 steps, starts, PERMUTE(RESHAPE(x, (256, 512))))
 
-One chain of additions waits for each; 256 of them are lanes, and are shared by workers. Chunks
-follow from the length alone, so results have the same bits for any number of workers. How a fold
-associates may show where the carry is all there is of it: then only maxima, minima and integers
-are folded in chunks, and what is rounded from a carry in a wider type.
+In one chain, each addition waits for the one before it; 256 chains are lanes, and are shared by
+workers. Chunks depend on the length alone, so results have the same bits for any number of workers.
+If only the carry is returned, reassociation of its rounding would be visible: then only maxima,
+minima and integers are scanned in chunks, and values rounded from a carry in a wider dtype.
 
 >>> from fnx.core import dtypes
 >>> from fnx.core.array.running import running
@@ -30,23 +30,23 @@ from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, toposort
 
-LONG = 1 << 13         # steps from which on that pays
-UNEVEN = 1 << 16       # ... where some are left over, which are walked and joined at the end
-ALONE = 1              # lanes of such a loop: several chains hide the wait of one another
-MOST, LEAST = 256, 128  # chunks; what is left over of a length is walked at the end
+LONG = 1 << 13         # least steps for which that pays
+UNEVEN = 1 << 16       # ... if the length is not a multiple: the remainder is scanned at the end
+ALONE = 1              # most lanes of such a loop: several chains hide each other's latency
+MOST, LEAST = 256, 128  # chunks; the remainder of a length is scanned at the end
 
 _EXACT = (ops.MAX, ops.MIN, ops.AND, ops.OR, ops.XOR)
 
 
 class _RunningFold(Record):
-    """What a SCAN folds, in how many chunks."""
+    """The monoid of a cumulative reduction, and the number of chunks."""
 
     monoid: Op
     chunks: int
 
 
 def chunked(fn: UOp, target: Target) -> UOp:
-    """A FUNCTION in which long running folds are folded in chunks."""
+    """Rewrite the long cumulative reductions of a FUNCTION to two-pass scans."""
     if target.threads > 1:
         return fn
     nodes = toposort(fn.src)
@@ -68,8 +68,8 @@ def chunked(fn: UOp, target: Target) -> UOp:
 
 
 def _fold(scan: UOp, slots: set[int]) -> _RunningFold | None:
-    """A SCAN whose step folds an element into its carry, which it gives; None: it is none, or is
-    short, or how it is rounded may not change."""
+    """Match a cumulative-reduction SCAN. None if it does not match, is short, or if reassociating
+    would change rounding."""
     arg, body = scan.arg, scan.src[0]
     if arg.length < LONG or (arg.n_consts, arg.n_carries, len(arg.outs)) != (0, 1, 2) or \
             len(scan.src) != 3 or arg.checkpoint:
@@ -94,7 +94,7 @@ def _fold(scan: UOp, slots: set[int]) -> _RunningFold | None:
 
 
 def _in_chunks(scan: UOp, fold: _RunningFold) -> tuple[UOp, UOp]:
-    """The last carry, and the carries of all steps."""
+    """Return the last carry, and the carries of all steps."""
     body, first, x = scan.src
     n, reverse = scan.arg.length, scan.arg.reverse
     order = x.arg if x.op is ops.PERMUTE else tuple(range(len(x.shape)))
@@ -117,8 +117,8 @@ def _in_chunks(scan: UOp, fold: _RunningFold) -> tuple[UOp, UOp]:
 
 
 def _whole(scan: UOp, fold: _RunningFold, x: UOp, order: Sequence[int]) -> tuple[UOp, UOp]:
-    """The same for x as it lies, where all chunks are of one length; ``order`` has the axis that is
-    walked first."""
+    """As ``_in_chunks``, for x in its own layout and chunks of equal length; ``order`` starts with
+    the scanned axis."""
     body, first, _ = scan.src
     (_, kind), (_, given) = scan.arg.outs
     chunks, reverse, axis = fold.chunks, scan.arg.reverse, order[0]

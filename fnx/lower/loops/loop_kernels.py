@@ -1,24 +1,25 @@
-"""loop_kernels: a LOOP of commands that cost less than to launch them becomes one kernel.
+"""Loop kernels: a LOOP of commands that are cheaper than their launches becomes one kernel.
 
     before  LOOP 400: LOOP 400: cell(arena 0 + 4*i, arena 1600 + 4*j, in 0) -> in 0
     after   KERNEL LOOP(arena, in 0)         a function with both loops, and the kernel in them
 
-A step of a table (an edit distance, a sieve, a queue in an array) writes a few elements of what it
-carries, so its kernels take some nanoseconds, and a launch takes more. The loop, its test and the
-kernels in it become lines of one PROGRAM (program/inlined.py), in the order in which they would be
-launched, on the same memory: so each reads what those before it wrote, and nothing has to be proved
-again. It runs on one thread. The price decides: the launches that are saved against workers that a
-kernel would be shared by, for a kernel that has to be compiled.
+A step of a table algorithm (an edit distance, a sieve, a queue in an array) writes a few elements
+of its carry, so its kernels take some nanoseconds, and a launch takes more. The loop, its test and
+the kernels in it become lines of one PROGRAM (program/inlined.py), in launch order and on the same
+memory: so each reads what earlier ones wrote, and nothing has to be proved again. It runs on one
+thread. A cost model decides: the launches saved, against the workers that would share a kernel, and
+against a kernel that has to be compiled.
 
-What can't be interrupted must end soon. A loop that is predicted to take long is cut in two, one
-of commands around one of so many cycles (portions.py); of one that a condition ends so many steps
-are a kernel, in a loop of commands with the same condition. Where one of these is inside, so many
-steps of all loops are a portion, and the kernel goes on where it left (program/resumed.py):
+As a kernel can't be interrupted, it must end soon. A loop that is predicted to take long is
+strip-mined: a loop of commands around a kernel of limited cycles (portions.py); of a loop with a
+condition, a limited number of steps is a kernel, in a loop of commands with the same condition. If
+such a loop is nested inside, a limited number of steps of all loops is a strip, and the kernel
+resumes where it left off (program/resumed.py):
 
     before  LOOP 400: LOOP while arena 0: step() -> arena 0
     after   start() -> arena 64;  LOOP while arena 64: KERNEL LOOP(arena 0, arena 64)
 
-A carry with two buffers has one inside: the new value is copied over the old one after each step.
+A double-buffered carry has one buffer inside: the new value is copied over the old one per step.
 
 >>> from fnx.core import build, dtypes
 >>> from fnx.core.build_commands import commands, exec_, loop, slot
@@ -53,18 +54,18 @@ from fnx.lower.memory import ALIGNMENT
 from fnx.lower.program.resumed import places, state_bytes
 from fnx.lower.schedule import cost
 
-FEW = 16            # steps of a loop that data end, where nobody knows how many
+FEW = 16            # assumed steps of a loop whose trip count depends on data
 MAX_NODES = 1 << 12  # of the kernels inside
-WORTH = 1.1         # times what it is predicted to take, launched one by one
+WORTH = 1.1         # required speedup over the launches one by one, as predicted
 
 
 def loop_kernels(commands: UOp, target: Target, tiled: TileKernel) -> UOp:
-    """COMMANDS in which the loops that are worth it are kernels.
+    """Turn the loops in COMMANDS for which it pays into kernels.
 
     Args:
         commands: of a whole program.
         target: the machine.
-        tiled: gives a KERNEL its loops.
+        tiled: applies a schedule to a KERNEL.
     """
     return _within(commands, 0, _Price(target, arena_bytes(commands)), tiled)
 
@@ -78,9 +79,9 @@ def is_candidate(commands: UOp, target: Target) -> bool:
 
 
 def _within(node: UOp, depth: int, price: _Price, tiled: TileKernel) -> UOp:
-    """COMMANDS in so many loops."""
+    """Rewrite COMMANDS inside ``depth`` loops."""
     made: list[UOp] = []
-    ended = False  # whether the last loop is a kernel: its carries are in the first buffer
+    ended = False  # whether the last loop became a kernel: its carries are in the first buffer
     for command in node.src:
         if command.op is ops.LOOP:
             try:
@@ -103,15 +104,15 @@ def _inside(node: UOp, depth: int, price: _Price, tiled: TileKernel) -> UOp:
                             for s in node.src]))
 
 
-# ---- the price ----------------------------------------------------------------------------------
+# ---- cost ---------------------------------------------------------------------------------------
 
 
 class _Price:
-    """Cycles of commands: as they are, and as lines of one kernel.
+    """Predicted cycles of commands: launched as they are, and as lines of one kernel.
 
     Attributes:
         arena: bytes of it that are in use.
-        soon: whether loops that data end inside of kernels do so soon.
+        soon: whether data-dependent loops inside of kernels are assumed to end soon.
     """
 
     def __init__(self, target: Target, arena: int = 0, soon: bool = False) -> None:
@@ -121,10 +122,11 @@ class _Price:
         self._soon: _Price | None = None
 
     def of(self, command: UOp) -> tuple[float, float]:
-        """Cycles of a command, or of COMMANDS: launched, and on the one thread of a kernel.
+        """Return the cycles of a command, or of COMMANDS: launched, and on the one thread of a
+        kernel.
 
         Raises:
-            Unfit: it can be no part of a kernel.
+            Unfit: it cannot be part of a kernel.
         """
         found = self._known.get(command)
         if found is None:
@@ -145,11 +147,11 @@ class _Price:
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         if node.op is not ops.LOOP:
             return launched, fused
-        trips = 1 if node.arg.trips is None else node.arg.trips  # nobody knows how many
+        trips = 1 if node.arg.trips is None else node.arg.trips  # the trip count is unknown
         return trips * (launched + cost.LAUNCH), trips * fused
 
     def within(self, body: UOp) -> _Price:
-        """The price of what is in a step: a kernel in a loop that data end is a portion of it."""
+        """Return the cost model for a step: a kernel in a data-dependent loop is a strip of it."""
         if not places(body) or self.soon:
             return self
         if self._soon is None:
@@ -157,18 +159,18 @@ class _Price:
         return self._soon
 
     def longest(self, kernels: Iterable[UOp]) -> float:
-        """Cycles of kernels, where what data end takes all of its steps."""
+        """Return the cycles of kernels if data-dependent loops take all of their steps."""
         return sum([cost.alone(kernel, self.target) for kernel in kernels])
 
     def is_worth(self, *steps: UOp) -> bool:
-        """Whether COMMANDS that are done again and again take less as a kernel."""
+        """Whether repeated COMMANDS take less time as a kernel."""
         pairs = [self.of(step) for step in steps]
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         return fused * WORTH <= launched + cost.LAUNCH
 
 
 def _of_few_steps(kernel: UOp) -> UOp:
-    """A KERNEL whose loops that data end do so soon."""
+    """Return a KERNEL whose data-dependent loops end soon."""
     few = build.index_const(FEW)
     found = [n.src[0] for n in toposort([kernel]) if n.op is ops.ITER and len(n.src) % 2 == 0]
     return substitute([kernel], {t: t.replace(src=(few,)) for t in found})[0] if found else kernel
@@ -179,10 +181,10 @@ def _of_few_steps(kernel: UOp) -> UOp:
 
 def _kernels(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled: TileKernel
              ) -> list[UOp]:
-    """What runs a LOOP by kernels, behind the commands ``before`` it.
+    """Lower a LOOP to kernels, given the commands ``before`` it.
 
     Raises:
-        Unfit: it stays one of commands.
+        Unfit: it remains a loop of commands.
     """
     _check(node, price)
     node = with_one(node, depth, tiled)
@@ -214,7 +216,8 @@ def _kernels(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
 
 def _resumed(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled: TileKernel,
              step: float) -> list[UOp]:
-    """A LOOP with others inside that data end, as a kernel that is run until they have ended."""
+    """Lower a LOOP with data-dependent loops inside to a kernel that is run until all have
+    ended."""
     arg = node.arg
     if step > portions.WHOLE or (arg.trips or 0) > dtypes.int32.limits[1] or \
             any(places(n.src[0]) for n in toposort([node]) if n.op is ops.LOOP and len(n.src) > 1):
@@ -238,7 +241,7 @@ def _resumed(node: UOp, before: Sequence[UOp], depth: int, price: _Price, tiled:
 
 
 def _check(node: UOp, price: _Price) -> float:
-    """The cycles of a step."""
+    """Return the cycles of a step; raise Unfit if it is too large or a kernel does not pay."""
     bodies = [s for s in node.src if s.op is ops.COMMANDS]
     kernels = {run.src[0] for body in bodies for run in parts.executions(body)}
     if sum([len(toposort([kernel])) for kernel in kernels]) > MAX_NODES:

@@ -1,11 +1,11 @@
-"""loop_memory: the memory of a LOOP of commands that becomes a kernel.
+"""Memory of a LOOP of commands that becomes a kernel.
 
     two buffers  f(a|b by i) -> b|a by i     f(a) -> b, copy(b) -> a
     in two       LOOP 1000: f(a + 4*i)       LOOP 10: LOOP 100: f(a + 400*i + 4*j)
     operands     LOOP: f(arena 64 + 4*i)     EXEC(LOOP: f(in 0 + 4*i), arena 64:+4000)
 
-What a LOOP touches of an argument, a result or the arena is one operand, in which all it reads and
-writes has an offset; so a compiler sees which places are different ones.
+All that a LOOP accesses of an argument, a result or the arena becomes one operand, in which each
+access has an offset; so a compiler sees which addresses differ.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fnx.lower.loops.cells import Unfit
 from fnx.lower.memory import ALIGNMENT
 
 TileKernel = Callable[[UOp], UOp]
-Trips = tuple[int, ...]  # of the loops around a command
+Trips = tuple[int, ...]  # trip counts of the loops around a command
 
 
 def uses(node: UOp, trips: Trips) -> Iterator[tuple[UOp, bool, Trips]]:
-    """(memory, whether a kernel writes it, trips of the loops around) of commands."""
+    """Yield (memory, whether a kernel writes it, trip counts of the loops around) for commands."""
     return ((memory, nbytes > 0, inner) for memory, nbytes, inner in _writes(node, trips))
 
 
 def _writes(node: UOp, trips: Trips) -> Iterator[tuple[UOp, int, Trips]]:
-    """... with the bytes of it that a kernel writes at most."""
+    """As ``uses``, with the number of bytes that a kernel writes at most."""
     written = parts.written_slots(node.src[0]) if node.op is ops.EXEC else set()
     for i, s in enumerate(node.src):
         if s.op in (ops.SLOT, ops.SWAP):
@@ -41,7 +41,7 @@ def _writes(node: UOp, trips: Trips) -> Iterator[tuple[UOp, int, Trips]]:
 
 
 def _bytes_of(kernel: UOp, slot: int, memory: UOp) -> int:
-    """Of a memory that a kernel writes: buffers are rounded up to whole lines."""
+    """Return the bytes of a memory that a kernel writes: buffers are rounded up to whole lines."""
     whole: int = min([s.nbytes for s in parts.slots(memory)])
     if kernel.op is not ops.KERNEL:
         return whole
@@ -54,26 +54,26 @@ def _bytes_of(kernel: UOp, slot: int, memory: UOp) -> int:
 
 
 def arena_bytes(node: UOp) -> int:
-    """Bytes of the arena that commands reach."""
+    """Return how many bytes of the arena commands access."""
     return max([span_of(arg, 0, trips)[1] for memory, _, trips in uses(node, ())
                 for arg in parts.slots(memory) if arg.kind == "arena"], default=0)
 
 
-# ---- two buffers --------------------------------------------------------------------------------
+# ---- double buffers -----------------------------------------------------------------------------
 
 
 def settled(node: UOp, depth: int) -> UOp:
-    """Commands that find in the first of two buffers what a loop left in either."""
+    """Read the first of two buffers, in which a loop now always leaves its result."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return src[0] if node.op is ops.SWAP and node.arg == depth else None
     return rebuild([node], visit)[0]
 
 
 def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
-    """A LOOP, and those in it, in which each carry is in the same buffer after each step.
+    """Rewrite a LOOP, and loops inside it, to have each carry in one buffer after each step.
 
     Raises:
-        Unfit: a step writes to both of two buffers.
+        Unfit: a step writes to both buffers of a carry.
     """
     def inside(node: UOp, depth: int) -> UOp:
         made: list[UOp] = []
@@ -82,7 +82,7 @@ def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
             if s.op in (ops.LOOP, ops.BRANCH, ops.COMMANDS):
                 ended = s.op is ops.LOOP
                 s = with_one(s, depth, tiled) if ended else inside(s, depth)
-            elif ended:  # the copies behind it
+            elif ended:  # the copies after it
                 before, s = s, settled(s, depth)
                 if s is not before and len(set(s.src[1:])) == 1:
                     continue
@@ -90,7 +90,7 @@ def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
         return node.over(tuple(made))
 
     *test, body = [inside(s, depth + 1) if s.op is ops.COMMANDS else s for s in node.src]
-    pairs: dict[tuple[UOp, UOp], int] = {}  # with the bytes behind the last that is written
+    pairs: dict[tuple[UOp, UOp], int] = {}  # with the bytes after the last written one
     around = (1,) * (depth + 1)
     for memory, written, trips in _writes(body, around):
         behind = min([s.nbytes for s in parts.slots(memory)]) - written
@@ -104,7 +104,7 @@ def with_one(node: UOp, depth: int, tiled: TileKernel) -> UOp:
 
 
 def _both(memory: UOp, depth: int, trips: Trips) -> Iterator[tuple[UOp, UOp]]:
-    """What is written in even steps of a loop, and in odd ones: all that inner loops touch."""
+    """Yield what is written in even and in odd steps of a loop: all that inner loops access."""
     if memory.op is not ops.SWAP:
         return
     even, odd = memory.src
@@ -117,7 +117,7 @@ def _both(memory: UOp, depth: int, trips: Trips) -> Iterator[tuple[UOp, UOp]]:
 
 
 def _all_of(memory: UOp, depth: int, trips: Trips) -> UOp:
-    """A memory with all that the loops deeper than this one touch."""
+    """Extend a memory to all that the deeper loops access."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.SLOT:
             return None
@@ -128,15 +128,15 @@ def _all_of(memory: UOp, depth: int, trips: Trips) -> UOp:
 
 
 def span_of(arg: op_args.Slot, depth: int, trips: Trips) -> tuple[int, int]:
-    """Where what the loops from so deep on touch begins and ends."""
+    """Return the begin and end of what the loops from ``depth`` on access."""
     far = [s * (n - 1) for s, n in zip(arg.strides[depth:], trips[depth:])]
     return (arg.offset + sum([min(0, s) for s in far]),
             arg.offset + arg.nbytes + sum([max(0, s) for s in far]))
 
 
 def _copy(source: UOp, to: UOp, behind: int, tiled: TileKernel, arg: op_args.Loop) -> UOp:
-    """An EXEC that copies bytes without those behind the last that is written: a number is read as
-    it was written, since a processor waits where it reads more than one store wrote."""
+    """Return an EXEC that copies the written bytes. Values are copied in units of their own size,
+    as a processor stalls on a load that spans several stores."""
     found = [s for memory in (source, to) for s in parts.slots(memory)]
     nbytes = min(s.nbytes for s in found) - behind
     step = math.gcd(ALIGNMENT, *[n for s in found for n in (s.offset, *s.strides)])
@@ -149,11 +149,11 @@ def _copy(source: UOp, to: UOp, behind: int, tiled: TileKernel, arg: op_args.Loo
     return exec_(kernel, [source, to], (), "copy", arg.sites)
 
 
-# ---- in two -------------------------------------------------------------------------------------
+# ---- loop splitting -----------------------------------------------------------------------------
 
 
 def in_two(node: UOp, depth: int, steps: int) -> UOp:
-    """The body of a loop as that of one inside another, which goes on by so many steps."""
+    """Split the body of a loop for a nest of two, the inner of which has ``steps`` iterations."""
     def twice(arg: op_args.Slot) -> UOp:
         at, inner = arg.strides[depth:depth + 1] or (0,), arg.strides[depth + 1:]
         outer = (*arg.strides[:depth], *[0] * (depth - len(arg.strides)), at[0] * steps)
@@ -162,7 +162,7 @@ def in_two(node: UOp, depth: int, steps: int) -> UOp:
 
 
 def moved(node: UOp, depth: int, steps: int) -> UOp:
-    """The body of a loop that begins after so many steps."""
+    """Return the body of a loop that starts after ``steps`` iterations."""
     def later(arg: op_args.Slot) -> UOp:
         offset = arg.offset + sum(arg.strides[depth:depth + 1]) * steps
         return slot(arg.kind, arg.index, offset, arg.nbytes, arg.strides)
@@ -177,12 +177,13 @@ def _on_slots(node: UOp, made: Callable[[op_args.Slot], UOp]) -> UOp:
 
 
 def on_operands(node: UOp, depth: int) -> UOp:
-    """The EXEC of a LOOP in so many others, on the memory that it touches.
+    """Return the EXEC of a LOOP inside ``depth`` others, with the memory that it accesses as
+    operands.
 
     Raises:
-        Unfit: one of two buffers is walked along otherwise than the other one.
+        Unfit: the two buffers of a carry are traversed differently.
     """
-    found: dict[UOp, tuple[int, int]] = {}  # of what is an operand, from where up to where
+    found: dict[UOp, tuple[int, int]] = {}  # operand -> begin, end
     whole = commands([node])
     for memory, _, trips in uses(whole, (1,) * depth):
         if memory.op is ops.SLOT and memory.arg.kind == "numbers":
@@ -216,7 +217,7 @@ def on_operands(node: UOp, depth: int) -> UOp:
 
 
 def _base(memory: UOp, depth: int) -> UOp:
-    """What a memory is a part of, which moves with the outer loops only."""
+    """Return the memory that this is a part of, which moves with the outer loops only."""
     if memory.op is ops.SLOT:
         return slot(memory.arg.kind, memory.arg.index, 0, 0, memory.arg.strides[:depth])
     if len({(s.nbytes, s.strides[depth:]) for s in parts.slots(memory)}) > 1:

@@ -1,11 +1,11 @@
-"""numbers: what counts in a LOOP that is a kernel is its counter, not an array of 0, 1, 2 ...
+"""Induction variables: a LOOP that becomes a kernel reads its counter, not an array of 0, 1, 2 ...
 
     before  iota() -> arena[0:1600];  LOOP 400: f(arena[0 + 4*i:+4])
     after   iota() -> arena[0:1600];  LOOP 400: f(numbers[0 + 4*i:+4])
 
-A SCAN over numbers (fori_loop) reads the number of each step from memory, so a compiler does not
-know that it is one of 0 .. 399: places that it counts are compared with 0, wrapped and clamped. The
-SLOT "numbers" stands for memory whose word k is the int32 k.
+A SCAN over an iota (fori_loop) loads the number of each step from memory, so a compiler does not
+know that it is one of 0 .. 399: indices computed from it are compared with 0, wrapped and clamped.
+The SLOT "numbers" stands for memory whose word k is the int32 k.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIZE = 4  # bytes of an int32
 
 
 class _Count(Record):
-    """A part of the arena whose first word is the number ``first``, the next one more ..."""
+    """A part of the arena that counts up: its first word is the number ``first``."""
 
     first: int
     low: int
@@ -35,30 +35,30 @@ Counts = tuple[_Count, ...]
 
 
 def with_numbers(before: Sequence[UOp], node: UOp, depth: int) -> UOp:
-    """A LOOP in so many others, in which kernels read numbers.
+    """Rewrite a LOOP inside ``depth`` others so that its kernels read numbers.
 
     Args:
-        before: the commands before it, beside which it stands.
-        node: the LOOP, whose carries have one buffer each.
-        depth: how many loops are around it.
+        before: the commands before it, in the same sequence.
+        node: the LOOP; its carries have one buffer each.
+        depth: number of loops around it.
     """
     return _WithNumbers(depth).run([*before, node], (), (1,) * depth)[-1]
 
 
 class _WithNumbers:
-    """Goes through commands in order; what counts is known from one to the next."""
+    """Walks commands in order, tracking which arena parts hold counts."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
 
     def run(self, given: Sequence[UOp], counts: Counts, trips: tuple[int, ...]) -> list[UOp]:
-        """Commands that read numbers."""
+        """Rewrite commands to read numbers."""
         made: list[UOp] = []
         for command in given:
             after = self.after(command, counts, trips)
             if command.op is ops.EXEC:
                 made.append(self.execution(command, counts, trips))
-            else:  # at the start of a step, what the step before it wrote is there
+            else:  # at the start of a step, the writes of the previous step are visible
                 inner = (*trips, command.arg.trips or 1) if command.op is ops.LOOP else trips
                 made.append(command.over(tuple([
                     s.over(tuple(self.run(s.src, after, inner))) if s.op is ops.COMMANDS else s
@@ -67,7 +67,7 @@ class _WithNumbers:
         return made
 
     def after(self, command: UOp, counts: Counts, trips: tuple[int, ...]) -> Counts:
-        """What counts once a command is done."""
+        """Return the counts that hold after a command."""
         for memory, written, inner in uses(commands([command]), trips):
             for arg in parts.slots(memory) if written else ():
                 low, high = span_of(arg, self.depth, inner)
@@ -104,7 +104,8 @@ def _reads_numbers(kernel: UOp, i: int) -> bool:
 
 
 def _count(node: UOp) -> _Count | None:
-    """What an EXEC writes that counts from 0 or more, and nothing else."""
+    """Return the count that an EXEC writes, if it writes n, n + 1, ... with n >= 0 and nothing
+    else."""
     kernel, *operands = node.src
     if kernel.op is not ops.KERNEL or len(kernel.src) != 1:
         return None

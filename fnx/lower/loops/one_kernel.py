@@ -1,17 +1,17 @@
-"""one_kernel: a SCAN or WHILE whose body is small becomes a kernel with an ITER.
+"""Loop fusion: a SCAN or WHILE with a small body becomes one kernel with an ITER.
 
     before  SCAN(f, consts (p,), carries (x0: [3],), xs)          f: (p, x, u) -> (x + p*u*x, x[0])
     after   CALL(KERNEL, p, x0, xs) with
               KERNEL(STORE(o0[i], GET(it, i)) for i in 0, 1, 2, STORE(o1[t], STEP(CARRY 0, it)))
               it = ITER(t, LOAD(x0[i])..., CARRY i + LOAD(p) * LOAD(xs[t]) * CARRY i...)
 
-Axes that all values have in common are lanes of the kernel: each lane runs a loop of its own.
-The elements of the other axes become scalars, which stay in registers. Results over different
-lanes are made by different kernels, each with the carries that it needs; results that nothing
-reads are not made. A body that does not fit stays a loop of commands; one that runs once, or
-never, is no loop.
-With effects it stays one for these, and its values come out of a kernel, as without them.
-Readers are told of each loop which it is, and why.
+Axes that all values have in common are lanes of the kernel: each lane runs its own loop.
+The elements of the other axes become scalars, which stay in registers. Results with different
+lanes are computed by different kernels, each with the carries that it needs; unused results are not
+computed. A body that does not fit remains a loop of commands; one that runs at most once is
+unrolled.
+A loop with effects remains as it is for the effects; its values come from a kernel without them.
+For each loop it is reported what becomes of it, and why.
 
 >>> from fnx.core import dtypes
 >>> x, u = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, ())
@@ -41,23 +41,23 @@ from fnx.lower.loops.cells import BodyCells, Cells, Memory, Unfit, scalar
 from fnx.lower.loops.portions import in_portions, is_constant
 from fnx.lower.loops.quiet import without_effects
 
-MAX_SCALARS = 16     # that one carry becomes
-MAX_CARRIED = 48     # that all carries of a kernel become: what registers hold, about
+MAX_SCALARS = 16     # of one carry
+MAX_CARRIED = 48     # of all carries of a kernel: roughly the number of registers
 MAX_NODES = 1 << 10  # of a kernel
-MAX_WORK = 2400      # of a kernel, in additions: compilers take time that grows faster
-SHORT = 8            # an axis of so few elements becomes scalars
+MAX_WORK = 2400      # of a kernel, in additions: compile time grows faster
+SHORT = 8            # an axis of at most this length becomes scalars
 
 Tell = Callable[[UOp, str], None]
 
 
 def one_kernel(fn: UOp, tell: Tell | None = None, buffers: int = 0, steps: int = 0) -> UOp:
-    """A FUNCTION in which the loops that fit are calls of kernels.
+    """Replace the loops of a FUNCTION that fit by calls of kernels.
 
     Args:
         fn: the FUNCTION; loops inside its bodies stay as they are.
-        tell: told of each loop what becomes of it, and why.
-        buffers: that a kernel may have; 0: as many as it likes.
-        steps: of all loops of a thread; 0: as many as it likes.
+        tell: called for each loop with what becomes of it, and why.
+        buffers: most buffers of a kernel; 0: unlimited.
+        steps: most steps of all loops of a thread; 0: unlimited.
     """
     nodes = toposort(fn.src)
     read: dict[UOp, set[int]] = {n: set() for n in nodes if n.op in (ops.SCAN, ops.WHILE)}
@@ -92,11 +92,11 @@ def one_kernel(fn: UOp, tell: Tell | None = None, buffers: int = 0, steps: int =
 
 
 def _described(made: dict[int, UOp]) -> str:
-    """``one kernel: 2 scalars carried in each of 128 lanes``."""
+    """Describe the kernels: ``one kernel: 2 scalars carried in each of 128 lanes``."""
     found: dict[UOp, None] = {}
     for result in made.values():
         node = result.src[0] if result.op is ops.GET else result
-        if node.op is ops.WHILE:  # of portions
+        if node.op is ops.WHILE:  # strip-mined
             found.update(dict.fromkeys([n.src[0] for n in toposort(node.src[1].src)
                                         if n.op is ops.CALL and n.src[0].op is ops.KERNEL]))
         elif node.op is ops.CALL:
@@ -114,7 +114,7 @@ def _described(made: dict[int, UOp]) -> str:
 
 
 def _results(node: UOp, used: set[int], buffers: int) -> dict[int, UOp]:
-    """As ``results``; of a loop with effects the values are computed by a loop without them."""
+    """As ``results``; the values of a loop with effects are computed by a loop without them."""
     found = without_effects(node)
     tokens = {i: r for i, r in enumerate(build.results(node))
               if i in used and build_calls.is_token(r)}
@@ -131,7 +131,7 @@ def _kernels(node: UOp, used: Sequence[int], buffers: int) -> dict[int, UOp]:
 
 
 def _unrolled(scan: UOp) -> list[UOp]:
-    """The results of a SCAN of at most one step."""
+    """Return the results of a SCAN of at most one step."""
     arg, operands = scan.arg, parts.operands(scan)
     carries, xs = operands[arg.n_consts:], operands[arg.n_consts + arg.n_carries:]
     if not arg.length:
@@ -144,13 +144,13 @@ def _unrolled(scan: UOp) -> list[UOp]:
 
 
 def results(node: UOp, used: Sequence[int], most: int = 0, buffers: int = 0) -> dict[int, UOp]:
-    """The results of a SCAN or WHILE that are used, each of a kernel.
+    """Return the used results of a SCAN or WHILE, computed by kernels.
 
     Args:
         node: the loop.
         used: which results.
-        most: of a WHILE: steps after which it ends in any case.
-        buffers: that a kernel may have; 0: as many as it likes.
+        most: for a WHILE, the most steps of a kernel.
+        buffers: most buffers of a kernel; 0: unlimited.
 
     Raises:
         Unfit: the loop does not fit a kernel.
@@ -173,12 +173,12 @@ def results(node: UOp, used: Sequence[int], most: int = 0, buffers: int = 0) -> 
 
 
 class _StepLoop(Record):
-    """A SCAN or WHILE in the same terms.
+    """A SCAN or WHILE in a common form.
 
     Attributes:
-        node: it.
-        outs: next values of the carries, then those of a step.
-        condition: of a WHILE, whether it goes on.
+        node: the SCAN or WHILE.
+        outs: next values of the carries, then the outputs of a step.
+        condition: of a WHILE, whether it continues.
         slots: number of consts and of carries: these are the first PARAMs.
         length: iterations.
         nodes: of the body and the condition, operands first.
@@ -207,7 +207,7 @@ class _StepLoop(Record):
         return parts.operands(self.node)
 
     def is_memory(self, node: UOp) -> bool:
-        """Whether a node is a PARAM that is read from a buffer: a const, or the x of a step."""
+        """Whether a node is a PARAM that is loaded from a buffer: a const, or the x of a step."""
         return node.op is ops.PARAM and node.arg.slot not in self.carries
 
 
@@ -233,7 +233,7 @@ def _loop_of(node: UOp, most: int) -> _StepLoop:
 
 
 def _lanes(loop: _StepLoop) -> tuple[Axes, dict[NodeAxis, UOp]]:
-    """The classes of axes, and a RANGE for each of those that are lanes."""
+    """Return the classes of axes, and a RANGE for each class that is lanes."""
     axes = Axes()
     axes.read(loop.nodes, loop.is_memory)
     params = loop.params
@@ -265,13 +265,13 @@ def _lanes(loop: _StepLoop) -> tuple[Axes, dict[NodeAxis, UOp]]:
 
 
 def _own_axes(param: UOp, operand: UOp) -> list[tuple[int, int]]:
-    """The axes of a PARAM with those of what it stands for: an x has one less."""
+    """Pair the axes of a PARAM with those of its operand: an x has one less."""
     more = len(operand.shape) - len(param.shape)
     return [(a, a + more) for a in range(len(param.shape))]
 
 
 def _fits(loop: _StepLoop, axes: Axes, lanes: Iterable[NodeAxis]) -> bool:
-    """Whether no value that is carried or stored becomes too many scalars."""
+    """Whether no value that is carried or stored has too many scalars."""
     found = set(lanes)
     return all(np.prod([n for a, n in enumerate(out.shape)
                         if axes.find((out, a)) not in found]) <= MAX_SCALARS for out in loop.outs)
@@ -281,7 +281,7 @@ def _fits(loop: _StepLoop, axes: Axes, lanes: Iterable[NodeAxis]) -> bool:
 
 
 class _LoopKernel:
-    """The kernel that makes some results of a loop, over the lanes that they have."""
+    """The kernel that computes some results of a loop, over the lanes that they have."""
 
     def __init__(self, loop: _StepLoop, axes: Axes, lanes: dict[NodeAxis, UOp],
                  members: Sequence[int]) -> None:
@@ -294,7 +294,7 @@ class _LoopKernel:
         self.carried = self._needed()
 
     def _needed(self) -> list[int]:
-        """The carries that the results, and the condition, depend on."""
+        """Return the carries that the results and the condition depend on."""
         loop = self.loop
         roots = [loop.outs[i] for i in self.members]
         roots += [] if loop.condition is None else [loop.condition]
@@ -309,7 +309,7 @@ class _LoopKernel:
             roots += [loop.outs[i] for i in found]
 
     def call(self) -> list[UOp]:
-        """The results as those of a CALL of the kernel."""
+        """Return the results as those of a CALL of the kernel."""
         body, carries = self._body()
         outs = [self.loop.outs[i] for i in (*self.carried, *self.members)]
         ends = [] if self.loop.condition is None else [self.loop.condition]
@@ -332,7 +332,8 @@ class _LoopKernel:
         return [r.arg.id for r in (*self.lanes.values(), self.t) if r.arg.id in found]
 
     def _body(self) -> tuple[BodyCells, dict[int, Cells]]:
-        """The body with its inputs: constants, memory, and a CARRY for each carried scalar."""
+        """Return the body with its inputs: constants, memory, and a CARRY for each carried
+        scalar."""
         loop = self.loop
         given: dict[UOp, Cells | Memory] = {}
         carries: dict[int, Cells] = {}
@@ -368,7 +369,7 @@ class _LoopKernel:
         return build.ref(slot, operand.dtype, operand.shape)
 
     def _iter(self, body: BodyCells, carries: dict[int, Cells]) -> tuple[UOp | None, list[UOp]]:
-        """The ITER, and its results."""
+        """Return the ITER and its results."""
         if not carries:
             return None, []
         loop = self.loop
@@ -391,7 +392,7 @@ class _LoopKernel:
         return node, list(build.results(inherit(node, loop.node)))
 
     def _stores(self, body: BodyCells, iter_: UOp | None, gets: Sequence[UOp]) -> list[UOp]:
-        """A STORE for each scalar of each result."""
+        """Return a STORE for each scalar of each result."""
         loop = self.loop
         stores: list[UOp] = []
         start: dict[int, int] = {}

@@ -1,12 +1,12 @@
-"""portions: a loop that a condition ends becomes a loop of kernels that end by themselves.
+"""Strip-mining of WHILE: a loop with a condition becomes a loop of kernels that terminate.
 
     before  WHILE(goes_on, step, consts, carries)
     after   WHILE(flag, of at most 1000 steps, consts, (carries..., True))
               of at most 1000 steps: (consts, carries, flag) -> (carries', goes_on(carries'))
 
-A kernel can't be interrupted. So one that may be endless could only run on a thread that can be
-given up, which costs more to wake than a loop of a few steps takes. In portions the first steps
-run where the loop is called, workers go on where these end, and Ctrl-C waits for a portion.
+A kernel can't be interrupted. One that might never terminate could only run on a thread that can
+be abandoned, and waking that costs more than a loop of a few steps takes. In strips, the first
+steps run on the calling thread, workers continue from there, and Ctrl-C waits for one strip.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fnx.core import build, build_calls, dtypes, ops, parts
 from fnx.core.array.trace import inline
 from fnx.core.uop import UOp, inherit, toposort
 
-# How long kernels of loops run, as nothing interrupts them: cycles as schedule/cost.py predicts
-# them, some 3 a nanosecond. Of each of these times a launch (cost.LAUNCH) is less than 1/1000.
-FIRST = 1 << 17    # of a portion: 40 us, in which work could be handed to a worker instead
-WHOLE = 1 << 21    # of a kernel whose steps are known: 0.7 ms
-LONGEST = 1 << 23  # of a portion that data make as long as can be: 3 ms, before Ctrl-C is heard
-MOST = 1 << 12     # steps of a portion at most, as each may take longer than is predicted
-_LEAST = 16        # ... at least, as carries go through memory between portions
-_ADDITION = 2      # cycles of an addition, or its like, in scalar code
+# Run time limits of loop kernels, as nothing interrupts them: cycles as schedule/cost.py predicts
+# them, about 3 per nanosecond. A launch (cost.LAUNCH) is less than 1/1000 of each of these.
+FIRST = 1 << 17    # of a strip: 40 us, in which work could be handed to a worker instead
+WHOLE = 1 << 21    # of a kernel with a known trip count: 0.7 ms
+LONGEST = 1 << 23  # of a strip in the worst case of its data: 3 ms, before Ctrl-C is noticed
+MOST = 1 << 12     # most steps of a strip, as each may take longer than predicted
+_LEAST = 16        # least steps, as carries go through memory between strips
+_ADDITION = 2      # cycles of an addition or similar op in scalar code
 
 Portion = Callable[[UOp, Sequence[int], int], dict[int, UOp]]
 
 
 def in_portions(node: UOp, used: Sequence[int], portion: Portion) -> dict[int, UOp]:
-    """The results of a WHILE that are used, by its number among them.
+    """Return the used results of a WHILE, keyed by their number among its results.
 
     Args:
         node: the WHILE.
@@ -62,7 +62,7 @@ def in_portions(node: UOp, used: Sequence[int], portion: Portion) -> dict[int, U
 
 
 def is_constant(node: UOp) -> bool:
-    """Whether an array is known without any operand."""
+    """Whether an array is computed without any operand."""
     return all(n.op in _CONSTANT for n in toposort([node]))
 
 
@@ -70,7 +70,7 @@ _CONSTANT = frozenset({ops.CONST, ops.RESHAPE, ops.EXPAND, ops.IOTA, ops.CAST})
 
 
 def _needed(node: UOp, used: Sequence[int]) -> list[int]:
-    """The carries that these results, and the condition, depend on."""
+    """Return the carries that these results and the condition depend on."""
     condition, step = parts.bodies(node)
     first = node.arg.n_consts
     found = set(used)
@@ -84,7 +84,7 @@ def _needed(node: UOp, used: Sequence[int]) -> list[int]:
 
 
 def _steps(step: UOp) -> int:
-    """How many steps are a portion, by what one takes."""
+    """Return the number of steps of a strip, from the work of one step."""
     work = sum(max(n.op.cost, 1) * int(np.prod(n.shape)) for n in toposort(step.src)
                if n.op is not ops.PARAM)
     return max(_LEAST, min(MOST, FIRST // _ADDITION // max(work, 1)))

@@ -1,9 +1,9 @@
-"""quiet: a loop without its effects, for those who read its values.
+"""Drop the effects of a loop, for consumers of its values.
 
     before  token, y = SCAN(f, token, x)        f: (token, c, x) -> (HOST(token, c), c + x)
     after   y = SCAN(g, x)                      g: (c, x) -> c + x
 
-So the values may come out of another loop, or out of one kernel, with or without effects.
+So the values can be computed by another loop, or by one kernel, with or without effects.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from fnx.core.uop import UOp, substitute, toposort
 
 
 def without_effects(loop: UOp) -> tuple[UOp, dict[int, int]] | None:
-    """A SCAN or WHILE without tokens, and where it has the results that are none.
+    """Return a SCAN or WHILE without tokens, and a map of the results that are values to its
+    results.
 
-    None where its values depend on an effect, or a body has another loop or a call.
+    None if its values depend on an effect, or if a body contains another loop or a call.
     """
     operands, arg = parts.operands(loop), loop.arg
     gone = {i for i, x in enumerate(operands) if build_calls.is_token(x)}

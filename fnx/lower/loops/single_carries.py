@@ -1,11 +1,11 @@
-"""single_carries: running folds of float32, whose carry is a float64, for machines without one.
+"""Double-float carries: emulate the float64 carry of float32 cumulative reductions.
 
     before  SCAN(c, u -> (c + u, float32(c + u)))                      c of float64, u of float32
     after   SCAN(s, e, u -> (s + u, e + error of s + u, (s + u) + (e + error)))      all of float32
 
-The error of a sum is computed exactly (Knuth's TwoSum), so the results are as near as those of the
-wider carry; a product's carry is one float32. Only such scans are changed, whose carry nobody
-reads: a float64 that a user names is refused elsewhere.
+For machines without float64. The error of a sum is computed exactly (Knuth's TwoSum), so results
+are as accurate as with the wider carry; a product's carry is one float32. Only scans whose carry
+nobody reads are changed: an explicit float64 of the user is rejected elsewhere.
 
 >>> from fnx.core.dtypes import float32, float64
 >>> c, u = build.param(0, float64, ()), build.param(1, float32, ())
@@ -27,7 +27,7 @@ from fnx.core.uop import UOp, inherit, rebuild, toposort
 
 
 def single_carries(fn: UOp) -> UOp:
-    """A FUNCTION whose running folds carry float32."""
+    """Replace the float64 carries of cumulative reductions by float32 ones."""
     nodes = toposort(fn.src)
     read = {n.src[0] for n in nodes if n.op is ops.GET and n.arg == 0}
     folds = {n: body for n in nodes if n.op is ops.SCAN and n not in read
@@ -48,14 +48,14 @@ def single_carries(fn: UOp) -> UOp:
 
 
 def _number(node: UOp) -> UOp:
-    """What an array of one number is made of."""
+    """Return the scalar that an array is broadcast from."""
     while node.op in (ops.EXPAND, ops.RESHAPE):
         node = node.src[0]
     return node
 
 
 def _narrow(scan: UOp) -> UOp | None:
-    """The body over float32; None where it is no running fold with a wider carry."""
+    """Return the body over float32; None if it is no cumulative reduction with a wider carry."""
     body, arg = scan.src[0], scan.arg
     if arg.n_consts or arg.n_carries != 1 or len(body.src) != 2 or len(scan.src) != 3 or \
             _number(scan.src[1]).op is not ops.CONST:
@@ -77,6 +77,6 @@ def _narrow(scan: UOp) -> UOp | None:
     total = s + u
     given = total - s
     error = e + ((s - (total - given)) + (u - given))
-    # of infinities the error is none; the sum is what they make
+    # infinities have no rounding error; then the sum is returned as it is
     error = where(abs(total) < float("inf"), error, error.like(0))
     return inherit(build.function([total.node, error.node, (total + error).node], 3, name), body)

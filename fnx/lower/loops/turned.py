@@ -1,12 +1,12 @@
-"""turned: kernels that walk an axis at little work read and write it where it lies.
+"""Fold transposes into loop kernels: cheap kernels access an array in its own layout.
 
     before  o = PERMUTE(CALL(KERNEL, PERMUTE(x)))       x, o: (B, T); the kernel: T steps, B lanes
     after   o = CALL(KERNEL', x)                        o[b, t] = sum of x[b, 0 .. t]
 
-A SCAN runs over first axes, so one along the last axis of an array is between two transpositions,
-each of which costs more than a running sum does. The kernel then walks several rows at once in
-scalar code (schedule/choose.py). With more work in a step lanes are worth the transpositions. One
-along an axis in the middle keeps its lanes, which lie side by side whatever the axis is.
+A SCAN runs over leading axes, so one along the last axis of an array is between two transposes,
+each of which costs more than a cumulative sum does. The kernel then processes several rows at once
+in scalar code (schedule/choose.py). With more work per step, SIMD lanes are worth the transposes.
+A loop along an axis in the middle keeps its lanes, which are contiguous in either layout.
 
 >>> from fnx.core import dtypes
 >>> from fnx.core.array.running import running
@@ -25,13 +25,13 @@ from fnx.core import build, ops, parts
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, inherit, rebuild, toposort
 
-MAX_WORK = 4  # additions of a step for each carried value; more are worth lanes
+MAX_WORK = 4  # additions per step and carried value; with more, lanes pay
 
-Orders = dict[int, tuple[int, ...]]  # of slots: which dimension comes first, second, ...
+Orders = dict[int, tuple[int, ...]]  # slot -> which dimension comes first, second, ...
 
 
 def turned(fn: UOp) -> UOp:
-    """The FUNCTION with the kernels of such loops between no transpositions."""
+    """Fold the transposes around the kernels of such loops into these kernels."""
     nodes = toposort(fn.src)
     calls = [n for n in nodes if n.op is ops.CALL and n.src[0].op is ops.KERNEL]
     if not calls:
@@ -54,12 +54,12 @@ def turned(fn: UOp) -> UOp:
 
 
 def _slot(result: UOp) -> int:
-    """The slot that a kernel writes a result to."""
+    """Return the slot that a kernel writes a result to."""
     return len(result.src[0].src) - 1 + int(result.arg)
 
 
 def _orders(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> Orders | None:
-    """The slots whose memory is turned; None where the kernel stays as it is."""
+    """Return the slots whose layout changes; None if the kernel stays as it is."""
     kernel, *operands = call.src
     nodes = toposort([kernel])
     loops = [n for n in nodes if n.op is ops.ITER]
@@ -76,7 +76,7 @@ def _orders(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> Orders | None:
         if turns and len({(n.op, n.arg) for n in turns}) == 1 and turns[0].op is ops.PERMUTE:
             found[_slot(result)] = turns[0].arg
     used: set[int] = set()
-    ways: set[bool] = set()  # whether the loop goes along rows
+    ways: set[bool] = set()  # whether the loop traverses rows
     for place in (n for n in nodes if n.op is ops.INDEX and t in n.ranges):
         ref, *index = place.src
         if ref.op is not ops.REF:
@@ -97,7 +97,7 @@ def _orders(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> Orders | None:
 
 
 def _call(call: UOp, src: Sequence[UOp], orders: Orders) -> UOp:
-    """The call on what lay there before it was turned."""
+    """Return the call on the arrays in their original layout."""
     kernel, *operands = src
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

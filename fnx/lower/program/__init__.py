@@ -1,22 +1,28 @@
-"""A tiled KERNEL -> a PROGRAM: parts with data of their own, put together in linearize.py.
+"""Instruction emission: a tiled KERNEL -> a PROGRAM, by these components.
 
-    part            holds                           promises
-    loop_nest       loops and statements in order   made from the kernel alone, before any line;
-                    (the plan)                      never changes
-    roles           what each range becomes         loops, instances or lanes; pure
-    conditions      the truth of comparisons        what is known is never tested
-    builder         lines, a list per open loop     knows loops, no kernel: a line goes as far
-                                                    out as its operands allow, and stands once
-    addresses       offsets of places               pointers chained by loop, masks of lanes
-    masked          loads of some lanes             no lane lies outside of its buffer
-    values          node, instance -> line          each is written once while its loops are open
-    accumulators    what open REDUCEs have folded   one for each instance and lane
-    stores          writes that are ready           written after the loads beside them
+program/linearize.py combines them.
+
+    component       holds                           guarantees
+    loop_nest       ordered loops and statements    built from the kernel before any line is
+                    (the plan)                      emitted; immutable
+    roles           what each range expands to      loops, instances or lanes; pure
+    conditions      the truth of comparisons        known conditions are never tested
+    builder         lines, a list per open loop     independent of the kernel: hoists each line
+                                                    as far as its operands allow, and merges
+                                                    equal lines
+    addresses       offsets of INDEXes              pointers chained by loop, lane masks
+    masked          loads under a lane mask         no lane reads outside its buffer
+    values          node, instance -> line          emitted once while its loops are open
+    accumulators    partial results of open REDUCEs one for each instance and lane
+    stores          pending writes                  emitted after the loads of neighboring
+                                                    statements
 
     linearize  ->  accumulators, stores, loop_peeling  ->  values  ->  masked  ->  addresses
                                        values -> conditions, roles        addresses -> builder
 
-Each takes those right of it in its constructor or as an argument; none reaches back, except
-that an index's atoms are values, which ``addresses`` asks for by the function it is given.
-Before: fills.py chooses blocks that are transposed, decompose.py leaves what the target has.
+Each component takes those to its right in its constructor or as an argument. None refers back,
+except that ``addresses`` gets the atoms of an index from ``values`` through a callback.
+
+Passes that run before: program/fills.py chooses the blocks to transpose, and
+program/decompose.py leaves only ops that the target supports.
 """

@@ -1,17 +1,17 @@
-"""Accumulators: what a REDUCE over loops has folded so far, one for each instance and lane.
+"""Accumulators: partial results of a REDUCE over loops, one for each instance and lane.
 
     FOR k                        REDUCE(x[i, k], k, ADD)      i UNROLL 2
       a0 = PHI 0, a1 = PHI 0       start          the identity in each
-      b0 = a0 + x[0, k]            enter          an iteration of each loop it folds over
-      b1 = a1 + x[1, k]            step           takes in this iteration's values
-    ENDFOR b0, b1                  nexts, leave   it, for the next one or out of the loop
-                                   finish         combines what is closed; the values are known
+      b0 = a0 + x[0, k]            enter          an iteration of each loop it reduces over
+      b1 = a1 + x[1, k]            step           adds the values of this iteration
+    ENDFOR b0, b1                  nexts, leave   to the next iteration, or out of the loop
+                                   finish         reduces the closed instances
 
-REDUCE(ADD, MUL) of floats is MULACC; a matrix unit adds to what it is given. What a condition
-excludes is left out by a selection.
-A fold of PAIRs has two accumulators, a key and its place. Where places grow from one iteration to
-the next the first of equal keys stays by itself; its place is at first that of the first
-iteration, for a key may be the identity.
+REDUCE(ADD, MUL) of floats is MULACC; a matrix unit accumulates by itself. A conditional value is
+excluded by a WHERE on the accumulator.
+A reduction of PAIRs (argmax) has two accumulators, a key and its index. If indices increase from
+one iteration to the next, the first of equal keys wins without a test of the indices. The initial
+index is then that of the first iteration, since a key may equal the identity.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from fnx.lower.program.loop_nest import Statement
 from fnx.lower.program.roles import Instance
 from fnx.lower.program.values import Values, columns
 
-_CHAINS = 4  # results at once, from which on each has one accumulator
+_CHAINS = 4  # results computed at once from which on one accumulator each suffices
 
 
 class Accumulators:
-    """The accumulators of each REDUCE whose loops are open: by free instance, then by closed."""
+    """The accumulators of each open REDUCE, ordered by free instance, then closed instance."""
 
     def __init__(self, values: Values) -> None:
         self.values, self.lines = values, values.lines
-        self.held: dict[Statement, list[UOp]] = {}  # of pairs all keys, then all places
+        self.held: dict[Statement, list[UOp]] = {}  # of PAIRs: all keys, then all indices
         self.growing: dict[Statement, bool] = {}
 
     def free(self, s: Statement) -> list[Instance]:
@@ -48,9 +48,11 @@ class Accumulators:
         return [i for outer in self.free(s) for i in closed.instances(outer)]
 
     def chains(self, s: Statement) -> list[list[Instance]]:
-        """The instances that each accumulator takes in, one after the other. Each has its own,
-        where there are few; those of one result share one, where there are enough results that
-        additions don't wait for one another."""
+        """Return the instances that each accumulator adds, in order.
+
+        With few results, each instance has its own accumulator. With enough results to hide the
+        latency of additions, the instances of a result share one.
+        """
         free = self.free(s)
         plain = value(s.node).op not in (ops.PAIR, ops.MMA)
         if len(free) < _CHAINS or not plain or tiles.is_of_tiles(value(s.node)):
@@ -71,7 +73,7 @@ class Accumulators:
                 self.held[s] += [self.lines.widen(p, lanes) for p in self._first_places(s)]
 
     def _first_places(self, s: Statement) -> list[UOp]:
-        """What the places are before the first iteration."""
+        """Return the initial indices."""
         dtype = s.node.dtype
         if not self._grows(s):
             return [build.const(dtype.limits[1], dtype)] * len(self.instances(s))
@@ -80,7 +82,7 @@ class Accumulators:
         return [self.values.value(first, i) for i in self.instances(s)]
 
     def _grows(self, s: Statement) -> bool:
-        """Whether later iterations of the one loop of a fold have larger places."""
+        """Return whether indices increase with the iterations of the reduction's one loop."""
         if s not in self.growing:
             place, loops = _place(s), [r for r in s.closed if r.arg.kind in LOOPS]
             while place.op is ops.CAST and place.dtype.is_integer:
@@ -102,7 +104,7 @@ class Accumulators:
             self.held[s] = [next(last) for _ in self.held[s]]
 
     def step(self, s: Statement) -> None:
-        """Each accumulator takes in its instance's value."""
+        """Combine each accumulator with the value of its instance."""
         instances = self.instances(s)
         of = tiles if tiles.is_of_tiles(value(s.node)) else warps if warps.is_of_warp(
             value(s.node)) else None
@@ -118,7 +120,7 @@ class Accumulators:
                     self.held[s][n] = self._taken_in(s.node, self.held[s][n], i)
 
     def _better(self, s: Statement, key: UOp, place: UOp, instance: Instance) -> tuple[UOp, UOp]:
-        """A key and its place, or those of this iteration where they are more extreme."""
+        """Return the better of (key, index) and those of this iteration."""
         lines, monoid = self.lines, s.node.arg.monoid
         condition, folded = masked(s.node) or (None, value(s.node))
         key_now, place_now = [lines.widen(self.values.value(x, instance), key.dtype.lanes)
@@ -159,7 +161,7 @@ class Accumulators:
         return lines.across(ops.WHERE, dtype.scalar, (mask, out, accumulator))
 
     def finish(self, statements: Sequence[Statement]) -> None:
-        """Combine the accumulators of each free instance: the values of the REDUCEs."""
+        """Reduce the accumulators of each free instance to the value of its REDUCE."""
         for s in statements:
             held, free = self.held.pop(s), self.free(s)
             n = len(self.chains(s))
@@ -174,7 +176,7 @@ class Accumulators:
 
 
 def _place(s: Statement) -> UOp:
-    """The places that a fold of PAIRs is over, without what masks them."""
+    """Return the indices of a reduction of PAIRs, without their mask."""
     _, pair = masked(s.node) or (None, value(s.node))
     place: UOp = pair.src[1]
     return place

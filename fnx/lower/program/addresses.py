@@ -1,15 +1,15 @@
-"""Addresses and masks: where a LOAD or STORE of the kernel level goes, lane by lane.
+"""Addresses and lane masks of the LOADs and STOREs of the kernel level.
 
-The row-major offset of an INDEX is a sum of products. Each part is computed in the loop it
-depends on, and pointers are chained from the outside in, so that the innermost step is a
-constant that fits the instruction:
+The row-major offset of an INDEX is a sum of products. Each summand is computed in the loop it
+depends on, and pointers are chained from the outside in, so that the innermost offset is a constant
+that fits into the instruction:
 
     o[io*4 + i, l]  of shape (m, n)      p1 = o + io*(4*n)       in loop io
     with i unrolled, l the lanes         p2 = p1 + i*n           a constant times n: no loop
                                          store <16 x float> at p2
 
-How the offset moves with the lane decides the instruction: not at all (a scalar, to be
-splatted), by 1 (a vector), by -1 (a vector, reversed), otherwise a gather or scatter.
+The stride along the lanes selects the instruction: 0 is a scalar to broadcast, 1 a vector, -1 a
+reversed vector, anything else a gather or scatter.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fnx.lower.program.builder import Lines
 from fnx.lower.program.conditions import INEQUALITIES, positive_form
 from fnx.lower.program.roles import SINGLE, Instance, extent_of
 
-ALIGNMENT = 64  # of scratch
+ALIGNMENT = 64  # of scratch memory, in bytes
 
 
 class Access(Record):
-    """The address of all lanes; ``stride`` says which: 0 of a scalar, -1 of lanes in reverse.
+    """The address of all lanes; ``stride`` is 0 for a scalar, -1 for reversed lanes.
 
-    The first lane lies ``terms`` + ``constant`` behind the start of ``memory``, in the instance
-    ``at``; of lanes that lie apart that is what they have in common.
+    The first lane is ``terms`` + ``constant`` elements from the start of ``memory``, in the
+    instance ``at``. For a gather or scatter this is the part common to all lanes.
     """
 
     address: UOp
@@ -48,10 +48,10 @@ class Access(Record):
 
 
 class Offset(Record):
-    """A flat offset: what is the same for all lanes, and what is not.
+    """A flat offset, split into the part common to all lanes and the part that varies.
 
-    ``stride`` is what it grows by from lane to lane, ``grain`` what divides all but the constant
-    that it is in an instance.
+    ``stride`` is the step from lane to lane (None: not a constant); ``grain`` divides all of the
+    offset but its constant in an instance.
     """
 
     common: Polynomial
@@ -63,7 +63,7 @@ class Offset(Record):
 
 
 def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polynomial]:
-    """Terms that do not depend on the lane, and those that do."""
+    """Split terms into those that do not depend on the lane, and those that do."""
     if lane is None:
         return terms, {}
     own = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
@@ -71,7 +71,7 @@ def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polyno
 
 
 def offset_of(place: UOp, lane: UOp | None) -> Offset:
-    """The flat offset of an INDEX."""
+    """Return the flat offset of an INDEX."""
     terms, constant = symbolic.linear(symbolic.element(place))
     common, own = split_lanes(terms, lane)
     stride = None
@@ -86,21 +86,21 @@ def offset_of(place: UOp, lane: UOp | None) -> Offset:
 
 
 def lies_apart(offset: Offset, lane: UOp | None) -> bool:
-    """Whether the lanes are further apart than neighbours, by as much from each to the next: by
-    a number, or by what is known at run time."""
+    """Return whether the lanes are strided, by a constant or a run-time value other than 0, 1, -1.
+    """
     if offset.stride is None:
         return all(a is lane or a.op is ops.VAR for monomial in offset.lane for a in monomial)
     return offset.stride not in (0, 1, -1)
 
 
 class Addresses:
-    """Writes addresses and masks of lanes.
+    """Emits addresses and lane masks.
 
     Args:
-        kernel: whose REFs and STAGEs are pointed into.
-        lines: where they are written.
-        value: (node, instance) -> the scalar or vector that an index's atom is.
-        counter: of each range whose loop is open.
+        kernel: the kernel whose REFs and STAGEs are accessed.
+        lines: the builder to emit to.
+        value: (node, instance) -> the scalar or vector of an atom of an index.
+        counter: the counter of each range whose loop is open.
     """
 
     def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp],
@@ -119,7 +119,7 @@ class Addresses:
     # ---- sums ----
 
     def parts(self, terms: Polynomial, constant: int, at: Instance) -> tuple[dict[int, UOp], int]:
-        """The sum of each loop depth, outermost first, and what is constant."""
+        """Return the partial sum of each loop depth, outermost first, and the constant."""
         lines = self.lines
         sums: dict[int, UOp] = {}
         for monomial, c in terms.items():
@@ -145,7 +145,7 @@ class Addresses:
         return (dict(sorted(sums.items())) if len(sums) > 1 else sums), constant
 
     def total(self, terms: Polynomial, constant: int, at: Instance) -> UOp:
-        """The whole sum as one integer."""
+        """Emit the whole sum as one integer."""
         sums, rest = self.parts(terms, constant, at)
         out = build.index_const(0)
         for part in sums.values():
@@ -153,7 +153,7 @@ class Addresses:
         return self.lines.plus(out, rest)
 
     def bounds(self, terms: Polynomial, constant: int, at: Instance) -> Bounds:
-        """Smallest and largest value of a sum, in the part of each loop that is open."""
+        """Return the smallest and largest value of a sum, within the open span of each loop."""
         low = high = constant
         for monomial, c in terms.items():
             term = (c, c)
@@ -177,17 +177,17 @@ class Addresses:
                 high = min(high, build.const_of(stop) - 1)
         return low, high
 
-    # ---- places ----
+    # ---- pointers ----
 
     def base(self, memory: UOp) -> UOp:
-        """The pointer to the start of a buffer."""
+        """Emit the pointer to the start of a buffer."""
         if memory.op is ops.REF:
             return UOp(ops.REF, memory.dtype, (), op_args.Ref(memory.arg.slot))
         offset = self.value(self._stages[memory], SINGLE)
         return self.lines.add(ops.SCRATCH, memory.dtype, (offset,), memory.arg)
 
     def access(self, place: UOp, lane: UOp | None, at: Instance) -> Access:
-        """Where an INDEX points."""
+        """Emit the address of an INDEX."""
         offset = self.offset(place, lane)
         if offset.stride not in (0, 1, -1):
             pointer, constant = self._first_lane(place, offset, at)
@@ -202,7 +202,7 @@ class Addresses:
                       at)
 
     def neighbours(self, place: UOp, lane: UOp | None, at: Instance, shift: int, lanes: int) -> UOp:
-        """The address of so many elements, ``shift`` behind the first lane of an INDEX."""
+        """Emit the address of ``lanes`` elements, ``shift`` after the first lane of an INDEX."""
         offset = self.offset(place, lane)
         pointer, constant = self._first_lane(place, offset, at)
         memory, size = buffer(place), place.dtype.itemsize
@@ -212,7 +212,7 @@ class Addresses:
                               (pointer, build.index_const(constant + shift)), alignment)
 
     def _first_lane(self, place: UOp, offset: Offset, at: Instance) -> tuple[UOp, int]:
-        """A pointer, and how many elements behind it the first lane is."""
+        """Return a pointer, and the offset of the first lane from it in elements."""
         pointer = self.base(buffer(place))
         sums, constant = self.parts(offset.common, offset.constant, at)
         for part in sums.values():
@@ -220,7 +220,7 @@ class Addresses:
         return pointer, constant
 
     def each_lane(self, pointer: UOp, offsets: UOp) -> UOp:
-        """An address for each lane."""
+        """Emit one address per lane."""
         return self.lines.add(ops.ADDRESS, pointer.dtype.vec(offsets.dtype.lanes),
                               (pointer, offsets), pointer.dtype.itemsize)
 
@@ -241,7 +241,7 @@ class Addresses:
     # ---- masks ----
 
     def lane_condition(self, condition: UOp, lane: UOp, at: Instance) -> UOp | None:
-        """The mask of an inequality that is linear in the lane; None for any other condition."""
+        """Emit the mask of an inequality linear in the lane; None for any other condition."""
         if condition.op not in INEQUALITIES or condition.src[0].dtype is not dtypes.index:
             return None
         terms, constant = positive_form(condition)

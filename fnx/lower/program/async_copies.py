@@ -1,10 +1,10 @@
-"""async_copies: what is only loaded to be stored in shared memory is copied past the registers.
+"""Turn a load and a store to shared memory into an asynchronous copy.
 
     before  v = LOAD p mask                       after   FETCH q p mask
             STORE q v  ASYNC
 
-A STORE that asks for it becomes a FETCH where its value is all lanes of one LOAD, else a plain one.
-What FETCHes bring is there behind an AWAIT.
+A STORE with arg ASYNC becomes a FETCH if its value is all lanes of one LOAD, else a plain STORE.
+The data of a FETCH is available after an AWAIT.
 
 >>> from fnx.core import build, dtypes, op_args
 >>> x = UOp(ops.REF, dtypes.float32, (), op_args.Ref(0))
@@ -26,7 +26,7 @@ from fnx.lower.program.double_buffers import ASYNC
 
 
 def async_copies(program: UOp) -> UOp:
-    """The PROGRAM with FETCHes."""
+    """Return the PROGRAM with FETCHes."""
     if not any(line.arg == ASYNC for line in program.src if line.op is ops.STORE):
         return program
     made = [_copied(line) if line.op is ops.STORE and line.arg == ASYNC else line
@@ -54,7 +54,7 @@ def _copied(store: UOp) -> UOp:
 
 
 def _loaded(stored: UOp) -> UOp | None:
-    """The LOAD whose lanes a value is, in their order."""
+    """Return the LOAD of which a value is all lanes in order, or None."""
     if stored.op is ops.LOAD:
         return stored
     if stored.op is not ops.VECTOR:

@@ -1,7 +1,7 @@
-"""The lines of a PROGRAM as they are written: one list per open loop, so that work is hoisted.
+"""Builder of PROGRAM lines: one list per open loop, so that loop-invariant work is hoisted.
 
-A line goes to the innermost open loop among those its operands come from, which may be outside
-the loop that is being written; the same line is written once as long as that loop is open:
+A line goes to the innermost open loop that defines one of its operands, which may be outside the
+current loop. An equal line is emitted only once while that loop is open:
 
     lines.open(...)                        n4 = n * 4         <- hoisted: depends on no loop
     lines.add(MUL, n, 4)                   FOR i
@@ -27,17 +27,18 @@ _EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF
                       ops.SYNC, ops.AWAIT})
 
 
-ANY_ZERO = "ANY_ZERO"  # what a MAX or MIN has that may take either of +0 and -0
+ANY_ZERO = "ANY_ZERO"  # the arg of a MAX or MIN that may return either of +0 and -0
 _OF_EXTREMES = frozenset({ops.MAX, ops.MIN})
 
 
 class Lines:
-    """A program that is being written: a stack of open loops, outermost first.
+    """A program under construction: a stack of open loops, outermost first.
 
     Args:
-        fma: whether the target multiplies and adds with one rounding.
-        rounds: whether it has an instruction that rounds to a whole number.
-        permuted: bytes of the smallest elements that one instruction puts in any order.
+        fma: whether the target has fused multiply-add.
+        rounds: whether it has instructions that round to an integer.
+        permuted: the size in bytes of the smallest elements that one instruction can permute
+            arbitrarily.
     """
 
     def __init__(self, fma: bool = True, rounds: bool = True, permuted: int = 1) -> None:
@@ -48,15 +49,16 @@ class Lines:
         self._loops: list[UOp] = []
 
     def depth(self, node: UOp) -> int:
-        """How many loops are open around the line that defines ``node``."""
+        """Return the loop depth of the line that defines ``node``."""
         return 0 if node.op in UNLINED else self._depth[node]
 
     def add(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None,
             at_least: int = 0) -> UOp:
-        """A line without effect, as far out as its operands allow (``at_least`` loops deep).
+        """Emit a line without side effects, hoisted as far as its operands allow.
 
-        One that is there already moves out, if it has to live longer: a load under a condition
-        that holds in this part of a loop is the line of the load that always takes place.
+        The line stays at least ``at_least`` loops deep. If an equal line exists deeper, it moves
+        out: a load under a condition that is known to hold in this part of a loop is the same line
+        as the unconditional load.
         """
         node = UOp(op, dtype, src, arg)
         if op in UNLINED:
@@ -75,7 +77,7 @@ class Lines:
         return node
 
     def put(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
-        """A line that stays here, whether or not there is an equal one already."""
+        """Emit a line at the current position, even if an equal one exists."""
         node = UOp(op, dtype, src, arg)
         self._depth[node] = len(self.stack) - 1
         self.stack[-1].append(node)
@@ -84,35 +86,35 @@ class Lines:
     # ---- loops ----
 
     def number(self) -> int:
-        """A number that no other loop or branch of this program has."""
+        """Return a number that no other loop or branch of this program has."""
         self._numbers += 1
         return self._numbers
 
     def open(self, start: UOp, stop: UOp) -> UOp:
-        """Begin a loop start <= i < stop; what is returned stands for i."""
+        """Open a loop start <= i < stop and return its counter i."""
         self.stack.append([])
         loop = self.put(ops.FOR, dtypes.index, (start, stop), self.number())
         self._loops.append(loop)
         return loop
 
     def open_scope(self) -> None:
-        """Begin lines that are one level further in, in no loop."""
+        """Open a scope: one level deeper, but not a loop."""
         self.stack.append([])
 
     def close_scope(self) -> None:
-        """End them; what they define is not to be used after."""
+        """Close the scope. Values defined in it must not be used afterwards."""
         inner = self.stack.pop()
         for node in inner:
             self._depth.pop(node, None)
         self.stack[-1].extend(inner)
 
     def phi(self, init: UOp) -> UOp:
-        """A value that each iteration of the loop just begun hands to the next."""
+        """Emit a loop-carried value (PHI) of the loop that was just opened."""
         loop = self._loops[-1]
         return self.put(ops.PHI, init.dtype, (loop, init), len(self.stack[-1]) - 1)
 
     def close(self, nexts: Sequence[UOp]) -> list[UOp]:
-        """End the innermost loop; the last values of its phis, in their order."""
+        """Close the innermost loop and return the final values of its PHIs, in order."""
         end = self.put(ops.ENDFOR, dtypes.void, (self._loops.pop(), *nexts))
         inner = self.stack.pop()
         for node in inner:
@@ -122,20 +124,20 @@ class Lines:
         return [self.put(ops.LAST, n.dtype, (end,), i) for i, n in enumerate(nexts)]
 
     def branch(self, condition: UOp) -> UOp:
-        """Begin lines that are run only where ``condition`` holds."""
+        """Open a branch that runs only if ``condition`` holds."""
         return self.put(ops.IF, dtypes.void, (condition,), self.number())
 
     def end_branch(self, branch: UOp) -> None:
-        """End them; what they define is not to be used after."""
+        """Close the branch. Values defined in it must not be used afterwards."""
         here = self.stack[-1]
         for node in here[here.index(branch):]:
-            self._depth.pop(node, None)  # two updates of one place load it twice
+            self._depth.pop(node, None)  # two updates of one element load it twice
         self.put(ops.ENDIF, dtypes.void, (branch,))
 
-    # ---- integers, computed where they are constant ----
+    # ---- integers, folded if constant ----
 
     def integer(self, op: Op, a: UOp, b: UOp | int) -> UOp:
-        """ADD, MUL, MIN or MAX of two indices."""
+        """Emit ADD, MUL, MIN or MAX of two indices."""
         b = build.index_const(b) if isinstance(b, int) else b
         if a.op is ops.CONST and b.op is ops.CONST:
             return build.index_const(_OF_NUMBERS[op](build.const_of(a), build.const_of(b)))
@@ -150,7 +152,7 @@ class Lines:
         return self.integer(ops.MUL, a, b)
 
     def divided(self, a: UOp, divisor: int) -> UOp:
-        """a // divisor for a >= 0."""
+        """Emit a // divisor for a >= 0."""
         if divisor == 1:
             return a
         if a.op is ops.CONST:
@@ -162,11 +164,11 @@ class Lines:
     # ---- vectors ----
 
     def widen(self, x: UOp, lanes: int) -> UOp:
-        """A scalar in all lanes; a vector as it is.
+        """Broadcast a scalar to all lanes; return a vector unchanged.
 
-        A choice between constants is made in each lane: where LLVM (14 to 22) finds the condition
-        constant only while it selects instructions, a scalar constant in all lanes ends the
-        process (llvm-project issue 213251).
+        A WHERE of constants is broadcast operand by operand. Otherwise LLVM (14 to 22) crashes if
+        the condition turns out to be constant only during instruction selection (llvm-project
+        issue 213251).
         """
         if lanes == 1 or x.dtype.lanes == lanes:
             return x
@@ -175,7 +177,7 @@ class Lines:
         return self.add(ops.SPLAT, x.dtype.vectors[lanes], (x,))
 
     def across(self, op: Op, dtype: DType, src: Sequence[UOp], arg: Any = None) -> UOp:
-        """A line over scalars and vectors: in as many lanes as one of them has."""
+        """Emit a line over scalars and vectors; scalars are broadcast to the widest operand."""
         lanes = max([s.dtype.lanes for s in src])
         if lanes == 1:
             return self.add(op, dtype, tuple(src), arg)
@@ -183,26 +185,29 @@ class Lines:
         return self.add(op, dtype.vectors[lanes], tuple(wide), arg)
 
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
-        """The conjunction of two masks, where None is true."""
+        """Return the conjunction of two masks, where None means true."""
         if a is None or b is None:
             return a if b is None else b
         return self.across(ops.AND, dtypes.bool_, (a, b))
 
     def reverse(self, x: UOp) -> UOp:
-        """The lanes in reverse."""
+        """Reverse the lanes."""
         return self.add(ops.SHUFFLE, x.dtype, (x, x), tuple(range(x.dtype.lanes))[::-1])
 
     def lanes(self, x: UOp, first: int, count: int) -> UOp:
-        """Some neighbouring lanes."""
+        """Extract ``count`` consecutive lanes from ``first`` on."""
         if count == 1:
             return self.add(ops.EXTRACT, x.dtype.scalar, (x,), first)
         return self.add(ops.SHUFFLE, x.dtype.scalar.vec(count), (x, x),
                         tuple(range(first, first + count)))
 
-    # ---- folds ----
+    # ---- reductions ----
 
     def combined(self, monoid: Op, a: UOp, b: UOp, stays: bool = False) -> UOp:
-        """Two values by a monoid: a line, or those of its formula, which stay here if asked."""
+        """Combine two values by a monoid: one line, or the lines of its formula.
+
+        With ``stays`` the lines are emitted at the current position instead of hoisted.
+        """
         line = self.put if stays else self.add
         if monoid not in FORMULAS:
             anyhow = monoid in _OF_EXTREMES and a.dtype.is_float
@@ -219,14 +224,14 @@ class Lines:
         return found[whole]
 
     def total(self, monoid: Op, parts: Sequence[UOp]) -> UOp:
-        """All parts combined, in a tree of neighbours."""
+        """Reduce all parts in a tree of neighbors."""
         while len(parts) > 1:
             pairs = [self.combined(monoid, a, b) for a, b in zip(parts[::2], parts[1::2])]
             parts = [*pairs, *parts[len(pairs) * 2:]]
         return parts[0]
 
     def total_of_lanes(self, monoid: Op, x: UOp) -> UOp:
-        """All lanes combined: in a tree of halves, an odd number that is left in order."""
+        """Reduce all lanes: in a tree of halves, then an odd remainder sequentially."""
         while (half := x.dtype.lanes // 2) * 2 == x.dtype.lanes:
             low, high = self.lanes(x, 0, half), self.lanes(x, half, half)
             x = self.combined(monoid, low, high)
@@ -239,7 +244,7 @@ class Lines:
 
     def place_of(self, monoid: Op, keys: Sequence[UOp], places: Sequence[UOp], across: bool
                  ) -> UOp:
-        """The least place of an extreme key, of all parts, and of all lanes if asked."""
+        """Return the smallest index with the extreme key; ``across``: reduce the lanes, too."""
         extreme = self.total(monoid, keys)
         if across:
             extreme = self.total_of_lanes(monoid, extreme)
@@ -257,7 +262,7 @@ class Lines:
         return self.across(ops.CMPNE, dtypes.bool_, (x, x))
 
     def is_better(self, monoid: Op, key: UOp, than: UOp) -> UOp:
-        """Whether a key is more extreme than another: NaN is, of what is none."""
+        """Return whether ``key`` is more extreme than ``than``; NaN beats every number."""
         if not key.dtype.is_float:
             sides = (than, key) if monoid is ops.MAX else (key, than)
             return self.across(ops.CMPLT, dtypes.bool_, sides)
@@ -270,8 +275,10 @@ class Lines:
     # ---- the result ----
 
     def program(self, group: op_args.ThreadGroup | None = None) -> UOp:
-        """The PROGRAM: all lines but those that nothing with an effect needs; an ENDFOR names the
-        next value of each PHI, so these stay."""
+        """Return the PROGRAM without dead lines.
+
+        ENDFOR uses the next value of each PHI, so PHIs stay alive.
+        """
         used: set[UOp] = set()
         kept: list[UOp] = []
         for node in reversed(self.stack[0]):

@@ -1,14 +1,14 @@
-"""Carried values: what an ITER hands from one iteration to the next, one for each instance.
+"""Loop-carried values of an ITER, one for each instance.
 
     FOR t                        ITER(t, x0, x + CARRY * dt)        i UNROLL 2
-      x0 = PHI .., x1 = PHI ..     enter      the values of this iteration's CARRYs
-      BREAK stop                   enter      where the loop has a stop
-      y0 = .., y1 = ..             step       the values of the next one
+      x0 = PHI .., x1 = PHI ..     enter      the CARRYs of this iteration
+      BREAK stop                   enter      if the loop has a stop condition
+      y0 = .., y1 = ..             step       the values for the next iteration
     ENDFOR y0, y1                  nexts, leave
-                                   finish     the values of its GETs are known
+                                   finish     the values of its GETs
 
-A stop that differs from lane to lane, or from instance to instance, ends the loop when it holds in
-all of them; ended_lanes.py has made those that ended first keep their values.
+A stop condition that varies by lane or instance ends the loop when it holds in all of them;
+program/ended_lanes.py makes inactive lanes keep their values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fnx.lower.program.values import Values
 
 
 class CarriedValues:
-    """The carried values of each ITER whose loop is open: by CARRY, then by instance."""
+    """The carried values of each open ITER, ordered by CARRY, then by instance."""
 
     def __init__(self, values: Values, nodes: Sequence[UOp]) -> None:
         self.values, self.lines = values, values.lines
@@ -33,7 +33,7 @@ class CarriedValues:
         self.carries = {n: carries(n, nodes) for n in nodes if n.op is ops.ITER}
 
     def places(self, s: Statement) -> list[tuple[int, UOp, Instance]]:
-        """(position, CARRY, instance) of each value that the loop carries."""
+        """Return (position, CARRY, instance) of each carried value."""
         return [(i, carry, at) for i, carry in enumerate(self.carries[s.node])
                 for at in self.values.replication[carry.ranges].instances()]
 
@@ -47,7 +47,7 @@ class CarriedValues:
                             for i, c, at in self.places(s)]
 
     def enter(self, statements: Sequence[Statement], loop: UOp) -> None:
-        """An iteration begins; ``loop`` is its FOR."""
+        """Begin an iteration of the FOR ``loop``."""
         values = self.values
         for s in statements:
             depth = len(values.keys) - 1
@@ -58,7 +58,7 @@ class CarriedValues:
                 self.lines.put(ops.BREAK, dtypes.void, (loop, self._ends(condition)))
 
     def _ends(self, condition: UOp) -> UOp:
-        """Whether a stop holds in all instances and lanes."""
+        """Emit whether a stop condition holds in all instances and lanes."""
         if any(is_statement(n) for n in toposort([condition], stop=is_statement)
                if n.ranges & condition.ranges):
             raise KernelError("expected the condition of a loop to be made of its carried values; "
@@ -74,7 +74,7 @@ class CarriedValues:
         return found
 
     def step(self, s: Statement) -> None:
-        """The values of the next iteration."""
+        """Compute the values for the next iteration."""
         after = nexts(s.node)
         self.held[s] = [self.widened(c, self.values.value(after[i], at))
                         for i, c, at in self.places(s)]
@@ -83,12 +83,12 @@ class CarriedValues:
         return [v for s in statements for v in self.held[s]]
 
     def leave(self, statements: Sequence[Statement], last: Iterator[UOp]) -> None:
-        """The loop has ended; ``last`` are the last of what ``nexts`` gave."""
+        """Leave the loop; ``last`` has the final values of those in ``nexts``."""
         for s in statements:
             self.held[s] = [next(last) for _ in self.held[s]]
 
     def finish(self, statements: Sequence[Statement]) -> None:
-        """The values of the GETs."""
+        """Record the values of the GETs."""
         values = self.values
         for s in statements:
             of: dict[tuple[int, tuple[int, ...]], UOp] = {}

@@ -1,10 +1,10 @@
-"""A tiled KERNEL -> its code: the passes of its machine, run where no cache has the object.
+"""Code generation: a tiled KERNEL -> its KernelCode, by the passes of its target machine.
 
     KernelCode(symbol, key, extents, program(), text()) = kernel_code(kernel, driver)
 
-The key needs no lowering: it digests the tiled kernel (without names and lines), the target,
-which names the compiler's version, and fnx's own sources, so a kernel that is in a cache costs
-a walk over its nodes.
+The passes run only if no cache has the object. The cache key needs no lowering: it is a digest of
+the tiled kernel (without names and source lines), the target, which includes the compiler's
+version, and fnx's own sources. So a cached kernel costs one walk over its nodes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fnx.lower.program import sorting
 
 inlined = deferred("fnx.lower.program.inlined", "inlined")
 resumed = deferred("fnx.lower.program.resumed", "resumed")
-ROOMS = ("core", "lower", "backends")  # all that what becomes of a tiled kernel can depend on
+ROOMS = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
 
 
 def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
-    """The code of a tiled KERNEL for the driver's target.
+    """Return the code of a tiled KERNEL for the driver's target.
 
     >>> from fnx.core import build, dtypes
     >>> from fnx.core.rewriting import symbolic
@@ -82,14 +82,13 @@ def _code(kernel: UOp, driver: Driver) -> KernelCode:
 
 
 def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
-    """What the device must know to start a SORT: its rows, and bytes of a worker's scratch."""
+    """Return the launch parameters of a SORT: its rows, and scratch bytes per worker."""
     return {"parallel": sorting.rows_and_length(sort)[0],
             "scratch": sorting.scratch(sort, vectors)}
 
 
 def loop_extents(loop: UOp, machine: Machine) -> dict[str, UOp]:
-    """What the device must know to start a LOOP of commands: the most scratch that a kernel in it
-    has."""
+    """Return the launch parameters of a LOOP of commands: the largest scratch of its kernels."""
     nbytes = [0]
     for run in parts.executions(loop):
         scalars = [build.const_of(s) for s in run.src[1:] if s.op is ops.CONST]
@@ -99,7 +98,7 @@ def loop_extents(loop: UOp, machine: Machine) -> dict[str, UOp]:
 
 # ---- digests ----------------------------------------------------------------------------------
 
-# What of an arg says what is computed; the rest are names.
+# The part of each arg that affects the computation; the rest are names.
 _CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.RANGE: lambda arg: (arg.id, arg.kind),
     ops.REF: lambda arg: (arg.slot, arg.alignment, arg.large),
@@ -114,7 +113,7 @@ _CONTENT: dict[Op, Callable[[Any], Any]] = {
 
 
 def _digest(kernel: UOp) -> bytes:
-    """A digest of the kernel's content: equal in every process, and without names."""
+    """Return a digest of the kernel's content, equal in every process and without names."""
     number: dict[UOp, int] = {}
     lines = []
     for node in toposort([kernel]):

@@ -1,7 +1,7 @@
-"""Conditions: which are known to hold where the program is being written, and which not to.
+"""Conditions that are known to be true, or false, at the current point of emission.
 
-A comparison of indices is decided by the bounds of its ranges, or since a loop was cut such that it
-holds throughout, or nowhere (``assuming``). What is decided costs the program nothing.
+A comparison of indices is decided by the bounds of its ranges, or because a loop was peeled such
+that it is constant in this span (``assuming``). A decided condition emits no code.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fnx.core.uop import UOp
 
 
 class Conditions:
-    """What is known of conditions; ``_truth`` is the only state."""
+    """The known truth of conditions; ``_truth`` is the only state."""
 
     def __init__(self) -> None:
         self._truth: dict[UOp, bool | None] = {}
 
     def truth(self, condition: UOp) -> bool | None:
-        """Whether a condition is known to hold, or not to; None where neither is."""
+        """Return the known truth of a condition; None if unknown."""
         if condition in self._truth:
             return self._truth[condition]
         if condition.op is ops.CONST:
@@ -37,12 +37,12 @@ class Conditions:
         return found
 
     def untested(self, valid: Sequence[UOp]) -> list[UOp]:
-        """The conditions of an optional validity that have to be tested."""
+        """Return the conjuncts of an optional validity that must be tested."""
         return [c for v in valid for c in conjuncts(v) if self.truth(c) is not True]
 
     @contextmanager
     def assuming(self, known: Iterable[tuple[UOp, bool]]) -> Iterator[None]:
-        """Conditions that hold, or do not, throughout what is written meanwhile."""
+        """Assume the truth of conditions while the context is active."""
         outside = self._truth
         self._truth = {**outside, **dict(known)}
         yield
@@ -53,13 +53,13 @@ INEQUALITIES = {ops.CMPLT: 0, ops.CMPLE: 1}
 
 
 def positive_form(condition: UOp) -> tuple[Polynomial, int]:
-    """(terms, constant) whose sum is positive exactly where a < b or a <= b holds."""
+    """Return (terms, constant) whose sum is positive exactly if a < b or a <= b holds."""
     (left, c), (right, d) = map(symbolic.linear, condition.src)
     return polynomial.add(right, left, -1), d - c + INEQUALITIES[condition.op]
 
 
 def masked(reduce: UOp) -> tuple[UOp, UOp] | None:
-    """(condition, value) where a REDUCE takes in a value under a condition, else the identity."""
+    """Match a REDUCE of WHERE(condition, value, identity). Return (condition, value) or None."""
     whole = value(reduce)
     first = whole.src[0] if whole.op is ops.PAIR else whole
     if first.op is not ops.WHERE:

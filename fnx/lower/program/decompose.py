@@ -1,4 +1,4 @@
-"""decompose: ops that the machine lacks, or leaves undefined somewhere -> basic operations.
+"""Expand ops that the machine lacks, or leaves partly undefined, to basic operations.
 
     before   EXP(x)
     after    MUL(MUL(polynomial(r), 2**n), 1 or 2)  with  n = round(x / log 2), r = x - n log 2
@@ -6,12 +6,12 @@
     before   IDIV(a, b)                                       (int32; b may be 0)
     after    WHERE(b == 0, -1, CAST(TRUNC(CAST(a) / CAST(b))))          (in float64)
 
-Each op that is left is one IEEE or integer operation, so scalar and vector code give the same
-bits, and none is one that LLVM would make a call of the C library of. The code printer gives
-shifts past the width and float -> integer overflow their defined values; IDIV and REM of
-integers are left where the divisor is neither 0 nor -1.
+Each remaining op is one IEEE or integer operation, so scalar and vector code give the same bits,
+and LLVM turns none into a call of the C library. The renderers give shifts past the width and
+float -> integer overflow their defined values. IDIV and REM of integers remain where the divisor
+cannot be 0 or -1.
 
-How exact each formula is stands beside it, in ``elementary``.
+The accuracy of each formula is noted next to it, in ``elementary``.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ WITHOUT_ROUNDING: dict[Op, Expand] = {
 
 @functools.cache
 def expanded(op: Op, dtype: DType, fma: bool, rounds: bool = True) -> UOp:
-    """An op that is a formula, over VARs in the place of its operands, in basic operations."""
+    """Expand an op with a formula to basic operations, over VARs as operands."""
     assert op.arity is not None
     operands = [Expr(build.var(i, dtype)) for i in range(op.arity)]
     return _without(rewritten(FORMULAS[op].of(*operands).node, EXPANSIONS), fma, rounds)
 
 
 def _without(root: UOp, fma: bool, rounds: bool) -> UOp:
-    """What uses neither of the instructions that are not there."""
+    """Expand MULACC and rounding ops that the target lacks."""
     root = root if fma else rewritten(root, WITHOUT_FMA)
     return root if rounds else rewritten(root, WITHOUT_ROUNDING)
 
 
 def rewritten(root: UOp, rows: dict[Op, Expand]) -> UOp:
-    """Replace each op that has a row, operands first; a graph without one comes back as it is."""
+    """Replace each op that has a row, operands first; a graph without one is unchanged."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op not in rows:
             return None
@@ -96,7 +96,7 @@ def rewritten(root: UOp, rows: dict[Op, Expand]) -> UOp:
 
 
 def _computed(row: Expand, node: UOp) -> UOp:
-    """What stands for ``node``, in the type that its dtype is computed in."""
+    """Return the expansion of ``node``, computed in the compute dtype of its dtype."""
     wide = node.dtype.compute
     if wide is node.dtype:
         return row(node)
@@ -106,7 +106,7 @@ def _computed(row: Expand, node: UOp) -> UOp:
 
 
 def decompose(root: UOp, target: Target) -> UOp:
-    """The KERNEL (or an expression) with every op written in what the target computes.
+    """Return the KERNEL (or an expression) in basic operations that the target supports.
 
     >>> from fnx.core import dtypes
     >>> from fnx.core.uop import toposort

@@ -1,15 +1,14 @@
-"""Double buffers: what threads share is filled for the next iteration while this one is computed.
+"""Double buffers: fill SHARED stages for the next iteration while this one is computed.
 
     for ko:                      fetch block 0 -> A[0]
       fill A  (block ko)         for ko:
-      SYNC                         AWAIT; SYNC             A[ko % 2] is full, the other one is read
-      products of A                fetch block ko + 1 -> A[(ko + 1) % 2]          where there is one
+      SYNC                         AWAIT; SYNC             A[ko % 2] is full, the other one is free
+      products of A                fetch block ko + 1 -> A[(ko + 1) % 2]          if there is one
       SYNC                         products of A[ko % 2]
 
-``fetch`` is a copy behind the back of the thread (STORE "ASYNC" of what a LOAD gives, which
-``async_copies`` makes FETCH) where the target has them and the stage is a copy; else the loads are
-here, and the stores behind the products. The kernel level knows nothing of it: both buffers hold
-the value of the STAGE.
+``fetch`` is an asynchronous copy (a STORE "ASYNC" of a LOAD, which ``async_copies`` turns into
+FETCH) if the target has them and the stage is a copy. Otherwise the loads are here, and the stores
+after the products. At kernel level this is invisible: both buffers hold the value of the STAGE.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from fnx.lower.program.builder import Lines
 from fnx.lower.program.loop_nest import Nest, Statement
 from fnx.lower.program.values import Values
 
-ASYNC = "ASYNC"  # what a STORE has that is to become a FETCH
+ASYNC = "ASYNC"  # the arg of a STORE that is to become a FETCH
 
 
 def is_ahead(s: Statement, depth: int) -> bool:
-    """Whether a statement fills a double buffer in the loop at a depth, ahead of its iteration."""
+    """Return whether a statement prefetches a double buffer in the loop at a depth."""
     return s.node.op is ops.STAGE and s.node.arg.double and s.own == depth
 
 
 def is_copy(stage: UOp, target: Target) -> bool:
-    """Whether a stage is what memory holds, in words, which the target copies by itself."""
+    """Return whether a stage is a plain copy that the target can do asynchronously."""
     return target.async_copies and value(stage).op is ops.LOAD and stage.dtype.itemsize in (4, 8)
 
 
@@ -44,7 +43,7 @@ class DoubleBuffers:
     """The double buffers of one loop.
 
     Attributes:
-        items: the parts of the loop's body that fill them, which are left out there.
+        items: the items of the loop's body that fill them, which are not emitted there.
     """
 
     def __init__(self, inner: Nest, values: Values, lines: Lines, target: Target) -> None:
@@ -56,7 +55,7 @@ class DoubleBuffers:
         self.next: UOp | None = None
 
     def first(self) -> None:
-        """What the first iteration reads is filled, in front of the loop."""
+        """Emit the fill for the first iteration, before the loop."""
         for r in {r for stage in self.stages for r in closed(stage) if r.arg.kind == "THREAD"}:
             self.values.bind(r, UOp(ops.ID, dtypes.index, (), "THREAD"))
         start = build.index_const(0)
@@ -65,7 +64,7 @@ class DoubleBuffers:
             self._write(stage, self._writes(stage, start, not known))
 
     def start(self, counter: UOp) -> None:
-        """The loop begins its iterations: what is computed of the next one lives inside."""
+        """Begin an iteration: bind the range of the next one."""
         if self.stages:
             r = self._loop()
             n = symbolic.simplify((Expr(extent(r)) + 1).node)
@@ -75,7 +74,7 @@ class DoubleBuffers:
             self.values.bind(self.next, self.lines.plus(counter, 1))
 
     def load(self) -> None:
-        """In front of the products: fetch the next block, or load it."""
+        """Emit the fetch, or the loads, of the next block, before the products."""
         assert self.next is not None
         for stage in self.stages:
             writes = self._writes(stage, self.next, True)
@@ -85,12 +84,12 @@ class DoubleBuffers:
                 self.waiting += writes
 
     def store(self) -> None:
-        """Behind them: what was loaded."""
+        """Emit the stores of what was loaded, after the products."""
         stores.write(self.lines, self.waiting)
         self.waiting = []
 
     def end(self) -> None:
-        """After an iteration's last line."""
+        """End an iteration: unbind the range of the next one."""
         if self.next is not None:
             self.values.unbind(self.next)
 
@@ -100,7 +99,7 @@ class DoubleBuffers:
         return r
 
     def _writes(self, stage: UOp, turn: UOp, tested: bool) -> list[stores.Write]:
-        """The filling with the block of an iteration; if asked, nothing where there is none."""
+        """Return the writes that fill a stage for iteration ``turn``; ``tested``: if it exists."""
         filled, = substitute([value(stage)], {self._loop(): turn})
         there = build.lt(turn, extent(self._loop()))
 

@@ -1,11 +1,11 @@
-"""ended_lanes: in a loop whose lanes end apart, those that have ended keep what they have.
+"""Mask inactive lanes in a loop with a stop condition per lane.
 
     before  ITER(t, x0, f(CARRY x), stop = x > 4)                     stop over lanes l VEC 16
             STORE(y[t, l], STEP(CARRY x))
     after   ITER(t, x0, False, WHERE(e, CARRY x, f(CARRY x)), e, stop = e)    e = CARRY 1 or x > 4
             STORE(y[t, l], STEP(CARRY x), valid = STEP(not e))
 
-Vectors and unrolled instances go through one loop, which ends when all of them have ended.
+All lanes and unrolled instances run in one loop, which ends when all of them are inactive.
 
 >>> from fnx.core import dtypes
 >>> t, l = build.range_(9, 0), build.range_(16, 1, "VEC")
@@ -29,12 +29,12 @@ from fnx.core.uop import UOp, rebuild, toposort
 
 
 def ended_lanes(kernel: UOp) -> UOp:
-    """The KERNEL in which a stop of lanes or instances is a carried value, too."""
+    """Return the KERNEL in which stop conditions per lane or instance are carried values."""
     nodes = toposort(kernel.src)
     if not any(n.op is ops.ITER and _ends_apart(n) for n in nodes):
         return kernel
     made: dict[UOp, UOp] = {}
-    ended: dict[UOp, UOp] = {}  # of the ITERs before: the condition, over their CARRYs
+    ended: dict[UOp, UOp] = {}  # old ITER -> its stop condition, over its CARRYs
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.ITER and _ends_apart(node):
@@ -63,7 +63,7 @@ def _ends_apart(loop: UOp) -> bool:
 
 
 def _masked(loop: UOp, nodes: Sequence[UOp]) -> tuple[UOp, UOp]:
-    """The ITER with one more value, whether it has ended, and that in an iteration."""
+    """Return the ITER with a carried inactive mask, and that mask within an iteration."""
     condition, id, t = stop(loop), loop.arg.id, closed(loop)[0]
     assert condition is not None
     ranges = sorted(condition.ranges - {t}, key=lambda r: r.arg.id)

@@ -1,11 +1,11 @@
-"""Endless: the loops of a PROGRAM that the host can end, on machines that see a word of its memory.
+"""Unbounded loops of a PROGRAM that poll for cancellation, on devices that can read host memory.
 
-    FOR i = 0 .. 1 << 50          one of them, as nobody waits for so many iterations
-      BREAK c                     ... as is every loop that a condition ends
+    FOR i = 0 .. 1 << 50          an unbounded loop, as nobody waits for so many iterations
+      BREAK c                     so is every loop that a condition ends
     ENDFOR
 
-Each `EVERY` iterations their threads look at the word. Those in which threads wait for each other
-are not among them: one that left would be waited for.
+Every `EVERY` iterations their threads poll a word of host memory. Loops with barriers are
+excluded: a thread that left would deadlock the others.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from fnx.core import build, ops
 from fnx.core.uop import UOp
 
-LONG, EVERY = 1 << 26, 1 << 10  # iterations that nobody waits for; after which one looks
+LONG, EVERY = 1 << 26, 1 << 10  # unbounded from here on; poll interval
 
 
 def endless(lines: Sequence[UOp]) -> frozenset[UOp]:
-    """The FORs."""
+    """Return the FORs that poll for cancellation."""
     found: set[UOp] = set()
     opened: list[UOp] = []
     waiting: set[UOp] = set()

@@ -1,12 +1,12 @@
-"""few_steps: refuses a PROGRAM whose threads take more iterations than the target lets them.
+"""Reject a PROGRAM whose threads may exceed the target's iteration limit.
 
     FOR i = 0 .. 300
       FOR j = 0 .. 300          90,601 iterations in all: too many for a target of 65,535
       ENDFOR
     ENDFOR
 
-Some drivers end all loops of a thread after so many, and the numbers are wrong in silence. What is
-counted are the bounds of lengths, so a loop that a condition ends has as many as it may have.
+Some drivers end all loops of a thread after that many iterations, and the results are silently
+wrong. Upper bounds of extents are counted, so a loop that a condition ends counts its maximum.
 
 >>> from fnx.core import dtypes, op_args
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(900)), 1)
@@ -25,10 +25,10 @@ from fnx.lower.program.widths import bounds_of
 
 
 def few_steps(program: UOp, target: Target) -> UOp:
-    """The PROGRAM as it is.
+    """Return the PROGRAM unchanged.
 
     Raises:
-        KernelError: a thread may take more iterations than the target lets it.
+        KernelError: a thread may exceed the iteration limit of the target.
     """
     if target.steps and (found := steps(program)) > target.steps:
         sites = [node.site for node in program.src if node.site is not None]
@@ -40,16 +40,16 @@ def few_steps(program: UOp, target: Target) -> UOp:
 
 
 def steps(program: UOp) -> int:
-    """How many iterations a thread takes at most, those of loops in loops included."""
+    """Return the maximum iterations of a thread, including nested loops."""
     bounds = bounds_of(program)
     times, total = [1], 0
     for node in program.src:
         if node.op is ops.FOR:
             start, stop = node.src
             count = 1
-            if start.op is not ops.ID:  # else a thread has one iteration, or none
+            if start.op is not ops.ID:  # otherwise a thread runs one iteration or none
                 count = max(0, _most(stop, bounds) - _least(start, bounds))
-                total += times[-1] * (count + 1)  # the one that leaves it counts, too
+                total += times[-1] * (count + 1)  # the exit test counts, too
             times.append(times[-1] * count)
         elif node.op is ops.ENDFOR:
             times.pop()

@@ -1,24 +1,24 @@
-"""fills: stages that are filled across their source are filled with vectors of it.
+"""Vectorize the fill of a stage whose layout is transposed to its source.
 
-    before  A = STAGE(x[14*ir + i, k], ir, k, i)       i UNROLL 14: 14 numbers, 14 rows apart
+    before  A = STAGE(x[14*ir + i, k], ir, k, i)       i UNROLL 14: 14 scalars, 14 rows apart
 
-Where readers take one number at a time, rows are copied as they lie, by a loop over them:
+If readers take one element at a time, rows keep the layout of the source, and a loop copies them:
 
     after   A = STAGE(x[14*ir + i, 16*ko + kl], ir, i, ko, kl)             i SEQ 14, kl VEC 16
-            reads  A[ir, k, i]  ->  A[ir, i, k // 16, k % 16]         (the same place: K*i + k)
+            reads  A[ir, k, i]  ->  A[ir, i, k // 16, k % 16]         (the same offset: K*i + k)
 
-Where lanes of a reader go along i, and in a GLOBAL stage, which is read from far away as it lies,
-blocks of vectors are transposed (stores.py):
+If the lanes of a reader run along i, and in a GLOBAL stage, which is read as one stream, blocks of
+vectors are transposed (program/stores.py):
 
     after   A = STAGE(x[14*ir + i, 16*ko + kl] where 16*ko + kl < K, ir, ko, kl, i)
-            reads  A[ir, k, i]  ->  A[ir, k // 16, k % 16, i]         (the same place: 14*k + i)
+            reads  A[ir, k, i]  ->  A[ir, k // 16, k % 16, i]         (the same offset: 14*k + i)
 
-The stage is rounded up to whole vectors, zero where its source ends. Rows of whole kilobytes get a
-vector more: else those that are read together would share few sets of the cache. This comes
-before each GLOBAL stage becomes a kernel. Where the source is contiguous along a short row of the
-stage, the row is one vector:
+The stage is padded to whole vectors, with zeros past the end of its source. Rows that are multiples
+of a kilobyte get one more vector: otherwise rows that are read together would map to few cache
+sets. This runs before GLOBAL stages become kernels. If the source is contiguous along a short row
+of the stage, the row is one vector:
 
-    before  A = STAGE(x[k, min(13*io + i, M - 1)], k, i)              i UNROLL 13: 13 numbers
+    before  A = STAGE(x[k, min(13*io + i, M - 1)], k, i)              i UNROLL 13: 13 scalars
     after   A = STAGE(x[k, 13*io + i] where 13*io + i < M, k, i)      i VEC 16
 
 >>> from fnx.core import dtypes
@@ -50,15 +50,18 @@ from fnx.lower.program.roles import extent_of
 from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule.loops import ScheduledLoop
 
-_LEAST = 4  # rows from which on vectors pay
-_APART = 1 << 10  # bytes: rows apart by a multiple of it are in few sets of the cache
+_LEAST = 4  # the number of rows from which on vectors pay off
+_APART = 1 << 10  # bytes: rows with a multiple of this stride map to few cache sets
 
 T = TypeVar("T")
 
 
 class _Fill(Record):
-    """How a stage is filled: the range that is cut into ``lanes``, the one ``across`` the source,
-    and whether rows stay rows."""
+    """How a stage is filled.
+
+    ``along`` is the range that is split into ``lanes``, ``across`` the one across the source;
+    ``rows``: whether rows keep the layout of the source.
+    """
 
     along: UOp
     across: UOp
@@ -67,7 +70,7 @@ class _Fill(Record):
 
 
 def block_fills(kernel: UOp, target: Target) -> UOp:
-    """The KERNEL with such stages filled with vectors; itself where there are none."""
+    """Return the KERNEL with vectorized stage fills; itself if none qualifies."""
     nodes = toposort(kernel.src)
     turned = {buffer(n) for n in nodes if n.op is ops.INDEX and buffer(n).op is ops.STAGE
               and any(r.arg.kind == "VEC" for r in indices(n)[-1].ranges)}
@@ -79,7 +82,7 @@ def block_fills(kernel: UOp, target: Target) -> UOp:
 
 
 def _row_lanes(stage: UOp, target: Target) -> int:
-    """Lanes that a short row of a stage fills, which is a row of all that it is read from; or 0."""
+    """Return the lanes that a short row of a stage fills if its sources are contiguous; or 0."""
     lanes, across = target.lanes(stage.dtype.itemsize), closed(stage)[-1]
     if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
             not _LEAST <= extent_of(across) <= lanes or \
@@ -89,7 +92,7 @@ def _row_lanes(stage: UOp, target: Target) -> int:
 
 
 def _unclamped(filled: UOp, r: UOp) -> UOp:
-    """The value without what holds places back that move with r."""
+    """Return the value without the MINs that clamp indices which depend on r."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         clamps = node.op is ops.MIN and node.dtype is dtypes.index and r in node.ranges
         return next(s for s in src if r in s.ranges) if clamps else None
@@ -97,7 +100,7 @@ def _unclamped(filled: UOp, r: UOp) -> UOp:
 
 
 def _plan(stage: UOp, singly: bool, target: Target) -> _Fill | None:
-    """``singly``: readers take one number at a time."""
+    """Plan the fill of a stage, or None. ``singly``: readers take one element at a time."""
     lanes = target.lanes(stage.dtype.itemsize)
     *others, across = closed(stage)
     if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
@@ -107,14 +110,14 @@ def _plan(stage: UOp, singly: bool, target: Target) -> _Fill | None:
     for r in others:
         if r.arg.kind == "SEQ" and 2 * symbolic.bounds(extent(r))[1] > lanes and \
                 _loads_along(value(stage), r):
-            one_stream = stage.arg.space == "GLOBAL"  # read from far away, as it lies
+            one_stream = stage.arg.space == "GLOBAL"  # read as one stream
             return _Fill(r, across, lanes,
                          singly and not one_stream and extent(r).op is ops.CONST)
     return None
 
 
 def _loads_along(filled: UOp, r: UOp) -> bool:
-    """Whether all that is loaded, and moves with r, lies side by side along r."""
+    """Return whether all loads that depend on r are contiguous along r."""
     steps = set()
     for node in toposort([filled]):
         if node.op is ops.LOAD and r in node.ranges:
@@ -143,7 +146,7 @@ class _Blocks:
         return None
 
     def fresh(self, loop: ScheduledLoop, like: UOp) -> UOp:
-        """A new range; in the order it stands where the one that it replaces stands."""
+        """Create a range; it takes the position of the range that it replaces in the order."""
         made = loop.final = build.range_(loop.extent, self.next_id, loop.kind, loop.name)
         self.order.insert(self.order.index(like.arg.id) if like.arg.id in self.order
                           else len(self.order), made.arg.id)
@@ -151,7 +154,7 @@ class _Blocks:
         return made
 
     def in_lanes(self, stage: UOp, src: tuple[UOp, ...]) -> UOp:
-        """A stage each of whose rows is a vector."""
+        """Return the stage with one vector per row."""
         *others, across = src[1:]
         loop = ScheduledLoop(across.arg.name, build.index_const(self.rows[stage]))
         loop.kind = "VEC"
@@ -175,7 +178,7 @@ class _Blocks:
         loop = self.cut[stage] = ScheduledLoop(plan.along.arg.name, extent(plan.along))
         at, guards = self.split(loop, plan, stage.dtype.itemsize)
         loops = {x: x.replace(arg=op_args.Range(x.arg.id, "SEQ", x.arg.name))
-                 for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is code enough
+                 for x in src[1:-1] if x.arg.kind == "UNROLL"}  # a block is enough unrolled code
         if plan.rows:
             loops[plan.across] = self.fresh(
                 ScheduledLoop(plan.across.arg.name, extent(plan.across)), loop.ranges()[0])
@@ -188,7 +191,7 @@ class _Blocks:
         return UOp(ops.STAGE, stage.dtype, (filled, *ranges), stage.arg)
 
     def split(self, loop: ScheduledLoop, plan: _Fill, itemsize: int) -> tuple[UOp, list[UOp]]:
-        """What stands for the range that is cut, and where it is inside."""
+        """Return the value of the split range, and the conditions under which it is in bounds."""
         outer, inner = loop.split(plan.lanes, f"{loop.name}s", f"{loop.name}v")
         inner.kind, blocks = "VEC", outer.extent
         longer = plan.rows and build.const_of(blocks) * plan.lanes * itemsize % _APART == 0
@@ -203,8 +206,10 @@ class _Blocks:
         return symbolic.simplify(at.node), [] if inside.op is ops.CONST else [inside]
 
     def laid_out(self, stage: UOp, old: Sequence[T]) -> list[T]:
-        """One thing for each of its dimensions, as they lie: where rows stay rows, the range along
-        them is last."""
+        """Permute per-dimension items to the layout of the stage.
+
+        If rows keep the layout of the source, the dimension along them is last.
+        """
         plan = self.plans[stage]
         if not plan.rows:
             return list(old)
@@ -212,7 +217,7 @@ class _Blocks:
         return [*old[:along], *old[along + 1:], old[along]]
 
     def place(self, index: UOp, src: tuple[UOp, ...]) -> UOp:
-        """A place in such a stage: the index of the cut range becomes two."""
+        """Rewrite an INDEX into such a stage: the index of the split range becomes two."""
         stage = buffer(index)
         cut = closed(stage).index(self.plans[stage].along)
         digits = [self.cut[stage].digits(i) if at == cut else [i]
@@ -221,7 +226,7 @@ class _Blocks:
 
 
 def _where_inside(filled: UOp, lane: UOp, inside: UOp) -> UOp:
-    """The value with loads that move with the lane valid only inside."""
+    """Restrict loads that depend on the lane to the condition ``inside``."""
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.LOAD or lane not in node.ranges:

@@ -1,14 +1,14 @@
-"""Fragments: an MMA of a warp reads words of both factors that each thread has its part of.
+"""Fragments: give a warp-level MMA the fragment registers of each thread.
 
     before  MMA(a[8*mi + g, w], b[w, 2*t + nj], w)      g THREAD 8, t THREAD 4; mi, nj UNROLL 2
     after   MMA(a, b, w, a[8*mi + g, t + 4*h], b[t + 4*h, g], 2*mi + nj, h)            h UNROLL 2
 
-The value is what it was, and the interpreter computes it as before. Behind it stand the words that
-a thread holds, for h = 0, 1, and which of its four results this is. A warp is 32 threads: those
-of the innermost two THREAD ranges, 4 * g + t. That is the layout of m16n8k16 for 16-bit terms
-(docs/units.md names the manual), in words of two terms: thread 4 * g + t has the words t and t + 4
-of rows g and g + 8 of a, and of column g of b, and of the result
-columns 2 * t and 2 * t + 1 of rows g and g + 8. In words it is that of the other types, too.
+The value is unchanged, and the interpreter computes it as before. The added operands are the
+fragment registers of a thread, for h = 0, 1, and which of its four results this is. A warp is 32
+threads, 4 * g + t, of the innermost two THREAD ranges. The layout is that of m16n8k16 for 16-bit
+terms (docs/units.md names the manual), in 32-bit registers of two terms: thread 4 * g + t holds
+registers t and t + 4 of rows g and g + 8 of a, and of column g of b, and of the result columns
+2 * t and 2 * t + 1 of rows g and g + 8. In registers, the layout of the other types is the same.
 
 >>> from fnx.core import dtypes
 >>> g, t = build.range_(8, 0, "THREAD"), build.range_(4, 1, "THREAD")
@@ -39,10 +39,10 @@ from fnx.lower.kernel.canonical import over_stores
 
 
 def fragments(kernel: UOp) -> UOp:
-    """The KERNEL in which each MMA of a warp says what its threads hold.
+    """Return the KERNEL whose warp-level MMAs have the fragments of each thread.
 
     Raises:
-        KernelError: its ranges are not laid out over a warp.
+        KernelError: the ranges of an MMA are not mapped to a warp.
     """
     nodes = toposort(kernel.src)
     if not any(n.op is ops.MMA and UNITS[n.arg.unit].form == "warp" for n in nodes):
@@ -76,8 +76,10 @@ def _held(mma: UOp, threads: Sequence[UOp], h: UOp, rank: dict[int, int]) -> UOp
 
 
 def _half(factor: UOp, other: UOp, rank: dict[int, int]) -> UOp | None:
-    """The innermost UNROLL range of two values that one factor has alone. Which one it is does not
-    matter to the result: rows and columns of an instruction have no order of their own."""
+    """Return the innermost UNROLL range of extent 2 that only one factor has, or None.
+
+    Any such range is right, since the rows and columns of an instruction have no inherent order.
+    """
     own = [r for r in factor.ranges - other.ranges
            if r.arg.kind == "UNROLL" and extent(r) is build.index_const(2)]
     return max(own, key=lambda r: rank[r.arg.id], default=None)

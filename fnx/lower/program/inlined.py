@@ -1,13 +1,13 @@
-"""inlined: a LOOP of commands -> one PROGRAM, with the lines of the kernels that it runs.
+"""A LOOP of commands -> one PROGRAM, with the kernels that it runs inlined.
 
     LOOP 400: EXEC(f, SLOT in 0 + 4*i, SLOT in 1)        FOR i = 0 .. 400
                                                            p = ADDRESS(m0, i)
                                                            lines of f, of p and m1
                                                          ENDFOR
 
-The kernels' lines stand in the order of the commands, so each sees what those before it wrote. A
-part of a range that workers would share is all of it, scalars are numbers, and scratch memory is
-used by one kernel after the other.
+The kernels' lines are in the order of the commands, so each sees the writes of those before it.
+Parallel ranges run whole on one worker, scalars are constants, and the kernels share the scratch
+memory one after the other.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NUMBERED = (ops.FOR, ops.IF)
 
 
 def inlined(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
-    """The PROGRAM of a LOOP.
+    """Return the PROGRAM of a LOOP.
 
     Args:
-        loop: the LOOP, over SLOTs "in", whose number is that of a REF.
-        program_of: gives the PROGRAM of a KERNEL.
+        loop: the LOOP, over SLOTs "in"; the index of a SLOT is the slot of its REF.
+        program_of: returns the PROGRAM of a KERNEL.
 
     >>> from fnx.core.build_commands import commands, exec_, slot
     >>> from fnx.core.build_commands import loop as repeat
@@ -52,8 +52,11 @@ def inlined(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
 
 
 class Writer:
-    """Writes lines; ``counters`` are those of the open loops, outermost first, ``branches`` how
-    many are open."""
+    """Emits lines of commands.
+
+    ``counters`` are those of the open loops, outermost first; ``branches`` is the number of open
+    branches.
+    """
 
     def __init__(self, program_of: Callable[[UOp], UOp]) -> None:
         self.program_of = program_of
@@ -109,8 +112,11 @@ class Writer:
         self.branches -= 1
 
     def choice(self, which: UOp, count: int) -> UOp:
-        """Which of so many branches is taken. It is used behind the lines of each, so it is read
-        by a pointer of its own: no line in them is the same, and its name stands for this one."""
+        """Emit the index of the branch taken, clamped to ``count`` branches.
+
+        It is used after the lines of each branch, so it is loaded by a pointer of its own: equal
+        lines are one node, and a line inside a branch must not be the same node.
+        """
         pointer, last = self.pointer(which, dtypes.int32), build.const(count - 1, dtypes.int32)
         for _ in range(self.branches):
             pointer = self.line(ops.ADDRESS, dtypes.int32, [pointer, build.index_const(0)])
@@ -130,7 +136,7 @@ class Writer:
             evaluate(extent(shared[0]), numbers) if shared else 1)
         program = self.program_of(kernel).src
         made: dict[UOp, UOp] = {}
-        counted: set[UOp] = set()  # pointers that are numbers themselves
+        counted: set[UOp] = set()  # pointers whose value is the data itself
         for s in [s for line in program for s in line.src]:
             if s.op is ops.REF and s not in made:
                 slot = memory[s.arg.slot]
@@ -161,7 +167,7 @@ class Writer:
     # ---- memory
 
     def place(self, memory: UOp, dtype: DType) -> UOp:
-        """The element at which a SLOT begins in this iteration of each loop."""
+        """Emit the offset of a SLOT in elements, in this iteration of each loop."""
         arg, size = memory.arg, dtype.itemsize
         offset = build.index_const(arg.offset // size)
         for counter, stride in zip(self.counters, arg.strides):
@@ -172,12 +178,12 @@ class Writer:
         return offset
 
     def pointer(self, memory: UOp, dtype: DType) -> UOp:
-        """... in memory."""
+        """Emit the pointer to a SLOT in this iteration of each loop."""
         ref = UOp(ops.REF, dtype, (), op_args.Ref(memory.arg.index, "", dtype.itemsize))
         return self.line(ops.ADDRESS, dtype, [ref, self.place(memory, dtype)])
 
     def first(self, memory: UOp, dtype: DType) -> UOp:
-        """The address of the first element there."""
+        """Emit the address of the first element of a SLOT."""
         pointer = self.pointer(memory, dtype)
         return self.line(ops.ADDRESS, dtype, [pointer, build.index_const(0)], dtype.itemsize)
 

@@ -1,10 +1,10 @@
-"""inside: loads whose lanes are outside all together read a place that exists instead of a mask.
+"""Clamp the address of loads with a uniform mask, and select after the load.
 
     before  LOAD(x[i - 1, l], valid = 0 < i and i < 9 and l < n)            l VEC, x of 8 rows
     after   WHERE(0 < i and i < 9, LOAD(x[min(max(i - 1, 0), 7), l], valid = l < n), 0)
 
-A masked load of no lane is not free: where its place is no memory, as the row before the first one,
-the machine takes some hundred cycles to find out that nothing was asked for.
+A masked load without active lanes is not free: if its address is unmapped, such as the row before
+the first one, it costs the machine some hundred cycles.
 
 >>> from fnx.core import dtypes
 >>> i, l = build.range_(10, 0), build.range_(16, 1, "VEC")
@@ -30,7 +30,7 @@ from fnx.core.uop import UOp, rebuild, toposort
 
 
 def inside(kernel: UOp) -> UOp:
-    """The KERNEL without masks of loads that are the same for all lanes."""
+    """Return the KERNEL whose loads have no conditions that are uniform across lanes."""
     found = [n for n in toposort(kernel.src) if n.op is ops.LOAD and len(n.src) > 1]
     if not found:
         return kernel
@@ -52,7 +52,7 @@ def _is_lane(r: UOp) -> bool:
 
 
 def _unmasked(load: UOp) -> UOp | None:
-    """A LOAD that reads the nearest place instead, and what it gives."""
+    """Return a WHERE of a LOAD at the nearest in-bounds index, or None."""
     at, valid = load.src
     sides = list(zip(indices(at), dims(buffer(at))))
     if not all(d.op is ops.CONST and build.const_of(d) > 0 for _, d in sides):
@@ -72,7 +72,7 @@ def _unmasked(load: UOp) -> UOp | None:
 
 
 def _split(conditions: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
-    """Conditions that depend on no lane, nor share a range with one that does; and the others."""
+    """Split off conditions that are uniform and share no range with one that is not."""
     rest = [c for c in conditions if any(map(_is_lane, c.ranges))]
     together = [c for c in conditions if c not in rest]
     while met := [c for c in together if any(not c.ranges.isdisjoint(o.ranges) for o in rest)]:
@@ -86,7 +86,7 @@ def _is_inside(i: UOp, dim: UOp) -> bool:
 
 
 def _nearest(i: UOp, dim: UOp) -> UOp:
-    """The index, or the end that it lies beyond."""
+    """Clamp an index to its axis."""
     last = Expr(build.index_const(build.const_of(dim) - 1))
     least = Expr(build.index_const(0))
     return symbolic.simplify(minimum(maximum(Expr(i), least), last).node)

@@ -1,13 +1,13 @@
-"""Lanes that lie apart in memory by as many elements as one short unrolled range has.
+"""Interleaved accesses: lanes whose stride is the extent of a short unrolled range.
 
-    x[l, u], l VEC 16, u UNROLL 3        48 neighbours: three vectors as they lie in memory,
-                                         and by shuffles one for each u, or back
+    x[l, u], l VEC 16, u UNROLL 3        48 neighbors: three contiguous vectors, deinterleaved
+                                         by shuffles to one for each u, or interleaved back
 
     memory       a0 b0 c0 a1 | b1 c1 a2 b2 | c2 a3 b3 c3
     instances    a0 a1 a2 a3,  b0 b1 b2 b3,  c0 c1 c2 c3
 
-Where a load has no such range its lanes are picked of the same vectors, without what lies behind
-the last lane. A gather or scatter would touch each element by itself.
+A strided load without such a range picks its lanes from the same contiguous vectors, without
+reading past the last lane. A gather or scatter would access each element separately.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from fnx.lower.program.addresses import Access, Addresses, Offset, split_lanes
 from fnx.lower.program.builder import Lines
 from fnx.lower.program.roles import Instance, Replicas, extent_of
 
-MOST = 8  # instances: each vector is made of as many
+MOST = 8  # instances, and thus vectors that each result is shuffled from
 
 
 def across(place: UOp, permuted: int, conditions: Sequence[UOp], offset: Offset,
            replicas: Replicas) -> UOp | None:
-    """The UNROLL range whose instances fill what is between the lanes of a place; ``permuted`` is
-    the least bytes that elements have which a target permutes."""
+    """Return the UNROLL range whose instances fill the stride between the lanes, or None.
+
+    ``permuted`` is the size in bytes of the smallest elements that the target can permute.
+    """
     if offset.stride is None or not 2 <= offset.stride <= MOST or place.dtype.itemsize < permuted \
             or any(n.op is ops.STAGE for n in toposort([*place.src[1:], *conditions])):
         return None
@@ -39,15 +41,17 @@ def across(place: UOp, permuted: int, conditions: Sequence[UOp], offset: Offset,
 
 
 def is_strided(place: UOp, permuted: int, offset: Offset) -> bool:
-    """Whether lanes of a load are a few elements apart, of no fewer bytes than are permuted."""
+    """Return whether a load has a small stride, and elements that the target can permute."""
     return offset.stride is not None and 2 <= offset.stride <= MOST \
         and place.dtype.itemsize >= permuted and place.src[0].op is ops.REF
 
 
 def strided(lines: Lines, first: Access, lanes: int, step: int, mask: UOp | None,
             load: Callable[[Access, UOp | None], UOp]) -> UOp:
-    """The lanes from the address of the first one on, so many elements apart; ``mask`` is one of
-    all lanes, ``load`` that of a vector of neighbours under a mask."""
+    """Load lanes with stride ``step`` from the address of the first one.
+
+    ``mask`` covers all lanes; ``load`` loads a contiguous vector under a mask.
+    """
     pointer, offset = first.address.src
     dtype, masks = first.address.dtype, dtypes.bool_.vec(lanes)
     span = (lanes - 1) * step + 1
@@ -69,7 +73,7 @@ def strided(lines: Lines, first: Access, lanes: int, step: int, mask: UOp | None
 
 
 def access(addresses: Addresses, place: UOp, r: UOp, lane: UOp, i: int, at: Instance) -> Access:
-    """Where the neighbours of vector ``i`` lie."""
+    """Return the access of contiguous vector ``i``."""
     neighbours = build.range_(extent_of(lane), r.arg.id, "VEC")
     index = build.add(neighbours, build.index_const(i * extent_of(lane)))
     turned = substitute(parts.indices(place), {lane: build.index_const(0), r: index})
@@ -77,28 +81,28 @@ def access(addresses: Addresses, place: UOp, r: UOp, lane: UOp, i: int, at: Inst
 
 
 def mask_of(lines: Lines, mask: UOp, count: int, i: int) -> UOp:
-    """Which elements of vector ``i`` are of lanes under a mask."""
+    """Return the mask of the elements of contiguous vector ``i``."""
     lanes = mask.dtype.lanes
     order = tuple([(i * lanes + p) // count for p in range(lanes)])
     return lines.add(ops.SHUFFLE, mask.dtype, (mask, mask), order)
 
 
 def apart(lines: Lines, vectors: Sequence[UOp]) -> list[UOp]:
-    """The instances, of the vectors as they lie in memory."""
+    """Deinterleave: contiguous vectors -> instances."""
     count, lanes = len(vectors), vectors[0].dtype.lanes
     return [_picked(lines, vectors, [divmod(p * count + u, lanes) for p in range(lanes)])
             for u in range(count)]
 
 
 def together(lines: Lines, instances: Sequence[UOp]) -> list[UOp]:
-    """The vectors as they lie in memory, of the instances."""
+    """Interleave: instances -> contiguous vectors."""
     count, lanes = len(instances), instances[0].dtype.lanes
     return [_picked(lines, instances, [divmod(i * lanes + p, count)[::-1] for p in range(lanes)])
             for i in range(count)]
 
 
 def _picked(lines: Lines, vectors: Sequence[UOp], sources: Sequence[tuple[int, int]]) -> UOp:
-    """A vector whose lanes are lanes of others, (which, lane) each: one shuffle for each other."""
+    """Build a vector from lanes (vector, lane) of others, by one shuffle per further vector."""
     lanes = len(sources)
     needed = sorted({v for v, _ in sources})
     first, *rest = needed

@@ -1,4 +1,4 @@
-"""Interleaved groups: STOREs whose lanes lie apart by one stride, and which are neighbours.
+"""Interleaved groups: vectorize neighboring STOREs whose lanes have the same stride.
 
     o[l, 0] = a[l]   o[l, 1] = b[l]   o[l, 2] = c[l]   o[l, 3] = d[l]      rows of 20, l VEC 4
 
@@ -7,10 +7,10 @@
     c0 c1 c2 c3        a2 b2 c2 d2                   o[2, 0]
     d0 d1 d2 d3        a3 b3 c3 d3                   o[3, 0]
 
-A block has a power of two of them: as many as there are lanes, and for what is left one that ends
-where they end, so some may be written twice, by the same value. Where they are few and all that
-lies between two lanes, lanes and columns are neighbours in turn (interleaved.py). As scatters each
-element would be a store of its own.
+A block has a power of two of columns: as many as there are lanes. A last, smaller block ends with
+the last column, so some columns may be written twice, with the same value. If there are few columns
+and they fill the stride, they are interleaved instead (program/interleaved.py). Without this, each
+element would be a store of its own, in a scatter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Column(Record):
 
 
 def collect(values: Values, nodes: Sequence[UOp]) -> list[stores.Write]:
-    """All instances of STOREs that stand beside one another, as ``stores.collect`` of each."""
+    """Collect all instances of neighboring STOREs, like ``stores.collect`` of each."""
     out: list[stores.Write] = []
     of_slot: dict[int, list[UOp]] = {}
     for node in nodes:
@@ -55,7 +55,7 @@ def collect(values: Values, nodes: Sequence[UOp]) -> list[stores.Write]:
 
 
 def _may_be_columns(values: Values, nodes: Sequence[UOp]) -> bool:
-    """Whether all lanes lie apart by one stride, under one condition."""
+    """Return whether all STOREs have one stride and one condition."""
     first = values.replication[nodes[0].ranges]
     lane, strides = first.lane, set[int | None]()
     if lane is None or not can_transpose(first.lanes):
@@ -72,7 +72,7 @@ def _may_be_columns(values: Values, nodes: Sequence[UOp]) -> bool:
 
 
 def _columns(values: Values, nodes: Sequence[UOp]) -> dict[int, Column]:
-    """The instances by where they are from one place on; none where that is not a number."""
+    """Return the instances by constant offset; empty if offsets differ by non-constants."""
     found: dict[int, Column] = {}
     moving: Any = None
     for node in nodes:
@@ -88,7 +88,7 @@ def _columns(values: Values, nodes: Sequence[UOp]) -> dict[int, Column]:
 
 
 def _rest(terms: Any, at: Instance) -> dict[Any, int]:
-    """The terms over what is no UNROLL range; what is a number is that of ()."""
+    """Substitute the instance into terms; the constant part has the key ()."""
     out: dict[Any, int] = {}
     for monomial, c in terms.items():
         left = tuple([a for a in monomial if a not in at])
@@ -97,7 +97,7 @@ def _rest(terms: Any, at: Instance) -> dict[Any, int]:
 
 
 def _runs(places: Iterable[int]) -> Iterator[list[int]]:
-    """Neighbours."""
+    """Yield runs of consecutive offsets."""
     run: list[int] = []
     for i in sorted(places):
         if run and i != run[-1] + 1:
@@ -109,7 +109,7 @@ def _runs(places: Iterable[int]) -> Iterator[list[int]]:
 
 
 def _run(values: Values, columns: Sequence[Column]) -> Iterator[stores.Write]:
-    """The writes of neighbours."""
+    """Yield the writes of a run of columns."""
     first = columns[0]
     _, lane, lanes = values.replication[first.store.ranges]
     stride = values.addresses.offset(parts.place(first.store), lane).stride
@@ -142,7 +142,7 @@ def _run(values: Values, columns: Sequence[Column]) -> Iterator[stores.Write]:
 
 def _write(values: Values, column: Column, lane: UOp, shift: int, vector: UOp,
            condition: UOp | None, mask: UOp | None) -> stores.Write:
-    """Of a vector, so many elements behind the first lane of a column."""
+    """Return the write of a vector, ``shift`` elements after the first lane of a column."""
     address = values.addresses.neighbours(parts.place(column.store), lane, column.instance, shift,
                                           vector.dtype.lanes)
     streams = mask is None and stores.streams(values, column.store) and \
@@ -151,7 +151,7 @@ def _write(values: Values, column: Column, lane: UOp, shift: int, vector: UOp,
 
 
 def blocks(count: int, lanes: int) -> list[tuple[int, int]]:
-    """(first, how many) of the blocks of so many columns, two at least.
+    """Return (first, length) of the blocks of ``count`` >= 2 columns.
 
     >>> blocks(20, 16), blocks(63, 16)[-1], blocks(7, 16)
     ([(0, 16), (16, 4)], (47, 16), [(0, 4), (3, 4)])
@@ -167,7 +167,7 @@ def blocks(count: int, lanes: int) -> list[tuple[int, int]]:
 
 
 def rows(lines: Lines, columns: Sequence[UOp]) -> list[UOp]:
-    """What one lane of all columns is, for each lane."""
+    """Return the rows: for each lane, that lane of all columns."""
     count, lanes = len(columns), columns[0].dtype.lanes
     if count == lanes:
         return transpose(lines, columns)

@@ -1,12 +1,12 @@
-"""intervals: lines of a PROGRAM about numbers whose bounds are known, as they are written.
+"""Value-range propagation over the lines of a PROGRAM, during emission.
 
     i = FOR 0 .. 400                                 0 <= i < 400
     WHERE(CMPLT(i, 0), ADD(i, 400), i)               i
     MIN(MAX(i, 0), 399)                              i
     CMPLT(i, 401)                                    true
 
-What a step of a loop counts is compared with the ends of arrays, wrapped and clamped, as it might
-be data. Here it is a number of a loop, so most of that is decided.
+Loop bodies compare their counter with array bounds, wrap it and clamp it, as if it were data. Here
+the counter's bounds are known, so most of that folds.
 
 >>> from fnx.core import dtypes
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(400)), 1)
@@ -28,20 +28,20 @@ from fnx.lower.tensor.decide import ROWS, Interval
 
 
 class Intervals:
-    """What is known of the scalar integers of a program: the bounds of decide.py, line by line."""
+    """Bounds of the scalar integers of a program, by the rules of tensor/decide.py."""
 
     def __init__(self) -> None:
         self._of: dict[UOp, Interval] = {}
 
     def of(self, node: UOp) -> Interval:
-        """The bounds of a line or of a CONST."""
+        """Return the bounds of a line or CONST."""
         if node.op is ops.CONST:
             value = int(build.const_of(node))
             return value, value
         return self._of.get(node, node.dtype.limits)
 
     def take(self, node: UOp) -> None:
-        """Note the bounds of a line that is written."""
+        """Record the bounds of an emitted line."""
         if node.op is ops.FOR:
             (first, _), (_, end) = map(self.of, node.src)
             self._of[node] = first, max(first, end - 1)
@@ -49,7 +49,7 @@ class Intervals:
             self._of[node] = found
 
     def _found(self, node: UOp) -> Interval | None:
-        """The bounds of a number that is made of numbers."""
+        """Return the bounds of an integer operation, or None."""
         row = ROWS.get(node.op)
         if row is None or not node.src or \
                 any(n.dtype.lanes > 1 or n.dtype.is_float for n in (node, *node.src)):
@@ -59,7 +59,7 @@ class Intervals:
         return (low, high) if least <= low and high <= most else None
 
     def simpler(self, op: Op, dtype: DType, src: Sequence[UOp], arg: object = None) -> UOp | None:
-        """What a line is, if it is one of its operands or a number; None: a line."""
+        """Fold a line to one of its operands or a CONST; None if it does not fold."""
         if dtype.lanes > 1 or op not in _SIMPLER:
             return None
         if op is ops.WHERE:
@@ -69,7 +69,7 @@ class Intervals:
             return None
         if found[0] == found[1]:
             return build.const(found[0], dtype)
-        if op in (ops.AND, ops.OR):  # of bools one of which is known
+        if op in (ops.AND, ops.OR):  # of bools, one of which is constant
             return next((b for a, b in (src, src[::-1]) if a.op is ops.CONST and dtype.is_bool),
                         None)
         if op in (ops.MAX, ops.MIN):

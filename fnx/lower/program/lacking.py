@@ -1,4 +1,4 @@
-"""lacking: decompose for a target without 64-bit types: what it lacks is rewritten, or refused.
+"""Legalize ops for a target without 64-bit types: rewrite what it lacks, or raise.
 
     before   POW(x, y)                     of float32, elsewhere computed in float64
     after    ... basic operations of float32 and uint32 (elementary/single.py)
@@ -6,10 +6,10 @@
     before   STORE(o[i], float64(x))
     raises   DTypeError: the type, the user's line, what to write instead
 
-Types of 16 and 8 bits are words in part, whatever computes with them. What unsigned integers of 64
-bits are as bits (moved, chosen, compared for equality, shifted, joined: ``PAIRS``) is of pairs of
-words, as keys of random numbers are. So all that is left to refuse is arithmetic of 64 bits, and
-functions whose only formula is in float64. ``lgamma`` and ``digamma`` have one in float32.
+Types of 8 and 16 bits are parts of 32-bit words, whatever computes with them. Bit operations on
+uint64 (move, select, test for equality, shift, combine: ``PAIRS``) work on pairs of 32-bit words,
+as random keys need. So only 64-bit arithmetic raises, and functions whose only formula is in
+float64. ``lgamma`` and ``digamma`` have one in float32.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PAIRS = {ops.CONST, ops.REF, ops.INDEX, ops.LOAD, ops.STORE, ops.STAGE, ops.CARR
 
 
 def lacking(root: UOp, target: Target) -> UOp:
-    """The KERNEL without what the target lacks.
+    """Return the KERNEL without ops that the target lacks.
 
     >>> from fnx.core import build, dtypes, ops
     >>> x = build.var(0, dtypes.float32)
@@ -71,7 +71,7 @@ def _is_wide(t: DType) -> bool:
 
 
 def _is_pair(node: UOp, t: DType) -> bool:
-    """Whether what a node does with this type is about its bits."""
+    """Return whether a node treats a value of this type only as bits."""
     return t is uint64 and node.op in PAIRS and not (
         node.op is ops.CAST and (node.dtype.is_float or node.src[0].dtype.is_float))
 

@@ -1,4 +1,4 @@
-"""Masks of lanes that are numbers: which lanes they hold.
+"""Constant lane masks: which lanes they activate.
 
 >>> from fnx.core import dtypes
 >>> mask = UOp(ops.LANESBELOW, dtypes.bool_.vec(4), (build.index_const(3),))
@@ -18,7 +18,7 @@ from fnx.core.uop import UOp, toposort
 
 
 def held(mask: UOp) -> tuple[int, ...] | None:
-    """The lanes that a mask holds; None where that is known at run time only."""
+    """Return the active lanes of a mask; None if known only at run time."""
     values: dict[UOp, Any] = {}
     for node in toposort([mask]):
         if node.op is ops.CONST:

@@ -1,4 +1,4 @@
-"""linearize: a tiled KERNEL -> a PROGRAM, a linear list of lines with explicit vectors.
+"""Instruction emission: a tiled KERNEL -> a PROGRAM, a linear list of lines with explicit vectors.
 
     i = SEQ range n // 16, l = VEC range 16         FOR i = 0 .. n // 16
     STORE(o[16*i + l], x[16*i + l] * 2)               v = LOAD ADDRESS(x, 16*i)
@@ -6,50 +6,50 @@
                                                       STORE ADDRESS(o, 16*i) w
                                                     ENDFOR
 
-Each node is computed in the innermost loop among its free ranges; UNROLL ranges become one
-instance per value, a VEC range becomes lanes (nodes without it stay scalars, splatted where a
-vector needs them). The values that an ITER carries are PHIs of its loop. A REDUCE keeps one
-accumulator for each instance and lane, carried by its loops, and folds those it closes in a fixed
-tree at the end. REDUCE(ADD, MUL) of floats is MULACC. Conditions on the counter of a streaming loop
-are tested only where they change: the loop is run in parts (loop_peeling.py).
+Each node is computed in the innermost loop of its free ranges. UNROLL ranges become one instance
+per value; a VEC range becomes lanes (nodes without it stay scalars, broadcast where a vector needs
+them). The values that an ITER carries are PHIs of its loop. A REDUCE has one accumulator for each
+instance and lane, carried by its loops; the instances and lanes that it closes are reduced in a
+fixed tree at the end. REDUCE(ADD, MUL) of floats is MULACC. Conditions on the counter of a
+streaming loop are tested only where they change: the loop is peeled (program/loop_peeling.py).
 
-What a PROGRAM may hold (level "p"); all integers that address or count are ``index``:
+The lines of a PROGRAM (level "p"); all integers that address or count are ``index``:
 
 | line | src | arg | means |
 |---|---|---|---|
-| FOR | (start, stop) | number | begins a loop; stands for the counter, which steps by 1 |
-| PHI | (FOR, init) | position | follows its FOR; this iteration's value |
+| FOR | (start, stop) | number | begins a loop; its value is the counter, which steps by 1 |
+| PHI | (FOR, init) | position | follows its FOR; the carried value in this iteration |
 | ENDFOR | (FOR, next of each PHI...) | | ends the innermost open FOR |
-| BREAK | (FOR, bool) | | ends the innermost open FOR where it holds: its PHIs stay |
+| BREAK | (FOR, bool) | | leaves the innermost open FOR if true: its PHIs keep their values |
 | LAST | (ENDFOR,) | position | the PHI's value after the loop |
-| IF / ENDIF | (bool,) / (IF,) | number / | the lines between are run where it holds |
+| IF / ENDIF | (bool,) / (IF,) | number / | the lines between run if true |
 | REF | () | Ref(slot) | pointer to a buffer |
 | SCRATCH | (byte offset,) | Stage | pointer into scratch |
-| ADDRESS | (pointer, offset) | alignment | pointer + elements, for lanes of its dtype; a \
-vector of offsets: one for each lane |
-| LOAD | (ADDRESS, mask?, last?, first?) | | the lanes there; 0 where the mask is false. At an \
-address up to ``last``, and from ``first`` on, all lanes may be touched, else those of the mask |
-| STORE | (ADDRESS, value, mask?) | STREAM? | alike; past the caches where it streams |
-| FETCH | (ADDRESS, ADDRESS, mask?) | | memory to what threads share, past the registers; 0 where \
-the mask is false; it may take until AWAIT |
-| AWAIT | () | | what this thread has FETCHed is there |
+| ADDRESS | (pointer, offset) | alignment | pointer + elements, for the lanes of its dtype; a \
+vector of offsets: one address per lane |
+| LOAD | (ADDRESS, mask?, last?, first?) | | the lanes at the address; 0 where the mask is false. \
+If first <= address <= last, all lanes may be accessed, else only those of the mask |
+| STORE | (ADDRESS, value, mask?) | STREAM? | likewise; STREAM: a nontemporal store |
+| FETCH | (ADDRESS, ADDRESS, mask?) | | asynchronous copy from memory to SHARED memory, without \
+registers; 0 where the mask is false; complete after AWAIT |
+| AWAIT | () | | waits for the FETCHes of this thread |
 | SPLAT | (scalar,) | | the scalar in all lanes |
 | LANES | () | | 0, 1, 2 ... |
 | LANESBELOW | (count,) | | lanes below count (any integer) |
 | SHUFFLE | (a, b) | lanes | lanes of a, then of b |
 | EXTRACT | (vector,) | lane | one lane |
-| VECTOR | (scalar...) | | the lanes, one after the other |
-| MAX, MIN | (a, b) | ANY_ZERO? | alike; of +0 and -0 either, in folds |
-| WHERE | (bool, a, b) | SELDOM? | alike; of a condition that hardly ever holds |
-| EVERY | (bool vector,) | | whether it holds in all lanes |
-| PART | () | 2i, 2i + 1 | bounds lo and hi of range i of those whose parts are given out |
-| ID | () | GRID, THREAD | the number of this group of threads, or of this thread in it |
-| SHUFFLE_XOR | (scalar,) | distance | the value of the thread whose number differs by this bit |
-| SYNC | () | | all threads of the group are here, and see what each wrote to SHARED memory |
+| VECTOR | (scalar...) | | a vector of these lanes |
+| MAX, MIN | (a, b) | ANY_ZERO? | elementwise; ANY_ZERO: either of +0 and -0, in reductions |
+| WHERE | (bool, a, b) | SELDOM? | elementwise; SELDOM: the condition is unlikely |
+| EVERY | (bool vector,) | | whether all lanes are true |
+| PART | () | 2i, 2i + 1 | bounds lo and hi of parallel range i, for this worker |
+| ID | () | GRID, THREAD | the index of this thread group, or of this thread in it |
+| SHUFFLE_XOR | (scalar,) | distance | the value of the thread whose index differs by this bit |
+| SYNC | () | | barrier of the thread group; makes writes to SHARED memory visible |
 
-CONST, VAR and elementwise ops are as at kernel level, lane by lane; operands have equal lanes.
-A line may use lines before it in the same or an enclosing loop, and CONST, VAR, REF, PART, ID,
-LANES. The PROGRAM of threads that work together says what they are given (its arg, a ThreadGroup).
+CONST, VAR and elementwise ops are as at kernel level, lane by lane; all operands have the same
+number of lanes. A line may use lines before it in the same or an enclosing loop, and CONST, VAR,
+REF, PART, ID, LANES. The arg of a GPU PROGRAM is a ThreadGroup: its launch parameters.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ from fnx.lower.program.values import Values
 
 
 def linearize(kernel: UOp, target: Target) -> UOp:
-    """The PROGRAM of a tiled KERNEL whose elementwise ops the target has.
+    """Emit the PROGRAM of a tiled KERNEL whose elementwise ops the target supports.
 
     Raises:
-        KernelError: the kernel's schedule asks for what can't be done.
+        KernelError: the kernel's schedule cannot be implemented.
 
     >>> from fnx.core import dtypes
     >>> r = build.range_(8, 0)
@@ -90,7 +90,7 @@ def linearize(kernel: UOp, target: Target) -> UOp:
 
 
 class _KernelWalk:
-    """Goes through the plan from the outside in; what is written is the parts' business."""
+    """Walk the loop nest from the outside in; the components emit the lines."""
 
     def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int], target: Target
                  ) -> None:
@@ -100,11 +100,14 @@ class _KernelWalk:
         self.carries = CarriedValues(self.values, toposort(kernel.src))
         self.group = SyncPlan(kernel) if any(
             r.arg.kind in NUMBERED for s in kernel.src for r in s.ranges) else None
-        self.guarded = 0  # open ranges that some threads have no iteration of
+        self.guarded = 0  # open ranges in which some threads have no iteration
 
     def body(self, inner: Nest, ahead: DoubleBuffers | None = None) -> None:
-        """Lines of a loop's body. Stores wait for the loads of the statements beside them, so
-        that a buffer may be updated in place."""
+        """Emit the body of a loop.
+
+        Stores are delayed until neighboring statements have loaded, so that a buffer may be
+        updated in place.
+        """
         waiting: list[stores.Write] = []
         beside: list[UOp] = []
         apart = self.group and self.group.syncs(inner)
@@ -139,11 +142,11 @@ class _KernelWalk:
             ahead.store()
 
     def fill(self, stage: UOp) -> UOp:
-        """The filling of a STAGE as a STORE."""
+        """Return the fill of a STAGE as a STORE."""
         return build.store(build.at(stage, *closed(stage)), value(stage))
 
     def sync(self, inner: Nest) -> None:
-        """The threads wait for one another."""
+        """Emit a barrier."""
         if self.guarded or any(s.node.op is ops.ITER and s.own < inner.depth
                                for s in inner.statements):
             raise KernelError("expected memory that threads share filled where all of them come",
@@ -151,7 +154,7 @@ class _KernelWalk:
         self.lines.put(ops.SYNC, dtypes.void, ())
 
     def numbered(self, inner: Nest, r: UOp) -> None:
-        """A range of which each group of threads, or each of these, runs one iteration."""
+        """Emit a GRID or THREAD range: each thread group, or thread, runs one iteration."""
         number = UOp(ops.ID, dtypes.index, (), r.arg.kind)
         if self.group is None or self.group.all_have(r):
             self.lines.open_scope()
@@ -169,8 +172,10 @@ class _KernelWalk:
         self.guarded -= 1
 
     def loop(self, inner: Nest) -> None:
-        """A loop, in the parts that peeling cuts it into. REDUCEs over it carry accumulators,
-        ITERs their values."""
+        """Emit a loop as the spans that peeling splits it into.
+
+        Its REDUCEs carry accumulators, its ITERs their carried values.
+        """
         r = inner.range
         assert r is not None
         if r.arg.kind in NUMBERED:

@@ -1,7 +1,7 @@
-"""Statements and loops of a tiled KERNEL: which loops there are and what runs in each.
+"""The loop nest of a tiled KERNEL: its loops, and the statements in each.
 
 Statements are STOREs, STAGE fills, ITERs, and REDUCEs over ranges that become loops (a REDUCE
-over UNROLL and VEC ranges only is a value). A statement's path lists its loops from the outside:
+over only UNROLL and VEC ranges is a value). A statement's path lists its loops, outermost first:
 
     row softmax, order (row, c0, c1, c2)                  path
     mx = REDUCE(x[row, c0], MAX, c0)                      row | c0
@@ -9,13 +9,13 @@ over UNROLL and VEC ranges only is a value). A statement's path lists its loops 
     s  = REDUCE(exp(x[row, c1] - mx), ADD, c1)            row | c1
     STORE(o[row, c2], e[c2] / s)                          row c2 |
 
-The loops left of the bar are shared with whoever reads the result, those right of it belong to
-the statement: its result is ready when they have ended. Statements with equal next loop share
-it, unless a dependence lies between them:
+The loops left of the bar are shared with the readers of the result. Those right of it are the
+statement's own: its result is ready when they have ended. Statements whose next loop is equal share
+it, unless a dependence forces separate loops:
 
     row: { c0: {mx}  c1: {e, s}  c2: {STORE} }
 
-Who reads an ITER by STEP shares its loop.
+A reader of an ITER by STEP runs inside its loop.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from fnx.lower.kernel.index_sets import are_apart
 
 
 class Statement:
-    """A node that is run in the loops ``path``; those from ``path[own]`` on are its own.
+    """A node that runs in the loops ``path``; those from ``path[own]`` on are its own.
 
-    ``closed`` are all ranges it folds or fills over; ``depends`` are (statement, how many outer
-    loops may be shared with it).
+    ``closed`` are all ranges that it reduces or fills over; ``depends`` are (statement, number of
+    outer loops that may be shared with it).
     """
 
     __slots__ = ("closed", "depends", "node", "own", "path")
@@ -51,9 +51,9 @@ class Statement:
 
 
 class Nest:
-    """A loop over ``range`` (None: the whole kernel) with ``body`` in order of execution.
+    """A loop over ``range`` (None: the whole kernel) with ``body`` in execution order.
 
-    ``statements`` are all that are inside, also in inner loops.
+    ``statements`` are all statements inside, including those of inner loops.
     """
 
     __slots__ = ("body", "depth", "range", "statements")
@@ -64,16 +64,16 @@ class Nest:
 
 
 def is_statement(node: UOp) -> bool:
-    """Whether a node is run in loops of its own, not computed where it is used."""
+    """Return whether a node runs in loops of its own, rather than at its uses."""
     return node.op in (ops.STORE, ops.STAGE, ops.ITER) or (
         node.op is ops.REDUCE and any(r.arg.kind in LOOPS for r in closed(node)))
 
 
 def nest(kernel: UOp) -> Nest:
-    """The loops of a tiled KERNEL.
+    """Build the loop nest of a tiled KERNEL.
 
     Raises:
-        KernelError: ranges of a kind that no loop can be made of, or in an impossible order.
+        KernelError: the kinds or the order of the ranges allow no loop nest.
     """
     nodes = toposort(kernel.src)
     _check_ranges(nodes, kernel)
@@ -99,8 +99,11 @@ def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
 
 
 def _statements(nodes: list[UOp], order: LoopOrder, apart: bool) -> list[Statement]:
-    """All statements, each after those it depends on. Readers choose the outer loops, so they
-    come first; a node read in two places that share no loops is run in both."""
+    """Return all statements in dependence order.
+
+    Readers determine the outer loops, so they are visited first. A node with two readers that
+    share no loops runs twice.
+    """
     found = [n for n in nodes if is_statement(n)]
     reads, inside = _reads(nodes, found)
     outers: dict[UOp, dict[tuple[UOp, ...], Statement]] = {n: {} for n in found}
@@ -134,11 +137,10 @@ _Reads = dict[UOp, list[UOp]]
 
 
 def _reads(nodes: list[UOp], found: list[UOp]) -> tuple[_Reads, _Reads]:
-    """The statements whose results each statement reads, as far as the next statement; and the
-    ITERs that it reads by STEP."""
+    """Return the statements that each statement reads directly, and the ITERs it reads by STEP."""
     number = {n: i for i, n in enumerate(found)}
     count = len(found)
-    visible: dict[UOp, int] = {}  # bit sets: those read, and from ``count`` on those inside
+    visible: dict[UOp, int] = {}  # bit sets: statements read, and from bit ``count`` on, ITERs read
     reads: _Reads = {}
     inside: _Reads = {}
     for n in nodes:
@@ -156,12 +158,12 @@ def _reads(nodes: list[UOp], found: list[UOp]) -> tuple[_Reads, _Reads]:
 
 
 def _around(path: tuple[UOp, ...], read: UOp) -> tuple[UOp, ...]:
-    """The loops of a reader around that of an ITER which it is in."""
+    """Return the loops of a reader outside the ITER loop that it runs in."""
     return path[:path.index(closed(read)[0])]
 
 
 def _shared(path: tuple[UOp, ...], read: UOp) -> tuple[UOp, ...]:
-    """The loops of a reader inside which ``read`` is run: down to its innermost free range."""
+    """Return the loops of a reader that ``read`` shares: down to its innermost free range."""
     for i in range(len(path), 0, -1):
         if path[i - 1] in read.ranges:
             return path[:i]
@@ -178,9 +180,9 @@ def _check_own(node: UOp, inner: tuple[UOp, ...], outer: tuple[UOp, ...]) -> Non
 
 
 def _order_stores(statements: list[Statement], apart: bool) -> None:
-    """Stores to one buffer keep their order; they share the loops that move both alike.
+    """Keep the order of stores to one buffer; they share loops that move both equally.
 
-    Those of different places, as parts of a concatenation, may come in any order.
+    Disjoint stores, such as the parts of a concatenation, may come in any order.
     """
     last: dict[int, list[Statement]] = {}
     for s in statements:
@@ -204,12 +206,12 @@ def _order_stores(statements: list[Statement], apart: bool) -> None:
 
 
 def _arrange(root: Nest) -> None:
-    """Fill the bodies, from the outside in."""
+    """Build the loop bodies, outermost first."""
     pending = [root]
     while pending:
         outer = pending.pop()
         depth = outer.depth
-        last: dict[UOp, int] = {}  # where in the body the last loop over a range stands
+        last: dict[UOp, int] = {}  # position in the body of the last loop over a range
         position: dict[int, int] = {}
         clusters, before = _clusters(outer.statements, depth)
         for number in _sorted(clusters, before, depth):
@@ -240,8 +242,10 @@ def _next(s: Statement, depth: int) -> UOp | None:
 
 def _clusters(statements: list[Statement],
               depth: int) -> tuple[dict[int, list[Statement]], dict[int, set[int]]]:
-    """Statements that have to share the next loop, since one reads in an iteration what another
-    computed in it; and for each cluster those that have to be finished before."""
+    """Group statements that must share the next loop, and find what each group must follow.
+
+    Statements share a loop if one reads in an iteration what another computes in it.
+    """
     number = {s: i for i, s in enumerate(statements)}
     cluster = list(range(len(statements)))
 
@@ -267,7 +271,7 @@ def _clusters(statements: list[Statement],
 
 def _sorted(clusters: dict[int, list[Statement]], before: dict[int, set[int]],
             depth: int) -> list[int]:
-    """Clusters after those they need; of those that may come next, one that shares the loop."""
+    """Sort clusters topologically; prefer one that shares the previous loop."""
     out: list[int] = []
     waiting = list(clusters)
     latest: UOp | None = None

@@ -1,24 +1,24 @@
-"""Peeling: a loop is run in parts, in each of which more conditions are known.
+"""Loop peeling and index set splitting: run a loop as spans in which more conditions are known.
 
-A condition on the counter holds for all lanes up to some iteration, for some in the next one, and
-for none from there on, or the other way round. So the loop is cut there, wherever in the
-expression the condition stands: a prologue, a steady state without any test, an epilogue.
+A condition on the counter holds for all lanes up to some iteration, for some lanes in the next, and
+for none from there on, or the other way round. The loop is split there, wherever in the expression
+the condition is: a prologue, a steady state without tests, an epilogue.
 
     i = SEQ range ceil(n / 16), l = VEC range 16      for i in 0 .. 1:             masked
     x[16*i + l - 1] if 0 < 16*i + l                   for i in 1 .. n // 16:       no masks
     STORE(o[16*i + l], ..., valid=16*i + l < n)       for i in n // 16 .. ceil:    masked
 
-Where the cuts are numbers, a part of one iteration has a number for its counter: what is masked
-there is known when the program is written. Where they are known at run time only, there are three
-parts, in the middle of which all conditions are as they are in most iterations.
+If the cuts are constants, the counter of a span of one iteration is a constant, too, so its masks
+are known at compile time. If they are known only at run time, there are three spans; in the middle
+one all conditions are as they are in most iterations.
 
-Iterations in which the condition holds for no lane, and without which nothing would be written
-or folded, are left out: a run-time extent may be far below what the split allows.
+Iterations in which the condition holds for no lane, and which would then write and reduce nothing,
+are skipped: a run-time extent may be far below what the split allows.
 
-Only loops without inner loops and with few instances are cut, and only at conditions that
-depend on lanes or unrolled instances: the code is there once a part, and that is what it buys. So
-it does at one that depends on loops alone, where the cuts are numbers and what it chooses are
-vectors; where nothing is written or folded once that is false, the loop ends there.
+Only loops without inner loops and with few instances are split, since the body is duplicated for
+each span, and only at conditions that depend on lanes or unrolled instances. A condition that
+depends on loops alone also splits if the cuts are constants and it selects vectors; if nothing is
+written or reduced once it is false, the loop ends there.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ from fnx.lower.program.loop_nest import Nest, Statement, is_statement
 from fnx.lower.program.roles import SINGLE, extent_of
 from fnx.lower.program.values import Values
 
-_MOST = 8  # instances of a statement, above which a second copy costs more than masks do
-_LINES = 1 << 10  # of all parts of a loop: compilers take time that grows with them
+_MOST = 8  # instances of a statement, above which copies of the body do not pay off
+_LINES = 1 << 10  # in all spans of a loop: a bound on compile time
 
 
 class Span(Record):
-    """A part that a loop is run in, what is known of conditions in all of it, and the number that
-    its counter is, where it has one iteration."""
+    """A span of a loop's iterations and the conditions that are known throughout.
+
+    ``only`` is the counter if the span has one iteration.
+    """
 
     start: UOp
     stop: UOp
@@ -59,8 +61,11 @@ class Span(Record):
 
 
 class Limit(Record):
-    """A condition is ``at_first`` for all lanes while step*i < terms + constant, for some up to
-    ``slack`` more, for none from there on."""
+    """The iterations in which a condition changes.
+
+    It equals ``at_first`` for all lanes while step*i < terms + constant, for some lanes up to
+    ``slack`` more, and for none from there on.
+    """
 
     at_first: bool
     terms: Polynomial
@@ -70,7 +75,7 @@ class Limit(Record):
 
 
 class Cut(Record):
-    """The same in iterations: ``at_first`` before ``full``, the opposite from ``empty`` on."""
+    """A Limit in iterations: ``at_first`` before ``full``, the opposite from ``empty`` on."""
 
     condition: UOp
     at_first: bool
@@ -78,19 +83,19 @@ class Cut(Record):
     empty: UOp
 
     def truth(self, start: int, stop: int) -> bool | None:
-        """What is known of the condition from one iteration up to another."""
+        """Return the truth of the condition in iterations start..stop, None if it changes."""
         if stop <= build.const_of(self.full):
             return self.at_first
         return not self.at_first if start >= build.const_of(self.empty) else None
 
 
 def spans(values: Values, inner: Nest) -> list[Span]:
-    """The parts that a loop is run in, in order."""
+    """Split a loop into spans, in order."""
     r, lines = inner.range, values.lines
     assert r is not None
     start, stop = build.index_const(0), values.value(extent(r))
     count = stop
-    given = r.arg.kind in GIVEN  # those are outermost: its number among them is its depth
+    given = r.arg.kind in GIVEN  # parallel ranges are outermost: depth = number
     if given:
         start, stop = (UOp(ops.PART, dtypes.index, (), 2 * (inner.depth - 1) + i) for i in (0, 1))
     carried = any(s.node.op is ops.ITER and r in closed(s.node) for s in inner.statements)
@@ -117,12 +122,12 @@ def spans(values: Values, inner: Nest) -> list[Span]:
                         (start, stop), given)
 
 
-# ---- cuts that are numbers --------------------------------------------------------------------
+# ---- constant cuts ----------------------------------------------------------------------------
 
 
 def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, inner: Nest,
                 given: tuple[UOp, UOp] | None) -> Iterator[Span]:
-    """Parts of 0 .. count that have few lines; where iterations are given out, what of each is."""
+    """Yield spans of 0 .. count within the line budget, clipped to the range ``given``."""
     lines = values.lines
     for i, j in pairwise(_edges(cuts, count, inner)):
         known = tuple(_known(cuts, i, j).items())
@@ -134,8 +139,11 @@ def _at_numbers(values: Values, cuts: Sequence[Cut], count: int, inner: Nest,
 
 
 def _edges(cuts: Sequence[Cut], count: int, inner: Nest) -> list[int]:
-    """Where parts begin and end: at all cuts, less those without which least is tested again, as
-    long as the bodies of all parts have more lines than compilers take in a moment."""
+    """Return where spans begin and end.
+
+    Start with all cuts; while the bodies of all spans exceed the line budget, drop the cut whose
+    removal adds the fewest tests.
+    """
     ends: list[tuple[int, int]] = [
         (build.const_of(cut.full), build.const_of(cut.empty)) for cut in cuts]
     edges = sorted({0, count} | {n for pair in ends for n in pair if n < count})
@@ -146,7 +154,7 @@ def _edges(cuts: Sequence[Cut], count: int, inner: Nest) -> list[int]:
     def tests(i: int, j: int) -> int:
         return (j - i) * sum([full < j and i < empty for full, empty in ends])
 
-    def again(i: int) -> int:  # what is tested again without an edge
+    def again(i: int) -> int:  # tests added by removing an edge
         a, b, c = edges[i - 1:i + 2]
         return tests(a, c) - tests(a, b) - tests(b, c)
 
@@ -165,13 +173,15 @@ def _edges(cuts: Sequence[Cut], count: int, inner: Nest) -> list[int]:
 
 
 def _known(cuts: Sequence[Cut], start: int, stop: int) -> dict[UOp, bool]:
-    """What is known of conditions in a part."""
+    """Return the conditions that are known in a span."""
     return {cut.condition: truth for cut in cuts if (truth := cut.truth(start, stop)) is not None}
 
 
 def _length(inner: Nest, known: Mapping[UOp, bool], most: int) -> int:
-    """How many lines the body of a part has, about, as far as ``most`` and one more. A value that
-    is not chosen in it has none there."""
+    """Estimate the lines of the body of a span, counting to ``most`` + 1.
+
+    A value that no WHERE selects in the span has no lines.
+    """
     ahead = [s for statement in inner.statements for s in statement.node.src]
     seen, length = set(ahead), 0
     while ahead and length <= most:
@@ -186,19 +196,22 @@ def _length(inner: Nest, known: Mapping[UOp, bool], most: int) -> int:
 
 
 def _chosen(node: UOp, known: Mapping[UOp, bool]) -> Sequence[UOp]:
-    """The operands that a value is computed of where conditions are known."""
+    """Return the operands that are used, given the known conditions."""
     if node.op is ops.WHERE and node.src[0] in known:
         return node.src[1:2] if known[node.src[0]] else node.src[2:]
     return node.src
 
 
-# ---- cuts that are known at run time ------------------------------------------------------------
+# ---- run-time cuts ------------------------------------------------------------------------------
 
 
 def _around_most(values: Values, cuts: Sequence[Cut], limits: Sequence[Limit], r: UOp,
                  bounds: tuple[UOp, UOp], given: bool) -> list[Span]:
-    """Three parts: in the middle each condition is as it is in the last iterations, where it
-    changes in the first quarter, else as it is in the first ones."""
+    """Return three spans, with all conditions known in the middle one.
+
+    There a condition has its final value if it changes in the first quarter of the iterations,
+    else its initial value.
+    """
     lines, (start, stop) = values.lines, bounds
     first, full, known = build.index_const(0), stop, []
     for cut, limit in zip(cuts, limits):
@@ -220,7 +233,7 @@ def _around_most(values: Values, cuts: Sequence[Cut], limits: Sequence[Limit], r
 
 
 def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
-    """In how many iterations, from the first on, step*i < terms + constant + slack."""
+    """Emit the number of initial iterations with step*i < terms + constant + slack."""
     lines = values.lines
     total = values.addresses.total(limit.terms, limit.constant + slack, SINGLE)
     room = lines.integer(ops.MAX, total, 0)
@@ -231,7 +244,7 @@ def _iterations(values: Values, limit: Limit, slack: int) -> UOp:
 
 
 def _limits(values: Values, inner: Nest, r: UOp) -> dict[UOp, Limit]:
-    """The conditions below a loop over r that change once, and where."""
+    """Return the conditions in a loop over r that change once, with their Limits."""
     wide = _is_wide(inner)
     short = not any(isinstance(item, Nest) or _instances(item) > _MOST for item in inner.body)
     roots = [s for statement in inner.statements for s in statement.node.src]
@@ -247,7 +260,7 @@ def _limits(values: Values, inner: Nest, r: UOp) -> dict[UOp, Limit]:
 
 
 def _ends(condition: UOp, inner: Nest) -> bool:
-    """Whether a loop may end where a condition fails that is the same for all lanes."""
+    """Return whether a loop may end when a condition fails that is uniform across lanes."""
     outer = inner.statements[0].path[:inner.depth]
     return all(r in outer for r in condition.ranges if r.arg.kind in LOOPS) and \
         _governs(condition, inner)
@@ -258,7 +271,7 @@ def _is_replicated(node: UOp) -> bool:
 
 
 def _is_wide(inner: Nest) -> bool:
-    """Whether the body computes with vectors, of which a mask is, whatever it depends on."""
+    """Return whether the body computes with vectors, so that any mask would be a vector."""
     return any(map(_has_lanes, (s.node for s in inner.statements)))
 
 
@@ -277,7 +290,7 @@ def _limit(condition: UOp, r: UOp, wide: bool) -> Limit | None:
     if not at_first:
         if not wide:
             return None
-        terms, constant = add({}, terms, -1), 1 - constant  # where it does not hold
+        terms, constant = add({}, terms, -1), 1 - constant  # the negated condition
     step = -terms.pop((r,), 0)
     if step <= 0:
         return None
@@ -295,13 +308,13 @@ def _limit(condition: UOp, r: UOp, wide: bool) -> Limit | None:
 
 
 def _governs(condition: UOp, inner: Nest) -> bool:
-    """Whether an iteration in which the condition holds for no lane has no effect."""
+    """Return whether an iteration in which the condition holds for no lane has no effect."""
     return all(condition in _validity(s.node) or _adds_nothing(s.node, condition)
                for s in inner.statements)
 
 
 def _validity(statement: UOp) -> list[UOp]:
-    """What must hold for a statement to write or fold anything."""
+    """Return the conditions under which a statement writes or reduces anything."""
     if statement.op is ops.STORE:
         return conjuncts(validity(statement))
     found = masked(statement) if statement.op is ops.REDUCE else None
@@ -309,6 +322,6 @@ def _validity(statement: UOp) -> list[UOp]:
 
 
 def _adds_nothing(statement: UOp, condition: UOp) -> bool:
-    """Whether a sum takes in 0 where a condition fails."""
+    """Return whether a sum adds 0 if a condition fails."""
     return statement.op is ops.REDUCE and statement.arg.monoid is ops.ADD and \
         statement.src[0].op is not ops.PAIR and vanishes(value(statement), [condition])

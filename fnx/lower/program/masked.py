@@ -1,16 +1,16 @@
-"""Masked: loads of some lanes, none of whose other lanes lies outside of the buffer.
+"""Masked loads that never touch addresses outside the buffer, not even in inactive lanes.
 
-A processor that is asked for lanes of which one lies in memory that is not there finds out in some
-hundred cycles that the mask leaves it out. So what a mask may leave out is looked at here. (What is
-written is memory of fnx's own, and only lanes of the last vectors lie behind it.)
+A masked load with an inactive lane in unmapped memory costs the processor some hundred cycles. So
+the bounds of all lanes are checked here. (Stores go to fnx's own memory, and only lanes of the last
+vectors lie past its end.)
 
-| the lanes, all of them | then |
+| the lanes, all of them | emitted |
 |---|---|
-| lie inside | they are loaded, and those of the mask chosen |
-| begin inside, at a multiple of the vector's size | a mask: they cross no line |
-| under a mask that is a number | the run of lanes that it holds, if one vector inside has it |
-| may lie outside at run time | the line has the places from and up to which all lie inside |
-| are valid together | a mask that is one bit: the line reads nothing where it is not set |
+| are in bounds | a full load and a WHERE on the mask |
+| start in bounds, aligned to the vector's size | a masked load: it crosses no cache line |
+| have a constant mask | a load of the active run of lanes, if one in-bounds vector has it |
+| may be out of bounds at run time | the LOAD also has the last and first in-bounds address |
+| share one condition | the mask is a SPLAT of one bit: nothing is read where it is false |
 
 >>> from fnx.core import dtypes
 >>> from fnx.core.target import Target
@@ -36,11 +36,11 @@ from fnx.lower.program import lane_masks
 from fnx.lower.program.addresses import Access, Addresses
 from fnx.lower.program.roles import SINGLE
 
-_Masks = tuple[UOp, ...]  # a mask, and the last and the first place from which all lanes exist
+_Masks = tuple[UOp, ...]  # the last and the first address from which all lanes are in bounds
 
 
 def load(addresses: Addresses, access: Access, dtype: DType, mask: UOp | None, depth: int) -> UOp:
-    """The lanes at an address, 0 where a mask does not hold; ``dtype`` is that of the vector."""
+    """Load the lanes at an address, 0 where the mask is false; ``dtype`` is a vector type."""
     lines = addresses.lines
     if mask is None:
         return lines.add(ops.LOAD, dtype, (access.address,), at_least=depth)
@@ -64,7 +64,7 @@ def load(addresses: Addresses, access: Access, dtype: DType, mask: UOp | None, d
 
 
 def scalar(addresses: Addresses, access: Access, mask: UOp, depth: int) -> UOp:
-    """What one place has, in the lanes that a mask holds: all of them may be outside."""
+    """Load one element into the active lanes; the address may be out of bounds."""
     lines, dtype = addresses.lines, access.address.dtype
     address = access.address
     if not _is_inside(addresses, access, 1):
@@ -77,16 +77,16 @@ def scalar(addresses: Addresses, access: Access, mask: UOp, depth: int) -> UOp:
     return lines.across(ops.WHERE, dtype, (mask, found, build.const(0, dtype)))
 
 
-# ---- what is known ----------------------------------------------------------------------------
+# ---- bounds -----------------------------------------------------------------------------------
 
 
 def _first(addresses: Addresses, access: Access) -> tuple[int, int]:
-    """Bounds of the place of the first lane."""
+    """Return the bounds of the offset of the first lane."""
     return addresses.bounds(access.terms, access.constant, access.at)
 
 
 def _count(memory: UOp) -> int | None:
-    """How many elements a REF or STAGE has; None where that is known at run time only."""
+    """Return the number of elements of a REF or STAGE; None if known only at run time."""
     sides = parts.dims(memory)
     if any(d.op is not ops.CONST for d in sides):
         return None
@@ -94,7 +94,7 @@ def _count(memory: UOp) -> int | None:
 
 
 def _size(addresses: Addresses, memory: UOp) -> UOp:
-    """The same as a line."""
+    """Emit the number of elements of a REF or STAGE."""
     total = build.index_const(1)
     for d in parts.dims(memory):
         total = addresses.lines.times(addresses.value(d, SINGLE), total)
@@ -102,15 +102,15 @@ def _size(addresses: Addresses, memory: UOp) -> UOp:
 
 
 def _is_inside(addresses: Addresses, access: Access, lanes: int, shift: int = 0) -> bool:
-    """Whether so many lanes from an address on, or from a place before or behind it, exist."""
+    """Return whether ``lanes`` lanes from an address, moved by ``shift``, are in bounds."""
     low, high = _first(addresses, access)
     count = _count(access.memory)
     return count is not None and 0 <= low + shift and high + shift + lanes <= count
 
 
 def _guards(addresses: Addresses, access: Access, dtype: DType) -> _Masks:
-    """The last place, and the first one, from which all lanes lie inside, or in lines with some
-    that do; none where that is known."""
+    """Return the last and first address from which all lanes are in bounds, or in a cache line
+    with one that is. Omit those that are known to hold."""
     lines, memory = addresses.lines, access.memory
     low, high = _first(addresses, access)
     count = _count(memory)
@@ -126,12 +126,12 @@ def _guards(addresses: Addresses, access: Access, dtype: DType) -> _Masks:
 
 
 
-# ---- lanes that are known ---------------------------------------------------------------------
+# ---- constant masks ---------------------------------------------------------------------------
 
 
 def _vector(addresses: Addresses, access: Access, held: tuple[int, ...] | None, lanes: int
             ) -> tuple[int, int] | None:
-    """(first lane, how many) of one vector that is inside and has the lanes of a mask."""
+    """Return (first lane, length) of an in-bounds vector with all active lanes, or None."""
     if held is None or held[-1] - held[0] + 1 != len(held):
         return None
     for first in (held[0], held[-1] + 1 - lanes):
@@ -142,7 +142,7 @@ def _vector(addresses: Addresses, access: Access, held: tuple[int, ...] | None, 
 
 
 def _address(addresses: Addresses, access: Access, shift: int, lanes: int) -> UOp:
-    """The address of so many lanes, some places before or behind an address."""
+    """Emit the address of ``lanes`` lanes, moved by ``shift`` elements."""
     pointer, offset = access.address.src
     dtype = access.address.dtype.scalar
     return addresses.lines.add(ops.ADDRESS, dtype.vec(lanes), (
@@ -152,7 +152,7 @@ def _address(addresses: Addresses, access: Access, shift: int, lanes: int) -> UO
 
 def _moved(addresses: Addresses, access: Access, dtype: DType, first: int, count: int, depth: int
            ) -> UOp:
-    """So many lanes from ``first`` on where they belong; what the others have does not matter."""
+    """Load ``count`` lanes from ``first`` on into position; other lanes are unspecified."""
     lines, lanes = addresses.lines, dtype.lanes
     found = lines.add(ops.LOAD, dtype.scalar.vec(count),
                       (_address(addresses, access, first, count),), at_least=depth)
@@ -162,11 +162,11 @@ def _moved(addresses: Addresses, access: Access, dtype: DType, first: int, count
     return lines.add(ops.SHUFFLE, dtype, (found, found), order)
 
 
-# ---- lanes that lie apart ---------------------------------------------------------------------
+# ---- gathers ----------------------------------------------------------------------------------
 
 
 def _apart(addresses: Addresses, access: Access, mask: UOp) -> UOp:
-    """Addresses of lanes: of those that the mask does not hold a place that exists."""
+    """Emit addresses of a gather; inactive lanes get an in-bounds address."""
     lines, none = addresses.lines, build.index_const(0)
     pointer, places = access.address.src
     if not _is_inside(addresses, access, 1):

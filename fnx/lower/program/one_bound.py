@@ -1,9 +1,9 @@
-"""one_bound: whether an index that is data is inside an axis is one comparison, not two.
+"""Test the bounds of a data-dependent index by one unsigned comparison.
 
     before  STORE(o[i], v, valid = 0 < i + 1 and i < 9)                        i = CAST(p), p: int32
     after   STORE(o[i], v, valid = uint32(p) < 9)
 
-A negative number is a large one without a sign. Each update of a scatter asks this.
+A negative index is a large unsigned number. Each update of a scatter does this test.
 
 >>> from fnx.core import dtypes
 >>> p = build.load(build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0)))
@@ -26,7 +26,7 @@ from fnx.lower.program.conditions import INEQUALITIES, positive_form
 
 
 def one_bound(kernel: UOp) -> UOp:
-    """The KERNEL in which each STORE compares a place that is data once with both ends."""
+    """Return the KERNEL whose STOREs test data-dependent indices by one comparison."""
     if all(len(s.src) < 3 for s in kernel.src):
         return kernel
 
@@ -41,8 +41,8 @@ def one_bound(kernel: UOp) -> UOp:
 
 
 def _together(conditions: list[UOp]) -> list[UOp]:
-    """Conditions with one for both ends of an axis."""
-    ends: dict[UOp, dict[int, tuple[UOp, int]]] = {}  # of each integer: which it has, and where
+    """Merge the tests of both ends of an axis into one."""
+    ends: dict[UOp, dict[int, tuple[UOp, int]]] = {}  # integer -> sign -> (condition, constant)
     for c in conditions:
         data, sign, at = _end(c)
         if data is not None and (sign < 0 or at == 1):
@@ -58,7 +58,7 @@ def _together(conditions: list[UOp]) -> list[UOp]:
 
 
 def _end(condition: UOp) -> tuple[UOp | None, int, int]:
-    """(p, 1, c) where a condition says p + c > 0, (p, -1, c) where c - p > 0; p: int32."""
+    """Return (p, 1, c) for a condition p + c > 0, (p, -1, c) for c - p > 0, with p int32."""
     if condition.op in INEQUALITIES and condition.src[0].dtype is dtypes.index:
         terms, constant = positive_form(condition)
         for (*others, i), factor in terms.items():

@@ -1,20 +1,21 @@
-"""resumed: a LOOP whose inner loops data end -> one PROGRAM that leaves after so many steps.
+"""A LOOP with data-dependent loops -> one resumable PROGRAM with a step limit.
 
     LOOP 140: WHILE(test, flag): f           left = 4096
-                                             FOR i = the step that it was in .. 140
+                                             FOR i = the saved step .. 140
                                                FOR k = 0 .. left
                                                  test; IF not flag: left -= k, at = nowhere
                                                  BREAK; f
                                                ENDFOR
-                                               BREAK where at is somewhere
+                                               BREAK if at is not nowhere
                                              ENDFOR
 
-A kernel can't be interrupted, so it has to end soon, whatever the data are. It goes on where it
-left when it is run again. Where that is, is a word of memory, ``at``: the number of a loop, 0 while
-steps are done. Until that loop is reached, nothing else is done, be it on the way out or back in.
+A kernel can't be interrupted, so it must end soon, whatever the data are; when run again, it
+resumes. A word of memory, ``at``, holds the number of the loop to resume at, or 0 during normal
+execution. While it is not 0, commands are skipped until that loop is reached, both when leaving
+and when resuming.
 
-    state    word 0: whether there is more to do; ``at``; steps that are left; then of each loop
-             that counts the step it is in, of each branch with loops inside which one is taken
+    state    word 0: whether there is more to do; ``at``; steps left; then for each counted loop
+             its current step, and for each branch with such loops inside, the branch taken
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ NOWHERE = build.const(0, dtypes.int32)
 
 
 def state_bytes(loop: UOp) -> int:
-    """Bytes of the state of a LOOP, which is all 0 but for its first word before the first run."""
+    """Return the bytes of a LOOP's state. Initially all words but the first are 0."""
     return _WORD * (_FIRST + places(loop))
 
 
 def places(node: UOp) -> int:
-    """How many loops data end, or hold such, and branches that hold such, are in commands."""
+    """Count the data-dependent loops in commands, and the loops and branches around them."""
     found = sum([places(s) for s in node.src if s.op in _HOLDING])
     if node.op is ops.LOOP:
         return found + (node.arg.trips is None or found > 0)
@@ -51,7 +52,7 @@ _HOLDING = (ops.COMMANDS, ops.LOOP, ops.BRANCH)
 
 
 def resumed(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
-    """The PROGRAM of a LOOP with a portion; arguments as of ``inlined``."""
+    """Return the PROGRAM of a LOOP with a step limit; arguments as for ``inlined``."""
     writer = _Resumed(program_of, parts.state_slot(loop))
     writer.set(_LEFT, build.const(loop.arg.portion, dtypes.int32))
     writer.loop(loop)
@@ -61,7 +62,10 @@ def resumed(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
 
 
 class _Resumed(Writer):
-    """Each word of the state is read where it is used: no line before a loop is used behind it."""
+    """Emits a resumable program.
+
+    State words are loaded at each use, so that no line before a loop is used after it.
+    """
 
     def __init__(self, program_of: Callable[[UOp], UOp], state: int) -> None:
         super().__init__(program_of)
@@ -108,7 +112,7 @@ class _Resumed(Writer):
                         self.command(command)
 
     def _leads_to(self, node: UOp) -> UOp:
-        """Whether commands are to be run: nothing is sought, or what is in them."""
+        """Emit whether to run a command: in normal execution, or if it holds the resume point."""
         first, last = self.place_count + 1, self.place_count + places(node)
         none, at = self.is_at(NOWHERE), self.get(_AT)
         low, high = [build.const(n, dtypes.int32) for n in (first, last)]
@@ -141,7 +145,7 @@ class _Resumed(Writer):
             self._outer(node)
 
     def _innermost(self, node: UOp) -> None:
-        """A loop that data end: as many steps as are left."""
+        """Emit a data-dependent loop, for at most the steps that are left."""
         test, flag, body = node.src
         self.set(_AT, build.const(self.place_number(), dtypes.int32))
         left = self.get(_LEFT)
@@ -160,7 +164,7 @@ class _Resumed(Writer):
         self.line(ops.ENDFOR, dtypes.void, [opened])
 
     def _outer(self, node: UOp) -> None:
-        """A loop around others: its own steps count, too."""
+        """Emit a loop around others; its own steps count, too."""
         place = self.place_number()
         number, word = build.const(place, dtypes.int32), _FIRST + place - 1
         start, stop = build.index_const(0), _FOREVER
@@ -196,8 +200,10 @@ class _Resumed(Writer):
         self.line(ops.ENDFOR, dtypes.void, [opened])
 
     def _test(self, node: UOp, opened: UOp) -> None:
-        """Leave a loop that has ended, or that a step has left; in its first one something is
-        sought."""
+        """Emit the exit of a loop: its condition is false, or an iteration has suspended.
+
+        In the first iteration, ``at`` may be the resume point instead.
+        """
         test, flag, _ = node.src
         with self.when(self.is_at(NOWHERE)):
             self.commands(test)

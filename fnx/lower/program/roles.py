@@ -1,4 +1,4 @@
-"""What ranges become in a program: loops, UNROLL instances, VEC lanes (core/range_kinds.py).
+"""Expansion of ranges in a program: loops, UNROLL instances, VEC lanes (core/range_kinds.py).
 
     x[4*i + u, l]    i SEQ, u UNROLL 4, l VEC 16      in loop i: 4 instances of 16 lanes
     w[l]                                              1 instance of 16 lanes
@@ -18,18 +18,18 @@ from fnx.core.uop import UOp
 _INSTANCES = frozenset({"UNROLL"})
 
 Instance = dict[UOp, int]  # the values of UNROLL ranges
-SINGLE: Instance = {}  # the instance of what no UNROLL range is free in
+SINGLE: Instance = {}  # the instance of a node without free UNROLL ranges
 
 
 class Replicas(Record):
-    """What the UNROLL ranges, outermost first, and the VEC range make of a node."""
+    """The expansion of a node: its UNROLL ranges, outermost first, and its VEC range."""
 
     unrolled: tuple[UOp, ...]
     lane: UOp | None
     lanes: int
 
     def instances(self, outer: Instance = SINGLE) -> list[Instance]:
-        """``outer`` with every combination of values of the UNROLL ranges, outermost first."""
+        """Extend ``outer`` by every combination of values of the UNROLL ranges."""
         if not self.unrolled:
             return [outer]
         spaces = [range(extent_of(r)) for r in self.unrolled]
@@ -38,7 +38,7 @@ class Replicas(Record):
 
 
 class Replication(dict[frozenset[UOp], Replicas]):
-    """The Replicas of each set of free ranges of one kernel; made when first asked for."""
+    """The Replicas of each set of free ranges of one kernel, created on demand."""
 
     def __init__(self, kernel: UOp) -> None:
         self.order = LoopOrder(kernel.arg.order)
@@ -55,7 +55,7 @@ class Replication(dict[frozenset[UOp], Replicas]):
 
 
 def extent_of(r: UOp) -> int:
-    """The extent of an UNROLL or VEC range, which is a constant."""
+    """Return the extent of an UNROLL or VEC range, which must be constant."""
     if extent(r).op is not ops.CONST:
         raise KernelError(f"expected a constant extent of an {r.arg.kind} range",
                           hint="split the range by a constant first")

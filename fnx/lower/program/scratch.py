@@ -1,6 +1,6 @@
-"""Where the stages of a kernel lie in a worker's scratch memory, and how much that is.
+"""Layout and size of the stages of a kernel in a worker's scratch memory.
 
-Stages follow one another, each at a multiple of 64 bytes; sizes may depend on run-time extents.
+Stages are consecutive, aligned to 64 bytes; sizes may depend on run-time extents.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(100, 0)
@@ -23,9 +23,9 @@ _LINE = 64
 
 
 def layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UOp]:
-    """The byte offset of each STAGE of a space, and the bytes of it that one worker needs.
+    """Return the byte offset of each STAGE in a space, and the total bytes per worker.
 
-    These are index expressions, the last one over VARs.
+    Both are index expressions; the total is one over VARs.
     """
     offsets: dict[UOp, UOp] = {}
     end = build.index_const(0)
@@ -37,7 +37,7 @@ def layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UOp]:
 
 
 def _lines(stage: UOp) -> UOp:
-    """The stage's bytes, rounded up to whole cache lines."""
+    """Return the stage's bytes, rounded up to whole cache lines."""
     size = Expr(build.index_const(stage.dtype.itemsize))
     for n in dims(stage):
         size = size * Expr(n)

@@ -1,4 +1,4 @@
-"""seldom: what is only for lanes that there hardly ever are is computed where there is one.
+"""Outline the unlikely operand of a WHERE behind a branch, taken if any lane needs it.
 
     before  s = ..                                   after   n = WHERE(EVERY(NOT c), 0, 1)
             v = WHERE(c, s, f)  SELDOM                       FOR 0 .. n
@@ -8,8 +8,8 @@
                                                              ENDFOR w
                                                              v = LAST 0
 
-Lines move into the branch where nothing else reads them and they read no memory. It is written as a
-loop of one iteration or none, whose value is known behind it.
+Lines move into the branch if nothing else uses them and they access no memory. The branch is a loop
+of zero or one iterations, since its value is needed after it.
 
 >>> from fnx.core import op_args
 >>> at = UOp(ops.ADDRESS, dtypes.float32, (UOp(ops.REF, dtypes.float32, (), op_args.Ref(0)),
@@ -35,7 +35,7 @@ _MOVED = ops.ELEMENTWISE | {ops.SPLAT, ops.SHUFFLE, ops.EXTRACT}
 
 
 def seldom(program: UOp) -> UOp:
-    """The PROGRAM with branches.
+    """Return the PROGRAM with branches.
 
     >>> empty = UOp(ops.PROGRAM, dtypes.void, ())
     >>> seldom(empty) is empty
@@ -47,9 +47,9 @@ def seldom(program: UOp) -> UOp:
 
 
 class _Branches:
-    """The lines of a program, and which of them belong to the branch of which choice.
+    """Moves the lines of a program into branches.
 
-    ``within`` has of each line that moves the choice whose branch it goes to, the innermost one.
+    ``within`` maps each moved line to the WHERE of its branch, the innermost one.
     """
 
     def __init__(self, lines: Sequence[UOp]) -> None:
@@ -74,7 +74,7 @@ class _Branches:
         self.number = max((n.arg for n in lines if n.op in _OPENING), default=0)
 
     def _claim(self, choice: UOp) -> None:
-        """Lines that only the first value of a choice is made of go to its branch."""
+        """Assign the lines that only the first value of a WHERE uses to its branch."""
         condition, value, other = choice.src
         mine, waiting = set[UOp](), [value]
         while waiting:
@@ -129,7 +129,7 @@ class _Branches:
 
 
 def _scopes(lines: Sequence[UOp]) -> dict[UOp, UOp | None]:
-    """The loop or branch that each line stands in."""
+    """Return the enclosing loop or branch of each line."""
     open: list[UOp | None] = [None]
     found: dict[UOp, UOp | None] = {}
     for line in lines:

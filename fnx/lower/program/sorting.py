@@ -1,16 +1,17 @@
-"""Sorting as a PROGRAM: rows of the operands of a SORT, by the digits of their keys.
+"""The PROGRAM of a SORT: LSD radix sort of rows, or ranking of short rows.
 
-    SORT(x: float32[1000, 512])  ->  FOR row in lo..hi: counts of all digits, then four passes that
-                                     put elements where the elements before them end
+    SORT(x: float32[1000, 512])  ->  FOR row in lo..hi: histograms of all digits, then four passes
+                                     that scatter elements to the offset of their digit
 
-Eager calls share programs: how many rows there are, and elements in each, are scalars.
+Eager calls share programs: the number of rows and their length are scalars.
 
-A key becomes an unsigned integer in the order of the elements (of floats: the sign decides which
-bits are turned, NaNs are last, zeros equal). Its bytes are digits: a pass for each, from the
-lowest, keeps the order of equals. Alone, keys move themselves and are turned back; else each key,
-from the last, moves the numbers of the elements, by which all operands are read at the end. Few
-elements are ranked: the place of each is how many are before it, for a vector of them at once.
-The time is that of memory, whatever the order was.
+A key is mapped to an unsigned integer of the same order (of floats: the sign selects the bits to
+flip, NaNs are last, zeros equal). Its bytes are the digits; there is one stable pass per digit,
+lowest first. A single key without other operands is moved itself and mapped back at the end.
+Otherwise each key, from the last, permutes the indices of the elements, by which all operands are
+gathered at the end. Short rows are ranked: the position of each element is the number of elements
+before it, computed for a vector of elements at once. The time is that of memory traffic, whatever
+the order was.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
 
-FEW = 128  # elements of a row that are ranked
-MOST = 1 << 31  # ... that are sorted: their numbers are int32
-_LINE = 64  # bytes; elements that scratch memory is rounded up to
-_VECTOR = 64  # bytes of the keys that are ranked at once; of narrow ones as many as of int32
+FEW = 128  # the longest row that is ranked, in elements
+MOST = 1 << 31  # the longest row that is sorted: indices are int32
+_LINE = 64  # bytes; scratch memory is rounded up to as many elements
+_VECTOR = 64  # bytes of the keys that are ranked at once; small keys count as int32
 _DIGITS = 256
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
 def program(sort: UOp, vectors: bool = True) -> UOp:
-    """The PROGRAM of what a SORT runs: a part of its rows. Without vectors nothing is ranked.
+    """Return the PROGRAM of a SORT over a part of its rows. Without vectors nothing is ranked.
 
     >>> arg = op_args.Sort("sort", 1, (((8, 100), dtypes.int32),), (0,))
     >>> program(UOp(ops.SORT, dtypes.void, (), arg)).op
@@ -43,7 +44,7 @@ def program(sort: UOp, vectors: bool = True) -> UOp:
 
 
 def rows_and_length(sort: UOp) -> tuple[UOp, UOp]:
-    """How many rows there are, and elements in each: index expressions."""
+    """Return the number of rows and their length as index expressions."""
     if sort.arg.lengths is not None:
         return build.var(0, dtypes.index), build.var(1, dtypes.index, *sort.arg.lengths)
     *rows, n = sort.arg.ins[0][0]
@@ -51,7 +52,7 @@ def rows_and_length(sort: UOp) -> tuple[UOp, UOp]:
 
 
 def scratch(sort: UOp, vectors: bool = True) -> UOp:
-    """Bytes that a worker needs for itself: an index expression."""
+    """Return the scratch bytes per worker as an index expression."""
     _, n = rows_and_length(sort)
     lines = build.idiv(build.add(n, build.index_const(_LINE - 1)), build.index_const(_LINE))
     made = _Sorting(sort, vectors)
@@ -60,8 +61,10 @@ def scratch(sort: UOp, vectors: bool = True) -> UOp:
 
 
 def of_any_length(sort: UOp) -> tuple[UOp, tuple[UOp, ...]]:
-    """A SORT for rows of any number and length, of those that are ranked or those that are not;
-    and its scalars: the CONST of each."""
+    """Return a SORT for any number and length of rows, and its scalars as CONSTs.
+
+    There is one for lengths that are ranked, and one for all others.
+    """
     given = rows_and_length(sort)
     lengths = (0, FEW) if build.const_of(given[1]) <= FEW else (FEW + 1, MOST)
     ins = tuple([((), t) for _, t in sort.arg.ins])
@@ -73,7 +76,7 @@ def _width(t: DType) -> DType:
 
 
 class _Sorting:
-    """Writes the lines. Places are numbers of elements in a buffer of an unsigned type."""
+    """Emits the lines. Offsets count elements in a buffer of an unsigned type."""
 
     def __init__(self, sort: UOp, vectors: bool) -> None:
         self.arg = arg = sort.arg
@@ -94,7 +97,7 @@ class _Sorting:
         self.places = self._scratch(dtypes.int32) if few else self.counts
 
     def _scratch(self, t: DType, count: int = 0) -> UOp:
-        """A part of scratch memory: for so many elements, 0: for those of a row."""
+        """Allocate scratch memory for ``count`` elements; 0: for those of a row."""
         at = self.lines.plus(self.lines.times(self.padded, self.each_element), self.fixed)
         number = self.fixed + self.each_element
         self.fixed += count * t.itemsize
@@ -102,7 +105,7 @@ class _Sorting:
         return UOp(ops.SCRATCH, t, (at,), op_args.Stage(number, "PRIV"))
 
     def _vectors_of(self, lanes: int) -> UOp:
-        """How many vectors hold a row."""
+        """Return the number of vectors that hold a row."""
         return self.lines.divided(self.lines.plus(self.n, lanes - 1), lanes)
 
     def program(self) -> UOp:
@@ -159,12 +162,12 @@ class _Sorting:
     # ---- keys
 
     def element(self, key: int, at: UOp) -> UOp:
-        """The bits of a key of this row."""
+        """Load the bits of a key of this row."""
         t = _width(self.arg.ins[key][1])
         return self.load(self.buffer(key, t), self.lines.plus(self.first, at))
 
     def turned(self, x: UOp, t: DType) -> UOp:
-        """Bits -> an integer in the order of the elements."""
+        """Map bits to an unsigned integer with the order of the elements."""
         top = 1 << x.dtype.bits - 1
         if t.is_bool or t.kind == "uint":
             return x
@@ -199,7 +202,7 @@ class _Sorting:
         self.done()
 
     def digit(self, key: UOp, number: int) -> UOp:
-        """Where a digit is counted."""
+        """Return the offset of the counter of a digit."""
         low = key if number == 0 else self.op(ops.SHR, key, 8 * number)
         value = self.cast(low if key.dtype.bits == 8 else self.op(ops.AND, low, 255), dtypes.index)
         return self.lines.plus(value, number * _DIGITS)
@@ -210,7 +213,7 @@ class _Sorting:
             self.store(self.counts, at, self.op(ops.ADD, self.load(self.counts, at), 1))
 
     def starts(self, passes: int) -> None:
-        """Counts -> where the elements of each digit begin."""
+        """Turn counts into the start offset of each digit (exclusive prefix sum)."""
         for number in range(passes):
             i = self.each(_DIGITS)
             before = self.lines.phi(build.const(0, dtypes.int32))
@@ -225,10 +228,10 @@ class _Sorting:
         self.store(self.counts, at, self.op(ops.ADD, place, 1))
         return self.cast(place, dtypes.index)
 
-    # ---- keys alone
+    # ---- a single key
 
     def _alone(self) -> None:
-        """Passes between the result and scratch memory; the last one writes the result."""
+        """Emit passes that alternate between result and scratch; the last one writes the result."""
         t = self.arg.ins[0][1]
         width = _width(t)
         passes = width.itemsize
@@ -256,7 +259,7 @@ class _Sorting:
             self._as_they_were(t, out, nans, minus, zeros)
 
     def _counted(self, t: DType) -> tuple[UOp, UOp]:
-        """Count all digits; and how many are NaN, and how many -0.0."""
+        """Emit the histograms of all digits; return the numbers of NaNs and of -0.0."""
         i = self.each(self.n)
         none = build.const(0, dtypes.int32)
         found = [self.lines.phi(none), self.lines.phi(none)] if t.is_float else []
@@ -271,7 +274,7 @@ class _Sorting:
         return nans, minus
 
     def _as_they_were(self, t: DType, out: UOp, nans: UOp, minus: UOp, zeros: UOp) -> None:
-        """Zeros and NaNs in the order and with the bits of the operand."""
+        """Restore the original order and bits of zeros and NaNs."""
         some = self.op(ops.CMPLT, build.const(0, dtypes.int32), self.op(ops.ADD, nans, minus))
         branch = self.lines.branch(some)
         first_nan = self.op(ops.SUB, self.cast(self.n, dtypes.int32), nans)
@@ -288,10 +291,10 @@ class _Sorting:
         self.done(*nexts)
         self.lines.end_branch(branch)
 
-    # ---- by numbers of elements
+    # ---- by indices of elements
 
     def _by_numbers(self) -> None:
-        """The order of the elements, then all operands in that order."""
+        """Sort the indices of the elements, then gather all operands in that order."""
         order = self._moved()
         i = self.each(self.n)
         number = self.load(order, i)
@@ -304,7 +307,7 @@ class _Sorting:
         self.done()
 
     def _moved(self) -> UOp:
-        """The passes over the digits of each key, from the last key."""
+        """Emit the passes over the digits of each key, from the last key."""
         order, other = self.order
         started = False
         for key in reversed(range(self.arg.n_keys)):
@@ -333,11 +336,13 @@ class _Sorting:
             started = True
         return order
 
-    # ---- few elements
+    # ---- short rows
 
     def _ranked(self) -> None:
-        """Each element's place is how many are before it: those that are less, and of equals
-        those to the left."""
+        """Rank a short row: an element's position is the number of elements before it.
+
+        Those are the smaller ones, and equal ones to the left.
+        """
         lines, n, lanes = self.lines, self.n, self.lanes
         start = lines.times(self.each(self._vectors_of(lanes)), lanes)
         inside = lines.add(ops.LANESBELOW, dtypes.bool_.vec(lanes),
@@ -376,8 +381,10 @@ class _Sorting:
         self.done()
 
     def _before(self, others: list[UOp], mine: list[UOp], left: UOp | None, all_left: bool) -> UOp:
-        """Whether another element is before those of a vector, which may be to its right: all,
-        some (``left``) or none."""
+        """Emit whether another element is before those of a vector.
+
+        It may be to the left of all of them (``all_left``), of some (mask ``left``), or of none.
+        """
         found = left
         for other, own in reversed(list(zip(others, mine))):
             if found is None:
@@ -389,7 +396,7 @@ class _Sorting:
         return found
 
     def _vector(self, buffer: UOp, at: UOp, alignment: int = 0) -> UOp:
-        """The address of neighbours; of scratch memory at a multiple of their size."""
+        """Return the address of a vector; in scratch memory it is aligned to its size."""
         t = buffer.dtype
         return self.lines.add(ops.ADDRESS, t.vec(self.lanes), (buffer, at),
                               alignment or t.itemsize * self.lanes)

@@ -1,10 +1,10 @@
-"""stage_instances: a stage inside unrolled ranges or lanes is a buffer for each instance.
+"""Privatize a stage inside UNROLL or VEC ranges: a buffer per instance.
 
     before  P = STAGE(exp(x[4*io + u, j]), j) read P[k]          u UNROLL 4: four rows at a time
     after   P = STAGE(exp(x[4*io + u, j]), u, j) read P[u, k]
 
-The stage closes these ranges, too; who reads it does so in its own instance. Lanes go last: side
-by side.
+The stage closes these ranges, too, and each reader indexes its own instance. VEC ranges become the
+innermost dimension, so that lanes are contiguous.
 
 >>> from fnx.core import dtypes
 >>> u, j, c = build.range_(4, 0, "UNROLL"), build.range_(9, 1), build.range_(9, 2)
@@ -26,7 +26,7 @@ from fnx.core.uop import UOp, rebuild, toposort
 
 
 def stage_instances(kernel: UOp, target: Target) -> UOp:
-    """The KERNEL in which the free ranges of stages are loops."""
+    """Return the KERNEL whose stages have only loops as free ranges."""
     order = LoopOrder(kernel.arg.order)
     free: dict[UOp, tuple[tuple[UOp, ...], tuple[UOp, ...]]] = {}
     for n in toposort(kernel.src):

@@ -1,12 +1,12 @@
-"""Stored: types that are not computed in become the integers that hold their bits.
+"""Emulation of storage-only dtypes: they become the integers that hold their bits.
 
     before  STORE(o[i], bfloat16(x))                                       o of bfloat16, x float32
     after   STORE(o[i], uint16((u + 0x7FFF + (u >> 16 & 1)) >> 16))        u: the bits of x
 
-Runs when ``widen`` has left nothing of such a type but memory, choices and CASTs from and to
-the type that it is computed in. A conversion is integer arithmetic that every machine has, in
-lanes as well, except where one has an instruction for it (float16 by F16C); none becomes a call.
-All are exact; to a float they round to the nearest, ties to even, and keep subnormal numbers.
+Runs after ``widen``, which leaves such types only in memory, selections and CASTs from and to their
+compute dtype. A conversion is integer arithmetic that every machine has, also for vectors, unless
+there is an instruction for it (float16 by F16C); none becomes a library call. All are exact;
+conversions to a float round to nearest, ties to even, and keep subnormal numbers.
 
 >>> from fnx.core import dtypes
 >>> o = build.at(build.ref(0, dtypes.bfloat16, (4,)), build.range_(4, 0))
@@ -30,7 +30,7 @@ Conversion = Callable[[Expr, DType], Expr]
 
 
 def stored(root: UOp, target: Target) -> UOp:
-    """The KERNEL (or an expression) over integers in the place of what is stored only."""
+    """Return the KERNEL (or an expression) with storage-only dtypes replaced by integers."""
     if all(n.dtype.storage is None for n in toposort([root])):
         return root
 
@@ -40,7 +40,7 @@ def stored(root: UOp, target: Target) -> UOp:
             return _into(t, target)(Expr(src[0]), t).node
         if node.op is ops.CAST and (of := node.src[0].dtype).storage is not None:
             return _out_of(of, target)(Expr(src[0]), of).node
-        if node.op is ops.BITCAST:  # one of the two may be an integer by now
+        if node.op is ops.BITCAST:  # one of the two may already be an integer
             return build.bitcast(src[0], t.storage or t)
         if node.op is ops.ITER:
             outs = tuple([(shape, of.storage or of) for shape, of in node.arg.outs])
@@ -52,7 +52,7 @@ def stored(root: UOp, target: Target) -> UOp:
 
 
 def has_float16(target: Target) -> bool:
-    """Whether float16 is converted by an instruction."""
+    """Return whether the target has instructions to convert float16."""
     return "+f16c" in target.features.split(",") or target.triple.startswith("aarch64")
 
 
@@ -92,7 +92,7 @@ def _integer_out_of(x: Expr, t: DType) -> Expr:
     return (x.cast(t.compute) << 32 - t.bits) >> 32 - t.bits
 
 
-# ---- a float32 cut short: bfloat16 ---------------------------------------------------------------
+# ---- a truncated float32: bfloat16 ---------------------------------------------------------------
 
 
 def _short_into(x: Expr, t: DType) -> Expr:
@@ -109,9 +109,9 @@ def _short_out_of(x: Expr, t: DType) -> Expr:
 
 
 def _float_into(x: Expr, t: DType) -> Expr:
-    """By an integer addition that rounds; below the normal numbers by a float addition that does.
+    """Round by an integer addition; for subnormal results by a float addition.
 
-    There the last bit of x + 2**k is that of the smallest number.
+    There the last bit of x + 2**k has the value of the smallest subnormal number.
     """
     u, cut = x.bitcast(int32), 23 - t.mantissa
     size = u & 0x7FFFFFFF
@@ -127,7 +127,7 @@ def _float_into(x: Expr, t: DType) -> Expr:
 
 
 def _float_out_of(x: Expr, t: DType) -> Expr:
-    """The exponent is moved by a multiplication, which takes subnormal numbers along."""
+    """Rebase the exponent by a multiplication, which also handles subnormal numbers."""
     u = x.cast(int32)
     size, sign = u & (1 << t.bits - 1) - 1, u >> t.bits - 1 << 31
     scaled = (size << 23 - t.mantissa).bitcast(float32) * 2.0 ** (127 - t.bias)

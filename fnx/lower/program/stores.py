@@ -1,13 +1,13 @@
-"""Writes: the instances of a STORE (or of a STAGE's filling), collected first, written later.
+"""Writes: the instances of a STORE (or of a STAGE's fill), collected first, emitted later.
 
-Where lanes lie far apart in memory but an unrolled range lies side by side, the block of
-instances and lanes is transposed in registers, and whole vectors are written:
+If the lanes are strided in memory but an unrolled range is contiguous, the block of instances and
+lanes is transposed in registers, and whole vectors are written:
 
     o[l, u], l VEC 16, u UNROLL 14      16 vectors of lanes along l, of which 14 are computed
                                         transpose -> 16 vectors along u, written at l = 0 .. 15
 
-Where the unrolled range is all that lies between two lanes, its instances and the lanes are
-neighbours in turn (interleaved.py).
+If the unrolled range fills the stride between two lanes, instances and lanes are interleaved in
+memory (program/interleaved.py).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fnx.lower.program.streamed import LINE, is_line
 from fnx.lower.program.transpose import can_transpose, transpose
 from fnx.lower.program.values import FALSE, Values
 
-_STREAM = "STREAM"  # what a STORE has that goes past the caches
+_STREAM = "STREAM"  # the arg of a nontemporal STORE
 
 
 class Write(Record):
-    """A write that is ready: where, what, and under which condition and mask."""
+    """A pending write: address, value, scalar condition and lane mask."""
 
     address: UOp
     value: UOp
@@ -42,7 +42,7 @@ class Write(Record):
 
 
 def collect(values: Values, store: UOp) -> list[Write]:
-    """All instances of a STORE, values and addresses computed, nothing written."""
+    """Compute values and addresses of all instances of a STORE, without writing."""
     replicas = values.replication[store.ranges]
     between = None if replicas.lane is None else _between(values, store, replicas)
     if between is not None:
@@ -54,7 +54,7 @@ def collect(values: Values, store: UOp) -> list[Write]:
 
 
 def instance(values: Values, store: UOp, at: Instance, lane: UOp | None) -> Iterator[Write]:
-    """One instance of a STORE, in all its lanes."""
+    """Compute one instance of a STORE, in all its lanes."""
     lines = values.lines
     condition, mask = values.masks(store.src[2:], at)
     if condition is FALSE:
@@ -76,13 +76,13 @@ def instance(values: Values, store: UOp, at: Instance, lane: UOp | None) -> Iter
 
 
 def streams(values: Values, store: UOp) -> bool:
-    """Whether what is written there goes past the caches, in whole lines."""
+    """Return whether the buffer of a STORE is written by nontemporal stores."""
     ref = parts.buffer(store)
     return ref.op is ops.REF and ref.arg.slot in values.streamed
 
 
 def write(lines: Lines, writes: Sequence[Write]) -> None:
-    """The lines of writes; neighbours under one condition share a branch."""
+    """Emit writes; consecutive writes under one condition share a branch."""
     for condition, group in itertools.groupby(writes, key=lambda w: w.condition):
         branch = None if condition is None else lines.branch(condition)
         for address, value, _, mask, combine, streams in group:
@@ -96,11 +96,11 @@ def write(lines: Lines, writes: Sequence[Write]) -> None:
             lines.end_branch(branch)
 
 
-# ---- lanes between which other instances lie ---------------------------------------------------
+# ---- interleaved lanes and instances -----------------------------------------------------------
 
 
 def _between(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
-    """The UNROLL range whose instances are what lies between the lanes of a store."""
+    """Return the UNROLL range whose instances fill the stride between the lanes of a store."""
     place, value, *valid = store.src
     if store.arg is not None:
         return None
@@ -109,7 +109,7 @@ def _between(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
 
 
 def _interleaved(values: Values, store: UOp, replicas: Replicas, between: UOp) -> list[Write]:
-    """The writes of instances and lanes that are neighbours in turn."""
+    """Return the writes of interleaved instances and lanes."""
     unrolled, lane, lanes = replicas
     assert lane is not None
     lines, count, out = values.lines, extent_of(between), []
@@ -133,7 +133,7 @@ def _interleaved(values: Values, store: UOp, replicas: Replicas, between: UOp) -
 
 
 def _across(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
-    """The UNROLL range along which a store whose lanes lie apart is contiguous."""
+    """Return the UNROLL range along which a store with strided lanes is contiguous."""
     place, value, *valid = store.src
     offset = values.addresses.offset(place, replicas.lane)
     if store.arg is not None or not lies_apart(offset, replicas.lane) \
@@ -148,7 +148,7 @@ def _across(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
 
 
 def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> list[Write]:
-    """The writes of transposed blocks: ``across`` gives the lanes and the old lanes the rows."""
+    """Return the writes of transposed blocks: ``across`` becomes the lanes, the lanes rows."""
     unrolled, lane, lanes = replicas
     lines, rows = values.lines, extent_of(across)
     assert lane is not None

@@ -1,9 +1,9 @@
-"""Streaming stores: large results go past the caches, which they would only empty.
+"""Nontemporal stores: large results bypass the caches, which they would only pollute.
 
-A store of part of a cache line reads the line first, and what is written last pushes out what
-others would read again. So a buffer larger than a cache that cores share is written by whole
-vectors at lines of their own, which memory takes as they are. So is a part of one whose operands
-push it out. Such stores are in no order with others: the kernel ends with a fence.
+A store of part of a cache line reads the line first, and large results evict data that would be
+reused. So a buffer larger than the shared cache is written in whole aligned vectors that memory
+takes without reading. So is a smaller one whose kernel's operands evict it. Nontemporal stores are
+weakly ordered, so the kernel ends with a fence.
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(1 << 24, 0)
@@ -23,14 +23,14 @@ from fnx.core.parts import buffer, dims
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 
-LEAST = 32 << 20  # bytes of a buffer that would not be in a cache when it is read
-TOGETHER = 44 << 20  # ... of all buffers of a kernel, where a result is at least
-PART = 8 << 20       # ... as large: what is read pushes it out
+LEAST = 32 << 20  # bytes: a larger buffer would not be in a cache when it is read
+TOGETHER = 44 << 20  # bytes of all buffers of a kernel, from which on
+PART = 8 << 20       # ... a result of as many bytes is evicted by the operands
 LINE = 64
 
 
 def streamed(kernel: UOp, target: Target) -> frozenset[int]:
-    """The slots of buffers that a kernel only writes, and that no cache holds."""
+    """Return the slots of write-only buffers of a kernel that do not fit in a cache."""
     if target.kind != "host" or not target.triple.startswith("x86"):
         return frozenset()
     nodes = toposort(kernel.src)
@@ -42,7 +42,7 @@ def streamed(kernel: UOp, target: Target) -> frozenset[int]:
 
 
 def large_results(nodes: Sequence[UOp]) -> set[UOp]:
-    """The REFs that a kernel writes and that no cache holds afterwards, as far as that is known."""
+    """Return the REFs that a kernel writes and that are known not to fit in a cache."""
     sizes = {n: _bytes(n) for n in nodes if n.op is ops.REF}
     slots: dict[int, int] = {}
     for ref, nbytes in sizes.items():
@@ -54,7 +54,7 @@ def large_results(nodes: Sequence[UOp]) -> set[UOp]:
 
 
 def _bytes(ref: UOp) -> int:
-    """Of a buffer; 0 where its lengths are arguments."""
+    """Return the bytes of a buffer; 0 if its shape is dynamic."""
     sides = dims(ref)
     if any(n.op is not ops.CONST for n in sides):
         return 0
@@ -62,6 +62,6 @@ def _bytes(ref: UOp) -> int:
 
 
 def is_line(address: UOp, value: UOp, least: int = LINE // 2) -> bool:
-    """Whether a vector of so many bytes at least is at a place where it crosses no line."""
+    """Return whether a vector has at least ``least`` bytes and crosses no cache line."""
     size = value.dtype.lanes * value.dtype.itemsize
     return least <= size <= LINE and (address.arg or 1) >= size

@@ -1,4 +1,4 @@
-"""threads: what the threads of a group do together, as stages in memory that they share.
+"""Express cooperation of the threads of a group as stages in SHARED memory.
 
     before  REDUCE(x[r, 64*k + t], k, t, ADD)               r GRID, t THREAD 64, k SEQ
             STORE(o[r], that)
@@ -10,13 +10,13 @@
             S = STAGE(f, t, SHARED)
             STORE(o[r], S[0] + S[32], valid = w < 1)
 
-A fold over a THREAD range is a tree of neighbours: the same for each number of groups, and whether
-threads meet in stages or, where the target has subgroups, read values of one another. A stage
-that is filled over a THREAD range is SHARED; one in SHARED memory that is not is filled by all
-threads together. One that has no place there, or in a thread's own memory, or would be one for
-each of other threads, is computed where it is read. A store that depends on no thread is done by
-the first. Several ranges that are given to groups, or to threads that go through all of the kernel,
-are one range, of which they are digits.
+A reduction over a THREAD range is a tree of neighbors. Its order is the same for any number of
+groups, and whether threads exchange values by stages or by subgroup shuffles. A stage filled over a
+THREAD range is SHARED; a SHARED stage filled over no THREAD range is filled by all threads
+cooperatively. A stage that fits neither in SHARED nor in private memory, or that would have one
+copy per thread of a group in SHARED memory, is recomputed at its uses. A store that depends on no
+thread is done by the first. Several GRID ranges, or several THREAD ranges around the whole kernel,
+are merged into one range, of which they are digits.
 
 >>> from fnx.core import dtypes
 >>> r, k = build.range_(9, 0, "GRID"), build.range_(64, 1, "THREAD")
@@ -47,13 +47,15 @@ from fnx.lower.program.loop_nest import is_statement
 from fnx.lower.program.warps import is_of_warp
 from fnx.lower.schedule.workload import stride
 
-_RADIX = 8   # terms that a thread folds at each step of a tree
-_AHEAD, _AHEAD_OF_WARP = 16, 48  # registers for what is filled ahead, beside a product's tile
+_RADIX = 8   # terms that a thread reduces at each level of a tree
+_AHEAD, _AHEAD_OF_WARP = 16, 48  # prefetch registers, besides a product's tile
 
 
 def threads(kernel: UOp, target: Target) -> UOp:
-    """The KERNEL in which threads meet in stages only, each store has a THREAD range, and GRID
-    ranges are one."""
+    """Return the KERNEL in which threads exchange values only by stages or shuffles.
+
+    Each store has a THREAD range, and there is at most one GRID range.
+    """
     kernel = fragments(kernel)
     for step in (_single, _placed, _folded, _stored_beside, _filled_together, _stored_once):
         kernel = step(kernel, target)
@@ -61,7 +63,7 @@ def threads(kernel: UOp, target: Target) -> UOp:
 
 
 class _Ids:
-    """Ranges and stages with numbers that a kernel does not have."""
+    """Allocates ranges and stages with ids that are new in a kernel."""
 
     def __init__(self, kernel: UOp) -> None:
         nodes = toposort(kernel.src)
@@ -81,17 +83,20 @@ class _Ids:
 
 def _rewritten(kernel: UOp, visit: Callable[[UOp, tuple[UOp, ...]], UOp | None],
                ids: _Ids | None = None) -> UOp:
-    """The KERNEL after a walk; new ranges are inside of the others."""
+    """Rewrite the KERNEL; new ranges are innermost."""
     stores = rebuild(kernel.src, visit)
     return over_stores(kernel, stores, (*kernel.arg.order, *(ids.made if ids else ())))
 
 
-# ---- one range of groups, one of threads -----------------------------------------------------
+# ---- one GRID range, one THREAD range --------------------------------------------------------
 
 
 def _single(kernel: UOp, target: Target) -> UOp:
-    """Ranges of all stores that are given to groups, or to threads, as digits of one; but not
-    those along which threads store what others folded with them."""
+    """Merge the GRID ranges of all stores into one, and the THREAD ranges into one.
+
+    THREAD ranges that are not free in every reduction over threads are not merged: along them
+    threads store what others helped to reduce.
+    """
     position = {id: i for i, id in enumerate(kernel.arg.order)}
     trees = [n.ranges for n in toposort(kernel.src) if n.op is ops.REDUCE
              and any(r.arg.kind == "THREAD" for r in closed(n))]
@@ -119,8 +124,10 @@ def _single(kernel: UOp, target: Target) -> UOp:
 
 
 def _stored_beside(kernel: UOp, target: Target) -> UOp:
-    """The THREAD ranges of a store as digits of one: neighbours store neighbours. Its loops are
-    inside, so what only a thread depends on is computed before them."""
+    """Merge the THREAD ranges of each store into one, so that accesses are coalesced.
+
+    Sequential loops are inside, so that thread-dependent values are computed before them.
+    """
     ids = _Ids(kernel)
     stores: list[UOp] = []
     for store in kernel.src:
@@ -137,7 +144,7 @@ def _stored_beside(kernel: UOp, target: Target) -> UOp:
 
 
 def _digits(one: UOp, ranges: Sequence[UOp]) -> dict[UOp, UOp]:
-    """Ranges as digits of one, the last one of which changes first."""
+    """Return ranges as digits of one range; the last range is the fastest."""
     digits, rest = {}, Expr(one)
     for r in reversed(ranges):
         digits[r] = symbolic.simplify((rest % Expr(extent(r))).node)
@@ -149,7 +156,7 @@ def _digits(one: UOp, ranges: Sequence[UOp]) -> dict[UOp, UOp]:
 
 
 def _placed(kernel: UOp, target: Target) -> UOp:
-    """Stages in the memory that has room for them; the others are computed where they are read."""
+    """Assign stages to memory spaces that have room; recompute the others at their uses."""
     room = {"SHARED": target.shared, "PRIV": target.private}
     space: dict[UOp, str] = {}
     for node in toposort(kernel.src):
@@ -181,12 +188,12 @@ def _placed(kernel: UOp, target: Target) -> UOp:
 
 
 def _is_of_threads(stage: UOp) -> bool:
-    """Whether threads that do not fill it together each have one of their own."""
+    """Return whether a stage has a copy for each of several threads."""
     return any(r.arg.kind == "THREAD" for r in stage.ranges)
 
 
 def _bytes(stage: UOp, kernel: UOp, target: Target) -> int:
-    """What a stage takes, as it will be laid out."""
+    """Return the bytes of a stage in its final layout."""
     if not _is_together(stage):
         return math.prod([int(build.const_of(d)) for d in dims(stage)]) * stage.dtype.itemsize
     lanes = _lanes(stage, target)
@@ -195,13 +202,15 @@ def _bytes(stage: UOp, kernel: UOp, target: Target) -> int:
 
 
 def _is_together(stage: UOp) -> bool:
-    """Whether a stage is filled by all threads together."""
+    """Return whether all threads fill a stage cooperatively."""
     return stage.arg.space == "SHARED" and all(r.arg.kind != "THREAD" for r in closed(stage))
 
 
 def _is_ahead(stage: UOp, kernel: UOp) -> bool:
-    """Whether a stage can be filled for the next iteration of its loop: all threads go through
-    that loop, and nothing else that its value needs changes in it."""
+    """Return whether a stage can be prefetched for the next iteration of its loop.
+
+    All threads must run that loop, and the stage's value must not depend on other statements in it.
+    """
     if not _is_together(stage):
         return False
     loops = _loops(stage, kernel)
@@ -212,12 +221,12 @@ def _is_ahead(stage: UOp, kernel: UOp) -> bool:
 
 
 def _loops(stage: UOp, kernel: UOp) -> tuple[UOp, ...]:
-    """The loops in which a stage is filled."""
+    """Return the loops around the fill of a stage."""
     return LoopOrder(kernel.arg.order).of_kind(stage.ranges, ("SEQ",))
 
 
 def _held(stage: UOp, kernel: UOp, target: Target) -> int:
-    """Registers of a thread for what it fills ahead: addresses, and values that it loads itself."""
+    """Return the registers per thread to prefetch a stage: addresses, and values unless copied."""
     lanes = _lanes(stage, target)
     elements = _bytes(stage, kernel, target) // stage.dtype.itemsize
     words = 0 if is_copy(stage, target) else lanes * -(-stage.dtype.itemsize // 4)
@@ -225,7 +234,7 @@ def _held(stage: UOp, kernel: UOp, target: Target) -> int:
 
 
 def _computed(stage: UOp, src: tuple[UOp, ...]) -> UOp:
-    """The value of a STAGE at a place, in the place of a LOAD with these operands."""
+    """Return the value of a STAGE at an index, to replace a LOAD with operands ``src``."""
     found, = substitute([value(stage)], dict(zip(closed(stage), indices(src[0]))))
     if len(src) == 1:
         return found
@@ -233,7 +242,7 @@ def _computed(stage: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _folded(kernel: UOp, target: Target) -> UOp:
-    """Folds over THREAD ranges as trees."""
+    """Rewrite reductions over THREAD ranges as trees."""
     ids = _Ids(kernel)
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -250,10 +259,10 @@ def _folded(kernel: UOp, target: Target) -> UOp:
 
 
 class _Tree:
-    """A fold over threads: neighbours first, whatever they meet by.
+    """A reduction over threads: neighbors first, by shuffles or stages.
 
-    Threads are ``across * i + f``: i are the terms, f the THREAD ranges that are not folded. Those
-    of a subgroup read values of one another; what is left is folded in stages.
+    Threads are ``across * i + f``: i is the term, f the THREAD ranges that are not reduced. Threads
+    of a subgroup exchange values by shuffles; the rest is reduced in stages.
     """
 
     def __init__(self, fold: UOp, shared: Sequence[UOp], target: Target, ids: _Ids) -> None:
@@ -266,7 +275,7 @@ class _Tree:
         self.subgroup = target.subgroup if whole and _is_shuffled(fold.dtype) else 1
 
     def total(self, part: UOp) -> UOp:
-        """The fold of what the threads have, in all of them."""
+        """Reduce the partial results of all threads; all threads get the result."""
         part, t = self._of_one_range(part)
         step = 1
         while 2 * step * self.across <= self.subgroup and self.terms % (2 * step) == 0:
@@ -291,7 +300,7 @@ class _Tree:
         return self._terms(self._term(stage, Expr(w), step, place), w)
 
     def _of_one_range(self, part: UOp) -> tuple[UOp, UOp]:
-        """What a thread has, over one range of which the others are digits."""
+        """Return the partial result of a thread over one merged range, and that range."""
         if len(self.shared) == 1 and not self.free:
             return part, self.shared[0]
         t = self.ids.new_range(self.across * self.terms, "THREAD")
@@ -300,7 +309,7 @@ class _Tree:
         return made, t
 
     def _term(self, stage: UOp, i: Expr, step: int, f: Expr, below: int | None = None) -> UOp:
-        """The i-th of the terms of a stage; with a bound, nothing beyond it."""
+        """Load term i of a stage; the identity if i is not ``below`` a bound."""
         at = build.at(stage, symbolic.simplify((i * (step * self.across) + f).node))
         if below is None:
             return build.load(at)
@@ -313,13 +322,16 @@ class _Tree:
 
 
 def _is_shuffled(dtype: DType) -> bool:
-    """Whether values of a type are read from other threads: words, two, or a bool."""
+    """Return whether a shuffle supports a type: 32 or 64 bits, or bool."""
     return dtype.is_bool or dtype.itemsize in (4, 8) and dtype is not dtypes.index
 
 
 def _filled_together(kernel: UOp, target: Target) -> UOp:
-    """SHARED stages over ranges of no thread: each thread fills every so manieth element, or as
-    many neighbours as a vector has where they are neighbours in memory."""
+    """Distribute the fill of SHARED stages without THREAD ranges over all threads.
+
+    Each thread fills elements with a stride of the number of threads, or vectors of neighbors if
+    the source is contiguous.
+    """
     found = [n for n in toposort(kernel.src) if n.op is ops.STAGE and _is_together(n)]
     if not found:
         return kernel
@@ -337,7 +349,7 @@ def _filled_together(kernel: UOp, target: Target) -> UOp:
             thread = ids.new_range(count, "THREAD")
             lane = [ids.new_range(lanes, "UNROLL")] if lanes > 1 else []
             rest = symbolic.simplify((Expr(turns) * count + Expr(thread)).node)
-            if size % count:  # the last ones fill what nobody reads
+            if size % count:  # the last ones fill padding
                 rest = symbolic.simplify((Expr(rest) % size).node)
             digits: dict[UOp, UOp] = {}
             for r, n, length in zip(*map(reversed, (closed(node), padded, lengths))):
@@ -370,8 +382,10 @@ def _filled_together(kernel: UOp, target: Target) -> UOp:
 
 
 def _padded(stage: UOp, lanes: int) -> list[int]:
-    """The lengths in which a stage is laid out: threads that walk along its first dimensions
-    read from different banks of the memory where its last one is odd, in vectors."""
+    """Return the padded lengths of a stage.
+
+    An odd last dimension (in vectors) avoids bank conflicts of threads along the first dimensions.
+    """
     lengths = [int(build.const_of(d)) for d in dims(stage)]
     if len(lengths) > 1 and lengths[-1] // lanes % 2 == 0:
         lengths[-1] += lanes
@@ -379,8 +393,8 @@ def _padded(stage: UOp, lanes: int) -> list[int]:
 
 
 def _lanes(stage: UOp, target: Target) -> int:
-    """How many neighbours along the last dimension of a stage are so in all that it is filled
-    with, as many as a vector has at most."""
+    """Return the vector length for filling a stage: its one unconditional LOAD must be contiguous.
+    """
     last, loads = closed(stage)[-1], [n for n in toposort([value(stage)]) if n.op is ops.LOAD]
     lanes = target.lanes(max([stage.dtype.itemsize, *[n.dtype.itemsize for n in loads]]))
     steps = [symbolic.coefficient(symbolic.element(n), last) for n in loads]
@@ -403,7 +417,7 @@ def _threads(kernel: UOp) -> int:
 
 
 def _stored_once(kernel: UOp, target: Target) -> UOp:
-    """Stores that depend on no thread are the first one's."""
+    """Let the first thread do the stores that depend on no thread."""
     if all(any(r.arg.kind == "THREAD" for r in store.ranges) for store in kernel.src):
         return kernel
     ids = _Ids(kernel)

@@ -1,11 +1,11 @@
-"""Tiles: an MMA whose sums are registers of 16 rows and 16 columns, each a value of 256 lanes.
+"""Tiles: MMA on tile registers of 16 rows and 16 columns, each a value of 256 lanes.
 
     REDUCE(MMA(a[t, w], b[w, l], w), k)         t UNROLL 16, l VEC 16, w the 16 words of a row
     v = PHI 0                                   one accumulator for all t, and each other instance
     v' = MMA LOAD(a, 256 lanes) LOAD(b, 256 lanes) v
-    SHUFFLE v' 0 .. 15, SHUFFLE v' 16 .. 31     the rows, when the sum is known
+    SHUFFLE v' 0 .. 15, SHUFFLE v' 16 .. 31     the rows, when the sum is complete
 
-Both factors are stages in which tiles lie whole: rows of a, and words of b, 16 apart.
+Both factors are stages with contiguous tiles: rows of a, and words of b, have stride 16.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _SIDE = 16
 
 
 def is_of_tiles(node: UOp) -> bool:
-    """Whether a node is an MMA of tiles."""
+    """Return whether a node is an MMA on tile registers."""
     return node.op is ops.MMA and UNITS[node.arg.unit].form == "tiles"
 
 
 def zeros(values: Values, mma: UOp, instances: Sequence[Instance]) -> list[UOp]:
-    """An accumulator for each tile of the instances."""
+    """Return a zero accumulator for each tile of the instances."""
     zero = values.lines.widen(build.const(0, mma.dtype), TILE)
     return [zero] * (len(instances) // _SIDE)
 
 
 def multiplied(values: Values, mma: UOp, instances: Sequence[Instance], held: Sequence[UOp]
                ) -> list[UOp]:
-    """The accumulators with what both factors give in this iteration."""
+    """Accumulate the product of both factors in this iteration."""
     a, b, w = *mma.src[:2], *closed(mma)
     t, lane = _rows(mma), values.replication[b.ranges].lane
     if t is None or lane is None or extent(lane) is not build.index_const(_SIDE):
@@ -51,7 +51,7 @@ def multiplied(values: Values, mma: UOp, instances: Sequence[Instance], held: Se
 
 def rows(values: Values, mma: UOp, instances: Sequence[Instance], held: Sequence[UOp]
          ) -> list[UOp]:
-    """What each instance is: a row of a tile."""
+    """Return the row of a tile for each instance."""
     t = _rows(mma)
     assert t is not None
     tile = {_key(t, at): total for at, total in zip(_firsts(t, instances), held)}
@@ -59,7 +59,7 @@ def rows(values: Values, mma: UOp, instances: Sequence[Instance], held: Sequence
 
 
 def _rows(mma: UOp) -> UOp | None:
-    """The UNROLL range of the rows of a tile."""
+    """Return the UNROLL range of the rows of a tile."""
     a = mma.src[0]
     if a.op is not ops.LOAD:
         return None
@@ -77,7 +77,7 @@ def _key(t: UOp, instance: Instance) -> tuple[tuple[int, int], ...]:
 
 
 def _tile(values: Values, factor: UOp, ranges: tuple[UOp, UOp], instance: Instance) -> UOp:
-    """The LOAD of a whole tile: 16 apart along the first range, 1 along the second."""
+    """Emit the LOAD of a tile: stride 16 along the first range, 1 along the second."""
     steps = [symbolic.coefficient(symbolic.element(place(factor)), r) for r in ranges] \
         if factor.op is ops.LOAD and len(factor.src) == 1 else []
     if steps != [_SIDE, 1]:

@@ -1,12 +1,12 @@
-"""Threads that run a program together: what they are given, and where they wait for one another.
+"""Thread groups: launch parameters, and where their threads need barriers.
 
-    loop ko                                     SYNC        nobody reads A any more
+    loop ko                                     SYNC        all reads of A are done
       A = STAGE(x[...], t THREAD, SHARED)       fill A      each thread its part
       REDUCE(A[kk] * ..., kk)                   SYNC        A is full
                                                 read A
 
-A SYNC lies between the filling of SHARED memory and its readers, and between these and the next
-filling, that of the loop's next iteration too; nowhere else.
+A SYNC separates the fill of SHARED memory from its readers, and these from the next fill, including
+that of the next iteration of the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fnx.lower.program.loop_nest import Nest, Statement
 
 
 def threads_of(kernel: UOp) -> int:
-    """How many threads a group has: the longest of the THREAD ranges.
+    """Return the threads per group: the longest of the THREAD ranges.
 
     >>> from fnx.core import dtypes
     >>> r = build.range_(64, 0, "THREAD")
@@ -36,13 +36,13 @@ def threads_of(kernel: UOp) -> int:
 
 
 def groups_of(kernel: UOp) -> UOp:
-    """How many groups are started: the extent of the GRID range, over VARs."""
+    """Return the number of groups to launch: the extent of the GRID range, over VARs."""
     found = [extent(r) for r in kernel.src[0].ranges if r.arg.kind == "GRID"]
     return found[0] if found else build.index_const(1)
 
 
 def group_of(kernel: UOp) -> op_args.ThreadGroup | None:
-    """What the threads of a group are given; None where no work is given out to threads."""
+    """Return the launch parameters of a GPU kernel; None if no range is mapped to threads."""
     nodes = toposort(kernel.src)
     if not any(n.op is ops.RANGE and n.arg.kind in NUMBERED for n in nodes):
         return None
@@ -62,21 +62,21 @@ def _number(node: UOp) -> int:
 
 
 class SyncPlan:
-    """Where the threads of a kernel wait."""
+    """Placement of barriers in a kernel."""
 
     def __init__(self, kernel: UOp) -> None:
         self.threads = threads_of(kernel)
 
     def all_have(self, r: UOp) -> bool:
-        """Whether each thread runs an iteration of a range."""
+        """Return whether every thread runs an iteration of a range."""
         return r.arg.kind == "GRID" or symbolic.bounds(extent(r))[0] == self.threads
 
     def syncs(self, inner: Nest) -> list[Nest | Statement]:
-        """Which parts of a loop's body stand behind a SYNC."""
+        """Return the items of a loop's body that need a SYNC before them."""
         touched = [(_filled(item, inner), _read(item, inner)) for item in inner.body]
         filled: set[UOp] = set()  # since the last SYNC
         read: set[UOp] = set()
-        if inner.range is not None and inner.range.arg.kind not in NUMBERED:  # of the last turn
+        if inner.range is not None and inner.range.arg.kind not in NUMBERED:  # of the last one
             filled = {s.node for item in inner.body for s in _statements(item)
                       if _is_shared(s.node) and s.own >= inner.depth
                       and not is_ahead(s, inner.depth)}
@@ -105,6 +105,6 @@ def _filled(item: Nest | Statement, inner: Nest) -> set[UOp]:
 
 
 def _read(item: Nest | Statement, inner: Nest) -> set[UOp]:
-    """What a part reads; double buffers of this loop have a place of their own where it waits."""
+    """Return the stages an item reads; double buffers of this loop have their own barrier."""
     return {read.node for s in _statements(item) for read, _ in s.depends if _is_shared(read.node)
             and not is_ahead(read, inner.depth)}

@@ -5,8 +5,8 @@
     c0 c1 c2 c3        c0 d0 c1 d1       a2 b2 c2 d2
     d0 d1 d2 d3        c2 d2 c3 d3       a3 b3 c3 d3
 
-Each step takes pairs of vectors and swaps one bit of the row number for one bit of the lane
-number, by interleavings that are single instructions inside and between 128-bit blocks.
+Each step takes pairs of vectors and swaps one bit of the row number with one bit of the lane
+number, by interleavings that are single instructions within and between 128-bit blocks.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fnx.core.uop import UOp
 from fnx.lower.program.builder import Lines
 
 LaneOrder = tuple[int, ...]
-Shuffle = tuple[LaneOrder, LaneOrder]  # what becomes of one and of the other vector of a pair
-Labelled = list[tuple[int, int]]  # where each element of a vector was: row, lane
+Shuffle = tuple[LaneOrder, LaneOrder]  # for the first and second vector of a pair
+Labelled = list[tuple[int, int]]  # the original (row, lane) of each element of a vector
 Row = TypeVar("Row")
 _BLOCK = 16  # bytes
 
 
 def transpose(lines: Lines, rows: Sequence[UOp]) -> list[UOp]:
-    """Column i of the block that ``rows`` are, for each i."""
+    """Return the columns of the block with these ``rows``."""
     dtype = rows[0].dtype
 
     def shuffled(a: UOp, b: UOp, lanes: LaneOrder) -> UOp:
@@ -39,13 +39,13 @@ def transpose(lines: Lines, rows: Sequence[UOp]) -> list[UOp]:
 
 
 def can_transpose(lanes: int) -> bool:
-    """Whether blocks of this size can be transposed."""
+    """Return whether blocks of this size can be transposed."""
     return lanes >= 4 and lanes & (lanes - 1) == 0
 
 
 def _run(steps: list[Shuffle], rows: Sequence[Row], shuffled: Callable[[Row, Row, LaneOrder], Row]
          ) -> list[Row]:
-    """Step ``bit`` pairs the rows whose numbers differ in that bit."""
+    """Run the steps: step ``bit`` pairs the rows whose numbers differ in that bit."""
     out = list(rows)
     for bit, step in enumerate(steps):
         for i in range(len(out)):
@@ -57,7 +57,7 @@ def _run(steps: list[Shuffle], rows: Sequence[Row], shuffled: Callable[[Row, Row
 
 @cache
 def _network(n: int, itemsize: int) -> tuple[list[Shuffle], list[int]]:
-    """The two shuffles of each step, and which vector ends up with each column."""
+    """Return the two shuffles of each step, and the index of the vector for each column."""
     block = min(n, _BLOCK // itemsize)
     steps = [_interleaved(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
     for _ in range((n // block).bit_length() - 1):
@@ -67,7 +67,7 @@ def _network(n: int, itemsize: int) -> tuple[list[Shuffle], list[int]]:
 
 
 def _columns(n: int, steps: list[Shuffle]) -> list[int]:
-    """The column that each vector is after the steps: they are run on labels."""
+    """Return the column that each vector holds after the steps, by running them on labels."""
     before = [[(row, lane) for lane in range(n)] for row in range(n)]
     after = _run(steps, before, _picked)
     columns = [vector[0][1] for vector in after]
@@ -81,7 +81,7 @@ def _picked(a: Labelled, b: Labelled, lanes: LaneOrder) -> Labelled:
 
 
 def _interleaved(n: int, block: int, piece: int) -> Shuffle:
-    """Pieces of one and of the other vector in turn, from either half of each block."""
+    """Interleave pieces of two vectors, from the low or the high half of each block."""
     halves = []
     for half in (0, block // 2):
         starts = [b + half + p for b in range(0, n, block) for p in range(0, block // 2, piece)]
@@ -91,7 +91,7 @@ def _interleaved(n: int, block: int, piece: int) -> Shuffle:
 
 
 def _gathered_blocks(n: int, block: int) -> Shuffle:
-    """The even, or the odd, blocks of one and then of the other vector."""
+    """Concatenate the even, or the odd, blocks of two vectors."""
     even, odd = (tuple([lane for s in range(first, 2 * n, 2 * block)
                         for lane in range(s, s + block)]) for first in (0, block))
     return even, odd

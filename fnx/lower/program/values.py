@@ -1,12 +1,12 @@
-"""Values: which line holds a node, in which instance of the UNROLL ranges, and how it is made.
+"""Values: map each node, per instance of its UNROLL ranges, to the line that computes it.
 
-A node is computed once for each loop it is free in and each value of its free UNROLL ranges,
-and remembered until that loop ends. Nodes with a free VEC range are vectors. Conditions that
-are decided cost nothing.
+A node is computed once per iteration of its innermost free loop and per value of its free UNROLL
+ranges, and memoized until that loop ends. Nodes with a free VEC range are vectors. Known conditions
+emit no code.
 
-    memo    (node, values of its UNROLL ranges) -> line        lives as long as ``keys`` says
-    keys    of the memo, by the loop that ends their life      one list an open loop
-    counter RANGE -> FOR, for the loops that are open          entered and left by linearize.py
+    memo    (node, values of its UNROLL ranges) -> line    valid until ``keys`` drops the entry
+    keys    memo keys, by the loop that ends their scope   one list per open loop
+    counter RANGE -> FOR, for the open loops               updated by program/linearize.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Need = tuple[Any, UOp, Instance]  # key of the memo, node, instance
 
 
 class Values:
-    """The values of one kernel's nodes, as lines of ``lines``."""
+    """The values of the nodes of one kernel, emitted to ``lines``."""
 
     def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int] = frozenset()
                  ) -> None:
@@ -37,41 +37,41 @@ class Values:
         self.replication = Replication(kernel)
         self.counter: dict[UOp, UOp] = {}
         self.addresses = Addresses(kernel, lines, self.value, self.counter)
-        self.level: dict[UOp, int] = {}  # how deep the loop over a RANGE is
-        self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, as loops are open now
-        self._decided: dict[Any, bool | None] = {}  # (condition, instance), as loops are open now
+        self.level: dict[UOp, int] = {}  # the loop depth of a RANGE
+        self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, given the open loops
+        self._decided: dict[Any, bool | None] = {}  # (condition, instance), given the open loops
         self.memo: dict[Any, UOp] = {}
         self.keys: list[list[Any]] = [[]]
 
     def enter(self, r: UOp, counter: UOp) -> None:
-        """A loop over a range begins."""
+        """Enter the loop over a range."""
         self.counter[r] = counter
         self.level[r] = len(self.keys)
         self.keys.append([])
         self._depths, self._decided = {}, {}
 
     def leave(self, r: UOp) -> None:
-        """It ends, and with it the values computed inside."""
+        """Leave the loop and forget the values computed inside."""
         for key in self.keys.pop():
             del self.memo[key]
         del self.counter[r], self.level[r]
         self._depths, self._decided = {}, {}
 
     def bind(self, r: UOp, counter: UOp) -> None:
-        """A range has a value from here on, in the innermost open loop."""
+        """Bind a range to a value in the innermost open loop."""
         self.counter[r] = counter
         self.level[r] = len(self.keys) - 1
         self._depths = {}
 
     def unbind(self, r: UOp) -> None:
-        """It has none any more; its loop has ended."""
+        """Unbind a range whose loop has ended."""
         del self.counter[r], self.level[r]
         self._depths = {}
 
     # ---- conditions -------------------------------------------------------------------------
 
     def truth(self, condition: UOp, instance: Instance = SINGLE) -> bool | None:
-        """Whether a condition is known to hold, or not to, in all lanes of an instance."""
+        """Return whether a condition holds in all lanes of an instance; None if unknown."""
         known = self.conditions.truth(condition)
         if known is not None:
             return known
@@ -87,7 +87,7 @@ class Values:
         return self._decided[key]
 
     def untested(self, valid: Sequence[UOp], instance: Instance) -> list[UOp]:
-        """The conditions of an optional validity that are not known to hold."""
+        """Return the conjuncts of an optional validity that are not known to hold."""
         return [c for c in self.conditions.untested(valid) if not self.truth(c, instance)]
 
     # ---- the memo ---------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Values:
         return (node, *[instance[r] for r in unrolled]) if unrolled else node
 
     def depth(self, node: UOp) -> int:
-        """How many of the open loops a node needs."""
+        """Return the depth of the innermost open loop that a node depends on."""
         found = self._depths.get(node.ranges)
         if found is None:
             level = self.level
@@ -106,18 +106,18 @@ class Values:
         return found
 
     def remember(self, node: UOp, instance: Instance, value: UOp, depth: int) -> None:
-        """A value that was made elsewhere: it lives in the innermost of ``depth`` loops."""
+        """Memoize a value computed elsewhere, in the loop at ``depth``."""
         key = self.key(node, instance)
         self.memo[key] = value
         self.keys[depth].append(key)
 
     def value(self, root: UOp, instance: Instance = SINGLE) -> UOp:
-        """The scalar or vector that a node is for one instance."""
+        """Return the scalar or vector line of a node for one instance."""
         memo = self.memo
         root_key = self.key(root, instance)
         if root_key in memo:
             return memo[root_key]
-        waiting: dict[Any, list[Any]] = {}  # what lies below its operands on the stack: their keys
+        waiting: dict[Any, list[Any]] = {}  # node -> keys of its pending operands
         stack: list[_Need] = [(root_key, root, instance)]
         while stack:
             key, node, at = stack[-1]
@@ -139,7 +139,7 @@ class Values:
     # ---- a node from its operands -----------------------------------------------------------
 
     def operands(self, node: UOp, instance: Instance) -> list[tuple[UOp, Instance]]:
-        """The nodes whose values ``make`` needs."""
+        """Return the nodes (and instances) whose values ``make`` needs."""
         op = node.op
         if op is ops.RANGE or op is ops.CARRY or op is ops.GET:
             return []
@@ -176,7 +176,7 @@ class Values:
             return src[0]
         if op is ops.SHUFFLE_XOR:
             return self.lines.add(op, node.dtype, (src[0],), node.arg)
-        if op is ops.MMA:  # of no sum: it is added to zero
+        if op is ops.MMA:  # outside of a sum: accumulate onto zero
             lanes = self.replication[node.ranges].lanes
             wide = [self.lines.widen(s, lanes) for s in (*src, build.const(0, node.dtype))]
             return self.lines.add(op, node.dtype.vec(lanes), tuple(wide), node.arg)
@@ -211,7 +211,7 @@ class Values:
         return lines.across(node.op, node.dtype, src, node.arg)
 
     def narrow_lanes(self, node: UOp, lane: UOp, instance: Instance) -> UOp | None:
-        """A 32-bit CAST of an index that is linear in the lane, in 32 bits (both wrap)."""
+        """Compute a 32-bit CAST of an index linear in the lane in 32 bits (both wrap)."""
         if node.op is not ops.CAST or not node.dtype.is_integer:
             return None
         terms, constant = symbolic.linear(node.src[0])
@@ -228,10 +228,10 @@ class Values:
         return lines.across(ops.ADD, dtype, (first, steps))
 
     def reduced(self, node: UOp, values: Sequence[UOp]) -> UOp:
-        """A REDUCE of the values of its instances: those combined first, then the lanes."""
+        """Reduce the values of all instances, then the lanes."""
         lines, monoid = self.lines, node.arg.monoid
         lanes = self.replication[frozenset(node.src[1:])].lanes
-        most = max([lanes, *[v.dtype.lanes for v in values]])  # of some instances it is a number
+        most = max([lanes, *[v.dtype.lanes for v in values]])  # some instances may be scalars
         wide = [lines.widen(v, most) for v in values]
         if node.src[0].op is ops.PAIR:
             count = len(wide) // 2
@@ -242,8 +242,11 @@ class Values:
     # ---- memory -----------------------------------------------------------------------------
 
     def masks(self, valid: Sequence[UOp], instance: Instance) -> tuple[UOp | None, UOp | None]:
-        """What has to hold for all lanes, and what lane by lane; None: nothing. FALSE for all
-        lanes: it never does."""
+        """Return the scalar condition and the lane mask of a validity.
+
+        Each is None if there is nothing to test. The scalar condition is FALSE if the validity
+        never holds.
+        """
         scalar = vector = None
         for c in self.untested(valid, instance):
             if self.truth(c, instance) is False:
@@ -287,7 +290,7 @@ class Values:
         return lines.reverse(out) if access.stride == -1 else out
 
     def strided_load(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
-        """Lanes that lie a few elements apart: whole vectors, of which they are picked."""
+        """Load lanes with a small stride: load contiguous vectors and shuffle the lanes out."""
         lines, place, lanes = self.lines, parts.place(node), extent_of(lane)
         step = self.addresses.offset(place, lane).stride
         assert step is not None
@@ -305,7 +308,7 @@ class Values:
         return interleaved.strided(lines, at, lanes, step, mask, load)
 
     def interleaved_load(self, node: UOp, instance: Instance, lane: UOp, between: UOp) -> UOp:
-        """Of one instance; those of all values of ``between`` are loaded together."""
+        """Load one instance; those of all values of ``between`` are loaded together."""
         lines, lanes, depth = self.lines, extent_of(lane), self.depth(node)
         count, loads = extent_of(between), []
         scalar, vector = self.masks(node.src[1:], instance)
@@ -328,7 +331,7 @@ class Values:
 
 
 def columns(fold: UOp) -> tuple[UOp, ...]:
-    """What a REDUCE folds side by side: keys and places of pairs, or values."""
+    """Return the values that a REDUCE combines: (keys, indices) of a PAIR, or one value."""
     x = parts.value(fold)
     return x.src if x.op is ops.PAIR else (x,)
 

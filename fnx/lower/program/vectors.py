@@ -1,4 +1,4 @@
-"""vectors: neighbouring scalar accesses of a thread as one access of a vector.
+"""Vectorize neighboring scalar loads and stores of a GPU thread.
 
     before  a = LOAD ADDRESS(p, 0) align 16        after   v = LOAD ADDRESS(p, 0) align 16
             b = LOAD ADDRESS(p, 1)                         a = EXTRACT v 0
@@ -7,12 +7,11 @@
             STORE ADDRESS(q, 4) a    align 16              STORE ADDRESS(q, 4) VECTOR(a, b)
             STORE ADDRESS(q, 5) b
 
-They are neighbours where their addresses are a number of elements from one pointer, and the
-first is aligned for all of them: what is known of strides and alignment stands in its ADDRESS
-(program/addresses.py). Loads under one scalar mask are, too. Loads move to the first of them,
-stores to the last, within lines that are run together and between which nothing else is written or
-awaited.
-How long a vector is at most says the target's row.
+Accesses are merged if their addresses are consecutive constant offsets from one pointer and the
+first one is aligned for the whole vector; strides and alignment are recorded in the ADDRESS
+(program/addresses.py). Loads may share one scalar mask. Loads move up to the first of a group,
+stores down to the last, within a basic block (AWAIT ends one); loads do not move across stores, nor
+stores across loads. The target limits the vector length.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from fnx.lower.program.double_buffers import ASYNC
 
 _BORDERS = frozenset({ops.FOR, ops.PHI, ops.ENDFOR, ops.LAST, ops.BREAK, ops.IF, ops.ENDIF,
                       ops.SYNC, ops.AWAIT})
-_OfPointer = tuple[tuple[UOp, ...], int]  # a pointer with what masks it, and elements from it
+_OfPointer = tuple[tuple[UOp, ...], int]  # (pointer, masks), offset in elements
 
 
 def vectors(program: UOp, target: Target) -> UOp:
-    """The PROGRAM with vectors in the place of neighbouring scalars.
+    """Return the PROGRAM with neighboring scalar accesses merged into vectors.
 
     >>> from fnx.core import op_args
     >>> x, o = (UOp(ops.REF, dtypes.float32, (), op_args.Ref(s)) for s in (0, 1))
@@ -55,7 +54,7 @@ def vectors(program: UOp, target: Target) -> UOp:
 
 
 def _runs(lines: Sequence[UOp]) -> Iterator[list[UOp]]:
-    """Lines that are run one after the other; a border is a run of its own."""
+    """Split lines into basic blocks; a control-flow line is a block of its own."""
     run: list[UOp] = []
     for line in lines:
         if line.op in _BORDERS:
@@ -70,17 +69,17 @@ def _runs(lines: Sequence[UOp]) -> Iterator[list[UOp]]:
 
 
 def _over(line: UOp, to: dict[UOp, UOp]) -> UOp:
-    """A line over what its operands have become."""
+    """Return a line over the replacements of its operands."""
     made = line.over(tuple([to.get(s, s) for s in line.src]))
     if made is line:
-        to.pop(line, None)  # a load that is done again, behind a store
+        to.pop(line, None)  # a load that is repeated after a store
     else:
         to[line] = made
     return made
 
 
 def _place(line: UOp) -> _OfPointer | None:
-    """Where a scalar access is, as a number of elements from a pointer."""
+    """Return a scalar access as a constant offset from a pointer, or None."""
     masks = line.src[2:] if line.op is ops.STORE else line.src[1:]
     value = line.src[1] if line.op is ops.STORE else line
     pointer, offset = line.src[0].src
@@ -92,7 +91,7 @@ def _place(line: UOp) -> _OfPointer | None:
 
 
 def _blocks(places: dict[_OfPointer, UOp], target: Target) -> Iterator[list[UOp]]:
-    """Accesses that are one vector, by their places: the longest that alignment allows."""
+    """Yield groups of accesses that form a vector: the longest that alignment allows."""
     in_order = sorted(places.items(), key=lambda item: item[0][1])
     for (pointer, start), first in in_order:
         if (pointer, start) not in places:
@@ -117,7 +116,7 @@ def _address(first: UOp, lanes: int) -> UOp:
 
 
 def _joined_loads(run: list[UOp], target: Target, to: dict[UOp, UOp]) -> list[UOp]:
-    """Lines with loads of vectors, between writes."""
+    """Merge loads between stores."""
     out: list[UOp] = []
     part: list[UOp] = []
     for line in run:
@@ -153,7 +152,7 @@ def _loads(part: list[UOp], target: Target, to: dict[UOp, UOp]) -> list[UOp]:
 
 
 def _joined_stores(run: list[UOp], target: Target, to: dict[UOp, UOp]) -> list[UOp]:
-    """Lines with stores of vectors, where nothing is read between them."""
+    """Merge stores with no load between them."""
     out: list[UOp] = []
     part: list[UOp] = []
     for line in run:
@@ -168,7 +167,7 @@ def _stores(part: list[UOp], target: Target) -> list[UOp]:
     stores = [line for line in part if line.op is ops.STORE]
     places = {place: line for line in stores if (place := _place(line)) is not None}
     apart = len(places) == len(stores) and len({_root(p[0]) for p, _ in places}) == \
-        len({p for p, _ in places})  # two pointers into one buffer may meet
+        len({p for p, _ in places})  # two pointers into one buffer may alias
     blocks = list(_blocks(dict(places), target)) if apart else []
     last = {max(block, key=part.index): block for block in blocks}
     inside = {line for block in blocks for line in block}
@@ -186,14 +185,14 @@ def _stores(part: list[UOp], target: Target) -> list[UOp]:
 
 
 def _root(pointer: UOp) -> UOp:
-    """The buffer that a pointer goes into."""
+    """Return the buffer that a pointer points into."""
     while pointer.op is ops.ADDRESS:
         pointer = pointer.src[0]
     return pointer
 
 
 def _needed(lines: Sequence[UOp]) -> tuple[UOp, ...]:
-    """Lines without the addresses that nobody takes any more."""
+    """Drop ADDRESSes that are not used any more."""
     used: set[UOp] = set()
     kept = []
     for line in reversed(lines):

@@ -1,8 +1,8 @@
-"""Warps: the instances of an MMA that the threads of a warp compute together are one line.
+"""Warps: one line for the MMA instances that the threads of a warp compute together.
 
     MMA(a, b, w, a', b', 2*mi + nj, h)      mi, nj UNROLL 2: four accumulators of each thread
     v = MMA a'(mi 0, h 0) a'(1, 0) a'(0, 1) a'(1, 1) b'(h 0) b'(1) c0 c1 c2 c3
-    c0 = EXTRACT v 0 ...                    in the order of the instruction's registers
+    c0 = EXTRACT v 0 ...                    in the instruction's register order
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fnx.lower.program.values import Values
 
 
 def is_of_warp(node: UOp) -> bool:
-    """Whether a node is an MMA that says what threads hold."""
+    """Return whether a node is an MMA with the fragments that each thread holds."""
     return node.op is ops.MMA and len(node.src) > 2 + node.arg.words
 
 
 def multiplied(values: Values, mma: UOp, instances: Sequence[Instance],
                held: Sequence[UOp]) -> list[UOp]:
-    """The accumulators of all instances, each group of four by one instruction."""
+    """Update the accumulators of all instances, four by one instruction."""
     left, right, place, h = mma.src[2 + mma.arg.words:]
     terms, _ = symbolic.linear(place)
     groups: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}

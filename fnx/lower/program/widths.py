@@ -1,4 +1,4 @@
-"""widths: index lines of a PROGRAM in 32 bits where bounds prove that they fit, else in 64.
+"""Narrow index lines of a PROGRAM to 32 bits where bounds prove that they fit.
 
     before  FOR i = 0 .. 4096                   index
               p = ADDRESS(x, ADD(MUL(i, 300), ID THREAD))
@@ -7,11 +7,11 @@
               p = ADDRESS(x, ADD(MUL(i, 300), ID THREAD))     int32
               q = ADDRESS(y, MUL(CAST i, 1 << 20))            index: 2**32 elements
 
-Bounds go forward through the lines: a counter lies within the bounds of its loop, numbers of groups
-and threads below theirs, an argument within its own (run-time extents: ``Var.high``), data within
-what its type holds. Of a kernel that is ``near`` all lines that read no data have room in 32 bits,
-whatever its arguments may be. Each line is computed in the width that its own bounds and those of
-its operands have room in; where widths meet there is a CAST, at the line that it widens or narrows.
+Bounds propagate forward through the lines: a counter is bounded by its loop, group and thread
+indices by their counts, an argument by its own bounds (run-time extents: ``Var.high``), data by its
+type. In a kernel that is ``near``, all lines that do not depend on data fit in 32 bits, whatever
+its arguments are. Each line is computed in the width that holds its own bounds and those of its
+operands. If widths differ, a CAST follows the line that it widens or narrows.
 
 >>> from fnx.core import op_args
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(9)), 1)
@@ -37,19 +37,19 @@ from fnx.core.uop import UOp
 
 
 def widths(program: UOp) -> UOp:
-    """The PROGRAM with each index line in the width that it needs."""
+    """Return the PROGRAM with each index line in the width that it needs."""
     bounds = bounds_of(program)
     return _Narrowed(bounds, program.arg).lines(program)
 
 
 def only_narrow(program: UOp, target: Target) -> UOp:
-    """The PROGRAM as it is, for a target whose indices have 32 bits.
+    """Return the PROGRAM unchanged, for a target with 32-bit indices.
 
-    What arguments of run time and data add is not counted: the device checks arguments and sizes
-    of buffers at each launch, and indices that are data are clamped.
+    Run-time arguments and data are taken at their value closest to 0: the device checks arguments
+    and buffer sizes at each launch, and data-dependent indices are clamped.
 
     Raises:
-        KernelError: a line takes values beyond 32 bits whatever they are.
+        KernelError: a line exceeds 32 bits whatever the arguments and data are.
     """
     for node, bounds in bounds_of(program, least=True).items():
         if not _fits(bounds):
@@ -69,14 +69,14 @@ def _fits(bounds: Bounds) -> bool:
 
 
 def bounds_of(program: UOp, least: bool = False) -> dict[UOp, Bounds]:
-    """The smallest and the largest value of each index line, and of what its operands are.
+    """Return the smallest and the largest value of each index line and its operands.
 
     Args:
         program: a PROGRAM of threads.
-        least: for data and arguments, and so for numbers of groups, the value next to 0.
+        least: take data, arguments and group counts at the value closest to 0.
     """
     found: dict[UOp, Bounds] = {}
-    free: set[UOp] = set()  # lines that nothing but data and arguments bounds
+    free: set[UOp] = set()  # lines whose bounds depend on data
     given = {"GRID": 1 if least else program.arg.groups, "THREAD": program.arg.threads}
 
     def held(low: int, high: int) -> Bounds:
@@ -158,25 +158,27 @@ _BOUNDS: dict[Op, Callable[..., Bounds]] = {
 
 
 class _Narrowed:
-    """Lines in the widths that they need."""
+    """Rewrites lines in the widths that they need."""
 
     def __init__(self, bounds: Mapping[UOp, Bounds], group: op_args.ThreadGroup) -> None:
         self.bounds, self.group = bounds, group
-        self.made: dict[UOp, UOp] = {}   # what a line has become, in the width that it has
-        self.cast: dict[UOp, UOp] = {}   # and in the other one
+        self.made: dict[UOp, UOp] = {}   # line -> its rewritten form, in its own width
+        self.cast: dict[UOp, UOp] = {}   # and in the other width
         self.out: list[UOp] = []
-        self.plain: set[UOp] = set()           # lines that read no memory
-        self.alive: list[set[UOp]] = [set()]   # those of each open scope
+        self.plain: set[UOp] = set()           # lines that do not depend on memory
+        self.alive: list[set[UOp]] = [set()]   # the plain lines of each open scope
 
     def lines(self, program: UOp) -> UOp:
-        """One walk: lines over lines in their widths. A CAST stands behind the line that it
-        casts, as that is the scope in which others may need it."""
+        """Rewrite all lines in one pass.
+
+        A CAST follows the line that it casts, since that is the scope in which others may need it.
+        """
         needed = self._casts(program.src)
         for node in needed:
             if node.op in UNLINED:
                 self.made[node] = node
                 self._add(self._cast(node))
-        waiting: list[UOp] = []  # of a FOR and its PHIs, which follow one another
+        waiting: list[UOp] = []  # casts of a FOR and its PHIs, which must be consecutive
         for node in program.src:
             if node.op is not ops.PHI:
                 waiting = self._add(*waiting)
@@ -194,8 +196,10 @@ class _Narrowed:
         return program.replace(src=tuple(self.out))
 
     def _add(self, *lines: UOp) -> list[UOp]:
-        """Write lines, but those of counters and numbers that are there: an index in 32 bits may
-        be what a 32-bit number of the user's is."""
+        """Emit lines, except duplicates of counters and constants.
+
+        A 32-bit index may equal a 32-bit number of the user's program.
+        """
         for line in lines:
             if line.op in ops.ELEMENTWISE and all(s.op is ops.FOR or s.op in UNLINED or
                                                   s in self.plain for s in line.src):
@@ -207,7 +211,7 @@ class _Narrowed:
         return []
 
     def _is_narrow(self, node: UOp) -> bool:
-        """Whether the line computes in 32 bits."""
+        """Return whether the line computes in 32 bits."""
         return node.op is not ops.VAR and node in self.bounds and _fits(self.bounds[node]) \
             and all(map(self._has_room, node.src))
 
@@ -216,7 +220,7 @@ class _Narrowed:
             operand in self.bounds and _fits(self.bounds[operand])
 
     def _wants(self, node: UOp) -> list[DType | None]:
-        """The width in which a line takes each operand that is an index."""
+        """Return the width in which a line takes each index operand."""
         if node.op in (ops.ADDRESS, ops.CAST, ops.SCRATCH) or node.dtype is dtypes.bool_:
             narrow = all(map(self._has_room, node.src))
         else:
@@ -227,11 +231,11 @@ class _Narrowed:
                 else None for s in node.src]
 
     def _width(self, node: UOp) -> DType:
-        """The width of what a line has become."""
+        """Return the width of a rewritten line."""
         return dtypes.int32 if self._is_narrow(node) else dtypes.index
 
     def _casts(self, lines: Sequence[UOp]) -> dict[UOp, None]:
-        """What some line needs in the other width; numbers are written in either."""
+        """Return the lines that some use needs in the other width; constants have either."""
         return {s: None for node in lines for s, wanted in zip(node.src, self._wants(node))
                 if wanted not in (None, self._width(s))
                 and s.op is not ops.CONST and s.op is not ops.ID}
@@ -251,7 +255,7 @@ class _Narrowed:
         return made if wanted is None or made.dtype is wanted else self.cast[node]
 
     def _line(self, node: UOp) -> UOp | None:
-        """A line over what its operands have become; None: it is one of them."""
+        """Rewrite a line over its rewritten operands; None if it reduces to one of them."""
         src = tuple(map(self._operand, node.src, self._wants(node)))
         dtype = self._width(node) if node in self.bounds else node.dtype
         if node.op is ops.CAST and src[0].dtype is dtype:

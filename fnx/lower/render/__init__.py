@@ -1,1 +1,1 @@
-"""program level -> source text: one file for each language."""
+"""Render a PROGRAM as source text: one module per language."""

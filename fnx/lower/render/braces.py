@@ -1,4 +1,4 @@
-"""What languages with braces share: lines, names of values, loops and branches.
+"""Base of the renderers for C-like languages: lines, value names, loops and branches.
 
     FOR i = 0 .. n                   float p = a;
       p = PHI(a)                     for (long i = 0; i < n; ++i) {
@@ -6,8 +6,8 @@
     ENDFOR(q)                          p = q;
                                      }
 
-A language says how it declares a value, a variable and a counter; a renderer adds rows for what
-computes and for memory.
+A language defines how to declare a value, a variable and a counter; a renderer adds rows for
+elementwise ops and for memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fnx.core.errors import KernelError
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-Inline = Mapping[Op, Callable[[Any, UOp], str]]  # operands that stand on no line
+Inline = Mapping[Op, Callable[[Any, UOp], str]]  # operands without a line of their own
 
 
 class BracesPrinter:
-    """Text of the lines so far, and the names of what they define.
+    """The text of the lines so far, and the names of the values they define.
 
     Attributes:
-        value, variable, counter: declarations of what stays, of what is assigned again, and of a
-            loop's index; {t} is the type, {name} and {x} name and value.
-        sync: where all threads of a group wait for each other.
+        value, variable, counter: declarations of a constant, of a mutable variable, and of a loop
+            counter; {t} is the type, {name} and {x} name and value.
+        sync: the barrier of a thread group.
     """
 
     value: ClassVar[str]
@@ -41,15 +41,15 @@ class BracesPrinter:
     def __init__(self, inline: Inline) -> None:
         self.inline = inline
         self.out: list[str] = []
-        self.first: list[str] = []  # lines in front of all others
+        self.first: list[str] = []  # lines before all others
         self.names: dict[UOp, str] = {}
         self.phis: dict[UOp, list[str]] = {}  # variables of a loop
-        self.opened: dict[UOp, int] = {}  # the line that a loop began with
+        self.opened: dict[UOp, int] = {}  # index of the first line of a loop
         self.count = 0
         self.depth = 1
 
     def type_of(self, t: DType) -> str:
-        """The language's name of a type of values."""
+        """Return the language's name of the type of a value."""
         raise NotImplementedError
 
     def line(self, text: str) -> None:
@@ -59,13 +59,13 @@ class BracesPrinter:
         self.line(self.value.format(t=self.type_of(node.dtype), name=self.name(node), x=text))
 
     def name(self, node: UOp) -> str:
-        """A name that is not used yet."""
+        """Assign a new name to a node."""
         self.count += 1
         name = self.names[node] = f"v{self.count}"
         return name
 
     def operand(self, node: UOp) -> str:
-        """What stands for a node where it is used."""
+        """Return the operand text of a node."""
         name = self.names.get(node)
         if name is None:
             row = self.inline.get(node.op)
@@ -98,7 +98,7 @@ def _for(p: BracesPrinter, node: UOp) -> None:
 
 
 def _phi(p: BracesPrinter, node: UOp) -> None:
-    """A variable in front of the loop: its line goes where the loop began."""
+    """Declare a variable before the loop, at the line where the loop begins."""
     loop, init = node.src
     first = p.operand(init)
     text = p.variable.format(t=p.type_of(node.dtype), name=p.name(node), x=first)
@@ -113,7 +113,7 @@ def _endfor(p: BracesPrinter, node: UOp) -> None:
     moved = [(name, n, t) for name, n, t in found if name != n]
     if len(moved) == 1:
         p.line(f"{moved[0][0]} = {moved[0][1]};")
-    else:  # all at once: one may be the next value of another
+    else:  # in parallel: one may be the next value of another
         for name, n, t in moved:
             p.line(p.value.format(t=t, name=f"{name}n", x=n))
         for name, _, _ in moved:

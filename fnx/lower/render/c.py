@@ -1,9 +1,9 @@
-"""C of a PROGRAM: OpenCL C's text, which a few definitions in front of it make C11.
+"""C11 of a PROGRAM: the OpenCL C text, preceded by definitions that make it valid C11.
 
     static void SYMBOL(uchar* g0, ulong at0, ..., long s0, ..., long part0, long part1, uchar* priv)
 
-Buffers and scalars are as in opencl.py; part0..part1 are the rows of what is given out in parts,
-``priv`` is memory of its own. ``HEADER`` stands once in front of all functions of a file.
+Buffers and scalars are as in render/opencl.py; part0..part1 is this worker's part of the parallel
+range, ``priv`` its own scratch memory. ``HEADER`` precedes all functions of a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INTEGERS = {"char": 8, "short": 16, "int": 32, "long": 64}
 
 
 def _conversions() -> list[str]:
-    """Floats to whole numbers: toward 0, and to the limits where it is beyond."""
+    """Return functions that convert floats to integers: toward 0, saturating at the limits."""
     out = []
     for name, bits in _INTEGERS.items():
         high, low = 2.0 ** (bits - 1), -2.0 ** (bits - 1)
@@ -72,7 +72,7 @@ static inline ulong fnx_same_ulong(ulong x) { return x; }
 
 
 def render(program: UOp) -> str:
-    """A function, from its parameters on."""
+    """Render a function, from its parameters on."""
     printer = OpenClPrinter({**INLINE, ops.PART: lambda p, n: f"part{n.arg}"})
     for node in program.src:
         ROWS[node.op](printer, node)
@@ -86,5 +86,5 @@ def render(program: UOp) -> str:
 
 
 def module(symbol: str, function: str) -> str:
-    """The text that defines ``symbol`` as a function of its file."""
+    """Return the text that defines ``symbol`` as a function of its file."""
     return "\n".join([*HEADER, f"static void {symbol}{function}"])

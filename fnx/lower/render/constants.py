@@ -1,4 +1,4 @@
-"""A CONST as LLVM writes it.
+"""CONSTs in LLVM IR.
 
 >>> from fnx.core import build, dtypes
 >>> constant(build.const(1.5, dtypes.float32)), constant(build.const(True, dtypes.bool_))
@@ -14,7 +14,7 @@ from fnx.core.uop import UOp
 
 
 def constant(node: UOp) -> str:
-    """A CONST as LLVM writes it; floats as the bits of a double."""
+    """Return the LLVM IR text of a CONST; floats as the bits of a double."""
     if node.dtype.is_bool:
         return "true" if node.arg else "false"
     if not node.dtype.is_float:

@@ -1,8 +1,8 @@
-"""Fences between shuffles.
+"""Optimization fences between shuffles.
 
-LLVM looks through shuffles of shuffles for better ones. Of a network that is good as it is, as a
-transposition is, that takes half of the time of its compilation. So of floats LLVM is shown a few
-in a row: a fence hides what is behind it, and is no instruction.
+LLVM combines nested shuffles. For a network that is already good, such as a transposition, that
+takes half of the compile time. So LLVM sees only a few nested shuffles of floats: an arithmetic
+fence, which emits no instruction, hides the others.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable
 
 from fnx.core.uop import UOp
 
-_DEEP = 2  # shuffles over shuffles that LLVM may look through
+_DEEP = 2  # nested shuffles that LLVM may combine
 
 
 class Fences:
-    """Those of one function: how deep shuffles are nested, and what is hidden."""
+    """The fences of one function: the nesting depth of shuffles, and the fenced operands."""
 
     def __init__(self) -> None:
         self._depths: dict[UOp, int] = {}
-        self._hidden: dict[str, str] = {}  # of names: a line that stands twice has two
+        self._hidden: dict[str, str] = {}  # by name: a line that is emitted twice has two names
 
     def operands(self, shuffle: UOp, operand: Callable[[UOp], str], hide: Callable[[str], str]
                  ) -> list[str]:
-        """What stands for the operands of a SHUFFLE; ``hide`` writes a fence on a line."""
+        """Return the operand text of a SHUFFLE; ``hide`` emits a fence on a name."""
         depth = max([self._depths.get(s, 0) for s in shuffle.src])
         if depth < _DEEP or not shuffle.dtype.is_float:
             self._depths[shuffle] = depth + 1
@@ -36,5 +36,5 @@ class Fences:
         return [self._hidden[name] for name in names]
 
     def leave_block(self) -> None:
-        """Forget what is hidden: not all blocks that follow are behind the lines that hide it."""
+        """Forget all fences, as they may not dominate the blocks that follow."""
         self._hidden.clear()

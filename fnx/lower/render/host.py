@@ -1,11 +1,11 @@
-"""The host's calling convention: what a kernel function is given, and where it finds it.
+"""The host's calling convention for kernel functions.
 
     void SYMBOL(ptr buffers, ptr scalars, i64 lo, i64 hi, ptr scratch)
 
-buffers[slot] and scalars[slot] are read at the start (floats are bit patterns); lo..hi is a part
-of the PAR range (0, 1 without one); scratch is the worker's own memory. Buffers may alias (an
-output may be a donated input), so nothing is said about them. The stack is aligned to lines, for
-vectors that no register is left for are kept there.
+buffers[slot] and scalars[slot] are read at the start (floats are bit patterns); lo..hi is this
+worker's part of the PAR range (0, 1 without one); scratch is the worker's own memory. Buffers may
+alias (an output may be a donated input), so they have no alias attributes. The stack is aligned to
+cache lines for spilled vectors.
 
 >>> from fnx.core import build
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
@@ -29,7 +29,7 @@ _PARAMETERS = "ptr noalias readonly %buffers, ptr noalias readonly %scalars, i64
 
 
 def render(program: UOp) -> str:
-    """A kernel function, from its parameters on."""
+    """Render a kernel function, from its parameters on."""
     lines = body(program, _HOST)
     if any(n.op is ops.STORE and n.arg for n in program.src):
         lines.insert(-1, "  call void @llvm.x86.sse.sfence()")
@@ -37,13 +37,13 @@ def render(program: UOp) -> str:
 
 
 def module(symbol: str, function: str) -> str:
-    """The module that defines ``symbol`` as a kernel function."""
+    """Return the module that defines ``symbol`` as a kernel function."""
     streams = "\n!0 = !{i32 1}\n" if _STREAM in function else ""
     return f"define void @{symbol}{function}{streams}"
 
 
 def _enter(p: Printer, program: UOp) -> None:
-    """Read the pointers and scalars that the program uses, in the order of their slots."""
+    """Load the pointers and scalars that the program uses, in slot order."""
     used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
     for node in sorted(used, key=lambda n: (n.op.name, n.arg.slot, n.dtype.name)):
         if node.op is ops.REF:
@@ -55,7 +55,7 @@ def _enter(p: Printer, program: UOp) -> None:
 
 
 def from_bits(p: Printer, name: str, t: DType) -> str:
-    """A scalar argument: the low bits of 64."""
+    """Convert a 64-bit scalar argument to its dtype, by its low bits."""
     if t is dtypes.index:
         return name
     if t.bits < 64:

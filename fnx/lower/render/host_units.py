@@ -1,4 +1,4 @@
-"""The matrix units of the host: one row each, the intrinsic that multiplies and adds lanes.
+"""The matrix units of the host: one entry each, the LLVM intrinsic for multiply-accumulate.
 
 >>> ROWS["dpbusd"].format(bits=512)
 'llvm.x86.avx512.vpdpbusd.512'
@@ -26,7 +26,7 @@ _WIDTHS = 128, 256, 512
 
 
 def _multiplied(p: Printer, node: UOp) -> None:
-    """The line of an MMA: words are vectors of what they hold, or tiles."""
+    """Emit an MMA: the factors are vectors of packed elements, or tiles."""
     unit, lanes = UNITS[node.arg.unit], node.dtype.lanes
     if unit.form == "tiles":
         a, b, total = map(p.typed, node.src)
@@ -53,7 +53,7 @@ def _load(p: Printer, node: UOp) -> None:
 
 
 def _splat(p: Printer, node: UOp) -> None:
-    """Of tiles, there are only those of zeros."""
+    """Emit a SPLAT; of tiles, only zero is supported."""
     if node.dtype.lanes != TILE:
         ROWS_OF_LLVM[ops.SPLAT](p, node)
         return
@@ -61,7 +61,7 @@ def _splat(p: Printer, node: UOp) -> None:
 
 
 def _shuffle(p: Printer, node: UOp) -> None:
-    """Lanes of a tile go through memory, once for all that ask: behind the loop that made it."""
+    """Extract lanes of a tile through memory, copied once, after the loop that computes it."""
     if node.src[0].dtype.lanes != TILE:
         ROWS_OF_LLVM[ops.SHUFFLE](p, node)
         return

@@ -1,4 +1,4 @@
-"""LLVM IR text of a PROGRAM: one renderer, one row for each op.
+"""LLVM IR text of a PROGRAM: one renderer, with a table of one function per op.
 
     FOR i = 0 .. s0                  L1:
       p = ADDRESS(x, i)                %i1 = phi i64 [ 0, %B0 ], [ %n1, %L1 ]
@@ -10,11 +10,11 @@
                                        br i1 %c1, label %L1, label %X1
                                      X1:
 
-Loops test at the end, and before the first iteration where bounds are no constants. Where a loop
-carries nothing, LLVM sees its counter through a `freeze`: it does not look at all ways to step its
-addresses, which took a third of its time and gained nothing measurable. No fast-math flags but
-those of folds (the sign of a zero), and no call that the target would make a call of: an op without
-a row here has to be rewritten by decompose. How a kernel is called is a ``Convention``: host.py has
+Loops test at the end, and before the first iteration unless their bounds are constants. If a loop
+carries no values, its counter goes through a `freeze`. This stops LLVM's search for the best way to
+step its addresses, which took a third of its time for no measurable gain. There are no fast-math
+flags except nsz in reductions, and no intrinsics that become library calls: an op without a row
+here must be expanded by decompose. The calling convention is a ``Convention``: render/host.py has
 the host's.
 """
 
@@ -38,12 +38,12 @@ _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
 
 class Convention(Record):
-    """How a function finds what it is given: its first lines, and rows of ops that stand for it.
+    """A calling convention: how a function accesses its arguments.
 
     Attributes:
-        enter: writes the lines that give REFs and VARs their names.
-        operands: what stands for a node on no line of its own.
-        lines: writes the line of a node.
+        enter: emits the prologue, which names REFs and VARs.
+        operands: op -> the operand text of a node without a line of its own.
+        lines: op -> emits the line of a node.
     """
 
     enter: Callable[[Printer, UOp], None]
@@ -52,7 +52,7 @@ class Convention(Record):
 
 
 def body(program: UOp, convention: Convention) -> list[str]:
-    """The lines of a function that runs a PROGRAM."""
+    """Render the lines of the body of a function for a PROGRAM."""
     printer = Printer(convention)
     if any(map(_tests_a_sign, program.src)):
         printer.waits = _waits(program.src)
@@ -64,13 +64,13 @@ def body(program: UOp, convention: Convention) -> list[str]:
 
 
 def type_of(t: DType) -> str:
-    """LLVM's name of a type of values."""
+    """Return LLVM's name of the type of a value."""
     scalar = _FLOATS[t.scalar.name] if t.is_float else f"i{t.bits}"
     return "x86_amx" if t.lanes == TILE else scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
 
 
 def in_memory(t: DType) -> DType:
-    """A bool is a byte."""
+    """Return the dtype in memory: a bool is a byte."""
     return dtypes.int8.vec(t.lanes) if t.is_bool else t
 
 
@@ -80,8 +80,12 @@ def suffix_of(t: DType) -> str:
 
 
 class _OpenFor:
-    """What ENDFOR needs to know of its FOR; ``phis`` with the lines to fill in; ``left``: the
-    block that ends with a BREAK."""
+    """The state of an open FOR.
+
+    ``before``, ``latch``: the blocks before the loop and at its end; ``guarded``: a test precedes
+    it; ``at``: the line of its counter; ``left``: the block that ends with a BREAK; ``phis``: its
+    PHIs, with their lines to fill in at the end.
+    """
 
     def __init__(self, before: str, guarded: bool, at: int) -> None:
         self.before, self.guarded, self.at = before, guarded, at
@@ -90,14 +94,14 @@ class _OpenFor:
 
 
 class Printer:
-    """Text of the lines so far, and the names of what they define."""
+    """The text of the lines so far, and the names of the values they define."""
 
     def __init__(self, convention: Convention) -> None:
         self.inline = {**_INLINE, **convention.operands}
         self.out: list[str] = []
         self.names: dict[UOp, str] = {}
-        self.entry: list[str] = []  # lines of memory of the function's own
-        self.whole: dict[UOp, str] = {}  # tiles of a matrix unit, as vectors
+        self.entry: list[str] = []  # allocas
+        self.whole: dict[UOp, str] = {}  # tile registers that were copied to vectors
         self.loops: dict[UOp, _OpenFor] = {}
         self.fences = Fences()
         self.waits: dict[UOp, int] = {}
@@ -109,7 +113,7 @@ class Printer:
         return f"%v{self.count}"
 
     def line(self, text: str) -> str:
-        """A line that defines a new name."""
+        """Emit a line that defines a new name, and return the name."""
         name = self.fresh()
         self.out.append(f"  {name} = {text}")
         return name
@@ -123,7 +127,7 @@ class Printer:
         self.fences.leave_block()
 
     def operand(self, node: UOp) -> str:
-        """What stands for a node where it is used."""
+        """Return the operand text of a node."""
         name = self.names.get(node)
         if name is None:
             row = self.inline.get(node.op)
@@ -136,16 +140,16 @@ class Printer:
         return f"{type_of(node.dtype)} {self.operand(node)}"
 
 
-# ---- operands that stand on no line -------------------------------------------------------------
+# ---- inline operands ----------------------------------------------------------------------------
 
 
 def _vector(t: str, values: Iterable[int]) -> str:
-    """A constant with one value a lane."""
+    """Return a vector constant with one value per lane."""
     return f"<{', '.join(f'{t} {v}' for v in values)}>"
 
 
 def _filled(t: DType, value: str) -> str:
-    """A constant in all lanes."""
+    """Return a constant broadcast to all lanes."""
     return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
 
 
@@ -161,8 +165,8 @@ _INLINE: dict[Op, Callable[[Printer, UOp], str]] = {
 
 # ---- elementwise ------------------------------------------------------------------------------
 
-# {t}: type of the operands, {s}: its suffix in names of intrinsics, {zero} {ones}: constants,
-# {zeros}: the flag that leaves open which of +0 and -0 is taken
+# {t}: type of the operands, {s}: its suffix in intrinsic names, {zero} {ones}: constants,
+# {zeros}: the flag nsz, if either of +0 and -0 may be returned
 _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.NEG: {"f": "fneg {t} {0}", "su": "sub {t} {zero}, {0}"},
     ops.ABS: {"f": "call {t} @llvm.fabs.{s}({t} {0})", "u": "or {t} {0}, {0}",
@@ -198,14 +202,13 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
 
 
 def _tests_a_sign(node: UOp) -> bool:
-    """Whether LLVM (x86) looks at the sign of the first operand of a line before all else."""
+    """Return whether LLVM (x86) expands a MAX or MIN with a test of its first operand's sign."""
     return node.op in (ops.MAX, ops.MIN) and node.dtype.is_float and node.arg is None and \
         all((s.src[0] if s.op is ops.SPLAT else s).op is not ops.CONST for s in node.src)
 
 
 def _waits(lines: Sequence[UOp]) -> dict[UOp, int]:
-    """How late values are known: in the order of their lines, those that wait for the step before
-    behind all others."""
+    """Rank values by when they are available: by line, but all that depend on a PHI come last."""
     found: dict[UOp, int] = {}
     for i, node in enumerate(lines):
         late = node.op is ops.PHI or any(found.get(s, 0) > len(lines) for s in node.src)
@@ -214,7 +217,7 @@ def _waits(lines: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def _soonest_first(p: Printer, node: UOp) -> Sequence[UOp]:
-    """The operands of a maximum: the sign of one is looked at while the other is computed."""
+    """Order the operands so that the sign of the earlier one is tested first."""
     return sorted(node.src, key=lambda s: p.waits.get(s, -1)) if _tests_a_sign(node) else node.src
 
 
@@ -238,7 +241,7 @@ def _divide(p: Printer, node: UOp) -> None:
 
 
 def _shift(p: Printer, node: UOp) -> None:
-    """LLVM leaves shifts past the width undefined; here they give 0, or all sign bits."""
+    """Emit a shift. Past the width, where LLVM's is undefined, it gives 0 or all sign bits."""
     x, by = node.src
     t, last = type_of(x.dtype), x.dtype.bits - 1
     signed = node.op is ops.SHR and x.dtype.kind != "uint"
@@ -281,13 +284,13 @@ def _cast(p: Printer, node: UOp) -> None:
 
 
 def _saturated(p: Printer, node: UOp, sign: str) -> None:
-    """Float -> integer in lanes: LLVM's intrinsic that saturates takes them one by one."""
+    """Emit a saturating vector float -> integer cast, as LLVM scalarizes its own intrinsic."""
     a, b = node.src[0].dtype, node.dtype
     x, ta, tb = p.operand(node.src[0]), type_of(a), type_of(b)
     mask = type_of(dtypes.bool_.vec(a.lanes))
     low, high = b.scalar.limits
     bits = max(0, high.bit_length() - a.scalar.mantissa - 1)
-    inside = high >> bits << bits  # the largest that is a float
+    inside = high >> bits << bits  # the largest limit that is exact in the float type
 
     def both(value: int) -> str:
         return _filled(a, constant(build.const(value, a.scalar)))
@@ -305,7 +308,7 @@ def _saturated(p: Printer, node: UOp, sign: str) -> None:
 
 
 def _conversion(a: DType, b: DType) -> str:
-    """The instruction between types that are not float -> integer; empty: none is needed."""
+    """Return the conversion instruction, except float -> integer; empty if none is needed."""
     unsigned = a.kind in ("uint", "bool")
     if a.is_float:
         return "fpext" if b.bits > a.bits else "fptrunc" if b.bits < a.bits else ""
@@ -346,14 +349,14 @@ def _splat(p: Printer, node: UOp) -> None:
 
 
 def _spread(p: Printer, x: str, vector: str, lanes: int) -> str:
-    """A typed scalar in all lanes of a type of vectors."""
+    """Broadcast a typed scalar to a vector."""
     first = p.line(f"insertelement {vector} poison, {x}, i64 0")
     return p.line(f"shufflevector {vector} {first}, {vector} poison, "
                   f"<{lanes} x i32> zeroinitializer")
 
 
 def _lanes_below(p: Printer, node: UOp) -> None:
-    """Lanes below a count, compared in 32 bits."""
+    """Emit the mask of lanes below a count, compared in 32 bits."""
     w, count = node.dtype.lanes, p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
         known = build.const_of(node.src[0])

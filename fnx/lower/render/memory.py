@@ -1,19 +1,19 @@
-"""Loads and stores of the host, of all lanes of a vector or of some.
+"""Loads and stores of the host, of all lanes of a vector or under a mask.
 
-    v = load(p, mask)               a masked load: all lanes are in lines of the buffer
+    v = load(p, mask)               a masked load: all lanes are in cache lines of the buffer
     v = load(p, splat(c))           load(c ? p : zeros)
-    v = load(p, mask, last)         of vectors in a line: a masked load, of p <= last ? p : buffer,
-                                    as behind it the mask holds no lane; of others
-                                    p <= last: load all lanes, and choose those of the mask
-                                    else: those of the mask, one by one
+    v = load(p, mask, last)         vector within a line: a masked load of p <= last ? p : buffer,
+                                    since past ``last`` no lane is active; otherwise
+                                    p <= last: load all lanes, then select by the mask
+                                    else: load the active lanes one by one
     v = load(p, mask, last, first)  first <= p, too
 
-So no load is asked for lanes outside of a buffer (program/masked.py). One by one is for the last
-vectors of a buffer: a gather, or of elements that none takes a loop, which is little code.
+So no load touches lanes outside a buffer (program/masked.py). Loading one by one is for the
+last vectors of a buffer: a gather, or for small elements a loop, which is little code.
 
-LLVM (22, x86) makes a scalar store of a masked one whose mask is a constant with one lane, and
-forgets that it also narrows: of 16 sums of 32 bits that are stored as 16 bits it writes 4 bytes,
-two of them behind the array. So where one lane is stored, it is stored as a scalar.
+LLVM (22, x86) turns a masked store with a constant one-lane mask into a scalar store, and ignores
+that it also truncates: of 16 sums of 32 bits that are stored as 16 bits, it writes 4 bytes, two of
+them past the array. So a store of one lane is emitted as a scalar store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fnx.core.uop import UOp
 from fnx.lower.program.lane_masks import held
 from fnx.lower.render.llvm import Printer, in_memory, suffix_of, type_of, zero_of
 
-_GATHERED = 4  # bytes of elements that processors gather
+_GATHERED = 4  # bytes of the smallest elements that processors can gather
 
 
 def _load(p: Printer, node: UOp) -> None:
@@ -39,7 +39,7 @@ def _load(p: Printer, node: UOp) -> None:
                       f"{memory} zeroinitializer)")
     elif len(node.src) == 1:
         name = p.line(f"load {memory}, ptr {at}, align {place.arg}")
-    elif t.lanes == 1:  # where it is not valid, read what can always be read
+    elif t.lanes == 1:  # if not valid, read from a safe address
         valid = p.typed(node.src[1])
         safe = p.line(f"select {valid}, ptr {at}, ptr %buffers")
         read = p.line(f"load {memory}, ptr {safe}, align {t.itemsize}")
@@ -111,7 +111,7 @@ def _store(p: Printer, node: UOp) -> None:
     p.out.append(f"  {text}")
 
 
-# ---- lanes that may be outside ------------------------------------------------------------------
+# ---- lanes that may be out of bounds ------------------------------------------------------------
 
 
 def _mask(p: Printer, node: UOp, position: int) -> str:
@@ -122,12 +122,12 @@ def _mask(p: Printer, node: UOp, position: int) -> str:
 
 
 def _is_in_a_line(place: UOp) -> bool:
-    """Whether all lanes are in the line, or the part of one, in which the first one is."""
+    """Return whether a vector is aligned to its size, so that it lies within a cache line."""
     return bool(place.arg >= place.dtype.itemsize * place.dtype.lanes)
 
 
 def _vector(p: Printer, memory: str, what: str) -> str:
-    """Memory of the function's own for a vector of a type; it begins as zeros."""
+    """Return a zero-initialized alloca for a vector type."""
     name = f"%{what}.{''.join(filter(str.isalnum, memory))}"
     made = f"  {name} = alloca {memory}, align 64"
     if made not in p.entry:
@@ -136,7 +136,7 @@ def _vector(p: Printer, memory: str, what: str) -> str:
 
 
 def _inside(p: Printer, at: str, ends: Sequence[UOp]) -> str:
-    """Whether an address is not behind the first of ``ends``, nor before the other one."""
+    """Emit whether an address is <= the first of ``ends``, and >= the second if given."""
     inside = p.line(f"icmp ule ptr {at}, {p.operand(ends[0])}")
     for first in ends[1:]:
         above = p.line(f"icmp uge ptr {at}, {p.operand(first)}")
@@ -145,21 +145,21 @@ def _inside(p: Printer, at: str, ends: Sequence[UOp]) -> str:
 
 
 def _buffer(place: UOp) -> UOp:
-    """The pointer to all of what a place is in."""
+    """Return the base pointer of an ADDRESS."""
     while place.op is ops.ADDRESS:
         place = place.src[0]
     return place
 
 
 def _each(p: Printer, t: DType, at: str) -> str:
-    """The operand of a gather or scatter: an address for each lane."""
+    """Return the operand of a gather: one address per lane."""
     lanes = ", ".join([f"i64 {i}" for i in range(t.lanes)])
     each = p.line(f"getelementptr {type_of(t.scalar)}, ptr {at}, <{t.lanes} x i64> <{lanes}>")
     return f"<{t.lanes} x ptr> align {t.itemsize} {each}"
 
 
 def _branch(p: Printer, inside: str) -> int:
-    """Begin what is done where a condition holds; the number of the branch."""
+    """Open a branch on a condition, and return its number."""
     p.count += 1
     p.out.append(f"  br i1 {inside}, label %A{p.count}, label %B{p.count}")
     p.label(f"A{p.count}")
@@ -172,7 +172,7 @@ def _else(p: Printer, n: int) -> None:
 
 
 def _one_by_one(p: Printer, n: int, element: str, chosen: str, source: str, to: str) -> None:
-    """Copy the elements of a vector that a mask holds."""
+    """Copy the elements of active lanes in a loop."""
     lanes = chosen[1:].split()[0]
     p.out += [f"  %b{n} = bitcast {chosen} to i{lanes}",
               f"  %e{n} = icmp eq i{lanes} %b{n}, 0",
@@ -193,7 +193,7 @@ def _one_by_one(p: Printer, n: int, element: str, chosen: str, source: str, to: 
 
 
 def _index(lanes: str, n: int) -> str:
-    """A number of as many bits as there are lanes, as an index."""
+    """Return the conversion of an integer of ``lanes`` bits to an index."""
     bits = int(lanes)
     kind = "zext" if bits < 64 else "trunc" if bits > 64 else "add"
     return f"add i64 %z{n}, 0" if kind == "add" else f"{kind} i{bits} %z{n} to i64"

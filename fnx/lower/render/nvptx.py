@@ -1,13 +1,13 @@
-"""NVPTX's calling convention: LLVM IR whose kernels groups of threads run on an NVIDIA GPU.
+"""NVPTX's calling convention: LLVM IR of kernels for NVIDIA GPUs.
 
     define ptx_kernel void @SYMBOL(ptr addrspace(1) %words)
 
-``words`` are the addresses of the buffers, then the scalars, 64 bits each: a kernel that is
-recorded once reads other arguments where they are written to the same words. Behind them, where
-loops may never end (program/endless.py), is the address of the word of the host that ends them.
-Everything else is the host's text (llvm.py): pointers are generic, LLVM finds their address spaces.
-Products and sums stay apart, divisions and square roots are rounded correctly and subnormal numbers
-stay, as LLVM's PTX says ``.rn`` and no ``.ftz``.
+``words`` are the addresses of the buffers, then the scalars, 64 bits each: to launch a recorded
+kernel with new arguments, they are written to the same words. If there are unbounded loops
+(program/endless.py), the address of the host word that cancels them follows. Everything else
+is the host's text (render/llvm.py): pointers are generic, and LLVM infers their address spaces.
+Products and sums are not fused, divisions and square roots are rounded correctly and subnormal
+numbers are kept, since LLVM's PTX has ``.rn`` and no ``.ftz``.
 
 >>> from fnx.core import build, op_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
@@ -29,8 +29,8 @@ from fnx.lower.render.host import from_bits
 from fnx.lower.render.llvm import ROWS, Convention, Printer, body, type_of
 
 REGISTERS = 1 << 16  # of a multiprocessor, on every chip since sm_70
-_EACH, _EACH_OF_WARP = 128, 168  # registers of a thread that waits for others; by a warp
-_IDS = {"GRID": "%group", "THREAD": "%thread"}  # of 32 bits; 64: with that in its name
+_EACH, _EACH_OF_WARP = 128, 168  # with barriers; with warp-level MMA
+_IDS = {"GRID": "%group", "THREAD": "%thread"}  # 32-bit values; the 64-bit ones have the suffix 64
 _DECLARED = """declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
@@ -42,7 +42,7 @@ _METADATA = """!0 = !{}
 
 
 def render(program: UOp) -> str:
-    """A kernel, from its parameters on, and the memory that its threads share."""
+    """Render a kernel, from its parameters on, and its SHARED memory."""
     group = program.arg
     ended = endless(program.src)
     convention = _NVPTX.replace(lines={**_NVPTX.lines, **_ending(ended)}) if ended else _NVPTX
@@ -54,8 +54,10 @@ def render(program: UOp) -> str:
 
 
 def _budget(program: UOp) -> str:
-    """How many groups a multiprocessor has at least, where threads meet: by itself ptxas spills
-    sooner than it gives up a group."""
+    """Return the attribute for the minimum groups per multiprocessor of a kernel with barriers.
+
+    Without it, ptxas spills registers rather than giving up a group.
+    """
     found = {n.op for n in program.src}
     each = _EACH_OF_WARP if ops.MMA in found else _EACH
     groups = max(1, REGISTERS // (program.arg.threads * each))
@@ -63,13 +65,13 @@ def _budget(program: UOp) -> str:
 
 
 def module(symbol: str, function: str) -> str:
-    """The module that defines ``symbol`` as a kernel."""
+    """Return the module that defines ``symbol`` as a kernel."""
     function = function.replace("@SHARED", f"@{symbol}_shared")
     return f"define ptx_kernel void @{symbol}{function}{_DECLARED}{_METADATA}"
 
 
 def _enter(p: Printer, program: UOp) -> None:
-    """Numbers of the group and the thread, and the words that the program uses."""
+    """Load the indices of group and thread, and the argument words that the program uses."""
     group = program.arg
     for name, register in (("%group", "ctaid"), ("%thread", "tid")):
         p.out += [f"  {name} = call i32 @llvm.nvvm.read.ptx.sreg.{register}.x()",
@@ -98,7 +100,7 @@ def _enter(p: Printer, program: UOp) -> None:
 
 
 def _ending(ended: frozenset[UOp]) -> dict[Op, Callable[[Printer, UOp], None]]:
-    """Rows of loops that are left where the host says so: by their BREAK, or else at their end."""
+    """Return rows for loops that poll for cancellation: at their BREAK, or else at their end."""
     broken: set[UOp] = set()
 
     def leave(p: Printer, loop: UOp, condition: str) -> None:
@@ -137,7 +139,7 @@ def _scratch(p: Printer, node: UOp) -> None:
 
 
 def _load(p: Printer, node: UOp) -> None:
-    """Where it is not valid, the first element of the same memory is read, and not used."""
+    """Emit a LOAD; if not valid, the first element of the same memory is read, and not used."""
     place = node.src[0]
     at, t = p.operand(place), type_of(dtypes.int8 if node.dtype.is_bool else node.dtype)
     aligned = place.arg if node.dtype.lanes > 1 else node.dtype.itemsize
@@ -163,8 +165,10 @@ def _sync(p: Printer, node: UOp) -> None:
 
 
 def _endfor(p: Printer, node: UOp) -> None:
-    """A loop in which threads wait stays one: nothing moves over the wait, so what ptxas unrolls
-    there takes registers only (126 where 52 do)."""
+    """Emit the end of a loop; do not unroll a loop with a barrier.
+
+    Nothing moves across the barrier, so unrolling by ptxas only costs registers (126, not 52).
+    """
     start = p.loops[node.src[0]].at
     ROWS[ops.ENDFOR](p, node)
     if _WAIT in p.out[start:]:
@@ -172,7 +176,7 @@ def _endfor(p: Printer, node: UOp) -> None:
 
 
 def _shuffle_xor(p: Printer, node: UOp) -> None:
-    """Of words, by a butterfly over the whole warp."""
+    """Emit a butterfly shuffle of 32-bit words over the whole warp."""
     x, t, bits = p.operand(node.src[0]), type_of(node.dtype), max(32, node.dtype.bits)
     if node.dtype.is_bool:
         word = p.line(f"zext i1 {x} to i32")
@@ -191,7 +195,7 @@ def _shuffle_xor(p: Printer, node: UOp) -> None:
 
 
 def _fetch(p: Printer, node: UOp) -> None:
-    """A copy of 4, 8 or 16 bytes; where the mask is false none are read, and zeros come."""
+    """Emit an asynchronous copy of 4, 8 or 16 bytes; if the mask is false, zeros are written."""
     place, source, *mask = node.src
     size = place.dtype.lanes * place.dtype.scalar.itemsize
     to = p.line(f"addrspacecast ptr {p.operand(place)} to ptr addrspace(3)")
@@ -208,7 +212,7 @@ def _await(p: Printer, node: UOp) -> None:
 
 
 def _store(p: Printer, node: UOp) -> None:
-    """Its mask is a branch around it, by ``IF``, so there is none here."""
+    """Emit a STORE; a mask is an ``IF`` around it, so there is none here."""
     place, value = node.src[:2]
     name, t = p.operand(value), type_of(value.dtype)
     if value.dtype.is_bool:
@@ -223,8 +227,8 @@ _UNITS = {"mma_bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16",
 
 
 def _mma(p: Printer, node: UOp) -> None:
-    """What a thread of a warp holds of both factors and of the sums: registers."""
-    of_pairs = node.arg.unit == "mma_f16"  # words are vectors there
+    """Emit a warp-level MMA of the fragment registers of both factors and of the sums."""
+    of_pairs = node.arg.unit == "mma_f16"  # registers are vectors there
     words = [p.line(f"bitcast {p.typed(s)} to <2 x half>") if of_pairs else p.operand(s)
              for s in node.src[:6]]
     t = "<2 x half>" if of_pairs else "i32"
@@ -238,7 +242,7 @@ def _mma(p: Printer, node: UOp) -> None:
 
 
 def _vector_of(p: Printer, node: UOp) -> None:
-    """Lane by lane into a vector of nothing."""
+    """Insert the lanes one by one into a poison vector."""
     made, t = "poison", type_of(node.dtype)
     for i, s in enumerate(node.src):
         made = p.line(f"insertelement {t} {made}, {p.typed(s)}, i64 {i}")

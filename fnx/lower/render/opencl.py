@@ -1,4 +1,4 @@
-"""OpenCL C of a PROGRAM: one renderer, one row for each op.
+"""OpenCL C of a PROGRAM: one renderer, with a table of one function per op.
 
     FOR i = 0 .. s0                  for (long v1 = 0L; v1 < s0; v1++) {
       p = ADDRESS(x, i)                __global float* const v2 = b0 + v1;
@@ -7,13 +7,13 @@
 
     __kernel void SYMBOL(__global uchar* g0, ulong at0, ..., long s0, ...)
 
-A buffer is memory and where it begins in it, in bytes; scalars are bit patterns of 64 bits. Every
-operation is one that OpenCL rounds correctly, and products and sums stay apart (FP_CONTRACT OFF).
-Signed integers are added and multiplied as unsigned ones, so they wrap; shifts past the width give
-0 or the sign. A program is ``HEADER`` and any number of kernels.
+A buffer is a memory object and its byte offset in it; scalars are 64-bit patterns. OpenCL rounds
+every operation used correctly, and does not fuse products and sums (FP_CONTRACT OFF). Signed
+integers are added and multiplied as unsigned ones, so they wrap; shifts past the width give 0 or
+the sign. A program is ``HEADER`` and any number of kernels.
 
 A kernel with a loop that a condition ends, or that is very long, has one more parameter: a word
-that the host sets to end such loops (``ABORTED``).
+that the host sets to cancel such loops (``ABORTED``).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int
 _SPACES = {"PRIV": "__private", "SHARED": "__local"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 
-# In front of the kernels of a program. The larger and the smaller of two floats are NaN where one
-# of them is, and -0 is below 0. Rounding is written out: where LLVM 14 knows that it rounds a NaN,
-# it takes PoCL's ``rint`` for undefined, and the thread's stores for unreachable.
+# Precedes the kernels of a program. Maximum and minimum of floats are NaN if an operand is, and
+# -0 < +0. Rounding is written out: if LLVM 14 proves that its operand is NaN, it takes PoCL's
+# ``rint`` as undefined, and the thread's stores as unreachable.
 HEADER = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF
 """ + "".join([f"""static inline __attribute__((overloadable)) {t} fnx_{name}({t} a, {t} b) {{
@@ -53,7 +53,7 @@ HEADER = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
 
 
 def render(program: UOp) -> str:
-    """A kernel function, from its parameters on."""
+    """Render a kernel function, from its parameters on."""
     group = program.arg
     printer = OpenClPrinter(ended=endless(program.src))
     for node in program.src:
@@ -68,12 +68,12 @@ def render(program: UOp) -> str:
 
 
 def module(symbol: str, function: str) -> str:
-    """The text that defines ``symbol`` as a kernel."""
+    """Return the text that defines ``symbol`` as a kernel."""
     return f"{HEADER}__kernel void {symbol}{function}"
 
 
 def type_of(t: DType) -> str:
-    """OpenCL's name of a type of values."""
+    """Return the OpenCL C type of a value."""
     name = _TYPES.get(t.scalar.name)
     if name is None or t.lanes > 1:
         raise KernelError(f"OpenCL C: expected a type of {', '.join(_TYPES)}, got {t}")
@@ -81,12 +81,12 @@ def type_of(t: DType) -> str:
 
 
 def _in_memory(t: DType) -> str:
-    """A bool is a byte."""
+    """Return the type in memory: a bool is a byte."""
     return "uchar" if t.is_bool else type_of(t)
 
 
 def constant(node: UOp) -> str:
-    """A CONST as OpenCL C writes it: floats as their bits."""
+    """Return the OpenCL C text of a CONST."""
     t, value = node.dtype, build.const_of(node)
     if t.is_bool:
         return "true" if node.arg else "false"
@@ -105,7 +105,7 @@ def constant(node: UOp) -> str:
 
 
 class OpenClPrinter(BracesPrinter):
-    """Lines of OpenCL C."""
+    """Emits lines of OpenCL C."""
 
     value, variable = "const {t} {name} = {x};", "{t} {name} = {x};"
     counter, sync = "{t} {name} = {x}", "barrier(CLK_LOCAL_MEM_FENCE);"
@@ -113,13 +113,13 @@ class OpenClPrinter(BracesPrinter):
     def __init__(self, inline: Inline | None = None, ended: frozenset[UOp] = frozenset()) -> None:
         super().__init__(inline or INLINE)
         self.ended = ended
-        self.space: dict[UOp, str] = {}  # of pointers
+        self.space: dict[UOp, str] = {}  # pointer -> address space
 
     def type_of(self, t: DType) -> str:
         return type_of(t)
 
 
-# ---- operands that stand on no line -------------------------------------------------------------
+# ---- inline operands ----------------------------------------------------------------------------
 
 
 def _ref(p: OpenClPrinter, node: UOp) -> str:
@@ -145,7 +145,7 @@ INLINE: Inline = {
 
 # ---- elementwise ------------------------------------------------------------------------------
 
-# {t}: type of the operands, {u}: the unsigned one of its size, {bits}: its width
+# {t}: type of the operands, {u}: the unsigned type of this size, {bits}: its width
 _TEMPLATES: dict[Op, dict[str, str]] = {
     ops.NEG: {"f": "-({0})", "su": "({t})(({u})0 - ({u}){0})"},
     ops.ABS: {"f": "fabs({0})", "u": "{0}", "s": "{0} < 0 ? ({t})(({u})0 - ({u}){0}) : {0}"},
@@ -234,7 +234,7 @@ def _vector(t: DType) -> str:
 
 
 def _place(p: OpenClPrinter, place: UOp) -> str:
-    """What is read or written at an address: a vector is aligned as its type wants it."""
+    """Return the lvalue at an address; a vector has the alignment of its type."""
     at = p.operand(place)
     if place.dtype.lanes == 1:
         return f"*{at}"
@@ -264,7 +264,7 @@ def _vector_of(p: OpenClPrinter, node: UOp) -> None:
 
 
 def _splat(p: OpenClPrinter, node: UOp) -> None:
-    """What masks a vector is one condition."""
+    """Name a SPLAT like its scalar: it is only used as a mask, which is one condition."""
     p.names[node] = p.operand(node.src[0])
 
 

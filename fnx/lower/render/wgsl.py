@@ -1,19 +1,19 @@
-"""WGSL of a PROGRAM: one renderer, one row for each op.
+"""WGSL of a PROGRAM: one renderer, with a table of one function per op.
 
     FOR i = 0 .. s0                  for (var v1: i32 = 0; v1 < s0; v1++) {
       p = ADDRESS(x, i)                let v2 = b0 + v1;
       STORE p, 1.0                     s1(v2, bitcast<u32>(0x1p+0f));
     ENDFOR                           }
 
-Memory is words of 32 bits; ``l0`` and ``s0`` load and store those of buffer 0, ``n0`` a part of
-one: bytes and halves are stored by two atomic operations, as neighbours belong to other threads.
-Pointers are numbers of elements. Whole numbers are of 32 bits, narrower ones are cut after each
-operation. ``P`` has a zero that the compiler does not know, the number of groups, where each buffer
-begins in its binding (bytes), and the scalars. Bits of 64, which keys of random numbers are, are
-pairs of words: they are moved, chosen, compared for equality, shifted and joined.
+Memory consists of 32-bit words; ``l0`` and ``s0`` load and store those of buffer 0, ``n0`` a part
+of one: bytes and halves are stored by two atomic operations, as their neighbors belong to other
+threads. Pointers are element offsets. Integers have 32 bits; narrower ones are truncated after each
+operation. ``P`` has a zero that is opaque to the compiler, the number of groups, the byte offset of
+each buffer in its binding, and the scalars. 64-bit values, which random keys are, are pairs of
+words: they can be moved, selected, compared for equality, shifted and combined.
 
-The language promises neither NaN nor infinity, so tests for NaN, comparisons, minima and maxima
-work on bits, and both are made of bits that are known at run time only.
+WGSL guarantees neither NaN nor infinity. So tests for NaN, comparisons, minima and maxima work on
+bits, and NaN and infinity constants are made of bits that are known only at run time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fnx.core.uop import UOp
 from fnx.lower.render.braces import LOOPS, BracesPrinter
 from fnx.lower.render.wgsl_functions import HELPERS, PAIRS, accessors, letter_of, type_of
 
-ZERO, GROUPS, FIRST = 0, 1, 2  # words of P
+ZERO, GROUPS, FIRST = 0, 1, 2  # indices of words of P
 
 def render(program: UOp) -> str:
-    """Declarations, then a kernel function from its parameters on."""
+    """Render declarations, then a kernel function from its parameters on."""
     group = program.arg
     printer = WgslPrinter()
     for node in program.src:
@@ -66,8 +66,8 @@ def render(program: UOp) -> str:
                       *printer.first, *printer.out, "}", ""])
 
 
-# The number of a thread in its group. Those of a subgroup are neighbours, by their number in it:
-# the language does not say that they are by the other one.
+# The index of a thread in its group. With subgroups it is computed from the index in the subgroup,
+# since WGSL does not guarantee that local_invocation_id is consecutive within a subgroup.
 _BY_ITSELF = "@builtin(local_invocation_id) thread_at: vec3<u32>", "thread_at.x"
 _BY_SUBGROUPS = ("@builtin(subgroup_id) subgroup_at: u32, @builtin(subgroup_size) subgroup: u32, "
                  "@builtin(subgroup_invocation_id) thread_at: u32",
@@ -75,7 +75,7 @@ _BY_SUBGROUPS = ("@builtin(subgroup_id) subgroup_at: u32, @builtin(subgroup_size
 
 
 def module(symbol: str, function: str) -> str:
-    """The text that defines ``symbol`` as a kernel."""
+    """Return the text that defines ``symbol`` as a kernel."""
     return function.replace("fn SYMBOL(", f"fn {symbol}(")
 
 
@@ -84,12 +84,12 @@ def _word(i: int) -> str:
 
 
 def _width(t: DType) -> int:
-    """Bits of a whole number as it is computed."""
+    """Return the bits in which an integer is computed."""
     return 32 if t.kind == "index" else t.bits
 
 
 def _cut(t: DType, text: str) -> str:
-    """A whole number of 32 bits as one of its own width."""
+    """Truncate a 32-bit integer to the width of its dtype."""
     drop = 32 - _width(t)
     if drop <= 0 or not t.is_integer:
         return text
@@ -98,7 +98,7 @@ def _cut(t: DType, text: str) -> str:
 
 
 def constant(node: UOp) -> str:
-    """A CONST; NaN and infinity, and numbers that may become 0, as bits of run time."""
+    """Return a CONST; NaN, infinity and subnormal numbers as opaque run-time bits."""
     t, value = node.dtype, build.const_of(node)
     letter = letter_of(t)
     if letter == "b":
@@ -123,22 +123,22 @@ _OPAQUE = {"f": "bits(bitcast<u32>({0}))", "s": "({0} | zero)", "u": "({0} | u32
 
 
 class WgslPrinter(BracesPrinter):
-    """Lines of WGSL."""
+    """Emits lines of WGSL."""
 
     value, variable = "let {name}: {t} = {x};", "var {name}: {t} = {x};"
     counter, sync = "var {name}: {t} = {x}", "workgroupBarrier();"
 
     def __init__(self) -> None:
         super().__init__(_INLINE)
-        self.memory: dict[UOp, str] = {}  # of pointers: what their accessors are called
-        self.narrow: set[str] = set()     # memory that has parts of words stored
-        self.subgroups = False            # whether threads read values of one another
+        self.memory: dict[UOp, str] = {}  # pointer -> name suffix of its accessors
+        self.narrow: set[str] = set()     # memory with stores of less than a word
+        self.subgroups = False            # whether threads shuffle values
 
     def type_of(self, t: DType) -> str:
         return type_of(t)
 
 
-# ---- operands that stand on no line -------------------------------------------------------------
+# ---- inline operands ----------------------------------------------------------------------------
 
 
 def _ref(p: WgslPrinter, node: UOp) -> str:
@@ -203,7 +203,7 @@ def _elementwise(op: Op) -> Callable[[WgslPrinter, UOp], None]:
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no operation; decompose rewrites it")
         names = [p.operand(s) for s in node.src]
-        if all(s.op is ops.CONST for s in node.src):  # what overflows is refused where it is known
+        if all(s.op is ops.CONST for s in node.src):  # constants that overflow are errors
             names[0] = _OPAQUE[letter_of(t)].format(names[0])
         by = node.src[-1]
         if by.op is ops.CONST and (op in (ops.IDIV, ops.REM) or
@@ -221,8 +221,11 @@ def _elementwise(op: Op) -> Callable[[WgslPrinter, UOp], None]:
 
 
 def _folded(node: UOp) -> list[int]:
-    """Operands without which compilers take a result for a number: 0 * x is 0, x - x is 0 and
-    (x * a) * b is x * (a * b) to them, also where those are infinite or no normal numbers."""
+    """Return the operands to make opaque, against value-changing simplifications of compilers.
+
+    They fold 0 * x and x - x to 0, and (x * a) * b to x * (a * b), even if those are infinite or
+    subnormal.
+    """
     if node.op in (ops.SUB, ops.DIV) and node.src[0] is node.src[1]:
         return [1]
     if node.op not in (ops.MUL, ops.DIV):
@@ -232,14 +235,14 @@ def _folded(node: UOp) -> list[int]:
 
 
 def _leaves_range(value: float, other: UOp) -> bool:
-    """Whether a factor or divisor is 0, or goes too far with one that the other operand has."""
+    """Return whether a factor or divisor is 0, or leaves the normal range when combined."""
     factors = [build.const_of(c) for c in other.src if c.op is ops.CONST] \
         if other.op in (ops.MUL, ops.DIV) else []
     return value == 0 or any(not 2.0 ** -126 < abs(made) < 2.0 ** 126
                              for f in factors if f for made in (value * f, value / f))
 
 
-_SUMS = (ops.ADD, ops.SUB)  # compilers make a of (a + b) - b: what is left of a rounding stays
+_SUMS = (ops.ADD, ops.SUB)  # compilers simplify (a + b) - b to a, which loses rounding errors
 
 
 def _where(p: WgslPrinter, node: UOp) -> None:
@@ -256,7 +259,7 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
     elif a == "f":
         text = {"b": f"(bitcast<u32>({x}) & 0x7fffffffu) != 0u", "s": f"to_i32({x})",
                 "u": f"to_u32({x})", "f": x}[b]
-        if b in "su" and _width(node.dtype) < 32:  # it ends at the limits of its type
+        if b in "su" and _width(node.dtype) < 32:  # saturate at the limits of the dtype
             low, high = node.dtype.limits
             suffix = "u" if b == "u" else ""
             text = f"clamp({text}, {low}{suffix}, {high}{suffix})"
@@ -269,13 +272,13 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
     elif b == "f":
         p.define(node, f"f32({x})")
     else:
-        if a == "u" and node.dtype is dtypes.index:  # no place is beyond 31 bits
+        if a == "u" and node.dtype is dtypes.index:  # no index exceeds 31 bits
             x = f"min({x}, 0x7fffffffu)"
         p.define(node, _cut(node.dtype, x if a == b else f"bitcast<{type_of(node.dtype)}>({x})"))
 
 
 def _cast_of_pair(x: str, a: str, b: str, t: DType) -> str:
-    """To 64 unsigned bits, or from them; ``a`` and ``b`` are letters of the types."""
+    """Return a cast to or from uint64; ``a`` and ``b`` are the letters of the types."""
     if b == "w":
         high = f"bitcast<u32>({x} >> 31u)" if a == "s" else "0u"
         low = {"s": f"bitcast<u32>({x})", "u": x, "b": f"select(0u, 1u, {x})"}.get(a)
@@ -293,7 +296,7 @@ def _bitcast(p: WgslPrinter, node: UOp) -> None:
 
 
 def _shuffle_xor(p: WgslPrinter, node: UOp) -> None:
-    """Bits: a number that is moved is no other number."""
+    """Shuffle bits, so that no value changes."""
     p.subgroups = True
     letter, x = letter_of(node.dtype), p.operand(node.src[0])
     word = f"select(0u, 1u, {x})" if letter == "b" else f"bitcast<u32>({x})"
@@ -332,7 +335,7 @@ def _load(p: WgslPrinter, node: UOp) -> None:
     place, t = node.src[0], node.dtype
     i, of = p.operand(place), p.memory[place]
     mask = p.operand(node.src[1]) if len(node.src) > 1 else ""
-    if mask:  # elsewhere the first element of the memory is read, and not used
+    if mask:  # otherwise the first element is read, and not used
         i = f"select({p.operand(_base(place))}, {i}, {mask})"
     letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
     if letter == "w":

@@ -1,5 +1,7 @@
-"""Functions that WGSL kernels have: tests and choices on bits of floats; words of memory; pairs of
-words, the lower one first, which stand for unsigned integers of 64 bits.
+"""Helper functions of WGSL kernels.
+
+They compare and select floats by their bits, access words of memory, and shift uint64 values, which
+are pairs of 32-bit words, the low one first.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ fn shifted_down(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
 
 
 def accessors(name: str, of: str, atomic: bool) -> list[str]:
-    """How words of a memory are read and written, and parts of a word."""
+    """Return the functions that load and store words of a memory, and store parts of a word."""
     if atomic:
         return [f"fn l{of}(i: i32) -> u32 {{ return atomicLoad(&{name}[i]); }}",
                 f"fn s{of}(i: i32, v: u32) {{ atomicStore(&{name}[i], v); }}",
@@ -73,7 +75,7 @@ def accessors(name: str, of: str, atomic: bool) -> list[str]:
 
 
 def letter_of(t: DType) -> str:
-    """The row of a type in the templates."""
+    """Return the letter of a type in the templates."""
     letter = "w" if t is uint64 else _LETTER.get(t.kind)
     if letter == "w":
         return letter
@@ -84,5 +86,5 @@ def letter_of(t: DType) -> str:
 
 
 def type_of(t: DType) -> str:
-    """The language's type of a value."""
+    """Return the WGSL type of a value."""
     return _TYPE[letter_of(t)]

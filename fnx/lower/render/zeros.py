@@ -1,9 +1,9 @@
-"""Where a vector may be known to be zero: what LLVM must not see of a quotient.
+"""Work around an LLVM bug: vector quotients with operands that may be known to be zero.
 
     %a = masked load, mask <1, 0>;  %q = fdiv %a, %a;  select <1, 0>, %q, zeroinitializer
-    LLVM 22 takes lane 1 of %q for zero, as both operands are, and leaves the choice out: NaN
+    LLVM 22 takes lane 1 of %q for zero, as both operands are, and drops the select: NaN
 
-So quotients of two such vectors are written as an operation that its last levels look into less.
+So quotients of two such vectors are emitted as a constrained intrinsic, which LLVM analyzes less.
 
 >>> from fnx.core import build, dtypes
 >>> zero, one = (build.const(x, dtypes.float32) for x in (0, 1))
@@ -17,11 +17,11 @@ from fnx.core import build, ops
 from fnx.core.uop import UOp
 
 _ALL = frozenset({ops.ADD, ops.SUB, ops.MAX, ops.MIN, ops.OR})
-_MOST = 200  # nodes that are looked at
+_MOST = 200  # nodes to visit
 
 
 def may_be_known(node: UOp) -> bool:
-    """Whether some lane may be seen to be zero, before the program runs."""
+    """Return whether LLVM may prove that some lane is zero."""
     left = [_MOST]
 
     def seen(node: UOp) -> bool:
@@ -44,7 +44,7 @@ def may_be_known(node: UOp) -> bool:
 
 
 def quotient(node: UOp, t: str, suffix: str, a: str, b: str) -> str:
-    """The operation of a DIV, of a type and a suffix, on operands."""
+    """Return the instruction of a DIV for a type, its suffix and operand names."""
     if node.dtype.lanes == 1 or not all(map(may_be_known, node.src)):
         return f"fdiv {t} {a}, {b}"
     return (f"call {t} @llvm.experimental.constrained.fdiv.{suffix}({t} {a}, {t} {b}, metadata "

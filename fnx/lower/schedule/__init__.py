@@ -1,1 +1,1 @@
-"""Schedules: choosing one, what is legal, and a kernel under it: loops, tiles, packing."""
+"""Schedules: choose one, check its legality, apply it to a kernel (loops, tiles, packing)."""

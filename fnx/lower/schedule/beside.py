@@ -1,9 +1,9 @@
-"""Rows of a result that are computed side by side, because they read the same rows.
+"""Unroll-and-jam: compute several rows of the result at once, because they load the same rows.
 
     o[i, l] = sum(x[i + m, l + k] * w[m, k])        rows i = 4 * io + u, u UNROLL 4, m UNROLL 7
 
-Row i + m is loaded once for the four results that need it, which are 10 loads for 28 products. A
-sum like that is no contraction where its other factor differs from neither.
+Row i + m is loaded once for the four results that need it: 10 loads for 28 products. Such a sum is
+not a contraction if its other factor depends on neither range of the result.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule.workload import extent, is_known, stride
 
 _ROWS, _VECTORS = 4, 4
-_TERMS = 8  # of a sum at most, that are written out
+_TERMS = 8  # longest reduction range that is fully unrolled
 
 
 class Beside(Record):
-    """The range of the result ``row``, of which some are computed at once; ``term``, a range of
-    the sum along which the same is read; how many vectors of lanes beside one another."""
+    """An unroll-and-jam: ``rows`` iterations of the result range ``row`` are computed at once.
+    ``term`` is a reduction range that walks the same memory; ``vectors`` is the number of vectors
+    per iteration."""
 
     row: UOp
     term: UOp
@@ -33,7 +34,7 @@ class Beside(Record):
 
 def beside(stores: Sequence[UOp], closing: Sequence[UOp], lane: UOp | None, lanes: int,
            target: Target) -> Beside | None:
-    """The rows that share what they read, where a kernel is one such sum; or None."""
+    """Match a kernel that is one sum whose rows share loads. None if it does not match."""
     if len(stores) != 1 or len(closing) != 1 or lane is None or not is_known(lane):
         return None
     node, = closing
@@ -53,7 +54,8 @@ def beside(stores: Sequence[UOp], closing: Sequence[UOp], lane: UOp | None, lane
 
 
 def _block(row: UOp, term: UOp, vectors: int, target: Target) -> Beside:
-    """As many rows as divide all of them, and vectors for which there are registers."""
+    """Choose the number of rows, a divisor of all rows if there is one, and as many vectors as fit
+    the registers."""
     room = target.vector_registers - extent(term) - 2
     most = min(_TERMS, room, extent(row))
     rows = max([n for n in range(2, most + 1) if extent(row) % n == 0], default=min(_ROWS, most))

@@ -1,14 +1,14 @@
-"""Candidates: the schedules of a kernel that are worth a look, the model's choice first.
+"""Candidates: the schedules of a kernel that are worth timing, the heuristic schedule first.
 
-    candidates(kernel, target)    ->    the model's, then those that differ from it in a decision
-    near(candidate)               ->    those that differ from another one in a decision or a step
-    further(candidate)            ->    those that differ from it in two decisions
+    candidates(kernel, target)    ->    the heuristic, then those that differ in one knob
+    near(candidate)               ->    those that differ from it in one knob or one step
+    further(candidate)            ->    those that differ from it in two knobs
 
-Decisions (plan.py) are lanes, tiles, blocks, what is packed and where, unrolling, chunks, units,
-workers; a step is a factor or an order of loops (neighbours.py). The model's choice is the first of
-the list, the others follow by the cycles that they are predicted to take (cost.py), and a search
-(transforms/replay/search.py) times them in that order. How a float sum associates
-differs between candidates of other decisions; ``same_bits`` leaves those alone that are the same.
+Knobs (plan.py) are lanes, tiles, blocks, what is packed and where, unrolling, chunks, units and
+workers; a step is a split factor or a loop order (neighbours.py). The heuristic schedule comes
+first, the others follow by predicted cycles (cost.py), and a search (transforms/replay/search.py)
+times them in that order. Candidates with other knob values may associate a float sum differently;
+``same_bits`` keeps only those that associate it the same way.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from fnx.lower.schedule.plan import MODEL, Decisions, Plan
 
 
 class Candidate(Record):
-    """A schedule, and the decisions that it was made by; None: a step of it was changed."""
+    """A schedule and the knob values it was made with; ``plan`` is None if one of its steps was
+    changed."""
 
     schedule: Schedule
     plan: Plan | None = None
 
 
 def first(kernel: UOp, target: Target) -> tuple[UOp, Candidate]:
-    """The kernel as schedules name its ranges, and the model's choice.
+    """Return the canonical kernel, whose range names schedules use, and its heuristic schedule.
 
     >>> from fnx.core import build, dtypes
     >>> i = build.range_(1000, 7, name="i")
@@ -49,12 +50,12 @@ def first(kernel: UOp, target: Target) -> tuple[UOp, Candidate]:
 
 
 def candidates(kernel: UOp, target: Target) -> Iterator[Candidate]:
-    """The model's choice, then those that differ from it in one decision."""
+    """Yield the heuristic schedule, then those that differ from it in one knob."""
     return _around(kernel, target, MODEL)
 
 
 def further(kernel: UOp, target: Target, found: Candidate) -> Iterator[Candidate]:
-    """Candidates that differ from one in two decisions."""
+    """Yield candidates that differ from one in two knobs."""
     for one in _around(kernel, target, found.plan) if found.plan is not None else ():
         if one.plan is not None:
             yield from _around(kernel, target, one.plan)
@@ -69,14 +70,14 @@ def _around(kernel: UOp, target: Target, plan: Plan) -> Iterator[Candidate]:
 
 
 def _by_cost(kernel: UOp, target: Target, found: Iterable[Candidate]) -> list[Candidate]:
-    """The least predicted first; of equal ones in the order in which they were thought of."""
+    """Sort candidates by predicted cycles; the sort is stable."""
     return sorted(found, key=lambda c: predicted(kernel, c.schedule, target))
 
 
 def near(kernel: UOp, target: Target, found: Candidate, same_bits: bool = False
          ) -> Iterator[Candidate]:
-    """Candidates that are like one but for a decision, or for a step; they may turn out not to be
-    legal. ``same_bits``: those only that associate sums in the same way."""
+    """Yield candidates that differ from one in one knob or one step; they may be illegal. With
+    ``same_bits``, only those that associate sums in the same way."""
     if not same_bits and found.plan is not None:
         after = _around(kernel, target, found.plan)
         next(after)

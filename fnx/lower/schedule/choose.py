@@ -1,4 +1,4 @@
-"""choose: the compiler's own schedule for an untiled kernel, from which range what depends on.
+"""choose: the heuristic schedule of an untiled kernel, by which ranges each access depends on.
 
     contraction    contraction_tiling.py
     rows           STORE(o[r], REDUCE(x[r, c], c)): lanes along c, workers share r
@@ -6,9 +6,8 @@
     map            STORE(o[r, c], f(x[r, c])): lanes along the contiguous range
     scatter        in order; lanes along a range that is an index of its own
 
-Lanes go where loads and stores are contiguous, as far as a cost says so. Extents that are
-known at run time only are taken to be large. Little work gets no parallel range at all: it is
-done at once by the thread that asks for it.
+Lanes go where loads and stores are contiguous, as weighed by a cost. Extents known only at run time
+are assumed to be large. A small kernel gets no parallel range: the calling thread runs it.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ from fnx.lower.schedule.workload import (
     work,
 )
 
-_INLINE = 1 << 16  # additions (or their like) that are not worth waking a worker for
-_FAR = 1 << 62  # of work of unknown length
-_PASSES = 4  # of a scatter over its places, each for some of the elements of a row
-_STRIPS = 4, 32  # blocks side by side: 256 bytes to 2 KB of each row are read in turn
-_STRIPS_EACH = 4  # of each processor, of two at least
-_WIDE = 512  # from which extent on
-_BLOCKS = 16  # of columns that are read again, at least
-_CHAIN = 64  # terms of a sum that one accumulator adds
+_INLINE = 1 << 16  # additions (or equivalent work) below which waking a worker does not pay
+_FAR = 1 << 62  # assumed work if a length is unknown
+_PASSES = 4  # of a scatter over its index range, each for a part of the elements of a row
+_STRIPS = 4, 32  # adjacent blocks: 256 bytes to 2 KB of each row are read in turn
+_STRIPS_EACH = 4  # strips for each processor; at least two processors are assumed
+_WIDE = 512  # smallest extent that is cut into strips
+_BLOCKS = 16  # least number of column blocks, if columns are read more than once
+_CHAIN = 64  # terms of a sum per accumulator
 
 
 def choose(kernel: UOp, target: Target) -> Schedule:
-    """The schedule for a kernel on a target. How a sum associates follows from the kernel and
-    the vector width only, never from how many workers there are. It is the first of the
-    candidates (candidates.py), the one that the model predicts to be the fastest.
+    """Return the schedule of a kernel for a target. How a sum associates follows from the kernel
+    and the vector width only, never from the number of workers. The schedule is the first of the
+    candidates (candidates.py): the one the cost heuristics prefer.
 
     >>> from fnx.core import build, dtypes
     >>> i = build.range_(1000, 0)
@@ -69,7 +68,7 @@ def choose(kernel: UOp, target: Target) -> Schedule:
 
 
 def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
-    """The schedule of these decisions, which are told what else is legal."""
+    """Return the schedule for these knobs, and record the legal alternatives of each."""
     if any(symbolic.bounds(parts.extent(r))[1] == 0 for r in ranges_of(kernel)):
         return ()
     found = contraction.find(kernel)
@@ -81,7 +80,7 @@ def decided(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
 
 
 class LoopPlan:
-    """Collects the transforms of a kernel that is no contraction."""
+    """Collect the transforms of a kernel that is not a contraction."""
 
     def __init__(self, kernel: UOp, target: Target, decisions: Decisions | None = None) -> None:
         self.decide = (decisions or Decisions(MODEL)).of
@@ -92,27 +91,27 @@ class LoopPlan:
                        and all(r in s.ranges for s in kernel.src)]
         self.target, self.lanes = target, target.lanes(itemsize(self.nodes))
         if len(kernel.src) > UNROLL * len({*map(parts.buffer, kernel.src)}):
-            self.lanes = min(BLOCK, self.lanes)  # each of them is a row of columns
+            self.lanes = min(BLOCK, self.lanes)  # each store is a row of columns
         self.beside: Beside | None = None
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.ITER)]
         self.closing, self.stores = closing, kernel.src
         inner = {r for n in closing for r in closed(n)}
         free = {r for n in closing for r in n.ranges} - inner
-        # a stage is filled once for each iteration of its free ranges: those stay loops
+        # a stage is filled in each iteration of its free ranges, so these stay loops
         self.staged = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free]
         self.statements = [Counted(n, closed(n), target.permuted) for n in closing] + \
             [Counted(s, [r for r in self.ranges if r in s.ranges and r not in free],
                      target.permuted) for s in kernel.src]
-        # folds inside of loops of others: a node of theirs may be over ranges of both
+        # reductions inside loops of other reductions: a node may depend on ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in closed(n)}
         self.nested = [n for n in closing if n.op is ops.REDUCE and not loops.isdisjoint(n.ranges)]
         self.few = self._few()
         self.turned: list[int] = []
         self.steps: list[Transform] = []
-        self.lengths: dict[str, int | None] = {}  # of the loops that ranges were split into
+        self.lengths: dict[str, int | None] = {}  # trip counts of the loops made by splits
         self.parts: dict[UOp, tuple[list[str], list[str]]] = {
-            r: ([name_of(r)], []) for r in self.ranges}  # names of (its loops, its lanes)
+            r: ([name_of(r)], []) for r in self.ranges}  # (loop names, lane names)
 
     def schedule(self) -> list[Transform]:
         row = self._rows()
@@ -142,10 +141,10 @@ class LoopPlan:
         self._order(shared, blocked)
         return self.steps
 
-    # ---- rows that loops with carried values walk along
+    # ---- rows walked by loops with carried values
 
     def _rows(self) -> UOp | None:
-        """The innermost range whose iterations each walk contiguous memory in an ITER."""
+        """Return the innermost range whose iterations each walk contiguous memory in an ITER."""
         loops = [n for n in self.nodes if n.op is ops.ITER]
         if len(loops) != 1 or not self.common:
             return None
@@ -156,7 +155,7 @@ class LoopPlan:
         return r if places and along and extent(r) >= UNROLL else None
 
     def _interleaved(self, r: UOp) -> list[Transform]:
-        """A few rows at once: one waits for its carried value while others go on."""
+        """Interleave a few rows: while one waits for its carried value, others proceed."""
         name = name_of(r)
         shared = work(self.nodes) >= _INLINE
         outer = [name_of(x) for x in self.ranges if x in self.common and x is not r]
@@ -171,7 +170,8 @@ class LoopPlan:
     # ---- lanes
 
     def _vectors(self) -> list[UOp]:
-        """The ranges that become lanes: one of the outer ones for all, or each statement's."""
+        """Choose the vectorized ranges: one outer range for all statements, or one for each
+        statement."""
         apart, cost = self._apart()
         together = [(sum(s.cost(r, self._lanes_along(r)) for s in self.statements), [r])
                     for r in self.outer if r in self.common]
@@ -181,7 +181,7 @@ class LoopPlan:
         return lanes
 
     def _short_sides(self, lanes: Sequence[UOp]) -> list[UOp]:
-        """Ranges that fill what is between the lanes: they are written out."""
+        """Return the short ranges that fill the gaps between strided lanes; they are unrolled."""
         found = {between(n, r, self.target.permuted) for s in self.statements for n in s.nodes
                  for r in lanes if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
         return [r for r in self.ranges if r in found and r not in (*lanes, *self.kept, *self.few)
@@ -203,22 +203,22 @@ class LoopPlan:
         return chosen, total
 
     def _is_free(self, r: UOp, chosen: Sequence[UOp]) -> bool:
-        """Whether lanes along r are legal and meet no other lanes."""
+        """Return whether lanes along r are legal and do not meet other lanes in one value."""
         return r not in self.kept and r not in self.staged and r not in self.few and \
             extent(r) > 1 and not any(
             r in s.own and any(c in s.own for c in chosen) for s in self.statements) and not any(
             r in run_over(n) and not run_over(n).isdisjoint(chosen) for n in self.nested)
 
     def _lanes_along(self, r: UOp | None) -> int:
-        """No more lanes than a short range fills."""
+        """Return the number of lanes along r, no more than a short range fills."""
         if r is None:
             return 1
         return min(self.lanes, 1 << (extent(r) - 1).bit_length())
 
     def _unroll(self, r: UOp, lanes: int, shared: bool) -> int:
-        """Vectors per iteration: 4, fewer where the code is long or the rest would be, where the
-        rows that are kept for so many columns would leave the cache, and where few such blocks of
-        columns are left for workers."""
+        """Choose the vectors per iteration: 4; fewer if the code would be long or the remainder
+        large, if the stages for so many columns would not fit the cache, or if too few blocks of
+        columns would be left for the workers."""
         count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
         vectors = -(-extent(r) // lanes)
         count = max(count * product(self.few), UNROLL * len(self.stores))
@@ -247,7 +247,7 @@ class LoopPlan:
             rest = f"{name}_t"
             loops.insert(0, f"{name}_p")
             most = max(1, self._chunk_of(r) // step)
-            if self.kept and is_known(r):  # all else is read again for each chunk
+            if self.kept and is_known(r):  # all other operands are read again for each chunk
                 most = max(most, -(-extent(r) // (_PASSES * step)))
             chunk = most * step
             self.steps.append(tiling.split(name, chunk, loops[0], rest))
@@ -260,14 +260,15 @@ class LoopPlan:
         self.parts[r] = (loops, lane)
 
     def _is_cut(self, r: UOp) -> bool:
-        """Whether conditions cut the loop over r (program/loop_peeling.py): workers share the loop
-        over blocks of lanes itself, in which the cuts are numbers."""
+        """Return whether conditions cut the loop over r (program/loop_peeling.py). Workers then
+        share the loop over blocks of lanes itself, in which the cuts are constants."""
         return not self.kept and any(n.op in INEQUALITIES and n.src[0].dtype is dtypes.index
                                      and r in n.ranges for n in self.nodes)
 
     def _few(self) -> list[UOp]:
-        """Ranges that are written out: of short rows; folds of a few terms inside the loops of
-        others, and as short ones of the results, for all of which such a fold is the same."""
+        """Return the ranges to unroll: those of short rows; reductions of a few terms inside loops
+        of other reductions, and short ranges of the results that such a reduction does not depend
+        on."""
         inner = [n for n in self.nested if all(_is_few(r) for r in closed(n))]
         out = {r for n in (self.closing if self._are_short_rows() else inner) for r in closed(n)}
         out |= {r for r in self.outer if inner and _is_few(r)
@@ -275,14 +276,14 @@ class LoopPlan:
         return [r for r in self.ranges if r in out and r not in self.kept and r not in self.staged]
 
     def _are_short_rows(self) -> bool:
-        """Whether all that is folded, or kept, is a few elements of each row."""
+        """Return whether every reduction and stage covers only a few elements of each row."""
         return all(n.op is not ops.ITER and n.ranges and all(map(_is_few, closed(n)))
                    for n in self.closing)
 
     # ---- several short rows at once
 
     def _rows_at_once(self, vectors: Sequence[UOp]) -> tuple[UOp, int] | None:
-        """The range of rows that are folded beside one another, if any are, and how many."""
+        """Return (range of rows that are reduced together, how many at once), or None."""
         short = self._short_rows(vectors)
         loops = [r for r in self.common if r not in vectors and r not in self.few]
         row = short
@@ -296,8 +297,8 @@ class LoopPlan:
         return None if count == 1 else (row, count)
 
     def _short_rows(self, vectors: Sequence[UOp]) -> UOp | None:
-        """The range of rows, where each is folded in a few vectors: while the lanes of one meet,
-        which are steps that wait for one another, others go on."""
+        """Return the range of rows, if each row is reduced in a few vectors. The horizontal
+        reduction of a row's lanes is a chain of dependent steps; other rows proceed meanwhile."""
         if len(self.stores) != 1 or not self.closing or self.kept or sum(
                 n.op in ops.ELEMENTWISE for n in self.nodes) > UNROLL * len(self.closing):
             return None
@@ -308,14 +309,14 @@ class LoopPlan:
         return rows[-1]
 
     def _is_short_row(self, node: UOp, vectors: Sequence[UOp]) -> bool:
-        """Whether a fold is over a few vectors."""
+        """Return whether a reduction is over a few vectors."""
         own = closed(node)
         return node.op is ops.REDUCE and node.src[0].op is not ops.PAIR and len(own) == 1 \
             and own[0] in vectors and is_known(own[0]) \
             and self._lanes_along(own[0]) < extent(own[0]) <= UNROLL * self.lanes
 
     def _beside(self, vectors: Sequence[UOp]) -> Beside | None:
-        """Rows that share what they read, if it is decided so."""
+        """Match rows that share loads, unless the knobs turn unroll-and-jam off."""
         lane = vectors[0] if len(vectors) == 1 else None
         found = beside(self.stores, self.closing, lane, self._lanes_along(lane), self.target)
         if found is None or self.few or not self.decide("beside", True, lambda: [False]):
@@ -341,7 +342,7 @@ class LoopPlan:
     # ---- transposed reads
 
     def _transposed(self, vectors: Sequence[UOp]) -> list[UOp]:
-        """Ranges along which a place is contiguous that the lanes cross with a stride."""
+        """Return the contiguous ranges of accesses whose lanes are strided."""
         out: list[UOp] = []
         for s in self.statements:
             lane = next((v for v in vectors if v in s.own), None)
@@ -354,11 +355,12 @@ class LoopPlan:
         return out if out and self._side() else []
 
     def _side(self) -> int:
-        """Of a transposed block."""
+        """Return the side of a transposed block; 0 for none."""
         return self.decide("side", BLOCK, lambda: (2 * BLOCK, BLOCK // 2, 0))
 
     def _turned(self, vectors: Sequence[UOp]) -> list[int]:
-        """The operands that a map reads across its lanes: their blocks are transposed first."""
+        """Return the operands that a map reads across its lanes: their blocks are transposed
+        first."""
         if len(self.statements) > 1:
             return []
         statement, = self.statements
@@ -366,7 +368,7 @@ class LoopPlan:
                        if statement.reads_turned(n, r, self._lanes_along(r))})
 
     def _block(self, r: UOp, vectors: Sequence[UOp]) -> None:
-        """Blocks of r: loops inside of all others; or, where registers hold them, written out."""
+        """Block r: as an innermost loop, or unrolled if registers hold the block."""
         statement, lane, store = self.statements[0], vectors[0], self.stores[0]
         lanes = self._lanes_along(lane)
         if self.turned:
@@ -387,8 +389,9 @@ class LoopPlan:
         self.parts[r] = ([outer], [inner])
 
     def _strip(self, columns: int) -> int:
-        """Blocks side by side. Long runs of each row are what the processor fetches ahead: as
-        long as strips are even and there are some for all processors."""
+        """Return the number of adjacent blocks per strip. Hardware prefetch favors long runs of
+        each row, so strips are as long as they divide the columns evenly and leave some for all
+        processors."""
         if columns < _WIDE:
             return 1
         least, most = _STRIPS
@@ -398,7 +401,7 @@ class LoopPlan:
         return max(strips, default=least)
 
     def _cut(self, r: UOp, factor: int, outer: str, inner: str) -> None:
-        """Two loops for one; their names end in ``outer`` and ``inner``."""
+        """Split a range in two; the loop names end in ``outer`` and ``inner``."""
         name = name_of(r)
         loops = [f"{name}_{outer}", f"{name}_{inner}"]
         self.steps.append(tiling.split(name, factor, *loops))
@@ -408,8 +411,8 @@ class LoopPlan:
     # ---- workers
 
     def _shared(self, vectors: Sequence[UOp], blocked: Sequence[UOp]) -> UOp | None:
-        """The range that workers share: the first of some length that every store has. Lanes are
-        shared last. None where each worker would fold a whole row for its part of it."""
+        """Choose the range that workers share: the first of sufficient length that every store
+        depends on, lanes last. None if each worker would reduce a whole row for its part of it."""
         known = all(map(is_known, self.ranges))
         total = work(self.nodes) if known else _FAR
         if not self.decide("shared", total >= _INLINE, lambda: [
@@ -426,18 +429,19 @@ class LoopPlan:
         return long[0] if long else max(loops, key=extent, default=None)
 
     def _is_short(self, fold: UOp) -> bool:
-        """Whether all of it takes a few vectors, or little beside what a worker takes at once."""
+        """Return whether a reduction takes only a few vectors, or is small compared with a worker's
+        chunk."""
         return product(fold.ranges.union(closed(fold))) <= max(4 * self.lanes, CHUNK // 64)
 
     def _chunk_of(self, r: UOp) -> int:
-        """How many of r make up a parallel iteration that is worth it."""
+        """Return how many iterations of r make a parallel iteration worth its overhead."""
         each = max(1, work(self.nodes) // extent(r))
         chunk = max(1, int(self.decide("chunk", 1.0, lambda: (4.0, 0.25)) * CHUNK) // each)
         return min(chunk, -(-extent(r) // 8)) if is_known(r) else 4 * chunk
 
     def loop_order(self) -> list[UOp]:
-        """Ranges outside of reductions, then the others; but those of a store whose iterations
-        have an order stay in it."""
+        """Return the ranges outside of reductions, then the others; the ranges of an ordered store
+        keep their order."""
         left = [*self.outer, *[r for r in self.ranges if r not in self.outer]]
         kept = [[r for r in self.ranges if r in chain] for chain in
                 map(kept_in_order, self.stores)]
@@ -456,13 +460,14 @@ class LoopPlan:
         return out
 
     def _order(self, shared: UOp | None, blocked: Sequence[UOp]) -> None:
-        """Shared first; ranges outside of reductions; then the others; blocks; lanes last."""
+        """Order the loops: the shared one, ranges outside of reductions, the others, blocks,
+        lanes."""
         first = [] if shared is None else self.parts[shared][0][:1]
         blocks = [self.parts[r][0][-1] for r in blocked if len(self.parts[r][0]) > 1]
         cut = self._subtotals(blocks)
         loops = [x for r in self.loop_order() for x in self.parts[r][0]
                  if x not in first and x not in blocks]
-        if self.turned:  # blocks that are neighbours in memory follow one another
+        if self.turned:  # blocks adjacent in memory run one after the other
             loops.sort(key=lambda x: any(x == n for r in blocked for n in self.parts[r][0][1:]))
         loops, blocks = ([x for name in names for x in cut.get(name, [name])]
                          for names in (loops, blocks))
@@ -477,7 +482,7 @@ class LoopPlan:
         self.steps += turned_rows(self.closing, at, self.lanes)
 
     def _subtotals(self, blocks: Sequence[str]) -> dict[str, list[str]]:
-        """What the loops of long sums of floats become."""
+        """Split the loops of long float sums for blocked summation."""
         order = self.loop_order()
         out: dict[str, list[str]] = {}
         for node in self.closing:

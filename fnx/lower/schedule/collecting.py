@@ -1,12 +1,12 @@
-"""Collected tiles: what follows the sums of a register tile is a loop over the tile.
+"""Rolled epilogues: what follows the sums of a register tile becomes a loop over the tile.
 
-    before  STORE(o[i, j], TANH(REDUCE(a[i, k] * b[k, j], k)))          i repeated, j lanes
+    before  STORE(o[i, j], TANH(REDUCE(a[i, k] * b[k, j], k)))          i unrolled, j lanes
             collect("i")
     after   T = STAGE(REDUCE(a[i, k] * b[k, j], k), i, j)
             STORE(o[i', j'], TANH(LOAD(T[i', j'])))                     i' a loop, j' lanes
 
-The sums are in registers while they grow, so each of them has lines of its own; what follows needs
-none, and is most of a kernel's code where it is long.
+Accumulators live in registers, so the code of each sum is unrolled. The epilogue need not be, and
+if it is long it makes up most of the code of a kernel.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _REPEATED = ("UNROLL", "VEC")
 
 
 def collected(kernel: UOp, step: Collect) -> UOp:
-    """A tiled KERNEL with the results of its outermost REDUCEs in STAGEs.
+    """Return a tiled KERNEL with the results of its outermost REDUCEs in STAGEs.
 
     Raises:
-        KernelError: not all results have the range.
+        KernelError: some result does not depend on the range.
 
     >>> from fnx.core import dtypes
     >>> i, k = build.range_(4, 0, "UNROLL", "i"), build.range_(9, 1, name="k")
@@ -44,7 +44,7 @@ def collected(kernel: UOp, step: Collect) -> UOp:
     if named is not None and any(named not in store.ranges for store in kernel.src):
         raise KernelError(f"{step}: expected a range of all results",
                           hint="what is collected is a tile of results: name one of its ranges")
-    if named is None or not folds:  # loops of one iteration are gone
+    if named is None or not folds:  # loops of extent 1 were removed
         return kernel
     place = {i: at for at, i in enumerate(kernel.arg.order)}
     tile = sorted({r for fold in folds for r in fold.ranges if r.arg.kind in _REPEATED},

@@ -1,9 +1,9 @@
-"""Contractions: which kernel is a matrix product, and what its ranges do.
+"""Contractions: recognize a matrix product and the role of each of its ranges.
 
-A contraction is a REDUCE(ADD) over a product of two values such that some ranges of the result
-are in the left factor only (rows), some in the right only (columns), others in both (a batch).
-How it was spelled does not matter: what counts is which ranges each factor depends on.
-How to tile one is in contraction_tiling.py.
+A contraction is a REDUCE(ADD) over a product of two factors such that some ranges of the result are
+in the left factor only (rows), some in the right only (columns), others in both (batch). How the
+source spelled it does not matter: only which ranges each factor depends on. contraction_tiling.py
+tiles it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fnx.lower.factors import two_factors
 from fnx.lower.schedule.loops import ranges_of
 from fnx.lower.schedule.workload import epilogue_cost, extent, loads_below, product, stride
 
-_LONG = 16  # times the rows: of sums so long, writing across lanes costs less than packing
-_WHOLE = 1.05  # times the terms of a sum that its words may have
+_LONG = 16  # summed extent over rows from which strided stores across lanes cost less than packing
+_WHOLE = 1.05  # most padded terms of a sum, relative to its terms, in whole register words
 
 
 class Contraction(Record):
     """A REDUCE with its ranges by role, in loop order; ``left`` and ``right`` are its factors,
-    ``epilogue`` is the cost of what follows."""
+    ``epilogue`` is the cost of the work that follows the sum."""
 
     reduce: UOp
     batch: tuple[UOp, ...]
@@ -42,7 +42,7 @@ class Contraction(Record):
 
 
 def find(kernel: UOp) -> Contraction | None:
-    """The contraction that a kernel is, or None."""
+    """Match a kernel that is a contraction. None if it is not."""
     nodes = toposort(kernel.src)
     reduces = [n for n in nodes if n.op is ops.REDUCE]
     if len(reduces) != 1 or any(n.op is ops.STAGE for n in nodes) or any(
@@ -76,18 +76,19 @@ def contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
 
 
 def walked(found: Contraction) -> UOp | None:
-    """A summed range along which both factors are contiguous."""
+    """Return a summed range along which both factors are contiguous, or None."""
     loads = [*loads_below(found.left), *loads_below(found.right)]
     return next((r for r in found.summed if all(stride(x, r) in (0, 1) for x in loads)), None)
 
 
 def is_plain(factor: UOp) -> bool:
-    """Whether a factor is nothing but what lies in memory."""
+    """Return whether a factor is an unconditional LOAD."""
     return factor.op is ops.LOAD and validity(factor) is None
 
 
 def overlaps(factor: UOp) -> bool:
-    """Whether what is loaded is loaded for several indices: windows, which packing multiplies."""
+    """Return whether the ranges of a load outnumber its buffer's elements: overlapping windows,
+    which packing would duplicate."""
     return any(product(load.ranges) > math.prod(
         [build.const_of(d) if d.op is ops.CONST else 1 << 40 for d in dims(buffer(load))])
         for load in loads_below(factor))
@@ -95,7 +96,8 @@ def overlaps(factor: UOp) -> bool:
 
 def stages(found: Contraction, factor: UOp, at: str | None, row: str, column: str,
            space: str = "PRIV") -> list[Transform]:
-    """Of the operand whose load stands for a factor; in ``x @ x`` not that of the other one."""
+    """Return the stage of the operand whose load stands for a factor; in ``x @ x`` only that of
+    this factor."""
     own = row if factor is found.left else column
     both = {*slots_of(found.left)} & {*slots_of(found.right)}
     return [tiling.stage(slot, at, space, own if slot in both else None)
@@ -103,8 +105,8 @@ def stages(found: Contraction, factor: UOp, at: str | None, row: str, column: st
 
 
 def terms_of(found: Contraction, unit: Unit) -> UOp:
-    """The range of the sum whose neighbours are the terms of a word: one that fills its words, if
-    there is one, and along which more of the factors are contiguous."""
+    """Choose the summed range whose adjacent terms form a register word: one whose extent fills
+    whole words, if there is one, and along which more of the factors are contiguous."""
     loads = [*loads_below(found.left), *loads_below(found.right)]
 
     def suits(r: UOp) -> tuple[bool, int, int]:
@@ -115,7 +117,8 @@ def terms_of(found: Contraction, unit: Unit) -> UOp:
 
 
 def words_along(load: UOp, along: UOp, unit: Unit) -> bool:
-    """Whether neighbours along a range of the sum are the terms of a word, wherever it begins."""
+    """Return whether adjacent elements along a summed range form a register word, at every word's
+    start."""
     count = unit.in_word
     return extent(along) % count == 0 and stride(load, along) == 1 and \
         load.dtype.itemsize * count == 4 and \
@@ -124,13 +127,14 @@ def words_along(load: UOp, along: UOp, unit: Unit) -> bool:
 
 
 def has_words(factor: UOp, along: UOp, unit: Unit) -> bool:
-    """Whether a factor is words as they lie in memory, and as the unit takes them."""
+    """Return whether a factor lies in memory as the register words that the unit takes."""
     load = factor.src[0] if factor.op is ops.CAST else factor
     return unit.left is unit.right and is_plain(load) and words_along(load, along, unit) and \
         indices(load)[-1] is along and dims(buffer(load))[-1] is parts.extent(along)
 
 
 def slots_of(factor: UOp) -> list[int]:
-    """Of the operands whose loads stand for a factor: those with all of its ranges."""
+    """Return the slots of the operands whose loads stand for a factor: those with all of its
+    ranges."""
     return [buffer(load).arg.slot for load in loads_below(factor)
             if load.ranges == factor.ranges and buffer(load).op is ops.REF]

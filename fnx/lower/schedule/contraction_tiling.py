@@ -4,10 +4,11 @@
     rows     m == io * block * tile + ir * tile + i           columns  n == jr * width + j, l
 
 The accumulators of ``tile`` rows by ``width`` columns stay in registers during the sum. Both
-factors are read where they lie as long as the L2 cache holds the right one and its rows are
-contiguous. Else workers share pieces of columns (``over_pieces``): each packs its piece, which
-stays in the L2 cache while all rows go by. Where there are too few pieces, or the left factor is
-beyond all caches, they share blocks of rows beside a right factor that is packed once for all.
+factors are read in place as long as the right one fits the L2 cache and its rows are contiguous.
+Otherwise workers share column panels (``over_pieces``): each worker packs its panel, which stays in
+the L2 cache while all rows pass over it. If there are too few panels, or the left factor exceeds
+all caches, workers share blocks of rows instead, and the right factor is packed once for all of
+them.
 """
 
 from __future__ import annotations
@@ -45,28 +46,28 @@ from fnx.lower.schedule.workload import (
     stride,
 )
 
-_PACK_COLUMNS = 96 << 10  # bytes of a right factor that is made of others, to be packed
-_COLUMNS, _DEPTH = 6, 16  # vectors of columns that go by, and terms, above which packing pays
-_REUSED = 112  # rows that go by a right factor whose lanes lie apart
-_REPAID = 384  # ... by one that is beyond the L2 cache
-_HELD, _ACROSS_HELD = 16 << 20, 4 << 20  # bytes of the left factor that caches hold: along, across
-_BLOCK = 56  # rows packed together at most
-_SHARES, _EVEN = 4, 1.05  # processors; times the least that the busiest of them may have
-_TWO = 2  # processors, of the least machine that shares
-_UNEVEN = 1.34  # ... where blocks of rows would be even, and the right factor packed before
-_TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # that shapes share
-_OWN = 1 << 27  # multiply-adds from which on each shape has a kernel of its own
-_CHAIN, _LONGEST = 64, 72  # terms that an accumulator of a tile adds: of long sums, of others
-_FEW = 8  # accumulators of a tile
-_ACROSS = 24  # multiply-adds of a vector that take as long as writing it across lanes
-_UNIT_ROWS, _UNIT_TERMS = 4, 8  # from which on words are laid out for a matrix unit
-_EPILOGUE = 2  # cost of what follows a sum, from which on it is no code for each of a tile
-_STREAMS, _MANY, _PAGE = 8, 56, 4096  # rows of a tile of so many rows, bytes between them
+_PACK_COLUMNS = 96 << 10  # bytes of a computed right factor above which packing it pays
+_COLUMNS, _DEPTH = 6, 16  # vectors of columns, and terms, above which packing the left factor pays
+_REUSED = 112  # rows from which packing a right factor with strided lanes pays
+_REPAID = 384  # ... one that exceeds the L2 cache
+_HELD, _ACROSS_HELD = 16 << 20, 4 << 20  # bytes of left factor caches hold: contiguous, strided
+_BLOCK = 56  # most rows packed together
+_SHARES, _EVEN = 4, 1.05  # processors; work of the busiest relative to an even share, at most
+_TWO = 2  # processors of the smallest machine that shares work
+_UNEVEN = 1.34  # ... if row blocks would be even with the right factor packed up front
+_TILES = (4, 4), (8, 2), (4, 2), (1, 4), (1, 1)  # (rows, vectors) of tiles that shapes share
+_OWN = 1 << 27  # multiply-adds from which each shape gets a kernel of its own
+_CHAIN, _LONGEST = 64, 72  # terms per accumulator of a tile: in long sums, in others
+_FEW = 8  # accumulators of a tile from which a rolled epilogue pays
+_ACROSS = 24  # cost of a strided store of a vector, in multiply-adds of a vector
+_UNIT_ROWS, _UNIT_TERMS = 4, 8  # rows and terms from which laying out words for a matrix unit pays
+_EPILOGUE = 2  # epilogue cost from which the epilogue is rolled
+_STREAMS, _MANY, _PAGE = 8, 56, 4096  # most rows of a tile, from so many rows on; bytes of a page
 _PARALLEL = 1 << 17  # multiply-adds above which workers share the rows
 
 
 def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[Transform]:
-    """The transforms that tile a contraction."""
+    """Return the transforms that tile a contraction."""
     tiling_ = _Tiling(found, target, decisions)
     along = walked(found)
     form = "tile"
@@ -89,8 +90,8 @@ def schedule(found: Contraction, target: Target, decisions: Decisions) -> list[T
 
 
 def _shared(lengths: dict[str, int]) -> str:
-    """The loop that workers share: the outermost one whose iterations are even for two and four
-    of them, so that caches hold what loops inside of it read again; else the longest."""
+    """Choose the loop that workers share: the outermost whose trip count divides evenly between two
+    and four workers, so that caches hold what the inner loops reuse; else the longest."""
     def is_even(n: int) -> bool:
         return all(-(-n // workers) * workers <= _EVEN * n for workers in (_TWO, _SHARES))
 
@@ -99,13 +100,14 @@ def _shared(lengths: dict[str, int]) -> str:
 
 
 def _filled(columns: int, lanes: int) -> float:
-    """The part of their lanes that so many columns fill."""
+    """Return the fraction of vector lanes that so many columns fill."""
     return columns / (-(-columns // lanes) * lanes)
 
 
 def shared_schedule(found: Contraction, target: Target) -> tuple[Transform, ...] | None:
-    """A schedule for all contractions like this one, whatever their extents: a few tiles serve
-    them all. None where it is worth a kernel of its own: long work, windows."""
+    """Return one schedule for all contractions of this form, whatever their extents: a few tiles
+    serve them all. None if this one is worth a kernel of its own (long work, overlapping
+    windows)."""
     tiling_ = _SharedTiling(found, target, Decisions(MODEL))
     if product(found.reduce.ranges) * tiling_.depth > _OWN:
         return None
@@ -117,19 +119,19 @@ def shared_schedule(found: Contraction, target: Target) -> tuple[Transform, ...]
     return tuple(tiling_.steps())
 
 
-# Dot products instead of packing: vectors of one at least; terms that pay for folding the lanes,
-# in thirds for each row; rows at most, beyond which packing is shared by enough of them.
+# Dot products instead of packing. Least vectors along the sum; terms that pay for the horizontal
+# reduction, in thirds for each row; most rows, beyond which enough of them share a packed factor.
 _DOT_VECTORS, _DOT_FOLDS, _DOT_ROWS = 4, 3, 96
 _DOTS = ((6, 4), (4, 4), (3, 3), (2, 2))  # accumulators of dot products, by registers
 
 
 def _dots(found: Contraction, along: UOp, target: Target, unit: Unit | None, decisions: Decisions
           ) -> list[Transform]:
-    """Few columns are neighbours, but terms are: a tile of dot products, with lanes along a sum.
+    """Tile by dot products, with lanes along the sum: for few columns with contiguous terms.
 
         loops    batch..., rows, columns, k..., along_o, i (UNROLL), j (UNROLL), along_l (VEC)
 
-    By a unit the lanes are words along the sum.
+    With a matrix unit the lanes are register words along the sum.
     """
     fit = [t for t in _DOTS if t[0] * t[1] + sum(t) <= target.vector_registers + 2]
     most = decisions.of("dots", fit[0], lambda: [
@@ -181,7 +183,7 @@ class _Tiling:
         self.itemsize = itemsize([found.reduce, found.left, found.right])
         self.unit = self._unit()
         self.depth, self.width = product(found.summed), product(found.columns)
-        if self.unit is not None:  # words of the sum, each as wide as a result
+        if self.unit is not None:  # register words of the sum, each as wide as a result
             self.depth, self.itemsize = -(-self.depth // self.unit.in_word), 4
         self.tile = self._tile()
         self.block = self._block()
@@ -198,8 +200,9 @@ class _Tiling:
         return Tile(high, wide, model.lanes)
 
     def _tallest(self) -> int:
-        """Rows of a tile, at most. Rows that are read once are read ahead by some eight at a time;
-        of those that lie pages apart the first cache holds as many as it has ways."""
+        """Return the most rows of a tile. Hardware prefetch follows some eight streams at a time,
+        which limits rows that are read once; of rows that lie pages apart the first-level cache
+        holds as many as it has ways."""
         pitch = max([stride(x, self.row) * x.dtype.itemsize
                      for x in loads_below(self.found.left)], default=0)
         once = self.width <= self.target.lanes(self.itemsize)
@@ -207,24 +210,26 @@ class _Tiling:
         return _STREAMS if many and (once or pitch and pitch % _PAGE == 0) else TALLEST
 
     def _unit(self) -> Unit | None:
-        """The matrix unit that multiplies, where enough is multiplied to lay out words for it."""
+        """Return the matrix unit to use, if there is enough work to pay for laying out register
+        words."""
         few = product(self.found.rows) < _UNIT_ROWS or product(self.found.summed) < _UNIT_TERMS
         unit = None if few else unit_of(self.found.reduce.src[0], self.target, "lanes")
         return unit if unit is None or self.decide("unit", True, lambda: [False]) else None
 
     def suits_dots(self, along: UOp) -> bool:
-        """Whether lanes go along a sum: there are few columns, or so few rows that packing the
-        right factor, whose columns lie apart, takes longer than folding lanes at the end."""
+        """Return whether lanes go along the sum: there are few columns, or so few rows that packing
+        the right factor, whose columns are strided, costs more than a horizontal reduction at the
+        end."""
         lanes, terms = self.tile.lanes, extent(along)
         packing = self.rough and terms >= _DOT_VECTORS * lanes and \
             product(self.found.rows) * lanes <= min(_DOT_FOLDS * terms, _DOT_ROWS * lanes)
         return 2 * extent(self.column) <= lanes <= terms or packing
 
     def shares_columns(self) -> bool:
-        """Whether workers share pieces of columns, of which each is packed by the one that reads
-        it: nobody waits for a kernel that packs all. A piece has to fit the L2 cache beside what
-        goes by it, there have to be pieces for several workers, and caches have to hold the left
-        factor, all of which goes by each piece."""
+        """Return whether workers share column panels, each packed by the worker that reads it, so
+        that nobody waits for a kernel that packs all. A panel must fit the L2 cache beside what
+        passes over it, there must be panels for several workers, and caches must hold the left
+        factor, all of which passes over each panel."""
         found = self.found
         wide = self.tile.vectors * self.tile.lanes
         pieces = -(-self.width // wide)
@@ -241,9 +246,9 @@ class _Tiling:
         return product(self.found.rows) * self.depth * self.itemsize
 
     def _packs_left(self) -> bool:
-        """Whether the left factor is packed where columns go by it: if it is made of others (or
-        of numbers that are no words), of windows, or its rows lie so far across that caches lose
-        the lines of one tile before the next."""
+        """Return whether the left factor is packed: if it is computed (for a unit: not in memory as
+        register words), consists of overlapping windows, or its rows are so far apart that caches
+        evict the lines of one tile before the next."""
         left = self.found.left
         across = contiguous(left, self.found.summed) == 0 and self._left_bytes() > _ACROSS_HELD
         if self.unit is not None:
@@ -251,57 +256,56 @@ class _Tiling:
         return self._is_wide() and (across or overlaps(left) or not is_plain(left))
 
     def _packs_right(self) -> bool:
-        """Whether the right factor is packed where rows go by it: if it is words, its lanes lie
-        apart, or it is made of others; or it is beyond the L2 cache, and rows are many."""
+        """Return whether the right factor is packed: if it becomes register words, its lanes are
+        strided, it is computed; or it exceeds the L2 cache and there are many rows."""
         rows = product(self.found.rows)
-        if self.unit is not None and rows > self.tile.rows:  # words are made once
+        if self.unit is not None and rows > self.tile.rows:  # words are laid out once
             return True
         if self.rough or not is_plain(self.found.right):
             return self.rough or self._is_reused() and self._is_large()
         return rows >= _REPAID and self._right_bytes() > self.target.l2
 
     def _is_wide(self) -> bool:
-        """Whether enough columns go by a left factor, and enough terms, that packing it pays."""
+        """Return whether there are enough columns and terms that packing the left factor pays."""
         return self.width > _COLUMNS * self.tile.lanes and self.depth >= _DEPTH
 
     def _is_large(self) -> bool:
-        """Whether the right factor is, so that packing it would pay."""
+        """Return whether the right factor is large enough that packing it pays."""
         return self._right_bytes() > _PACK_COLUMNS
 
     def _is_reused(self) -> bool:
-        """Whether many rows go by the right factor."""
+        """Return whether enough rows reuse the right factor."""
         return product(self.found.rows) >= _REUSED
 
     def unit_along(self, along: UOp) -> Unit | None:
-        """The unit that multiplies words as they lie in memory, along a range of the sum."""
+        """Return the unit if both factors lie in memory as register words along a summed range."""
         whole = self.unit is not None and all(
             words_along(load, along, self.unit)
             for load in (*loads_below(self.found.left), *loads_below(self.found.right)))
         return self.unit if whole else None
 
     def _outside(self) -> UOp | None:
-        """The first loop around blocks of rows that has enough iterations for workers."""
+        """Return the first loop outside the row blocks with enough iterations for the workers."""
         outer = (*self.found.batch, *self.found.rows[:-1])
         return next((r for r in outer if extent(r) >= _SHARES), None)
 
     def _is_parallel(self, iterations: int) -> bool:
-        """Whether so many sums are shared by workers."""
+        """Return whether so many sums are shared by workers."""
         total = iterations * self.depth
         return self.decide("shared", total >= _PARALLEL, lambda: [
             total < _PARALLEL] if _PARALLEL // 8 <= total <= 8 * _PARALLEL else [])
 
     def _moves(self, r: UOp) -> bool:
-        """Whether there is a loop over a range."""
+        """Return whether a range is a loop."""
         return extent(r) > 1
 
     def _block(self) -> int:
-        """Row tiles that go by a piece of columns: they fit half of the L2 cache, and leave four
-        blocks.
+        """Choose the row tiles per block: they fit half of the L2 cache and leave four blocks.
 
-        More than a few would not reuse the right factor noticeably better. They are shared
-        evenly by two processors and by four: 10 tiles would be 5 blocks of 2, of which one of
-        four gets 4 tiles; with each tile a block it gets 3. Nor may the last block be mostly
-        empty, for all of its tiles are computed: 10 tiles would be 12 in blocks of 3.
+        More than a few would not reuse the right factor noticeably better. The blocks are balanced
+        between two and between four processors: 10 tiles would be 5 blocks of 2, of which one of
+        four processors gets 4 tiles; with one tile per block it gets 3. The last block must not be
+        mostly padding, as all of its tiles are computed: 10 tiles would be 12 in blocks of 3.
         """
         rows = self.tile.rows
         fit = self.target.l2 // 2 // (rows * self.depth * self.itemsize)
@@ -332,7 +336,7 @@ class _Tiling:
         outer = (*found.batch, *found.rows[:-1])
         loops = [*map(name_of, outer), self.blocks]
         if self._is_parallel(product((*outer, self.row)) * self.width):
-            # the workers share the first loop with enough iterations
+            # workers share the first loop with enough iterations
             outside = self._outside()
             shared = self.blocks if outside is None else name_of(outside)
             loops.remove(shared)
@@ -347,9 +351,9 @@ class _Tiling:
         return [*steps, *self._left_stages(loops), *self._right_stages(loops)]
 
     def over_pieces(self) -> list[Transform]:
-        """All of the left factor goes by each piece of the right one, which is read where it lies
-        if it is of windows, else packed by the worker that reads it. Workers share pieces, or what
-        is outside of them."""
+        """Pass all of the left factor over each column panel of the right one. A panel is read in
+        place if it consists of windows, else packed by the worker that reads it. Workers share
+        panels, or the loops outside of them."""
         found, (rows, vectors, lanes) = self.found, self.tile
         m, n = name_of(self.row), name_of(self.column)
         steps: list[Transform] = [
@@ -381,8 +385,9 @@ class _Tiling:
         return [*steps, *left, *right]
 
     def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
-        """The loops of the sum, cut where they are long, and the terms in a word of a unit, if
-        one multiplies: those of the range along which more of the factors are contiguous."""
+        """Return the loops of the sum, split if they are long, and the loop over the terms of a
+        register word if a unit multiplies: it is split off the range along which more of the
+        factors are contiguous."""
         loops = [(name_of(r), length(r)) for r in self.found.summed]
         cut: list[Transform] = []
         terms: list[str] = []
@@ -393,7 +398,7 @@ class _Tiling:
             loops[at], terms = (words, length(along, count)), [term]
             cut = [tiling.split(name, count, words, term),
                    tiling.tensorize(term, self.unit.name)]
-        # where registers hold them, too, subtotals cost next to nothing
+        # if registers hold their accumulators too, blocked sums cost next to nothing
         few = 2 * self.tile.rows * self.tile.vectors + self.tile.vectors < \
             self.target.vector_registers
         model = even(loops, _CHAIN) if few else _CHAIN
@@ -402,7 +407,7 @@ class _Tiling:
         return [*cut, *steps], _flat(parts), terms
 
     def _collected(self) -> list[Transform]:
-        """What follows the sums of a tile is compiled once a row, where there is more of it."""
+        """Roll the epilogue of a tile into a loop over its rows, if that saves enough code."""
         pays = self.found.epilogue >= _EPILOGUE and self.tile.rows * self.tile.vectors >= _FEW
         return [tiling.collect(f"{name_of(self.row)}_i")] if pays else []
 
@@ -431,7 +436,7 @@ class _Tiling:
         return self._stages(found.right, _innermost(loops, batch)) if space else []
 
     def _space(self, factor: str, model: str, others: Sequence[str]) -> str:
-        """Where a factor is packed; words of units have to be."""
+        """Return where a factor is packed. Register words of a matrix unit must be packed."""
         return self.decide(factor, model, lambda: [*others, *[""] * (self.unit is None)])
 
     def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
@@ -439,8 +444,9 @@ class _Tiling:
 
 
 class _SharedTiling(_Tiling):
-    """One of few tilings: what follows from extents is told apart coarsely. Words of units would
-    be put together term by term, as nothing says whether they lie in memory as words."""
+    """One of a few tilings for all shapes: extents are distinguished only coarsely. No matrix unit
+    is used, as nothing tells whether register words lie in memory; they would be assembled term by
+    term."""
 
     def _unit(self) -> Unit | None:
         return None
@@ -453,7 +459,7 @@ class _SharedTiling(_Tiling):
         return True
 
     def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
-        """Cut as where lengths are not known: other lengths have other divisors."""
+        """Split the sum as if its lengths were unknown: other lengths have other divisors."""
         lengths = [length(r) for r in self.found.summed]
         cut = None in lengths or math.prod([n or 1 for n in lengths]) > 2 * CHAIN
         steps, parts = in_parts([(name_of(r), None if cut else n)
@@ -470,7 +476,7 @@ class _SharedTiling(_Tiling):
         return max(1, _BLOCK // self.tile.rows) if self._is_long() else 1
 
     def _is_long(self) -> bool:
-        """Whether it pays to pack both factors."""
+        """Return whether packing both factors pays."""
         return self._is_large() and self._is_reused()
 
     def _packs_right(self) -> bool:

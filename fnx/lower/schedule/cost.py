@@ -1,24 +1,23 @@
-"""cost: the cycles that a kernel is predicted to take under a schedule; a search tries the least
-first.
+"""cost: predict the cycles of a kernel under a schedule; a search tries the cheapest first.
 
-    of a kernel     those of its parts (what packs a factor is one), and a start of each
+    of a kernel     those of its parts (packing a factor is one), and a start of each
     of a part       those of its statements, times the share of the busiest processor
-    of a statement  its instructions, and lines of memory from each level
+    of a statement  its instructions, and cache lines from each memory level
 
-A statement (a STORE, a STAGE, a fold) has a nest of loops. A value is computed in the innermost
-loop that it depends on, as often as that loop runs; lanes and repeated code are instructions. A
-cache holds what the innermost loops touch, as many of them as fit; what an access touches there
-comes from further away each time that the loops outside go on. Rows a power of two apart agree in
-the low bits of their addresses, and take up more of a cache than their bytes.
+A statement (a STORE, a STAGE, a reduction) has a loop nest. A value is computed in the innermost
+loop that it depends on, as often as that loop runs; lanes and unrolled code are instructions. A
+cache holds what the innermost loops touch, as many loops as fit; what an access touches there comes
+from a further level each time an outer loop advances. Rows a power of two apart map to the same
+cache sets, and occupy more of a cache than their bytes.
 
-What a statement before it touched, in loops that both are in, is still there as far as it fits; so
-is, at the next call, what the whole kernel touches. Of loops that a condition on indices ends half
-is run.
+What an earlier statement touched in shared loops is still cached as far as it fits; so is, at the
+next call, what the whole kernel touches. Half of the iterations are assumed for loops that a
+condition on indices ends.
 
-It orders the schedules of one kernel: those of which it predicts the least take 1.03 times the best
-measured of products, 1.06 of other kernels; the best of its first four 1.01 and 1.02. It also says
-whether products are computed by blocks or written (lower/blockwise): of 60 pairs the ratio was
-mostly within .7 and 1.5 of what was measured.
+The model ranks the schedules of one kernel. Its first choice takes 1.03 times the best measured for
+products and 1.06 times for other kernels; the best of its first four takes 1.01 and 1.02. It also
+decides whether products are computed in attention regions or stored (lower/blockwise): for 60 pairs
+the predicted ratio was mostly within .7 and 1.5 of the measured one.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.workload import extent, stride
 
-LAUNCH = 60          # cycles of a command beside its kernel, on the thread that walks commands
-_START = 4000        # cycles to hand a kernel to workers, and to hear that it is done
-_BITS = 512          # of vectors, that are multiplied and added in a cycle
-_WAIT = 8            # additions that have to be under way: two units, 4 cycles each
-_LOOP = 0.5          # cycles of an iteration, and of what it reads beside arithmetic
+LAUNCH = 60          # cycles of a command besides its kernel, on the thread that walks commands
+_START = 4000        # cycles to dispatch a kernel to workers and to learn that it is done
+_BITS = 512          # bits of vectors multiplied and added per cycle
+_WAIT = 8            # additions in flight that hide the latency: two units, 4 cycles each
+_LOOP = 0.5          # cycles per iteration; overhead of memory accesses beside arithmetic
 _BESIDE = 1 / 8
-_GATHERED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # instructions of a lane that lies apart
-_LINE, WAYS = 64, 8  # bytes of a line; lines of a cache that agree in the low bits of addresses
-_THIRD = 16 << 20    # bytes of the third cache
-# Cycles of a line from the second cache, in addition from the third, and from memory: most of what
-# takes them goes on beside arithmetic. Fitted to 1,050 schedules of 34 products.
+_GATHERED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # instructions of a strided lane
+_LINE, WAYS = 64, 8  # bytes of a cache line; associativity of a cache
+_THIRD = 16 << 20    # bytes of the third-level cache
+# Cycles of a line from the second-level cache, additional ones from the third level and from
+# memory: most of the latency overlaps with arithmetic. Fitted to 1,050 schedules of 34 products.
 _CYCLES = 0.5, 0.25, 16.0
-_THROUGH = 2.5       # of a line from the second cache, if nothing else is done
-_ALONE = 8.0         # of one that a lane that lies apart waits for
-_AGAIN = 0.25        # of what memory takes, what the third cache still holds at the next call
-_ENDED = 0.5         # of the iterations of a loop that a condition ends
-_WARP, _GROUPS = 32, 128  # threads that step together; groups that keep a device busy
+_THROUGH = 2.5       # of a line from the second-level cache, if there is no other work
+_ALONE = 8.0         # of a line that a strided lane waits for
+_AGAIN = 0.25        # of the memory cost, if the third level still holds it at the next call
+_ENDED = 0.5         # fraction of iterations run, of a loop that a condition ends
+_WARP, _GROUPS = 32, 128  # threads in lockstep; workgroups that keep a device busy
 
 
 def predicted(kernel: UOp, schedule: Schedule, target: Target) -> float:
-    """Cycles of a kernel under a schedule; infinite, where it is not legal.
+    """Return the predicted cycles of a kernel under a schedule; infinity if it is illegal.
 
     >>> from fnx.core import tiling
     >>> i = build.range_(1 << 20, 0, name="i")
@@ -79,12 +78,12 @@ def predicted(kernel: UOp, schedule: Schedule, target: Target) -> float:
 
 
 def cycles(kernel: UOp, target: Target) -> float:
-    """Cycles of a kernel that has its loops, with its start: an EXEC of a program."""
+    """Return the cycles of a scheduled kernel including its start: an EXEC of a program."""
     return _START + _part(kernel, target)
 
 
 def alone(kernel: UOp, target: Target) -> float:
-    """Cycles of a kernel that has its loops on one thread, which has begun."""
+    """Return the cycles of a scheduled kernel on one thread that is already running."""
     return _part(kernel, target.replace(cores=1))
 
 
@@ -110,14 +109,15 @@ def _part(kernel: UOp, target: Target) -> float:
 
 
 def _without_ends(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    """Places beyond the end of a loop are few: what they are clamped to is left out."""
+    """Drop clamps of an index: few iterations are beyond the end of a loop."""
     if node.op is ops.MIN and node.dtype is dtypes.index:
         return next((s for s in src if s.ranges), src[0])
     return None
 
 
 def _is_ended(loop: UOp) -> bool:
-    """Whether a loop of carried values ends by where it is: of data nobody knows where."""
+    """Return whether a loop with carried values ends by a condition on its index; where a condition
+    on data ends it is unknown."""
     end = parts.stop(loop)
     return end is not None and any(
         n.op in INEQUALITIES and n.src[0].dtype is dtypes.index and closed(loop)[0] in n.ranges
@@ -125,8 +125,8 @@ def _is_ended(loop: UOp) -> bool:
 
 
 class _Access:
-    """A LOAD or STORE: bytes of the lines that it touches in all loops from each one on, and bytes
-    that these take up of each cache."""
+    """A LOAD or STORE: the bytes of cache lines that it touches in all loops from each one inwards,
+    and the bytes that these occupy in each cache."""
 
     def __init__(self, n: UOp, ranges: Sequence[UOp], caches: Sequence[int]) -> None:
         self.buffer = buffer(n)
@@ -146,10 +146,11 @@ class _Access:
             and any(step % _LINE for r, step in self.steps.items() if r is not lane)
 
     def _touched(self, loops: Sequence[UOp]) -> tuple[float, int, int]:
-        """Bytes of lines; how many rows, and the power of two that they are apart."""
+        """Return the bytes of lines, the number of rows, and the power of two that they are
+        apart."""
         run, rows, apart = self._size, 1, 0
         for step, n in sorted((self.steps[r], extent(r)) for r in loops):
-            if step and n > 1 and step <= max(run, _LINE):  # it goes on where that ended
+            if step and n > 1 and step <= max(run, _LINE):  # contiguous with the previous loop
                 run += step * (n - 1)
             elif step and n > 1:
                 rows, apart = rows * n, apart or step & -step
@@ -158,7 +159,7 @@ class _Access:
 
 
 class _Statement:
-    """A STORE, STAGE, fold or loop of carried values, with what is computed for it."""
+    """A STORE, STAGE, reduction or loop with carried values, and the nodes computed for it."""
 
     def __init__(self, s: UOp, order: parts.LoopOrder, target: Target) -> None:
         self.s, self.target = s, target
@@ -179,14 +180,14 @@ class _Statement:
         self.accesses = tuple(self.of.values())
 
     def cycles(self, before: Sequence[_Statement]) -> float:
-        """Its cycles, if what some statements of the kernel touched may be there still."""
+        """Return its cycles, given the earlier statements whose data may still be cached."""
         lines = self._lines(before)
         alone = sum([self._brought(0, a, before) for a in self.accesses if a.alone])
         spent: float = sum(map(operator.mul, lines, _CYCLES))
         return max(self._instructions() + spent, lines[0] * _THROUGH) + alone * _ALONE
 
     def _instructions(self) -> float:
-        work: dict[int, list[float]] = {}  # of each loop: arithmetic, what is moved
+        work: dict[int, list[float]] = {}  # by loop depth: arithmetic, memory instructions
         for n in filter(self._counts, self.nodes):
             run = self.ranges if n is self.s else [r for r in self.ranges if r in n.ranges]
             depth = max([self.loops.index(r) + 1 for r in run if r in self.loops], default=0)
@@ -196,7 +197,7 @@ class _Statement:
                 spent[1] += times * self._moved(n, run)
             else:
                 spent[0] += times * n.op.cost * _vectors(n, run)
-            if n is self.s and n.op is ops.REDUCE:  # what does not fit registers is moved
+            if n is self.s and n.op is ops.REDUCE:  # accumulators beyond the registers spill
                 spent[1] += 2 * max(0, times - self.target.vector_registers)
         folds = self.s.op is ops.REDUCE and self.s.dtype.is_float and self.loops and \
             self.loops[-1] in closed(self.s)
@@ -205,7 +206,7 @@ class _Statement:
                     for depth, (computed, moved) in work.items()])
 
     def _moved(self, n: UOp, run: Sequence[UOp]) -> float:
-        """Instructions that move a value, of all its lanes."""
+        """Return the memory instructions of a value, for all its lanes."""
         access = self.of.get(n)
         if access is None:
             return 1.0
@@ -216,7 +217,8 @@ class _Statement:
         return n.op is ops.LOAD or n is self.s and n.op in (ops.STORE, ops.STAGE)
 
     def _counts(self, n: UOp) -> bool:
-        """Whether a node is an instruction of this statement; a product that is added is none."""
+        """Return whether a node is an instruction of this statement; a product fused into a
+        multiply-add is not."""
         if n.dtype is dtypes.index or n is not self.s and n.op in (
                 ops.REDUCE, ops.STAGE, ops.ITER):
             return False
@@ -225,33 +227,33 @@ class _Statement:
             bool(n.op.cost or self._moves(n))
 
     def _lines(self, before: Sequence[_Statement]) -> list[float]:
-        """How many come from the second cache, from the third, from memory."""
+        """Return the lines that come from the second-level cache, the third level and memory."""
         return [sum([self._brought(level, a, before) for a in self.accesses])
                 for level in range(len(self.caches))]
 
     @cached
     def _holding(self) -> list[int]:
-        """Of each cache the first of the loops whose data it holds."""
+        """The outermost loop, for each cache, whose data it holds."""
         return [next((at for at in range(len(self.ranges)) if self._holds(level, at)),
                      len(self.ranges)) for level in range(len(self.caches))]
 
     def _holds(self, level: int, at: int) -> bool:
-        """Whether a cache holds what the loops from so many on touch."""
+        """Return whether a cache holds what the loops from a depth inwards touch."""
         return sum([a.held[at][level] for a in self.accesses]) <= self.caches[level]
 
     def _brought(self, level: int, access: _Access, before: Sequence[_Statement]) -> float:
-        """Lines that an access brings into a cache."""
+        """Return the lines that an access brings into a cache."""
         at = self._holding[level]
         if any(other.leaves(level, access, self) for other in before):
             return 0.0
-        while at and not access.steps[self.ranges[at - 1]]:  # what it touched is still there
+        while at and not access.steps[self.ranges[at - 1]]:  # the same lines are touched again
             at -= 1
         lines = access.lines[at] / _LINE * math.prod(map(extent, self.ranges[:at]))
         there = not at and level == len(self.caches) - 1 and self._holds(level, 0)
         return lines * _AGAIN if there else lines
 
     def leaves(self, level: int, access: _Access, to: _Statement) -> bool:
-        """Whether a cache still holds what an access of another statement touches next."""
+        """Return whether a cache still holds what an access of another statement touches next."""
         at = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1],
                                                 zip(self.ranges, to.ranges)))
         return self._holds(level, at) and to._holds(level, at) and any(
@@ -261,6 +263,6 @@ class _Statement:
 
 
 def _vectors(n: UOp, run: Sequence[UOp]) -> float:
-    """Cycles of an instruction."""
+    """Return the cycles of an instruction."""
     lanes = math.prod([extent(r) for r in run if r.arg.kind == "VEC"])
     return max(0.5, lanes * n.dtype.itemsize * 8 / _BITS)

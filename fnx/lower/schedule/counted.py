@@ -1,4 +1,4 @@
-"""What one statement of a kernel costs with lanes along a range.
+"""The cost of one statement of a kernel with lanes along a range.
 
 A statement is a STORE, a STAGE, a REDUCE or an ITER, with the nodes that are computed for it.
 """
@@ -14,17 +14,17 @@ from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule.short_rows import crosses, short_fold
 from fnx.lower.schedule.workload import extent, is_known, product, run_over, stride
 
-CHUNK = 1 << 14  # additions, or their like, that one parallel iteration should have
+CHUNK = 1 << 14  # additions (or equivalent work) that one parallel iteration should have
 BLOCK = 16  # side of a transposed block: a cache line of float32
 UNROLL = 4
-_LANE_OF_PAIRS = 6  # instructions to fold lanes with the other half of them, of keys and places
-_TURNED = 0.3  # of an element of a block that is transposed in registers
-_STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # a lane of a gather or scatter, in scalar accesses
+_LANE_OF_PAIRS = 6  # instructions to reduce lanes of (key, index) pairs with their other half
+_TURNED = 0.3  # cost of an element of a block that is transposed in registers
+_STRIDED = {ops.LOAD: 0.8, ops.STORE: 1.2}  # cost of a gather or scatter lane, in scalar accesses
 
 
 class Counted:
-    """A STORE, STAGE or REDUCE: the nodes computed for it, and the ranges of its own; lanes of
-    elements of ``permuted`` bytes or more are put in order by one instruction."""
+    """A STORE, STAGE, REDUCE or ITER: the nodes computed for it, and its own ranges. One shuffle
+    instruction permutes lanes of elements of at least ``permuted`` bytes."""
 
     __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs", "permuted")
 
@@ -45,9 +45,9 @@ class Counted:
         self.pairs = product(node.ranges) if is_pair else 0
 
     def cost(self, lane: UOp | None, lanes: int) -> float:
-        """Instructions with lanes along ``lane``, about."""
+        """Return the approximate number of instructions with lanes along ``lane``."""
         total = 0.0
-        if self.pairs and lane in self.own:  # the lanes of each result are folded in the end
+        if self.pairs and lane in self.own:  # a horizontal reduction ends each result
             total += self.pairs * _LANE_OF_PAIRS * (lanes.bit_length() - 1)
         for n, count in self.counted:
             if lane is None or lane not in run_over(n):
@@ -65,15 +65,15 @@ class Counted:
         return total
 
     def turns(self, store: UOp, lane: UOp, lanes: int) -> bool:
-        """Whether blocks are transposed in registers before they are stored: a map of little work
-        that reads along the lanes."""
+        """Return whether blocks are transposed in registers before they are stored: for a map of
+        little work that reads along the lanes."""
         return can_transpose(lanes) and store.arg is None and len(self.counted) <= UNROLL \
             and parts.value(store).dtype.itemsize >= 4 \
             and all(stride(n, lane) in (0, 1) for n, _ in self.counted if n.op is ops.LOAD) \
             and any(stride(store, r) == 1 and extent(r) > BLOCK for r in self.own)
 
     def reads_turned(self, load: UOp, lane: UOp, lanes: int) -> bool:
-        """Whether blocks of what is loaded are transposed in a stage before they are read."""
+        """Return whether blocks of a load are transposed in a stage before they are read."""
         if crosses(load, lane, self.folded, lanes):
             return True
         return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
@@ -83,7 +83,7 @@ class Counted:
 
 
 def between(access: UOp, lane: UOp, permuted: int = 1) -> UOp | None:
-    """The short range whose elements are all that lies between the lanes of a LOAD or STORE."""
+    """Return the short range whose elements fill the gaps between the lanes of a LOAD or STORE."""
     if access.op not in (ops.LOAD, ops.STORE) or lane not in access.ranges:
         return None
     step = stride(access, lane)

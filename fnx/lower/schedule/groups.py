@@ -1,18 +1,18 @@
-"""choose_groups: the schedule of a kernel whose loops are given out to groups of threads.
+"""choose_groups: the schedule of a kernel whose loops are mapped to workgroups of threads.
 
     kernel      schedule
     rows        STORE(o[r, c], f(x[r, c], REDUCE(x[r, k], k)))      a group for each row r; its
-                threads share k, and c: neighbours read neighbours, folds meet in SHARED memory
-    columns     STORE(o[c], REDUCE(x[k, c], k))     a group for a block of columns; neighbours read
-                neighbours, and threads beside them fold, and store, other rows; a thread for each
-                column where there are many
-    map         STORE(o[r, c], f(x[r, c]))        a thread for each place; folds are loops of it
+                threads share k and c with coalesced reads, and reduce in SHARED memory
+    columns     STORE(o[c], REDUCE(x[k, c], k))     a group for a block of columns, with coalesced
+                reads; its other threads reduce, and store, other rows; if there are many columns,
+                a thread for each
+    map         STORE(o[r, c], f(x[r, c]))        a thread for each element; reductions are loops
     product     REDUCE(x[m, k] * w[k, n], k)      a group for each block of the result, a thread
                 for each tile of it, in registers; blocks of both factors are SHARED
-    in order    a scatter that combines           ranges whose iterations may not meet are given
-                out as in a map; the others are loops
+    in order    a scatter that combines           ranges whose iterations never write one element
+                are mapped as in a map; the others are loops
 
-Which it is follows from the kernel and the target's row, so equal kernels associate their sums
+The choice follows from the kernel and the target's entry, so equal kernels associate their sums
 alike on every device of a kind.
 """
 
@@ -34,21 +34,21 @@ from fnx.lower.schedule.plan import MODEL, Decisions
 from fnx.lower.schedule.warps import by_warps, warp_unit
 from fnx.lower.schedule.workload import extent, itemsize, loads_below, product, stride
 
-_LONG = 64        # iterations that threads share: with fewer a thread does a row
+_LONG = 64        # iterations shared by threads; with fewer, a thread computes a whole row
 _MANY = 1 << 13   # rows that keep a device busy with a thread each
-_LEAST = 32       # threads of a group
-_SIDE = 16        # threads along each side of a block of a product, and terms of a block of sums
+_LEAST = 32       # least threads of a workgroup
+_SIDE = 16        # threads along each side of a block of a product; terms per block of the sum
 _TILES = (8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (2, 1), (1, 1)
-_SPARE = 32       # registers of a thread that has a tile, for addresses and what is filled in;
-                  # and twice as many for an elementary function of the sums,
+_SPARE = 32       # registers of a thread with a tile, for addresses and temporaries;
+                  # three times as many if an elementary function follows the sums:
 _DEAR = 5         # ... an op that costs more than a division
-_BUSY = 128       # groups that keep a device busy
-_EVEN = 1.3       # times the least work of the tiles, which round up
-_LINES = 192      # of code that elements of a thread make, at most
+_BUSY = 128       # workgroups that keep a device busy
+_EVEN = 1.3       # most work of the tiles relative to the least, as tiles round up
+_LINES = 192      # most lines of code for the elements of a thread
 
 
 def choose_groups(kernel: UOp, target: Target) -> Schedule:
-    """The schedule for a kernel on a target with groups of threads.
+    """Return the schedule of a kernel for a target with workgroups of threads.
 
     >>> from fnx.core import build, dtypes
     >>> i = build.range_(1000, 0)
@@ -61,14 +61,15 @@ def choose_groups(kernel: UOp, target: Target) -> Schedule:
 
 
 def decided_for_groups(kernel: UOp, target: Target, decisions: Decisions) -> Schedule:
-    """The schedule of these decisions, which are told what else is legal."""
+    """Return the schedule for these knobs, and record the legal alternatives of each."""
     if any(symbolic.bounds(parts.extent(r))[1] == 0 for r in ranges_of(kernel)):
         return ()
     return tuple(_GroupPlan(kernel, target, decisions).schedule())
 
 
 def _tiled_product(kernel: UOp) -> Contraction | None:
-    """The product that a kernel is, where a block of it is worth the memory that it shares."""
+    """Match a product large enough that blocks of it pay for the memory they share. None if it is
+    not."""
     found = contraction.find(kernel)
     if found is None or not all(r.src[0].op is ops.CONST for r in ranges_of(kernel)):
         return None
@@ -76,13 +77,13 @@ def _tiled_product(kernel: UOp) -> Contraction | None:
 
 
 def _sides(found: Contraction) -> tuple[UOp, UOp, UOp]:
-    """The row, the column and the sum that blocks are made of."""
+    """Return the row, column and summed range that blocks are made of."""
     return (_near(found.left, found.rows), _near(found.right, found.columns),
             _near(found.left, found.summed))
 
 
 def _near(factor: UOp, ranges: Sequence[UOp]) -> UOp:
-    """The range along which a factor is contiguous, or the last; the longest where these are
+    """Return the range along which a factor is contiguous, or the last; the longest if that one is
     short, as a window is."""
     loads = loads_below(factor)
     near = next((r for r in ranges if any(stride(n, r) == 1 for n in loads)), ranges[-1])
@@ -91,8 +92,8 @@ def _near(factor: UOp, ranges: Sequence[UOp]) -> UOp:
 
 def _tile(kernel: UOp, found: Contraction, target: Target, decisions: Decisions
           ) -> tuple[int, int]:
-    """Rows and columns of a thread: of the tiles whose registers a thread has, and whose blocks
-    leave groups enough, the one that reads least for what it computes."""
+    """Choose rows and columns per thread: of the tiles that fit the registers and leave enough
+    workgroups, the one with the least loads per multiply-add."""
     row, column, _ = map(extent, _sides(found))
     others = product((*found.batch, *found.rows, *found.columns)) // (row * column)
     size = itemsize([found.reduce, found.left, found.right])
@@ -118,7 +119,7 @@ def _tile(kernel: UOp, found: Contraction, target: Target, decisions: Decisions
 
 
 class _GroupPlan:
-    """Collects the transforms of a kernel."""
+    """Collect the transforms of a kernel."""
 
     def __init__(self, kernel: UOp, target: Target, decisions: Decisions) -> None:
         self.loops, self.target, self.decisions = LoopPlan(kernel, target), target, decisions
@@ -126,7 +127,7 @@ class _GroupPlan:
         self.rows = [r for r in self.common if r in self.loops.outer]
         self.steps: list[Transform] = []
         self.parts: dict[UOp, tuple[str, ...]] = {r: (name_of(r),) for r in self.loops.ranges}
-        self.lanes: dict[UOp, str] = {}  # the instances of a range
+        self.lanes: dict[UOp, str] = {}  # the unrolled lanes of a range
         self.shared: list[UOp] = []
         self.groups: list[str] = []
         self.threads: list[str] = []
@@ -150,8 +151,8 @@ class _GroupPlan:
     # ---- vectors
 
     def _lanes(self, r: UOp, left: int = 1) -> int:
-        """How many neighbours along a range a thread takes: as many as one access of its own
-        reads or writes, where they are aligned, and where enough is left for other threads."""
+        """Return how many adjacent elements along a range a thread takes: as many as one vector
+        access moves, if they are aligned and enough elements remain for other threads."""
         plan = self.loops
         accesses = [n for n in plan.nodes if n.op is ops.LOAD] + list(plan.stores)
         sizes = [n.src[0].dtype.itemsize for n in accesses if stride(n, r) == 1
@@ -169,7 +170,7 @@ class _GroupPlan:
         return lanes
 
     def _cut_lanes(self, r: UOp, lanes: int) -> str:
-        """The loop over vectors of a range; its lanes are instances."""
+        """Return the loop over vectors of a range; its lanes are unrolled."""
         name = name_of(r)
         if lanes == 1:
             return name
@@ -181,8 +182,8 @@ class _GroupPlan:
     # ---- rows
 
     def _columns(self) -> list[UOp]:
-        """The ranges that threads of a group share: one of each fold, stage and store that
-        depends on nothing but the row. None where a thread does a row."""
+        """Return the ranges that threads of a workgroup share: one of each reduction, stage and
+        store that depends on nothing but the row. Empty if a thread computes a whole row."""
         plan = self.loops
         if not plan.closing or any(n.op in (ops.ITER, ops.PAIR) for n in plan.nodes) or \
                 plan.kept or \
@@ -203,9 +204,9 @@ class _GroupPlan:
         return [] if nested or max(map(extent, found), default=0) < _LONG else found
 
     def _across(self) -> list[UOp]:
-        """The ranges that threads fold, and store, beside others, which walk along memory: the
-        longest of each. None where that is not the only way in which all is read, or where there
-        are columns enough for a thread each."""
+        """Return the ranges, the longest of each reduction and store, that threads share while
+        their neighbors walk along memory. Empty unless this is the only coalesced access, or if
+        there are enough columns for a thread each."""
         plan, c = self.loops, self._contiguous()
         if c not in self.rows or plan.kept or product(self.rows) >= _MANY or \
                 any(n.op in (ops.ITER, ops.PAIR) for n in plan.nodes):
@@ -223,7 +224,7 @@ class _GroupPlan:
         return found if max(map(extent, found)) >= _LONG else []
 
     def _contiguous(self) -> UOp | None:
-        """The range along which all stores are."""
+        """Return the range along which all stores are contiguous."""
         return next((r for r in self.common
                      if all(stride(s, r) == 1 for s in self.loops.stores)), None)
 
@@ -239,7 +240,7 @@ class _GroupPlan:
             self._split(r, 1, beside, "o", "t")
 
     def _are_many_rows(self) -> bool:
-        """Whether there are rows for all threads, side by side in memory."""
+        """Return whether there are rows for all threads, adjacent in memory."""
         if product(self.rows) < _MANY:
             return False
         loads = [n for n in self.loops.nodes if n.op is ops.LOAD]
@@ -247,7 +248,7 @@ class _GroupPlan:
         return not any(stride(n, r) == 1 for n in loads for r in inner)
 
     def _along(self, ranges: Sequence[UOp]) -> UOp:
-        """The one along which memory is contiguous, or the longest."""
+        """Return the range along which memory is contiguous, or the longest."""
         accesses = [n for n in self.loops.nodes if n.op is ops.LOAD] + list(self.loops.stores)
         near = [r for r in ranges if any(stride(n, r) == 1 for n in accesses)]
         return max(near or ranges, key=extent)
@@ -264,7 +265,7 @@ class _GroupPlan:
             self._split(r, self._lanes(r, threads), threads, "o", "t")
 
     def _group(self, model: int) -> int:
-        """Threads of a group."""
+        """Return the threads of a workgroup."""
         return self.decisions.of("group", model, lambda: [
             n for n in (2 * model, model // 2, 4 * model, model // 4)
             if _LEAST <= n <= self.target.threads])
@@ -272,7 +273,8 @@ class _GroupPlan:
     # ---- products
 
     def _tiles(self, found: Contraction) -> None:
-        """Blocks of rows and columns, of which each thread has some of both; sums in blocks."""
+        """Tile rows and columns in blocks, with a register tile per thread; split the sum in
+        blocks."""
         row, column, k = _sides(found)
         unit = warp_unit(found, self.target)
         if unit is not None and self.decisions.of("unit", True, lambda: [False]):
@@ -309,8 +311,8 @@ class _GroupPlan:
     # ---- maps
 
     def _map(self) -> None:
-        """Threads along the range in which stores are contiguous, then along those outside. One
-        that folds a column stores all of it, where there are many."""
+        """Map threads along the range in which stores are contiguous, then along those outside. If
+        there are many columns, a thread that reduces a column stores all of it."""
         near = self._contiguous()
         common = self.rows if self.rows and self._are_many_rows() else self.common
         inner = [near] if near in common else []
@@ -325,14 +327,14 @@ class _GroupPlan:
             else:
                 self._split(r, lanes, threads, "g", "t")
 
-    # ---- what becomes of a range
+    # ---- mapping a range
 
     def _give(self, r: UOp) -> None:
-        """To groups."""
+        """Map a range to workgroups."""
         self._bind(self.parts[r][0], "GRID", self.groups)
 
     def _split(self, r: UOp, lanes: int, threads: int, outer: str, inner: str) -> None:
-        """Vectors of a range for threads, and what is outside of these."""
+        """Split a range into vectors for threads, and a loop outside of these."""
         name = name_of(r)
         self.parts[r] = f"{name}_{outer}", f"{name}_{inner}"
         self.steps.append(tiling.split(self._cut_lanes(r, lanes), threads, *self.parts[r]))
@@ -345,7 +347,7 @@ class _GroupPlan:
         names.append(name)
 
     def _order(self) -> None:
-        """Groups, then threads that do all of a row, then the loops in their order."""
+        """Order workgroups first, then threads that compute a whole row, then the loops."""
         nested = self.loops.loop_order()
         names = [x for r in nested
                  for x in (reversed(self.parts[r]) if r in self.shared else self.parts[r])]

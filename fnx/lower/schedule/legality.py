@@ -1,12 +1,12 @@
 """Which loops a kernel may have: checked after a schedule is applied, before anything is built.
 
-    PAR      one range, the outermost; every STORE has it; no REDUCE or STAGE closes it (so are
-             all kinds whose iterations are given out: core/range_kinds.py)
+    PAR      one range, the outermost; every STORE depends on it; no REDUCE or STAGE closes it
+             (the same holds for all parallel kinds: core/range_kinds.py)
     VEC      at most one in a value; its extent is a number (so is that of UNROLL)
-    REDUCE   loops of what is outside of it lie outside of its own, so it needs one accumulator
+    REDUCE   loops that it does not close lie outside of its own, so that it needs one accumulator
              for each UNROLL and VEC lane and no more
-    STORE    one that combines, or whose places are data, keeps the order of its loops; only a
-             range that is an index of its own (no two values of it meet) may move
+    STORE    one that combines, or whose indices are data, keeps the order of its loops; only a
+             range that is an index of its own (no two of its values collide) may move
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quoted
 
 
 def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:
-    """Raise KernelError where the loops of a kernel would change its meaning.
+    """Raise KernelError if the loops of a kernel would change its meaning.
 
     Args:
-        kernel: the kernel before.
+        kernel: the kernel before scheduling.
         loops: its loops under the schedule.
         stores: its STOREs over the new ranges.
         order: ids of the new ranges, outermost first.
@@ -59,7 +59,7 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
 
 
 def _check_given(stores: Sequence[UOp], first: ScheduledLoop) -> None:
-    """A range whose iterations are given out."""
+    """Check a parallel range."""
     r = first.final
     if r is None or r.op is not ops.RANGE:
         return
@@ -96,9 +96,9 @@ def _check_lanes(node: UOp) -> None:
 
 
 def kept_in_order(store: UOp) -> list[UOp]:
-    """The ranges of a STORE whose iterations must keep their order, outermost first.
+    """Return the ranges of a STORE whose iterations must keep their order, outermost first.
 
-    None for a plain store at places that are all different.
+    Empty for a plain store at distinct indices.
     """
     if store.arg is None and not is_data(store):
         return []
@@ -108,12 +108,12 @@ def kept_in_order(store: UOp) -> list[UOp]:
 
 
 def carried(nodes: Iterable[UOp]) -> set[UOp]:
-    """The ranges that ITERs run over: their iterations follow one another."""
+    """Return the ranges that ITERs run over: their iterations are sequential."""
     return {closed(n)[0] for n in nodes if n.op is ops.ITER}
 
 
 def is_data(store: UOp) -> bool:
-    """Whether the place of a STORE is read from memory."""
+    """Return whether the index of a STORE is read from memory."""
     return any(n.op is ops.LOAD for n in toposort(indices(store)))
 
 
@@ -131,6 +131,6 @@ def _check_order(store: UOp, kept: Sequence[ScheduledLoop], loops: Loops) -> Non
 
 
 def buffer_name(store: UOp) -> str:
-    """How an error calls the buffer of a STORE."""
+    """Return the name of a STORE's buffer for error messages."""
     ref = buffer(store).arg
     return repr(ref.name) if ref.name else f"operand {ref.slot}"

@@ -3,8 +3,8 @@
     loops (m, n)              split("m", 14, "mo", "mi"), order("mo", "n", "mi"), unroll("mi")
     loops (mo, n, mi)         m == mo * 14 + mi, where it is < M; mi is UNROLL
 
-Nothing of the kernel is touched here: ``value`` says what stands for a range afterwards, and
-``guard`` under which condition it is inside.
+The kernel itself is not touched here: ``value`` is the expression that replaces a range, and
+``guards`` the conditions under which it is in bounds.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from fnx.core.uop import UOp, toposort
 
 
 def name_of(range_: UOp) -> str:
-    """A range's name; one without a name is called r and its id."""
+    """Return a range's name; a range without one is called r and its id."""
     return range_.arg.name or f"r{range_.arg.id}"
 
 
 def ranges_of(kernel: UOp) -> list[UOp]:
-    """All ranges: those of ``order``, outermost first, then the others as they are met."""
+    """Return all ranges: those of ``order``, outermost first, then the others in topological
+    order."""
     position = {id: i for i, id in enumerate(kernel.arg.order)}
     found = [n for n in toposort(kernel.src) if n.op is ops.RANGE]
     return sorted(found, key=lambda r: position.get(r.arg.id, len(position)))
@@ -50,8 +51,8 @@ def quoted(names: Iterable[str]) -> str:
 
 
 class ScheduledLoop:
-    """A range of the kernel, or one that a split made. ``parts``: (outer, inner) once split;
-    ``carries``: an ITER runs over it, so it stays as it is."""
+    """A range of the kernel, or a loop made by a split. ``parts`` is (outer, inner) once split;
+    ``carries`` means that an ITER runs over it, so it stays as it is."""
 
     __slots__ = ("name", "extent", "kind", "carries", "parts", "final", "_whole")
 
@@ -59,17 +60,17 @@ class ScheduledLoop:
         self.name, self.extent, self.kind, self.carries = name, extent, kind, carries
         self.parts: tuple[ScheduledLoop, ScheduledLoop] | None = None
         self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
-        self._whole: UOp | None = None  # of its parts, once asked for
+        self._whole: UOp | None = None  # the cached value of its parts
 
     def split(self, factor: int, outer: str, inner: str) -> tuple[ScheduledLoop, ScheduledLoop]:
-        """The two loops that it becomes, by their names; their extents round up."""
+        """Split into two loops of these names; extents round up."""
         count = (Expr(self.extent) + (factor - 1)) // factor
         self.parts = (ScheduledLoop(outer, symbolic.simplify(count.node)),
                       ScheduledLoop(inner, build.index_const(factor)))
         return self.parts
 
     def leaves(self) -> Iterator[ScheduledLoop]:
-        """The loops that it became, outer before inner."""
+        """Yield the loops that it became, outer before inner."""
         if self.parts is None:
             yield self
         else:
@@ -77,12 +78,12 @@ class ScheduledLoop:
                 yield from part.leaves()
 
     def ranges(self) -> list[UOp]:
-        """The RANGEs that it became in the tiled kernel."""
+        """Return the RANGEs that it became in the tiled kernel."""
         return [f for leaf in self.leaves() if (f := leaf.final) is not None
                 and f.op is ops.RANGE]
 
     def value(self) -> UOp:
-        """What stands for it in the tiled kernel."""
+        """Return the expression that replaces it in the tiled kernel."""
         if self.parts is None:
             assert self.final is not None
             return self.final
@@ -93,8 +94,8 @@ class ScheduledLoop:
         return self._whole
 
     def clamped(self) -> UOp:
-        """The value, or the last one where it is outside. Where only loops over whole parts round
-        up, the last part: neighbours in it stay neighbours."""
+        """Return the value, clamped to the last one in bounds. If only loops over whole parts round
+        up, clamp to the last part, so that neighbors in it stay neighbors."""
         if next(self.guards(), None) is None or self.parts is None:
             return self.value()
         outer, inner = self.parts
@@ -106,12 +107,12 @@ class ScheduledLoop:
         return symbolic.simplify(whole.node)
 
     def moved(self) -> tuple[UOp, UOp] | None:
-        """Of neighbours that are written out, the last of which round up: a value by which the
-        last ones move to the end, where they stay neighbours, and the condition under which no
-        others are there. None where it does not suit.
+        """Return (value, condition) for unrolled iterations whose last part rounds up: the last
+        part is shifted back to the end, where its iterations stay neighbors, and the condition
+        holds unless an earlier part has computed them. None if this does not apply.
 
-        So the last ones, too, share what they read with one another, where terms of a sum are
-        written out beside them; of those that are clamped all but one are the same.
+        Thus the last iterations, too, share loads with one another if terms of a sum are unrolled
+        with them; clamping would make all but one of them equal.
 
             before  4 * o + u              u UNROLL 4, of 59
             after   min(4 * o, 55) + u     if 4 * o + (3 - u) < 59
@@ -129,7 +130,7 @@ class ScheduledLoop:
                 symbolic.simplify((first + (count - 1) - at < many).node))
 
     def guards(self) -> Iterator[UOp]:
-        """Conditions under which it is inside: one for each split that rounds up."""
+        """Yield the conditions under which it is in bounds: one for each split that rounds up."""
         if self.parts is None:
             return
         condition = symbolic.simplify((Expr(self.value()) < Expr(self.extent)).node)
@@ -139,7 +140,7 @@ class ScheduledLoop:
             yield from part.guards()
 
     def digits(self, index: UOp) -> list[UOp]:
-        """The indices of its leaves (those with a RANGE) when it has the value ``index``."""
+        """Return the indices of its leaves (those with a RANGE) when it has the value ``index``."""
         if self.parts is None:
             assert self.final is not None
             return [index] if self.final.op is ops.RANGE else []
@@ -150,14 +151,15 @@ class ScheduledLoop:
 
 
 class Loops:
-    """All loops of a kernel; ``leaves`` in loop order; of those in ``subtotals`` each iteration is
-    summed by itself; those in ``units`` are a matrix unit's."""
+    """All loops of a kernel. ``leaves`` are in loop order; each iteration of a loop in
+    ``subtotals`` is summed by itself (blocked summation); loops in ``units`` belong to a matrix
+    unit."""
 
     def __init__(self, kernel: UOp) -> None:
         self.of: dict[UOp, ScheduledLoop] = {}
         self.leaves: dict[str, ScheduledLoop] = {}
         self.subtotals: set[ScheduledLoop] = set()
-        # of the loops over terms in a word: the unit, and the loop over words that it takes
+        # of the loops over terms of a register word: the unit, and its loop over words
         self.units: dict[ScheduledLoop, tuple[Unit, ScheduledLoop | None]] = {}
         carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
         for r in ranges_of(kernel):
@@ -168,7 +170,7 @@ class Loops:
                                                             r in carried)
 
     def apply(self, schedule: Iterable[Transform]) -> None:
-        """Splits, orders and kinds, one after the other."""
+        """Apply splits, orders and kinds in sequence."""
         for step in schedule:
             if isinstance(step, Split):
                 self._split(step)
@@ -201,7 +203,8 @@ class Loops:
                               hint=f"unroll({step.range!r}) before")
 
     def _unit(self, step: Tensorize) -> Unit:
-        """The unit that multiplies along a loop, whose extent is what a word holds."""
+        """Return the unit that multiplies along a loop, whose extent is the terms of a register
+        word."""
         unit, loop = UNITS[step.unit], self.leaves[step.range]
         if symbolic.bounds(loop.extent) != (unit.in_word, unit.in_word):
             raise KernelError(f"{step}: expected a loop over the {unit.in_word} terms of a word",
@@ -249,9 +252,9 @@ class Loops:
         loop.kind = step.kind
 
     def levels(self, ranges: Iterable[UOp]) -> list[list[UOp]]:
-        """The loops that the ranges of a sum became, by the sums that they make: those inside of
-        a loop with subtotals are one of their own. Innermost first; lanes and what is unrolled
-        are with the outermost."""
+        """Group the loops of a sum's ranges by the partial sums that they make: the loops inside of
+        a loop in ``subtotals`` make a sum of their own. Innermost first; lanes and unrolled loops
+        belong to the outermost."""
         mine = [leaf for r in ranges for leaf in self.of[r].leaves()]
         place = {loop: i for i, loop in enumerate(self.leaves.values())}
         parts: list[list[UOp]] = [[]]
@@ -267,8 +270,8 @@ class Loops:
         return [*[part[::-1] for part in parts[:-1]], [*parts[-1][::-1], *kept]]
 
     def finish(self) -> tuple[int, ...]:
-        """Make the RANGEs, numbered in loop order; returns their ids. Loops of extent 1 go, where
-        they carry nothing."""
+        """Make the RANGEs, numbered in loop order, and return their ids. Loops of extent 1 are
+        dropped unless they carry values."""
         number = 0
         for loop in self.leaves.values():
             if symbolic.bounds(loop.extent) == (1, 1) and not loop.carries:

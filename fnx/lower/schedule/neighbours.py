@@ -1,10 +1,10 @@
-"""Schedules that differ from one in a step: what a search tries next.
+"""Schedules that differ from one in a single step: what a search tries next.
 
-    split("m", 14) -> 7, 28      unroll, parallel, stage: without      order: two loops swapped
-    a loop -> split by 4, whose inner part is unrolled inside of the others
+    split("m", 14) -> 7, 28      unroll, parallel, stage: removed      order: two loops swapped
+    a loop -> split by 4, with the inner part unrolled inside of the others
 
-How a float sum associates stays: loops that a REDUCE of floats folds keep their splits, lanes and
-order. So all that a search may choose gives the same bits.
+The association of float sums is preserved: loops reduced by a float REDUCE keep their splits, lanes
+and order. So all schedules a search may choose give the same bits.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fnx.core.uop import UOp, toposort
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.workload import extent
 
-_LARGEST = 1024  # factor of a split
-_REPEATS = 4     # of a loop that is unrolled inside of others
+_LARGEST = 1024  # largest split factor
+_REPEATS = 4     # unroll factor of a loop that becomes innermost
 
 
 def neighbours(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules that are like one but for a step; they may turn out not to be legal.
+    """Yield schedules that differ from one in a single step; they may be illegal.
 
     >>> from fnx.core import build, dtypes
     >>> i = build.range_(1000, 0, name="i")
@@ -48,7 +48,7 @@ def neighbours(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _fixed(kernel: UOp, schedule: Schedule) -> set[str]:
-    """The names of loops that floats are folded over."""
+    """Return the names of the loops that float sums and products run over."""
     nodes = toposort(kernel.src)
     out = {name_of(r) for n in nodes if n.op is ops.REDUCE and n.dtype.is_float
            and n.arg.monoid in (ops.ADD, ops.MUL) for r in closed(n)}
@@ -66,7 +66,7 @@ def _swapped(order: tiling.Order, fixed: set[str]) -> Iterator[tiling.Order]:
 
 
 def _unrolled(kernel: UOp, schedule: Schedule, fixed: set[str]) -> Iterator[Schedule]:
-    """A loop in two, of which the inner one is repeated code inside of all loops."""
+    """Split a loop in two and unroll the inner part inside of all loops."""
     split = {step.range for step in schedule if isinstance(step, tiling.Split)}
     named = {step.range for step in schedule
              if isinstance(step, tiling.Vectorize | tiling.Unroll | tiling.Parallel)}

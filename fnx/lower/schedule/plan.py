@@ -1,11 +1,11 @@
-"""Plan: the decisions that a schedule is made of, each with what it could have been.
+"""Tuning knobs: the choices that make a schedule, each with its alternatives.
 
     decisions = Decisions(Plan(unroll=2))
-    decisions.of("unroll", 4, lambda: (1, 2, 8))   ->   2, as the plan says; the model had said 4
+    decisions.of("unroll", 4, lambda: (1, 2, 8))   ->   2, from the plan; the heuristic gave 4
 
-Whoever makes a schedule asks for each decision with the model's choice, the one that is predicted
-to be the fastest, and with others that are legal, the most promising first. So the model's schedule
-and what a search tries (candidates.py) come from one place.
+A scheduler asks for each knob with its heuristic value, the one predicted to be the fastest, and
+with the legal alternatives, the most promising first. So the heuristic schedule and what a search
+tries (candidates.py) come from one place.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ T = TypeVar("T")
 
 
 class Plan(Record):
-    """What is decided otherwise than by the model; None: as the model does.
+    """Knob values that override the heuristics; None means the heuristic value.
 
     Attributes:
         form: of a contraction: "tile", "dots" or "windows" (contraction_tiling.py).
-        unit: whether a matrix unit multiplies.
+        unit: whether to use a matrix unit.
         tile: rows and vectors of a register tile; of a thread or a warp, rows and columns.
         dots: rows and columns of a tile of dot products.
         block: row tiles that are packed together.
-        left, right: where a factor is packed; "": it is read where it lies.
+        left, right: where a factor is packed; "": it is read in place.
         lanes: which of the ways to lay out lanes, counted from the cheapest.
-        side: of a block of a transposition; 0: none.
-        beside: whether rows that read the same are computed at once.
-        unroll: vectors of an iteration.
-        rows: that are folded beside one another.
-        terms: of a sum, that one accumulator adds.
-        chunk: times the iterations that a worker takes at once.
+        side: of a transposed block; 0: none.
+        beside: whether to unroll and jam rows that share loads.
+        unroll: vectors per iteration.
+        rows: rows that are reduced together.
+        terms: terms of a sum per accumulator.
+        chunk: factor on the iterations that a worker takes at once.
         shared: whether workers share the work.
-        group: threads of a group, along what they share.
-        vector: neighbours that a thread takes, at most.
-        double: whether blocks that groups share have two buffers.
+        group: threads of a workgroup, along the range that they share.
+        vector: most adjacent elements that a thread takes.
+        double: whether blocks in shared memory are double-buffered.
     """
 
     form: str | None = None
@@ -65,10 +65,10 @@ MODEL = Plan()
 
 
 class Decisions:
-    """The decisions of one schedule.
+    """The knobs of one schedule.
 
     Attributes:
-        plan: what is decided otherwise than by the model.
+        plan: the values that override the heuristics.
 
     >>> decisions = Decisions(MODEL)
     >>> decisions.of("unroll", 4, lambda: (4, 2, 1)), [plan.unroll for plan in decisions.others()]
@@ -80,14 +80,14 @@ class Decisions:
         self._options: dict[str, tuple[Any, Callable[[], Iterable[Any]]]] = {}
 
     def of(self, name: str, model: T, others: Callable[[], Iterable[T]]) -> T:
-        """What the plan says; else the model's choice. ``others`` are asked for by a search."""
+        """Return the plan's value, or else the heuristic one. ``others`` is called by a search."""
         said = getattr(self.plan, name)
         found: T = model if said is None else said
         self._options.setdefault(name, (found, lambda: (model, *others())))
         return found
 
     def others(self) -> Iterable[Plan]:
-        """Plans that differ from this one in one decision that was asked for."""
+        """Yield plans that differ from this one in one knob that was asked for."""
         for name, (found, options) in self._options.items():
             for option in dict.fromkeys(options()):
                 if option != found:

@@ -1,10 +1,10 @@
-"""Register tiles: how many rows by how many vectors of a product one loop over the sum makes.
+"""Register tiles: how many rows by how many vectors of a product one loop over the sum computes.
 
     for k:  w0 w1 w2 w3 = 4 vectors of a row of the right factor
             for 4 rows i:  x = x[i, k];  sum[i, 0..3] += x * w0..3         16 accumulators
 
-A step takes as long as its multiply-adds or as its loads, whatever is more, if enough of them are
-under way at once.
+A step takes as long as its multiply-adds or as its loads, whichever is more, if enough independent
+ones are in flight.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from fnx.core.record import Record
 from fnx.core.target import Target
 
-_ACCUMULATORS = 16  # of a tile at most: they hide what two multiply-adds a cycle wait for one
-TALLEST = 14  # rows of a tile
-_TRIED, _WORSE = 12, 1.5  # tiles that a search tries, and times the cost of the best
+_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
+TALLEST = 14  # most rows of a tile
+_TRIED, _WORSE = 12, 1.5  # alternatives that a search tries; most cost relative to the best
 
 
 class Tile(Record):
@@ -30,9 +30,9 @@ class Tile(Record):
 def register_tile(rows: int, columns: int, size: int, target: Target,
                   among: Iterable[tuple[int, int]] | None = None, shares: int = 1,
                   tallest: int = TALLEST) -> Tile:
-    """The tile that wastes least: of time in the arithmetic units or in loads, per step of k;
-    ``among`` these of rows and vectors, if some are given. Tiles of rows are for so many
-    processors, of which the busiest counts (``shares``).
+    """Choose the tile that wastes the least time in arithmetic units or loads per step of k; one of
+    ``among`` (rows, vectors) if given. ``shares`` is the number of processors that share the tiles
+    of rows: the busiest one counts.
 
     >>> register_tile(1024, 1024, 4, Target("cpu")), register_tile(1024, 10, 8, Target("cpu"))
     (Tile(rows=4, vectors=4, lanes=16), Tile(rows=8, vectors=2, lanes=8))
@@ -54,14 +54,15 @@ def register_tile(rows: int, columns: int, size: int, target: Target,
 
 def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int,
                    shares: int = 1) -> float:
-    """Cycles that all tiles take for a step of the sum, about."""
+    """Return the approximate cycles of all tiles for one step of the sum."""
     tiles = -(-rows // (height * shares)) * shares * -(-columns // width)
     vectors = width // lanes
     return tiles * (max(height * vectors, height + vectors, 8) + 0.5 + (height + vectors) / 8)
 
 
 def other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
-    """Rows and vectors of tiles that are not much worse than the best, which comes first."""
+    """Return (rows, vectors) of the tiles that are not much worse than the best, which comes
+    first."""
     found = sorted((_cost_of_tiles(rows, columns, height, vectors * lanes, lanes), i,
                     (height, vectors))
                    for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
@@ -69,8 +70,8 @@ def other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tup
 
 
 def _highest(vectors: int, target: Target, tallest: int = TALLEST) -> int:
-    """Rows of a tile whose accumulators fit the registers. More of them than hide the latency
-    would be as fast, and code that takes LLVM twice as long."""
+    """Return the most rows of a tile whose accumulators fit the registers. More than hide the
+    latency would not be faster, and the code would take LLVM twice as long."""
     most = min(target.vector_registers - 2 - vectors, _ACCUMULATORS)
     return min(most // vectors, tallest)
 

@@ -1,10 +1,10 @@
-"""Short rows that are folded with lanes along the rows: blocks of them are transposed first.
+"""Small inner dimensions, reduced with lanes along the rows: transpose blocks of rows first.
 
     o[16*i + l] = max(k < 15: x[16*i + l, k])      l VEC 16: each lane is in another row
     stage(x, at="i")                               15 vectors of 16 rows, by shuffles (fills.py)
 
-Each lane by itself would be a gather. Where the rows are too short for that (interleaved.py has up
-to 8 elements), or long, lanes go along them.
+Otherwise each lane would be a gather. If the rows are shorter (interleaved.py handles up to 8
+elements) or long, lanes go along them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fnx.lower.program.interleaved import MOST
 from fnx.lower.program.transpose import can_transpose
 from fnx.lower.schedule.workload import extent, is_known, stride
 
-_LONGEST = 64  # elements of a row, beyond which a block leaves the registers' neighbourhood
+_LONGEST = 64  # most elements of a row: a block of longer rows is far larger than the registers
 
 
 def turned_rows(folds: Iterable[UOp], at: Mapping[UOp, str], lanes: int) -> list[Transform]:
-    """Stages for what folds read across their lanes.
+    """Return stages for the operands that reductions read across their lanes.
 
     Args:
         folds: REDUCEs and other nodes that close ranges.
-        at: of ranges that became lanes, the loop over vectors of them.
-        lanes: of a whole vector.
+        at: the loop over vectors of each vectorized range.
+        lanes: lanes of a full vector.
     """
     found: dict[int, str] = {}
     for node in folds:
@@ -39,14 +39,14 @@ def turned_rows(folds: Iterable[UOp], at: Mapping[UOp, str], lanes: int) -> list
 
 
 def short_fold(node: UOp) -> UOp | None:
-    """The range of a REDUCE over short rows."""
+    """Return the range of a REDUCE over short rows, or None."""
     own = parts.closed(node) if node.op is ops.REDUCE else ()
     short = len(own) == 1 and is_known(own[0]) and MOST < extent(own[0]) <= _LONGEST
     return own[0] if short else None
 
 
 def crosses(load: UOp, lane: UOp, row: UOp | None, lanes: int) -> bool:
-    """Whether a LOAD goes across rows of memory, each along ``row``, if there is one."""
+    """Return whether a LOAD reads across rows of memory, each along ``row``, if there is one."""
     return row is not None and load.op is ops.LOAD and can_transpose(lanes) \
         and load.dtype.itemsize >= 4 and parts.buffer(load).op is ops.REF \
         and extent(lane) >= lanes \

@@ -1,15 +1,15 @@
-"""Stages: what a loop reads of an operand is copied into a small buffer first.
+"""Stages: copy what a loop reads of an operand into a small buffer first.
 
     before  REDUCE(x[14*io + i, k] * w[k, 16*jr + l], k)              order io jr k i l
             stage("w", at="jr")
     after   W = STAGE(w[k', 16*jr + l'], k', l')      filled in each iteration of jr
             REDUCE(x[14*io + i, k] * W[k, l], k)      order io jr k i l k' l'
 
-A stage closes the ranges of the load that lie inside ``at``, and is laid out in their loop
-order: that is packing. One in SHARED memory closes the ranges of threads, too, and is laid out as
-the operand is: threads that are neighbours fill neighbours. Elementwise work over the same ranges
-is staged along (a scale, a cast), so it is done once for each element. A GLOBAL stage is the same
-for all workers: ``split_global`` makes a kernel of its own of it, that writes a temporary buffer.
+A stage closes the ranges of the load that lie inside ``at`` and is laid out in their loop order:
+that is packing. One in SHARED memory also closes the ranges of threads and is laid out as the
+operand is, so that adjacent threads fill adjacent elements. Elementwise work over the same ranges
+(a scale, a cast) is staged too, so that it is done once per element. A GLOBAL stage is the same for
+all workers: ``split_global`` turns it into a kernel of its own that writes a temporary buffer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fnx.lower.schedule.loops import name_of, quoted
 from fnx.lower.schedule.workload import product, stride
 
 _MAX_UNROLLED_FILL = 16
-_ROW = 16  # words of a row of a tile of a matrix unit
+_ROW = 16  # register words in a row of a matrix unit's tile
 
 
 def place_stages(kernel: UOp, stages: Sequence[StageOperand], names: Sequence[str]) -> UOp:
-    """A KERNEL with stages for some of its operands.
+    """Return a KERNEL with stages for some of its operands.
 
     Args:
         kernel: a KERNEL over its final loops.
@@ -67,7 +67,7 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         together = step.space == "SHARED"
         outer = [r for r in sorted(staged.ranges, key=position.__getitem__)
                  if position[r] > outside or together and r.arg.kind == "THREAD"]
-        if together:  # neighbours of the group read neighbours
+        if together:  # coalesced reads: adjacent threads read adjacent elements
             walked, = rebuild([load], _unclamped)
             steps = {r: -abs(stride(walked, r)) for r in outer}
             outer.sort(key=steps.__getitem__)
@@ -87,7 +87,7 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
         to[staged] = inherit(build.load(build.at(stage, *places)), staged)
     alive = {name_of(r) for r in position}
     if not to and any(name not in alive for name in names[outside + 1:]):
-        return kernel  # the loops that it would close run once: there is nothing to pack
+        return kernel  # the loops that it would close have extent 1: nothing to pack
     if not to:
         raise KernelError(f"{step}: expected loads of the operand over ranges inside of "
                           f"{step.at!r}; got none",
@@ -97,8 +97,8 @@ def _place(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
 
 
 def _whole(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
-    """The loops that each dimension of a stage is of: those that one range of a sum was split
-    into, for subtotals, are the range again, so vectors fill it (program/fills.py)."""
+    """Group the loops by dimension of the stage: loops that blocked summation made of one range are
+    joined again, so that vectors fill the stage (program/fills.py)."""
     out: list[list[UOp]] = []
     for r in loops:
         if out and staged.op is ops.LOAD and _goes_on(staged, out[-1][-1], r):
@@ -109,7 +109,7 @@ def _whole(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
 
 
 def _goes_on(load: UOp, r: UOp, inside: UOp) -> bool:
-    """Whether each index of a LOAD has both loops as one range that was split evenly."""
+    """Return whether in each index of a LOAD both loops form one evenly split range."""
     valid = validity(load)
     if valid is not None and not valid.ranges.isdisjoint((r, inside)):
         return False
@@ -127,13 +127,13 @@ def _length(loops: Sequence[UOp]) -> UOp:
 
 
 def _unclamped(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-    """An index as it is where no split that rounds up has to hold it back."""
+    """Drop the clamp of an index that rounds up."""
     clamps = node.op is ops.MIN and node.dtype is dtypes.index
     return next((s for s in src if s.ranges), None) if clamps else None
 
 
 def _slot(kernel: UOp, nodes: Sequence[UOp], step: StageOperand) -> int:
-    """The slot of the operand that a stage names."""
+    """Return the slot of the operand that a stage names."""
     refs: dict[int, UOp] = {n.arg.slot: n for n in nodes if n.op is ops.REF}
     found = [slot for slot, ref in refs.items()
              if step.operand in (slot, ref.arg.name) and step.operand != ""]
@@ -149,7 +149,8 @@ def _slot(kernel: UOp, nodes: Sequence[UOp], step: StageOperand) -> int:
 
 
 def _outside(names: Sequence[str], step: StageOperand) -> int:
-    """The position of the loop in which a stage is filled; -1: the start of the kernel."""
+    """Return the position of the loop in which a stage is filled; -1 for the start of the
+    kernel."""
     if step.at is None:
         return -1
     if step.at not in names:
@@ -158,13 +159,13 @@ def _outside(names: Sequence[str], step: StageOperand) -> int:
 
 
 def _runs(load: UOp, along: str | None) -> bool:
-    """Whether a load is along a loop, or one that it was split into."""
+    """Return whether a load depends on a loop, or on one that it was split into."""
     return along is None or any(f"{name_of(r)}_".startswith(f"{along}_") for r in load.ranges)
 
 
 def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
-    """The largest elementwise value made of ``load`` alone, over the same ranges; of what is folded
-    of it nothing, as that would be folded for each element."""
+    """Return the largest elementwise value made of ``load`` alone over the same ranges, but nothing
+    made of reductions, which would be recomputed for each element."""
     grown = load
     while len(users[grown]) == 1:
         user, = users[grown]
@@ -178,7 +179,7 @@ def _grown(load: UOp, users: dict[UOp, list[UOp]], written: set[UOp]) -> UOp:
 
 
 def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
-    """VEC where loads and stores are contiguous; the last short loop is unrolled."""
+    """Choose VEC if loads and stores are contiguous; unroll the last short loop."""
     lanes = last and (r.arg.kind == "VEC" or _is_row_of_words(staged, r))
     if lanes and _is_contiguous(staged, r):
         return "VEC"
@@ -189,13 +190,13 @@ def _fill_kind(staged: UOp, r: UOp, last: bool) -> str:
 
 
 def _is_row_of_words(staged: UOp, r: UOp) -> bool:
-    """Whether a plain loop is over the words of a row of a tile."""
+    """Return whether a plain loop runs over the register words of a tile's row."""
     return staged.op is ops.LOAD and staged.dtype is dtypes.uint32 and r.arg.kind == "SEQ" and \
         extent(r) is build.index_const(_ROW)
 
 
 def _is_contiguous(staged: UOp, r: UOp) -> bool:
-    """Whether neighbours along r are neighbours in memory for every load that depends on r."""
+    """Return whether every load that depends on r is contiguous along it."""
     return all(stride(n, r) in (0, 1) for n in toposort([staged]) if n.op is ops.LOAD)
 
 
@@ -203,10 +204,10 @@ def _is_contiguous(staged: UOp, r: UOp) -> bool:
 
 
 class Part(Record):
-    """A kernel that was split off, or what is left.
+    """A kernel that was split off, or the remaining kernel.
 
-    ``refs[i]`` is the slot, before, of the kernel's buffer i; ``scalars[i]`` that of its VAR i.
-    Slots from the number of buffers of the whole on are temporaries.
+    ``refs[i]`` is the slot, in the original kernel, of this kernel's buffer i; ``scalars[i]`` that
+    of its VAR i. Slots from the original number of buffers on are temporaries.
     """
 
     kernel: UOp
@@ -215,10 +216,11 @@ class Part(Record):
 
 
 def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
-    """Kernels that fill the GLOBAL stages, the kernel that reads them, and the temporaries.
+    """Return the kernels that fill the GLOBAL stages, the kernel that reads them, and the
+    temporaries.
 
-    A temporary is a REF that tells slot, dtype and dimensions. The outermost range of a kernel
-    that fills is of this ``kind``.
+    A temporary is a REF with slot, dtype and dimensions. The outermost range of a kernel that fills
+    a stage gets this ``kind``.
     """
     temporaries: list[UOp] = []
     packs: list[Part] = []
@@ -236,7 +238,7 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
             packs.append(_pack(kernel, node, ref, kind))
     if not packs:
         scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})
-        if scalars != list(range(len(scalars))):  # its loops need some of them no more
+        if scalars != list(range(len(scalars))):  # its loops no longer need some of them
             return [], part_of(kernel.src, kernel.arg), []
         return [], Part(kernel, tuple(range(count)), tuple(scalars)), []
     main = part_of(substitute(kernel.src, to), kernel.arg)
@@ -244,7 +246,7 @@ def split_global(kernel: UOp, kind: str) -> tuple[list[Part], Part, list[UOp]]:
 
 
 def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
-    """STORE(temporary[d...], value) with the outermost range of a kind."""
+    """Return STORE(temporary[d...], value) with an outermost range of this kind."""
     first, *rest = closed(stage)
     outer = first
     if first.arg.kind == "SEQ":
@@ -255,7 +257,7 @@ def _pack(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> Part:
 
 
 def part_of(stores: Sequence[UOp], arg: op_args.Kernel) -> Part:
-    """A KERNEL with its own dense slots."""
+    """Return a KERNEL with dense slots of its own."""
     nodes = toposort(stores)
     refs = sorted({n.arg.slot for n in nodes if n.op is ops.REF})
     scalars = sorted({n.arg.slot for n in nodes if n.op is ops.VAR})

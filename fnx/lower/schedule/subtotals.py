@@ -1,12 +1,12 @@
-"""Long sums in parts: the error of a sum grows with the logarithm of its length.
+"""Blocked summation: the error of a sum grows with the logarithm of its length.
 
     loops (k,) of 100,000      split("k", 250, "k_s", "k_t"), subtotal("k_s"),
                                split("k_s", 200, "k_s_s", "k_s_t"), subtotal("k_s_s")
 
-Each accumulator adds some tens of terms, then goes into one further out, which adds as many
-of these; of short sums it adds about the square root of them (``even``). A chain of n additions
-would be off by sqrt(n) roundings, or by n of terms that are all positive, and each time by as much
-as the sum is large by then.
+Each accumulator adds some tens of terms and is then added to an outer accumulator, which adds as
+many of these; in short sums it adds about the square root of the terms (``even``). A chain of n
+additions would be off by sqrt(n) roundings, or by n if all terms are positive, each in proportion
+to the partial sum at that point.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from fnx.core import tiling
 from fnx.core.tiling import Transform
 
-CHAIN = 256  # terms that one accumulator adds, about
-_SHORT = 16  # terms up to which one accumulator adds all
+CHAIN = 256  # approximate terms per accumulator
+_SHORT = 16  # sums up to this length use a single accumulator
 
 
 def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN,
              longest: int | None = None) -> tuple[list[Transform], dict[str, list[str]]]:
-    """How to cut the loops of a sum, and the loops that each of them becomes.
+    """Return how to split the loops of a sum, and the loops that each of them becomes.
 
     Args:
-        loops: names and iterations, the outermost first; None: known at run time only, so the
-            innermost is cut, and others have a subtotal for each iteration.
-        chain: terms to add without a subtotal, about.
-        longest: terms that need none; None: twice as many.
+        loops: names and trip counts, outermost first. None: known only at run time,
+            so the innermost is split and each iteration of others is a partial sum.
+        chain: approximate terms per accumulator.
+        longest: most terms without a split; None: twice ``chain``.
 
     >>> in_parts([("k", 500)])
     ([], {'k': ['k']})
@@ -61,7 +61,7 @@ def in_parts(loops: Sequence[tuple[str, int | None]], chain: int = CHAIN,
 
 
 def other_chains(chain: int) -> list[int]:
-    """Terms that an accumulator may add as well, as far as the error of a sum stays what it is.
+    """Return alternative terms per accumulator that keep the error bound of the sum.
 
     >>> other_chains(64), other_chains(256), other_chains(8)
     ([128, 256, 32], [128], [16, 32])
@@ -70,8 +70,8 @@ def other_chains(chain: int) -> list[int]:
 
 
 def even(loops: Sequence[tuple[str, int | None]], most: int) -> int:
-    """A chain for short sums whose subtotals are about as many as their terms; ``most`` for long
-    ones, half of it for those whose length is known at run time only.
+    """Return a chain for short sums with about as many partial sums as terms in each; ``most`` for
+    long sums, half of it if a length is known only at run time.
 
     >>> even([("k", 64)], 64), even([("i", 10), ("j", 20)], 64), even([("k", 100_000)], 64)
     (8, 16, 64)
@@ -90,6 +90,6 @@ def even(loops: Sequence[tuple[str, int | None]], most: int) -> int:
 
 
 def _part(n: int, most: int) -> int:
-    """A divisor of n close to ``most``, or what wastes least."""
+    """Return a divisor of n close to ``most``, or the length with the least padding."""
     divisor = next((d for d in range(most, most // 2, -1) if n % d == 0), None)
     return divisor or -(-n // -(-n // most))

@@ -1,4 +1,4 @@
-"""tile: a KERNEL and a schedule -> the KERNEL with those loops. Legality first, then rewrite.
+"""tile: a KERNEL and a schedule -> the KERNEL with those loops. Check legality, then rewrite.
 
     before  STORE(o[m, n], REDUCE(x[m, k] * w[k, n], k, ADD))               order m n k
             split("m", 14, "io", "i"), split("n", 16, "jr", "l"), order("io", "jr", "k", "i", "l"),
@@ -8,13 +8,13 @@
             STORE(o[14*io + i, 16*jr + l], REDUCE(a * W[k, l], k, ADD),
                   valid = 14*io + i < M and 16*jr + l < N)          order io jr k i l k' l'
 
-Splits round up. Where a value of a range is outside, STOREs do not write, LOADs do not read
-(they give 0), and a REDUCE over it takes the monoid's identity. A range of the result that is
-no lane or thread needs no condition on loads: they read the last place again, and nobody sees what
-comes of it (above: x[min(14*io + i, M - 1), k]). Another lane or thread may write that place, where
-the result lies over its operand. Lanes of an ITER that end by themselves end there.
-Loops of extent 1 go away. Stages are placed when all loops are known, wherever they stand in the
-schedule.
+Splits round up. If a range's value is out of bounds, STOREs do not write, LOADs do not read (they
+give 0), and a REDUCE over it takes the monoid's identity. A range of the result that is neither a
+lane nor a thread needs no condition on loads: they read the last element again, and the value is
+discarded (above: x[min(14*io + i, M - 1), k]). A lane or thread does need it: another one may write
+that element if the result aliases its operand. Lanes of an ITER that end individually become
+inactive there. Loops of extent 1 are dropped. Stages are placed after all loops are known, wherever
+they stand in the schedule.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     """Apply a schedule to an untiled KERNEL.
 
     Raises:
-        KernelError: the schedule names what is not there, or would change the meaning.
+        KernelError: the schedule names something that does not exist, or would change the meaning.
 
     >>> from fnx.core import tiling
     >>> r = build.range_(100, 0, name="i")
@@ -68,17 +68,17 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     return canonical(tiled)
 
 
-_BESIDE = frozenset({"VEC", "THREAD"})  # iterations that run at once, beside the last one, too
+_BESIDE = frozenset({"VEC", "THREAD"})  # iterations that run at once with the last one
 
 
 class _Rewriter:
-    """One walk: ranges become what stands for them, and validity goes where it belongs."""
+    """One traversal: replace ranges by their values, and add validity where it is needed."""
 
     def __init__(self, loops: Loops, stores: Sequence[UOp], masked: frozenset[UOp]) -> None:
         self.loops = loops
         self.guard: dict[UOp, UOp] = {}
-        self.exact: dict[UOp, UOp] = {}  # the value of a range that is clamped in loads
-        self.inside: set[UOp] = set()  # ranges that are nowhere outside in loads
+        self.exact: dict[UOp, UOp] = {}  # the unclamped value of a range that is clamped in loads
+        self.inside: set[UOp] = set()  # ranges that are always in bounds in loads
         values = {r: loop.value() for r, loop in loops.of.items()}
         clamped = _clampable(stores) - masked
         share = any(leaf.kind == "UNROLL" for n in toposort(stores) if n.op is ops.REDUCE
@@ -106,7 +106,7 @@ class _Rewriter:
         return sorted([self.guard[r] for r in ranges if r in self.guard], key=lambda c: c.rank)
 
     def comparison(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        """Its index operands were rebuilt as they came."""
+        """Simplify a comparison of indices: its operands were rebuilt unsimplified."""
         return symbolic.simplify(node.over(src)) if src[0].dtype is dtypes.index else None
 
     def index(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -119,7 +119,7 @@ class _Rewriter:
     def load(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         at, *valid = src
         if buffer(at).op not in (ops.REF, ops.STAGE):
-            return buffer(at)  # a stage of one element is that element
+            return buffer(at)  # a stage of one element is replaced by that element
         conditions = self.conditions(place(node).ranges.difference(self.inside))
         if conditions and _is_inside(at):
             conditions = []
@@ -161,12 +161,12 @@ class _Rewriter:
         return taken if away is None else build.sub(taken, away)
 
     def word(self, node: UOp) -> ScheduledLoop | None:
-        """The loop of a sum whose terms are those of a word."""
+        """Return the loop of a sum whose iterations are the terms of a register word."""
         leaves = (leaf for r in closed(node) for leaf in self.loops.of[r].leaves())
         return next((leaf for leaf in leaves if leaf in self.loops.units), None)
 
     def summed(self, node: UOp, folded: UOp, without: Sequence[UOp] = ()) -> UOp:
-        """A REDUCE over the loops that its ranges became, but those that are in its terms."""
+        """Return a REDUCE over the loops that its ranges became, except those inside its terms."""
         levels = [[leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]]
         if self.loops.subtotals and node.arg.monoid is ops.ADD and folded.dtype.is_float:
             levels = self.loops.levels(closed(node))
@@ -176,7 +176,7 @@ class _Rewriter:
         return folded
 
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        """A loop also ends where the ranges that its stop depends on are outside."""
+        """End a loop also where the ranges that its stop condition depends on are out of bounds."""
         end = stop(node)
         conditions = [] if end is None else self.conditions(end.ranges.difference(self.inside))
         if not conditions:
@@ -185,7 +185,7 @@ class _Rewriter:
         return node.over((*src[:-1], outside))
 
     def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
-        """A STAGE over the loops that its ranges became."""
+        """Return a STAGE over the loops that its ranges became."""
         ranges = [leaf for r in closed(node) for leaf in self.loops.of[r].ranges()]
         return node.over((src[0], *ranges)) if ranges else build.without_key(src[0])
 
@@ -198,8 +198,8 @@ _ROWS: dict[ops.Op, Callable[[_Rewriter, UOp, tuple[UOp, ...]], UOp | None]] = {
 
 
 def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
-    """Ranges of the result that nothing folds; none where a buffer is read and written, or
-    where places are data."""
+    """Return the ranges of the result that no reduction closes; none if a buffer is read and
+    written, or if indices are data."""
     nodes = toposort(stores)
     written = set(map(buffer, stores))
     if any(map(is_data, stores)) or any(n.op is ops.LOAD and buffer(n) in written for n in nodes):
@@ -209,8 +209,8 @@ def _clampable(stores: Sequence[UOp]) -> frozenset[UOp]:
 
 
 def _filled_along(kernel: UOp, stages: Sequence[StageOperand]) -> frozenset[UOp]:
-    """Ranges of a map along which a staged operand is contiguous: its stage is filled in vectors,
-    whose lanes are valid one by one."""
+    """Return the ranges of a map along which a staged operand is contiguous: vectors fill its
+    stage, and their lanes are validated individually."""
     nodes = toposort(kernel.src)
     if not stages or any(n.op in (ops.REDUCE, ops.STAGE, ops.ITER) for n in nodes):
         return frozenset()
@@ -220,7 +220,8 @@ def _filled_along(kernel: UOp, stages: Sequence[StageOperand]) -> frozenset[UOp]
 
 
 def _within(condition: UOp, pair: UOp, worst: tuple[Any, int]) -> UOp:
-    """A pair, or the key and the place that no fold takes where a condition fails."""
+    """Return a pair, replaced by a key and an index that no reduction selects where a condition
+    fails."""
     return build.pair(*[build.where(condition, s, build.const(number, s.dtype))
                         for s, number in zip(pair.src, worst)])
 
@@ -230,7 +231,7 @@ def _all(conditions: Sequence[UOp]) -> UOp:
 
 
 def _together(conditions: Sequence[UOp]) -> UOp | None:
-    """The validity of an access under all conditions; None where they always hold."""
+    """Return the validity of an access under all conditions; None if they always hold."""
     if not conditions:
         return None
     together = symbolic.simplify(_all(conditions))
@@ -238,6 +239,6 @@ def _together(conditions: Sequence[UOp]) -> UOp | None:
 
 
 def _is_inside(at: UOp) -> bool:
-    """Whether every index is inside its dimension without any condition."""
+    """Return whether every index is provably in bounds."""
     return all(symbolic.bounds(i)[0] >= 0 and symbolic.proves(build.lt(i, d)) is True
                for i, d in zip(indices(at), dims(buffer(at))))

@@ -1,10 +1,10 @@
-"""Products by units of tiles: 2 x 2 registers of sums, 16 words of terms at a time.
+"""Products by tile units: 2 x 2 accumulator registers, 16 register words of terms at a time.
 
     rows     m = io (PAR) . i (UNROLL 2) . t (UNROLL 16)
     columns  n = jr (SEQ) . j (UNROLL 2) . l (VEC 16)
     sums     k = o (SEQ) . w (16 words of an instruction) . e (terms of a word)
 
-Both factors are staged as tiles that lie whole: ``[k][i][t][w]`` and ``[jr][k][j][w][l]``.
+Both factors are staged as contiguous tiles: ``[k][i][t][w]`` and ``[jr][k][j][w][l]``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fnx.lower.schedule.subtotals import in_parts
 from fnx.lower.schedule.units import unit_of
 from fnx.lower.schedule.workload import extent, length, product
 
-_SIDE = 2  # registers of sums along each side: 4, and 4 of factors
+_SIDE = 2  # accumulator registers along each side: 4 in all, and 4 of factors
 
 
 def tile_unit(found: Contraction, target: Target) -> Unit | None:
-    """The unit of tiles that multiplies a contraction, if any: one without a batch, of which
-    several instructions follow one another along a sum."""
+    """Return the tile unit for a contraction, or None: there must be no batch, and the sum must
+    take several instructions."""
     unit = unit_of(found.reduce.src[0], target, "tiles")
     if unit is None or found.batch or \
             min(product(found.rows), product(found.columns)) < unit.m or \
@@ -35,7 +35,7 @@ def tile_unit(found: Contraction, target: Target) -> Unit | None:
 
 
 def by_tiles(found: Contraction, unit: Unit) -> list[Transform]:
-    """The schedule of a contraction."""
+    """Return the schedule of a contraction."""
     row, column, along = found.rows[-1], found.columns[-1], contraction.terms_of(found, unit)
     m, n, k = map(name_of, (row, column, along))
     steps: list[Transform] = [

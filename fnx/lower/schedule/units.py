@@ -1,16 +1,16 @@
-"""Matrix units in a schedule: which one a contraction may use, and its terms as words.
+"""Matrix units in a schedule: which one a contraction may use, and its terms as register words.
 
     before  REDUCE(float32(x[i, 2*w + e]) * float32(y[2*w + e, j]), w, e, ADD)   x, y of bfloat16
             tensorize("e", "dpbf16ps")
     after   REDUCE(MMA(x[i, 2*w] | x[i, 2*w + 1] << 16, y[2*w, j] | y[2*w + 1, j] << 16), w, ADD)
 
-The words are values like any other: what stages them packs them, ``[w][j]`` of words is
-``[k / 2][j][2]`` of numbers. Where all terms of a word are neighbours in memory, a word is one
-LOAD, of a view of the same buffer. Only factors that are of a unit's types take part: what is
-computed in float32 stays in float32.
+A register word packs adjacent terms in 32 bits. Words are ordinary values: their stage packs them,
+so ``[w][j]`` of words is ``[k / 2][j][2]`` of numbers. If all terms of a word are adjacent in
+memory, a word is one LOAD from a view of the same buffer. Only factors of a unit's types qualify: a
+product computed in float32 stays in float32.
 
-A unit for unsigned times signed bytes takes signed ones 128 higher, and the sum of 128 times the
-others is taken away again: exactly, as integers wrap.
+A unit for unsigned times signed bytes takes signed ones offset by 128, and 128 times the sum of the
+other factor is subtracted again: exactly, as integers wrap.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fnx.core.target import Target
 from fnx.core.units import UNITS, Unit
 from fnx.core.uop import UOp, rebuild, substitute
 
-_SIGNS = 0x80808080  # the sign of each byte of a word
+_SIGNS = 0x80808080  # the sign bit of each byte of a word
 
 
 def unit_of(product: UOp, target: Target, form: str) -> Unit | None:
-    """The unit of a target, of some form, that a product of two factors is made for, if any: one
-    that reads all of their bits.
+    """Return the target's unit of a form that fits a product of two factors, or None. It must read
+    all of their bits.
 
     >>> i = build.range_(4, 0)
     >>> x, y = (build.load(build.at(build.ref(s, dtypes.bfloat16, (4,)), i)) for s in (0, 1))
@@ -46,7 +46,8 @@ def unit_of(product: UOp, target: Target, form: str) -> Unit | None:
 
 
 def _factors(product: UOp, unit: Unit) -> tuple[UOp, UOp] | None:
-    """What a product multiplies, as values of the unit's types; in its order where these differ."""
+    """Return the factors of a product as values of the unit's types, in the unit's order if these
+    differ."""
     if product.op is not ops.MUL or product.dtype is not unit.result:
         return None
     a, b = (s.src[0] if s.op is ops.CAST else s for s in product.src)
@@ -57,20 +58,20 @@ def _factors(product: UOp, unit: Unit) -> tuple[UOp, UOp] | None:
 
 
 def _is_offset(left: UOp, unit: Unit) -> bool:
-    """Whether a left factor is what the unit takes, but signed."""
+    """Return whether a left factor is of the unit's type, but signed."""
     return unit.left is dtypes.uint8 and left.dtype is dtypes.int8
 
 
 def multiplied(product: UOp, unit: Unit, own: Sequence[UOp], inside: UOp | None = None
                ) -> tuple[UOp, UOp | None] | None:
-    """The MMA of a product, and, of factors that are offset, the MMA to take away; None where the
-    factors are none of the unit's.
+    """Return the MMA of a product and, for offset factors, the MMA to subtract. None if the factors
+    do not fit the unit.
 
     Args:
         product: the product.
         unit: the unit.
-        own: the range of the terms in a word; that of the words, where the unit takes several.
-        inside: the condition outside of which there are no terms: there both factors are zero.
+        own: the range of the terms in a word; that of the words, if the unit takes several.
+        inside: the condition outside of which there are no terms: both factors are zero there.
     """
     e, *words = own
     found = _factors(product, unit)
@@ -91,8 +92,9 @@ def multiplied(product: UOp, unit: Unit, own: Sequence[UOp], inside: UOp | None 
 
 
 def _is_right(left: UOp, right: UOp, unit: Unit) -> bool:
-    """Whether what is written first is what a unit takes second: the factor with the lanes, so
-    what is taken away of bytes is the same for all rows; or that with few threads of a warp."""
+    """Return whether the first factor is the one that the unit takes second: the factor with the
+    lanes, so that the offset to subtract is the same for all rows; or, for a warp, the one that
+    spans few of its threads."""
     if unit.form != "warp":
         return any(r.arg.kind == "VEC" for r in left.ranges)
     rows = [r for r in left.ranges - right.ranges if r.arg.kind == "THREAD"]
@@ -100,7 +102,8 @@ def _is_right(left: UOp, right: UOp, unit: Unit) -> bool:
 
 
 def _word(value: UOp, e: UOp, count: int) -> UOp:
-    """The word that holds ``value`` for each e < count, the first in the low bits."""
+    """Return the register word that holds ``value`` for each e < count, the first in the low
+    bits."""
     whole = _loaded(value, e, count)
     if whole is not None:
         return whole
@@ -115,7 +118,7 @@ def _word(value: UOp, e: UOp, count: int) -> UOp:
 
 
 def _loaded(value: UOp, e: UOp, count: int) -> UOp | None:
-    """A LOAD of the whole word, where its terms are neighbours in one."""
+    """Return a LOAD of the whole word, if its terms are one aligned word in memory."""
     if value.op is not ops.LOAD or buffer(value).op is not ops.REF or \
             dims(buffer(value))[-1].op is not ops.CONST or \
             buffer(value).arg.alignment % 4:
@@ -139,7 +142,7 @@ def _loaded(value: UOp, e: UOp, count: int) -> UOp | None:
 
 
 def _alike(condition: UOp, e: UOp, count: int) -> bool:
-    """Whether a condition is the same for all terms of a word."""
+    """Return whether a condition is the same for all terms of a word."""
     if e not in condition.ranges:
         return True
     if condition.op is not ops.CMPLT:

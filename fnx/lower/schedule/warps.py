@@ -1,11 +1,11 @@
-"""Products by units of warps: the tiles of groups of threads, for instructions of 32 of them.
+"""Products by warp units: tiles of workgroups for instructions of 32 threads.
 
     rows     m = g (GRID) . w (THREAD 2) . i (UNROLL) . h (UNROLL 2) . q (THREAD 8)
     columns  n = g (GRID) . w (THREAD 2) . i (UNROLL) . q (THREAD 4) . h (UNROLL 2)
     sums     k = o (SEQ) . s (UNROLL 2) . w (8 words of an instruction) . e (terms of a word)
 
 Four warps share a block of the result; each has ``i`` times ``i`` tiles of 16 x 8. Blocks of both
-factors, in words, are SHARED.
+factors, in register words, are SHARED.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from fnx.lower.schedule.workload import extent
 
 _SIDE = 2           # warps along each side of a block
 _ROWS, _COLUMNS = 4, 4  # tiles of a warp, at most
-_STEPS = 2          # instructions along a sum in a block
+_STEPS = 2          # instructions along the sum per block
 
 
 def warp_unit(found: Contraction, target: Target) -> Unit | None:
-    """The unit of warps that multiplies a contraction, if any."""
+    """Return the warp unit for a contraction, or None."""
     enough = target.threads >= _SIDE * _SIDE * 32
     return unit_of(found.reduce.src[0], target, "warp") if enough else None
 
 
 def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp,
              decisions: Decisions) -> list[Transform]:
-    """The schedule of a contraction whose rows, columns and terms are these ranges."""
+    """Return the schedule of a contraction with these ranges as rows, columns and terms."""
     m, n, s = map(name_of, (row, column, k))
     model = _tiles(row, unit.m, _ROWS), _tiles(column, unit.n, _COLUMNS)
     high, wide = decisions.of("tile", model, lambda: [
@@ -74,7 +74,7 @@ def by_warps(found: Contraction, unit: Unit, row: UOp, column: UOp, k: UOp,
 
 
 def _tiles(r: UOp, side: int, most: int) -> int:
-    """How many tiles a warp has along a range: a power of two that wastes little."""
+    """Return the tiles of a warp along a range: a power of two with little padding."""
     count = most
     while count > 1 and (count // 2) * side * _SIDE >= extent(r):
         count //= 2

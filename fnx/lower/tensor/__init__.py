@@ -1,1 +1,1 @@
-"""tensor level -> tensor level: what can be said of whole arrays."""
+"""tensor level -> tensor level: optimizations of whole arrays."""

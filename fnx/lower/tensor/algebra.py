@@ -1,13 +1,13 @@
-"""Rules of simplify for elementwise values. All of them keep every bit (payloads of NaN aside).
+"""Rules of simplify for elementwise values. All of them preserve every bit, except NaN payloads.
 
-So nothing is reassociated in floats; ``x * 0`` stays in floats (x may be infinite), and so does
-``x + 0.0`` (x may be -0.0), while ``x + -0.0`` is x. Integers wrap, so their ring algebra holds.
+So floats are never reassociated; ``x * 0`` stays in floats (x may be infinite), and so does ``x +
+0.0`` (x may be -0.0), while ``x + -0.0`` is x. Integers wrap, so their ring algebra holds.
 
     (x * 1) - (-y)                 ->  x + y
     where(c, x, where(c, y, z))    ->  where(c, x, z)
     exp(x) + sqrt(4.0)             ->  exp(x) + 2.0
 
-Constants are folded through the meaning of an op, where every machine gives the same bits.
+Constants are folded with an op's definition, if every machine gives the same bits.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ c, d = const("c"), const("d")
 
 
 def spread(value: Any, like: UOp) -> UOp:
-    """A constant with the dtype and shape of a node; ``value`` is a number or a CONST."""
+    """Return a constant with the dtype and shape of a node; ``value`` is a number or a CONST."""
     node = value if isinstance(value, UOp) else build.const(value, like.dtype)
     return build.expand(node, like.shape)
 
 
 def evaluated(node: UOp) -> UOp | None:
-    """An elementwise node of constants as a constant."""
+    """Fold an elementwise node of constants into a constant."""
     constants = [k for s in node.src if (k := constant_of(s)) is not None]
     if len(constants) < len(node.src):
         return None
@@ -57,7 +57,7 @@ EVALUATE = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact),
 _MONOIDS = sorted([op for op in ops.MONOIDS if op.exact], key=lambda op: op.name)
 _UNITS: dict[Op, str] = dict.fromkeys(_MONOIDS, "fib") | {ops.ADD: "i"}
 _ABSORB = {ops.AND: ops.OR.identity, ops.OR: ops.AND.identity, ops.MUL: ops.ADD.identity,
-           ops.MAX: highest, ops.MIN: lowest}  # integers and bools; NaN beats floats
+           ops.MAX: highest, ops.MIN: lowest}  # integers and bools only: NaN beats any float bound
 
 
 def _is(constant: UOp, value: Any) -> bool:
@@ -106,7 +106,7 @@ UNITS = [
 
 
 def _reciprocal(x: UOp, c: UOp) -> UOp | None:
-    """x / c as x * (1 / c), where 1 / c is exact: c is a power of two."""
+    """Rewrite x / c as x * (1 / c), if 1 / c is exact: c is a power of two."""
     value = build.const_of(c)
     if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
         return None
@@ -135,13 +135,13 @@ SIGNS = [
     RewriteRule(f ** 1.0, f, name="x**1"),
     RewriteRule(f ** 0.0, as_pattern(1.0), name="x**0"),
     RewriteRule(f ** 2.0, f * f,
-                lambda x: x.dtype is dtypes.float32, "x**2"),  # float64: pow may round otherwise
+                lambda x: x.dtype is dtypes.float32, "x**2"),  # float64: pow may round differently
 ]
 
 
 # ---- conditions -------------------------------------------------------------------------------
 
-_p, _exact = var("p"), var("x", "ib")  # no NaN, which is not equal to itself
+_p, _exact = var("p"), var("x", "ib")  # without NaN, which is not equal to itself
 
 
 def _where(condition: UPat | bool, a: UPat | bool, b: UPat | bool) -> UPat:
@@ -173,7 +173,7 @@ CONDITIONS = [
 
 
 def _holds_all(wide: DType, narrow: DType) -> bool:
-    """Whether every value of ``narrow`` is a value of ``wide``."""
+    """Return whether every value of ``narrow`` is a value of ``wide``."""
     if narrow.is_bool or wide is narrow:
         return not wide.is_bool or narrow.is_bool
     if wide.is_float:

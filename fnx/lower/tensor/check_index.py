@@ -1,11 +1,11 @@
-"""check_index: a FUNCTION that says which of its indices were outside, beside its results.
+"""check_index: add results to a FUNCTION that report which of its indices were out of bounds.
 
     before  FUNCTION(GATHER(x, i))
     after   FUNCTION(GATHER(x, i), REDUCE(WHERE(i inside, NONE, i), MAX))
 
-Only under ``config.check_index``, before all other passes. It takes in every read and write at
-indices that are data, also those of calls and gradients; hand-written kernels bring theirs. A
-loop carries the first fault of each index, with the iteration that it was in.
+Runs only under ``config.check_index``, before all other passes. It covers every read and write at
+indices that are data, also those of calls and gradients; user-written kernels report their own. A
+loop carries the first fault of each index, with its iteration.
 
 >>> from fnx.core import build, dtypes
 >>> x, i = build.param(0, dtypes.float32, (5,)), build.param(1, dtypes.int32, (3,))
@@ -24,11 +24,11 @@ from fnx.core.index_faults import NONE, Check, fault, named
 from fnx.core.uop import UOp, inherit, rebuild, substitute
 from fnx.lower.tensor.inline import inline
 
-Fault = tuple[UOp, Check]  # [the fault, the iteration of each loop around, innermost first]
+Fault = tuple[UOp, Check]  # [the fault, then the iteration of each enclosing loop, innermost first]
 
 
 def check_index(fn: UOp) -> tuple[UOp, tuple[Check, ...]]:
-    """The FUNCTION with a fault as a further result for each index, and what they are of."""
+    """Return the FUNCTION with a fault as an extra result for each index, and a Check for each."""
     fn = inline(fn)
     outs, faults = _Checked(fn).found()
     made = build.function([*outs, *(value for value, _ in faults)], fn.arg.n_params, fn.arg.name)
@@ -36,12 +36,13 @@ def check_index(fn: UOp) -> tuple[UOp, tuple[Check, ...]]:
 
 
 class _Checked:
-    """A FUNCTION's results, and the faults of what is in it; those of a loop are its carries."""
+    """The results of a FUNCTION and the faults of the nodes in it; in a loop, faults are
+    carries."""
 
     def __init__(self, fn: UOp) -> None:
         self.fn = fn
         self.faults: list[Fault] = []
-        self.made: dict[UOp, dict[int, UOp]] = {}  # results of nodes that are made again
+        self.made: dict[UOp, dict[int, UOp]] = {}  # results of rebuilt nodes
 
     def found(self) -> tuple[tuple[UOp, ...], list[Fault]]:
         return tuple(rebuild(self.fn.src, self._visit)), self.faults
@@ -59,7 +60,7 @@ class _Checked:
         elif node.op in _FAULTS:
             now = node if src == node.src else inherit(node.over(src), node)
             for value, check in _FAULTS[node.op](now):
-                of = None if check.node is None else node  # which learns who runs it
+                of = None if check.node is None else node  # the node learns its caller
                 self.faults.append((build.reshape(value, (1,)), check.replace(node=of)))
         return None
 
@@ -69,7 +70,7 @@ Again = tuple[dict[int, UOp], list[Fault]]
 
 
 def inherit_site(result: UOp, node: UOp) -> UOp:
-    """A result, whose node was written where another one was."""
+    """Return a result whose node takes over the source location of another one."""
     inherit(result.src[0], node)
     return result
 
@@ -77,7 +78,7 @@ def inherit_site(result: UOp, node: UOp) -> UOp:
 def _in_scan(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
     (outs, faults), arg = bodies[0], node.arg
     first = arg.n_consts + arg.n_carries
-    more = 1 + len(faults)  # carries, in front of the xs
+    more = 1 + len(faults)  # new carries, before the xs
     moved = {p: build.param(slot + more, p.dtype, p.shape)
              for slot, p in build.params(node.src[0]).items() if slot >= first}
     values = substitute([*outs, *[value for value, _ in faults]], moved)
@@ -95,7 +96,7 @@ def _in_scan(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
 
 
 def _in_while(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
-    """What the condition reads is not looked at."""
+    """Add the faults of the body as carries. Indices in the condition are not checked."""
     (outs, faults), arg = bodies[1], node.arg
     operands = parts.operands(node)
     carried = _Carried(faults, len(operands), arg.name)
@@ -109,7 +110,7 @@ def _in_while(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
 
 
 def _in_cond(node: UOp, bodies: Sequence[CheckedBody]) -> Again:
-    """Branches that are not taken have no fault."""
+    """Return the faults of the branch taken, and none for the others."""
     faults = [fault for _, found in bodies for fault in found]
     branches = []
     before = 0
@@ -137,12 +138,13 @@ _BODIES: dict[ops.Op, Callable[[UOp, Sequence[CheckedBody]], Again]] = {
 
 
 class _Carried:
-    """Further carries of a loop: how many steps were taken, and the first of each fault.
+    """Extra carries of a loop: the number of iterations so far, and the first occurrence of each
+    fault.
 
     Args:
-        found: the faults of a step.
-        slot: of the first PARAM that is free.
-        name: of the loop.
+        found: the faults of an iteration.
+        slot: the first free PARAM slot.
+        name: the name of the loop.
     """
 
     def __init__(self, found: Sequence[Fault], slot: int, name: str) -> None:
@@ -161,7 +163,7 @@ class _Carried:
             self.nexts.append(build.where(build.eq(was, none), now, before))
 
     def faults(self, results: Sequence[UOp]) -> list[Fault]:
-        """Those of the loop, of what it gives for these carries."""
+        """Return the faults of the loop, given the loop's results for these carries."""
         return list(zip(results[1:], self.checks))
 
 
@@ -171,7 +173,7 @@ def _of_indices(node: UOp) -> Iterator[Fault]:
     if node.op is ops.SCATTER:
         what = "write"
         del indices[-1]
-    lanes = sum(i.op is ops.STOP for i in indices)  # what batching put in front
+    lanes = sum(i.op is ops.STOP for i in indices)  # batch axes that batching put in front
     for axis, i in zip(node.arg.axes, indices):
         if not math.prod(i.shape) or i.op is ops.STOP:
             continue
@@ -184,7 +186,7 @@ def _of_indices(node: UOp) -> Iterator[Fault]:
 
 
 def _before_clamping(i: UOp, n: int) -> UOp:
-    """e of ``min(max(e, 0), n - 1)``: a read at one place takes the nearest one."""
+    """Return e of ``min(max(e, 0), n - 1)``: a read of one element clamps its index."""
     moved = []
     inner = i
     while inner.op in (ops.EXPAND, ops.RESHAPE):
@@ -200,7 +202,7 @@ def _before_clamping(i: UOp, n: int) -> UOp:
 
 
 def _before_wrapping(i: UOp) -> UOp | None:
-    """e of ``where(e < 0, e + n, e)``: what the user wrote."""
+    """Return e of ``where(e < 0, e + n, e)``: the index as the user wrote it."""
     moved = []
     while i.op in (ops.EXPAND, ops.RESHAPE):
         moved.append(i)
@@ -214,7 +216,7 @@ def _before_wrapping(i: UOp) -> UOp | None:
 
 
 def _of_call(node: UOp) -> Iterator[Fault]:
-    """A hand-written kernel writes a fault into each buffer with the name of a check."""
+    """Yield the faults that a user-written kernel writes into buffers named after checks."""
     kernel = node.src[0]
     if kernel.op is not ops.KERNEL:
         return

@@ -1,11 +1,11 @@
-"""Decide: comparisons of integers whose intervals do not overlap have one outcome.
+"""Range analysis: fold comparisons of integers whose intervals do not overlap.
 
     before  GATHER(x, WHERE(IOTA(3) < 0, IOTA(3) + 6, IOTA(3)))          x: float32[6, 4]
     after   SHRINK(x, ((0, 3), (0, 4)))
 
-Indices come out of arithmetic that guards against what they never are: a negative number, one
-past the end. Each integer gets an interval, operands first; a comparison that it decides is a
-constant, a WHERE by it is the branch, and a GATHER at neighbours is a SHRINK, which reads no
+Index arithmetic guards against cases that often cannot occur: a negative index, one past the end.
+Each integer gets an interval, operands first. A comparison that the intervals decide is a constant,
+a WHERE on it is the branch taken, and a GATHER at consecutive indices is a SHRINK, which reads no
 index and fuses.
 
 >>> from fnx.core import dtypes
@@ -30,9 +30,9 @@ IntervalRow = Callable[[UOp, list[Interval]], Interval]
 
 
 def decide(fn: UOp) -> UOp:
-    """The FUNCTION without comparisons, choices and gathers of a known outcome.
+    """Return the FUNCTION with the comparisons, choices and gathers folded that intervals decide.
 
-    KERNELs written by hand stay: which ranges they have is part of them.
+    User-written KERNELs stay: their ranges are part of their definition.
     """
     nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
     if not any(n.op in OUTCOMES and n.src[0].dtype.is_integer or n.op is ops.GATHER
@@ -56,7 +56,7 @@ def decide(fn: UOp) -> UOp:
 
 
 def _as_shrink(node: UOp, src: tuple[UOp, ...], known: dict[UOp, Interval]) -> UOp | None:
-    """A gather at start, start + 1, ... as the part that it reads."""
+    """Rewrite a gather at start, start + 1, ... as a SHRINK."""
     x, *index = src
     start, axis = _start(index[0], known) if len(index) == 1 else None, node.arg.axes[0]
     if start is None or not 0 <= start <= x.shape[axis] - node.shape[0]:
@@ -67,7 +67,7 @@ def _as_shrink(node: UOp, src: tuple[UOp, ...], known: dict[UOp, Interval]) -> U
 
 
 def _start(index: UOp, known: dict[UOp, Interval]) -> int | None:
-    """The first of the numbers that count up by one; None of others."""
+    """Return the first of consecutive indices; None if they are not consecutive."""
     if index.op is ops.IOTA:
         return 0
     if index.op is ops.ADD and index.src[0] in known and index.src[1] in known:
@@ -82,7 +82,7 @@ def _start(index: UOp, known: dict[UOp, Interval]) -> int | None:
 
 
 def _intervals(nodes: list[UOp]) -> dict[UOp, Interval]:
-    """Bounds of all elements of each integer and bool."""
+    """Return the bounds over all elements of each integer and bool."""
     out: dict[UOp, Interval] = {}
     for node in nodes:
         if node.dtype.is_float or node.op.result == "void":
@@ -130,7 +130,7 @@ def _times(node: UOp, src: list[Interval]) -> Interval:
 
 
 def _ends(f: Callable[[int, int], int]) -> IntervalRow:
-    """Of two operands that ``f`` grows with."""
+    """Return the interval rule of two operands in which ``f`` is nondecreasing."""
     def row(node: UOp, src: list[Interval]) -> Interval:
         (a, b), (c, d) = src
         return f(a, c), f(b, d)
@@ -138,7 +138,7 @@ def _ends(f: Callable[[int, int], int]) -> IntervalRow:
 
 
 def _order(holds: Callable[[int, int], bool]) -> IntervalRow:
-    """Of a comparison that holds rather for a small left operand."""
+    """Return the interval rule of a comparison that favors a small left operand."""
     def row(node: UOp, src: list[Interval]) -> Interval:
         (a, b), (c, d) = src
         return int(holds(b, c)), int(holds(a, d))
@@ -156,7 +156,7 @@ def _differs(node: UOp, src: list[Interval]) -> Interval:
 
 
 def _of_bools(row: IntervalRow) -> IntervalRow:
-    """The row for bools only; integers are taken bit by bit."""
+    """Restrict a rule to bools; on integers the op is bitwise."""
     return lambda node, src: row(node, src) if node.dtype.is_bool else node.dtype.limits
 
 

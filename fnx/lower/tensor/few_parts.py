@@ -1,9 +1,10 @@
-"""Few parts: a CONCAT of more arrays than a kernel can bind becomes one of CONCATs.
+"""Split a CONCAT of more arrays than a kernel can bind into a CONCAT of CONCATs.
 
-    before  CONCAT(a, b, c, d, e)                       of a target that binds 4 buffers
-    after   CONCAT(CONCAT(a, b, c), CONCAT(d, e))       with the result each kernel has 4
+    before  CONCAT(a, b, c, d, e)                       for a target that binds 4 buffers
+    after   CONCAT(CONCAT(a, b, c), CONCAT(d, e))       with its result, each kernel binds 4
 
-Parts that get memory of their own, one behind the other, are no operands of one kernel.
+A CONCAT whose parts are written one after another into its memory is left alone: they are not
+operands of one kernel.
 
 >>> from fnx.core import dtypes
 >>> xs = [build.param(i, dtypes.float32, (2, 1)) for i in range(5)]
@@ -21,7 +22,7 @@ from fnx.lower.fusion import concat_parts
 
 
 def few_parts(fn: UOp, target: Target) -> UOp:
-    """A FUNCTION whose CONCATs have as many parts as the target can bind."""
+    """Return a FUNCTION whose CONCATs have no more parts than the target can bind."""
     most = target.buffers - 1
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

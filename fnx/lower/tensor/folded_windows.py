@@ -1,14 +1,14 @@
-"""Folded windows: the gradient of a convolution is one contraction over windows, too.
+"""Rewrite the input gradient of a convolution as one contraction over windows.
 
-    before  sum over k of FOLD(sum over o of g[n, p, o] * w[o, k])      [n, p, k] is in memory
+    before  sum over k of FOLD(sum over o of g[n, p, o] * w[o, k])      [n, p, k] is materialized
     after   sum over k, o of UNFOLD(PAD(g))[n, p, o, K - 1 - k] * w[o, k]
 
-What a window adds to a place is zero where the window does not reach, and so is a product with
-what is zero there: FOLD goes inside of the sum, then to the factor that differs along the axis, and
-so do zeros (PAD) where windows are counted in phases. Of one feature, or each by itself
-(depthwise), there is no inner sum; all else is the same. With stride 1 a FOLD is an UNFOLD of what
-has zeros around it, in which windows are numbered the other way. (An infinite weight times these
-zeros is NaN, as it is in a convolution with padding.)
+A window contributes zero to elements that it does not reach, and so does a product with a factor
+that is zero there. So the FOLD moves inside the sum, then to the factor that varies along its axis;
+zeros (PAD) of strided windows move likewise. With a single feature, or in a depthwise convolution,
+there is no inner sum and the rest is the same. With stride 1 a FOLD is an UNFOLD of the zero-padded
+array with the windows in reverse order. (An infinite weight times these zeros is NaN, as it is in a
+convolution with padding.)
 
 >>> from fnx.core import dtypes
 >>> g = build.param(0, dtypes.float32, (9, 4))
@@ -35,7 +35,8 @@ Change = Callable[[UOp, int], UOp]
 
 
 def folded_windows(fn: UOp) -> UOp:
-    """A FUNCTION in which sums of folded products, or sums of them, are one sum of products."""
+    """Return a FUNCTION in which sums of folded products, or of sums of them, are single sums of
+    products."""
     nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
     if not any(n.op is ops.FOLD for n in nodes):
         return fn
@@ -60,7 +61,8 @@ def _is_zero(fill: UOp) -> bool:
 
 
 def _chain(node: UOp, once: set[UOp]) -> list[UOp]:
-    """The movements between a sum and products, or a sum of them; nothing of any other node."""
+    """Return the movements between a sum and a product, or a sum of products; empty for any other
+    node."""
     chain: list[UOp] = []
     if not _is_sum(node):
         return chain
@@ -77,7 +79,8 @@ def _chain(node: UOp, once: set[UOp]) -> list[UOp]:
 
 
 def _merged(node: UOp, length: int) -> UOp:
-    """Both sums as one; ``node`` as it is where a FOLD does not go to one of the factors."""
+    """Merge both sums into one; return ``node`` unchanged if a FOLD cannot move to one of the
+    factors."""
     chain = []
     below = node.src[0]
     for _ in range(length):
@@ -86,7 +89,7 @@ def _merged(node: UOp, length: int) -> UOp:
     product, axes = (below.src[0], below.arg.axes) if _is_sum(below) else (below, ())
     summed = len(axes)
     order = [*[a for a in range(len(product.shape)) if a not in axes], *axes]
-    factors = [build.permute(s, order) for s in product.src]  # what is summed stands behind
+    factors = [build.permute(s, order) for s in product.src]  # summed axes go last
     for move, folds in _joined(chain[::-1]):
         moved = _spread(folds, factors) if folds else _moved(move, factors, summed)
         if moved is None:
@@ -98,7 +101,7 @@ def _merged(node: UOp, length: int) -> UOp:
 
 
 def _joined(moves: list[UOp]) -> list[tuple[UOp, list[op_args.Window]]]:
-    """Movements in order, where FOLDs of one axis that follow one another are one."""
+    """Return movements in order, with consecutive FOLDs of one axis grouped."""
     out: list[tuple[UOp, list[op_args.Window]]] = []
     for move in moves:
         if move.op is not ops.FOLD:
@@ -111,7 +114,7 @@ def _joined(moves: list[UOp]) -> list[tuple[UOp, list[op_args.Window]]]:
 
 
 def _moved(move: UOp, factors: list[UOp], summed: int) -> list[UOp] | None:
-    """Both factors after a movement of all axes but the last ones."""
+    """Apply a movement of all axes but the last ones to both factors; None if it cannot move."""
     tail = factors[0].shape[len(factors[0].shape) - summed:]
     if move.op is ops.PAD:
         for axis, widths in enumerate(move.arg):
@@ -130,7 +133,7 @@ def _moved(move: UOp, factors: list[UOp], summed: int) -> list[UOp] | None:
 
 
 def _with_zeros(factors: list[UOp], axis: int, widths: tuple[int, int]) -> list[UOp] | None:
-    """Zeros around an axis, of the factor that differs along it; the other is of their length."""
+    """Pad an axis of the factor that varies along it, and expand the other to the same length."""
     length = factors[0].shape[axis] + sum(widths)
 
     def wide(base: UOp, at: int) -> UOp:
@@ -145,7 +148,8 @@ def _with_zeros(factors: list[UOp], axis: int, widths: tuple[int, int]) -> list[
 
 
 def _spread(folds: list[op_args.Window], factors: list[UOp]) -> list[UOp] | None:
-    """FOLDs of one axis, of the factor that differs along it; the other is of their length."""
+    """Apply FOLDs of one axis to the factor that varies along it; expand the other to their
+    length."""
     axis, length = folds[0].axis, folds[-1].length
     for i, still in enumerate(factors):
         same = _at_base(still, axis, length, None)
@@ -156,9 +160,10 @@ def _spread(folds: list[op_args.Window], factors: list[UOp]) -> list[UOp] | None
 
 
 def _folded(x: UOp, folds: list[op_args.Window]) -> UOp:
-    """FOLDs with stride 1 along one axis as UNFOLDs.
+    """Express FOLDs with stride 1 along one axis as UNFOLDs.
 
-    A place outside of what an inner one made is outside of x: zeros around x are all that it takes.
+    An element outside of an inner FOLD's result is outside of x, so that padding x with zeros
+    suffices.
     """
     axis, n, length = folds[0].axis, x.shape[folds[0].axis], folds[-1].length
     reach = sum([(x.shape[w.offset] - 1) * w.dilation for w in folds])
@@ -166,7 +171,7 @@ def _folded(x: UOp, folds: list[op_args.Window]) -> UOp:
     before, after = -(-reach // row) * row, -(-max(0, length - n) // row) * row
 
     def wide(base: UOp, at: int) -> UOp:
-        if base.op is ops.RESHAPE and row > 1:  # whole rows
+        if base.op is ops.RESHAPE and row > 1:  # add whole rows
             outer = _leading(base, at)
             inner = _padded(base.src[0], outer, before // row, after // row)
             return build.reshape(inner, (*base.shape[:at], before + n + after,
@@ -197,7 +202,8 @@ def _padded(x: UOp, axis: int, before: int, after: int) -> UOp:
 
 
 def _row(x: UOp, axis: int) -> int:
-    """How many neighbours along the axis are a row of an array that was reshaped; 1: none are."""
+    """Return how many neighbors along the axis form a row of the array before a RESHAPE; 1 if none
+    do."""
     while x.op in (ops.EXPAND, ops.PERMUTE, ops.RESHAPE):
         source = axis if x.op is ops.EXPAND else \
             x.arg[axis] if x.op is ops.PERMUTE else _aligned(x, axis)
@@ -209,7 +215,7 @@ def _row(x: UOp, axis: int) -> int:
 
 
 def _leading(x: UOp, axis: int) -> int:
-    """The outermost of the axes that a RESHAPE made one of, or -1."""
+    """Return the outermost of the axes that a RESHAPE merged into one, or -1."""
     old, n = x.src[0].shape, x.shape[axis]
     before = math.prod(x.shape[:axis])
     for a in range(len(old)):
@@ -220,10 +226,11 @@ def _leading(x: UOp, axis: int) -> int:
 
 
 def _at_base(x: UOp, axis: int, length: int, change: Change | None) -> UOp | None:
-    """x after a change along one axis, which has a length then, where that axis comes from.
+    """Apply a change along one axis at the node where that axis originates; it then has this
+    length.
 
-    Where x is the same along the axis that is a matter of its length. Where it is not: None, if
-    there is no change to make.
+    Where x is constant along the axis, only the length changes. If x varies along the axis and
+    there is no change to apply, return None.
     """
     shape = (*x.shape[:axis], length, *x.shape[axis + 1:])
     source = axis
@@ -251,7 +258,7 @@ def _at_base(x: UOp, axis: int, length: int, change: Change | None) -> UOp | Non
 
 
 def _aligned(x: UOp, axis: int) -> int:
-    """The axis before a RESHAPE that is this one behind it, or -1."""
+    """Return the axis before a RESHAPE that becomes this one, or -1."""
     old, new = x.src[0].shape, x.shape
     before, n = math.prod(new[:axis]), new[axis]
     for a, m in enumerate(old):

@@ -1,11 +1,11 @@
-"""Inline: calls of FUNCTIONs are replaced by their bodies.
+"""Inline: replace calls of FUNCTIONs by their bodies.
 
     before  FUNCTION(GET(CALL(FUNCTION(ADD(p0, p0)), MUL(p0, p1)), 0))
     after   FUNCTION(ADD(MUL(p0, p1), MUL(p0, p1)))
 
-A CUSTOM goes by its function: its rules are for derivatives. Calls of hand-written KERNELs stay.
-A body that is called ten times is inlined ten times; the ten copies become equal kernels, which
-are one interned node and are compiled once.
+A CUSTOM is inlined as its function: its rules are for derivatives only. Calls of user-written
+KERNELs stay. A body that is called ten times is inlined ten times; the ten copies become equal
+kernels, which are one interned node and are compiled once.
 
 >>> from fnx.core import build, dtypes
 >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
@@ -21,11 +21,11 @@ from fnx.core import build_calls, ops, parts
 from fnx.core.array import trace
 from fnx.core.uop import UOp, rebuild, toposort
 
-MIN_CALLS = 8  # of one body, in one FUNCTION or loop, from which on it is lowered by itself
+MIN_CALLS = 8  # calls of one body, in one FUNCTION or loop, from which it is lowered separately
 
 
 def inline(fn: UOp) -> UOp:
-    """A FUNCTION without calls, but those of what is called often."""
+    """Return a FUNCTION without calls, except calls of bodies that are called often."""
     flat: dict[UOp, UOp] = {}
     order = _inner_first(fn)
     often = _called_often(fn, order)
@@ -35,12 +35,13 @@ def inline(fn: UOp) -> UOp:
 
 
 def _called_often(fn: UOp, order: list[UOp]) -> set[UOp]:
-    """Bodies that some FUNCTION would have ``MIN_CALLS`` copies of, and that lose little.
+    """Return bodies that some FUNCTION would have ``MIN_CALLS`` copies of and that lose little by
+    not being inlined.
 
-    ``order``: the FUNCTIONs, those that are called first.
+    ``order`` lists the FUNCTIONs, callees first.
     """
     calls: dict[UOp, list[UOp]] = {}
-    frames = [fn]  # what is lowered by itself
+    frames = [fn]  # bodies that are lowered separately
     heavy: set[UOp] = set()
     for body in order:
         nodes = toposort(body.src)
@@ -50,7 +51,7 @@ def _called_often(fn: UOp, order: list[UOp]) -> set[UOp]:
                                                   for n in nodes):
             heavy.add(body)
     often: set[UOp] = set()
-    for frame in frames:  # grows
+    for frame in frames:  # grows during iteration
         copies = {frame: 1}
         for body in reversed(order):
             count = copies.get(body, 0)
@@ -68,7 +69,8 @@ _FRAMES = frozenset({ops.SCAN, ops.WHILE, ops.COND})
 
 
 def _is_heavy(node: UOp) -> bool:
-    """Work that is a kernel, or more, of its own: a product of matrices, a loop, a scatter."""
+    """Return whether a node is at least a kernel of its own: a matrix product, a loop, a
+    scatter."""
     if node.op in _FRAMES or node.op is ops.SCATTER:
         return True
     x = node.src[0] if node.op is ops.REDUCE else node
@@ -76,7 +78,7 @@ def _is_heavy(node: UOp) -> bool:
 
 
 def _inner_first(fn: UOp) -> list[UOp]:
-    """The FUNCTIONs that are computed, without rules that nothing applies."""
+    """Return the FUNCTIONs that are computed, callees first, without rules that nothing applies."""
     inside: dict[UOp, list[UOp]] = {}
     done: dict[UOp, None] = {}
     stack = [fn]
@@ -93,7 +95,7 @@ def _inner_first(fn: UOp) -> list[UOp]:
 
 
 def _inline_one(fn: UOp, flat: dict[UOp, UOp], often: set[UOp]) -> UOp:
-    """``fn`` with its calls replaced; the bodies it calls are in ``flat`` already."""
+    """Return ``fn`` with its calls replaced; the bodies it calls are in ``flat`` already."""
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

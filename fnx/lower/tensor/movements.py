@@ -6,8 +6,8 @@
     any movement of a constant      ->  the constant, expanded
     any node with no elements       ->  a constant, expanded to its shape
 
-So arrays without elements are left as parameters and results only: every later pass may
-assume that each extent it loops over is at least 1.
+Thus empty arrays remain as parameters and results only: every later pass may assume that each
+extent it loops over is at least 1.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fnx.core.rewriting.rewrite import RewriteRule
 from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import spread
 
-MANY = 64  # parts that a kernel chooses from (fusion/concat_parts.py)
+MANY = 64  # parts above which a kernel does not select among them (fusion/concat_parts.py)
 x = var("x")
-_OF_LANES = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has taken these away
+_OF_LANES = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has removed these
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
                     and op.kind not in ("scope", "source", "host", "pair")) - _OF_LANES | {
     ops.GET, ops.IOTA}
@@ -34,7 +34,7 @@ _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, op
 
 
 def _constant(node: UOp) -> UOp | None:
-    """A movement whose elements are all one constant, in its plain form."""
+    """Rewrite a movement whose elements are all one constant as an EXPAND."""
     first = constant_of(node.src[0])
     if first is None or any(constant_of(s) is not first for s in node.src[1:]):
         return None
@@ -47,14 +47,14 @@ def _gathered_constant(node: UOp) -> UOp | None:
 
 
 def _placed_constant(node: UOp) -> UOp | None:
-    """Zeros between zeros; a FOLD without windows."""
+    """Fold a FOLD of zeros, or of no windows, into zeros."""
     value = constant_of(node.src[0])
     zeros = value is not None and value.arg == 0 or 0 in node.src[0].shape
     return spread(0, node) if zeros else None
 
 
 def _folded_constant(node: UOp) -> UOp | None:
-    """MAX, MIN, AND and OR of equals; any fold over nothing."""
+    """Fold a MAX, MIN, AND or OR of equal elements, and any reduction over no elements."""
     monoid, value = node.arg.monoid, constant_of(node.src[0])
     if math.prod(node.src[0].shape) == 0:
         return spread(monoid.identity(node.dtype), node)
@@ -82,7 +82,7 @@ CONSTANTS = [
 ]
 
 
-# ---- two movements ----------------------------------------------------------------------------
+# ---- composed movements
 
 
 def _pad_twice(x: UOp, fill: UOp, inner: UOp, outer: UOp) -> UOp:
@@ -111,7 +111,7 @@ def _shrink_expand(x: UOp, outer: UOp) -> UOp:
 
 
 def _shrink_concat(inner: UOp, outer: UOp) -> UOp | None:
-    """Only the parts that the bounds touch, where that is not all of them."""
+    """Keep only the parts that the bounds touch, if that is not all of them."""
     axis, start, parts = inner.arg, 0, []
     low, high = outer.arg[axis]
     for s in inner.src:
@@ -124,7 +124,7 @@ def _shrink_concat(inner: UOp, outer: UOp) -> UOp | None:
 
 
 def _concat(node: UOp) -> UOp | None:
-    """Without parts that have no elements, and with nested parts along the same axis."""
+    """Drop empty parts, and flatten nested parts along the same axis."""
     parts: list[UOp] = []
     for s in node.src:
         if s.op is ops.CONCAT and s.arg == node.arg:
@@ -135,7 +135,8 @@ def _concat(node: UOp) -> UOp | None:
 
 
 def _along_first(node: UOp) -> UOp | None:
-    """A CONCAT of many parts along its first axis, then turned: parts lie in its memory there."""
+    """Concatenate many parts along the first axis, then transpose: there the parts are
+    contiguous."""
     axis, rank = node.arg, len(node.shape)
     if len(node.src) <= MANY or math.prod(node.shape[:axis]) == 1:
         return None
@@ -145,7 +146,7 @@ def _along_first(node: UOp) -> UOp | None:
 
 
 def _unmoved(node: UOp) -> UOp | None:
-    """A PERMUTE that moves only axes of length 1, as a RESHAPE."""
+    """Rewrite a PERMUTE that moves only axes of length 1 as a RESHAPE."""
     moved = [a for a in node.arg if node.src[0].shape[a] != 1]
     return build.reshape(node.src[0], node.shape) if moved == sorted(moved) else None
 
@@ -153,7 +154,7 @@ def _unmoved(node: UOp) -> UOp | None:
 _inner, _fill = UPat(ops.PAD, (x, var("fill")), "inner"), var("fill")
 
 def _single(node: UOp) -> UOp | None:
-    """Windows of one element, one after the other, as a SHRINK."""
+    """Rewrite consecutive windows of one element as a SHRINK."""
     x, w = node.src[0], node.arg
     if x.shape[w.offset] != 1 or w.stride != 1:
         return None
@@ -186,11 +187,11 @@ MOVEMENTS = [
 ]
 
 
-# ---- past other nodes -------------------------------------------------------------------------
+# ---- moving past other nodes
 
 
 def _before_expand(node: UOp) -> UOp | None:
-    """Elementwise work on fewer elements: before the EXPAND that all operands share."""
+    """Move elementwise work before the EXPAND that all operands share, to fewer elements."""
     constants = [constant_of(s) for s in node.src]
     moved = [s for s, k in zip(node.src, constants) if k is None]
     if any(s.op is not ops.EXPAND for s in moved):
@@ -205,7 +206,7 @@ def _before_expand(node: UOp) -> UOp | None:
 
 
 def _unit_axes(node: UOp) -> UOp | None:
-    """Axes of length 1 are not folded but dropped. A float sum starts from +0: -0.0 is lost."""
+    """Drop reduced axes of length 1. A float sum starts from +0, so -0.0 is lost."""
     operand, monoid = node.src[0], node.arg.monoid
     starts = node.dtype.is_float and (monoid is ops.ADD or not monoid.exact)
     ones = [a for a in node.arg.axes if operand.shape[a] == 1]
@@ -221,7 +222,7 @@ def _unit_axes(node: UOp) -> UOp | None:
 
 
 def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
-    """One REDUCE over the axes of two, where association changes no bit."""
+    """Merge two REDUCEs, if reassociation changes no bit."""
     monoid = node.arg.monoid
     if inner.arg.monoid is not monoid or x.op is ops.PAIR or (
             node.dtype.is_float and monoid not in (ops.MAX, ops.MIN)):
@@ -231,7 +232,7 @@ def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
 
 
 def _negated(x: UOp, node: UOp) -> UOp:
-    """Of the negated sum, from zero: a sum of zeros is +0 either way."""
+    """Negate the sum instead, by subtracting from zero: a sum of zeros is +0 either way."""
     total = build.reduce(x, ops.ADD, node.arg.axes)
     return build.sub(spread(0, total), total)
 

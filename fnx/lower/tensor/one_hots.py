@@ -1,4 +1,4 @@
-"""One-hot factors: a sum of products with one reads a row, or adds to one.
+"""One-hot factors: turn a sum of products with a one-hot factor into a gather or a scatter-add.
 
     before  sum(k: (i[n] == k) * w[k, j])                         n K J products
     after   w[i[n], j] where 0 <= i[n] < K, else 0                n J reads
@@ -6,9 +6,10 @@
     before  sum(n: (i[n] == k) * g[n, j])
     after   zeros, and for each n: out[i[n], j] += g[n, j]
 
-That is what ``one_hot(i, K) @ w`` and its gradient are, alone and as parts of a CONCAT, whose other
-parts stay a product. No value changes: a sum is NaN where another row of ``w`` is not finite, so
-these are counted for each column. What is added to rows is NaN in a column with any such number.
+This matches ``one_hot(i, K) @ w`` and its gradient, alone or as parts of a CONCAT, whose other
+parts remain a product. Values are unchanged: the sum is NaN if any other row of ``w`` is not
+finite, so non-finite rows are counted per column. Likewise a column of the scatter-add is NaN if
+any of its updates is not finite.
 
 >>> from fnx.core import dtypes
 >>> i, w = build.param(0, dtypes.int32, (500,)), build.param(1, dtypes.int32, (64, 16))
@@ -36,15 +37,16 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.lower.factors import is_zero
 
-_START = 4       # cycles to find a row
-_CHAIN = 1 << 10  # terms that one accumulator adds, about
+_START = 4       # cycles of overhead per indexed row
+_CHAIN = 1 << 10  # approximate terms per accumulator
 PlacedAxes = tuple[int | None, ...]
 
 
 class Located(Record):
-    """A value without movements, and the axis of another shape that each of its own is.
+    """A value below its movements, and for each of its axes the axis of the outer shape that it
+    maps to.
 
-    None: it has length 1 there, or is repeated.
+    None: the axis has length 1 there, or is repeated.
     """
 
     base: UOp
@@ -58,13 +60,13 @@ class Located(Record):
         return {a for a in self.axes if a is not None}
 
     def within(self, outer: PlacedAxes) -> Located:
-        """The same in a shape of which the one so far is a value."""
+        """Return the same value in the shape whose axes are ``outer``."""
         return Located(self.base, tuple([None if a is None else outer[a] for a in self.axes]))
 
 
 class Hot(Record):
-    """Rows first <= k < first + length of a factor, and what they are compared with if they are
-    one-hot."""
+    """Rows first <= k < first + length of a factor, and the index they are compared with if they
+    are one-hot."""
 
     value: UOp
     first: int
@@ -73,7 +75,8 @@ class Hot(Record):
 
 
 def one_hots(fn: UOp, target: Target) -> UOp:
-    """A FUNCTION whose products with one-hot factors read and add, where that takes less time."""
+    """Return a FUNCTION whose products with one-hot factors are gathers and scatters, where those
+    are predicted to be faster."""
     if target.threads > 1:
         return fn
 
@@ -94,11 +97,11 @@ def one_hots(fn: UOp, target: Target) -> UOp:
     return fn.over(tuple(rebuild(fn.src, visit, kernels)))
 
 
-# ---- what is one-hot ---------------------------------------------------------------------------
+# ---- matching one-hot factors
 
 
 def _located(node: UOp) -> Located:
-    """Of a value its base, and which of its axes those of the base are."""
+    """Return the value below a node's movements, with the node's axis for each of its axes."""
     axes: list[int | None] = [*range(len(node.shape))]
     while True:
         if node.op is ops.EXPAND:
@@ -118,7 +121,8 @@ def _long(shape: Shape) -> list[int]:
 
 
 def _hot_axes(factor: Located) -> list[int]:
-    """The axes of the product along which a factor may be one-hot, or have parts that are."""
+    """Return the axes of the product along which a factor, or a part of a CONCAT, may be
+    one-hot."""
     base = factor.base
     if base.op is ops.CONCAT:
         here = [base.arg] if any(_index(_located(s).base, _located(s).at(base.arg)) is not None
@@ -129,7 +133,8 @@ def _hot_axes(factor: Located) -> list[int]:
 
 
 def _index(value: UOp, axis: int) -> Located | None:
-    """What a value compares the places along an axis with: it is 1 where they are equal, else 0."""
+    """Match a value that is 1 where an index equals the position along an axis, else 0; return the
+    index."""
     while value.op is ops.CAST and not value.src[0].dtype.is_bool:
         value = value.src[0]
     equal = value.src[0] if value.op is ops.CAST or value.op is ops.WHERE and is_zero(
@@ -149,11 +154,12 @@ def _is_one(node: UOp) -> bool:
     return constant is not None and build.const_of(constant) == 1
 
 
-# ---- sums of products with such ----------------------------------------------------------------
+# ---- sums of products with one-hot factors
 
 
 class _Product:
-    """A sum over axes of ``shape`` of a factor that is one-hot along an axis, and another."""
+    """A sum over axes of ``shape`` of a factor that is one-hot along an axis, times another
+    factor."""
 
     def __init__(self, shape: Shape, axes: Sequence[int], axis: int, hot: Located, other: Located,
                  target: Target) -> None:
@@ -161,7 +167,8 @@ class _Product:
         self.lanes = target.lanes(other.base.dtype.itemsize)
 
     def parts(self) -> list[Hot]:
-        """The rows of the factor along the axis: parts of a CONCAT, or all of them."""
+        """Return the rows of the one-hot factor along the axis: the parts of a CONCAT, or all of
+        them."""
         base, out, first = self.hot.base, list[Hot](), 0
         at = self.hot.at(self.axis)
         if base.op is not ops.CONCAT or base.arg != at:
@@ -179,7 +186,7 @@ class _Product:
         return None if found is None else found.within(inner.within(self.hot.axes).axes)
 
     def rest(self, parts: Sequence[Hot]) -> UOp:
-        """The product of those parts that are not one-hot."""
+        """Return the product of the parts that are not one-hot."""
         at = self.hot.at(self.axis)
         values = [p.value for p in parts]
         hot = build.concat(values, at) if len(values) > 1 else values[0]
@@ -196,10 +203,10 @@ class _Product:
             self.hot.replace(base=hot), other)]
         return build.reduce(build.mul(*sides), ops.ADD, self.axes)
 
-    # ---- reading
+    # ---- gathering
 
     def read(self) -> UOp | None:
-        """The rows that are picked, and the product of what is left."""
+        """Gather the rows that one-hot parts select, and add the product of the remaining parts."""
         if tuple(self.axes) != (self.axis,) or self.axis not in self.other.varies:
             return None
         picked = [p for p in self.parts() if self._reads(p)]
@@ -210,7 +217,7 @@ class _Product:
         return functools.reduce(build.add, [*terms, *[self._row(p) for p in picked]])
 
     def _reads(self, part: Hot) -> bool:
-        """Whether reading takes less time than the product."""
+        """Return whether a gather is predicted to be faster than the product."""
         index, other = part.index, self.other
         if index is None or not index.varies.isdisjoint(other.varies):
             return False
@@ -220,7 +227,7 @@ class _Product:
                            rows * part.length * vectors / 2)
 
     def _row(self, part: Hot) -> UOp:
-        """What one part picks."""
+        """Return the rows that one part selects."""
         index, other = part.index, self.other
         assert index is not None
         along, i = other.at(self.axis), _squeezed(index)
@@ -243,10 +250,11 @@ class _Product:
         moved = [None if a is None else a - (a > self.axis) for a in axes]
         return _placed(value, tuple(moved), _without(self.shape, self.axis))
 
-    # ---- adding
+    # ---- scattering
 
     def added(self) -> UOp | None:
-        """The rows that are added to, beside the product of what is left."""
+        """Scatter-add the rows of one-hot parts, and concatenate the product of the remaining
+        parts."""
         parts = self.parts()
         picked = [p for p in parts if self._adds(p)]
         if not picked:
@@ -267,7 +275,8 @@ class _Product:
         return build.concat(out, at) if len(out) > 1 else out[0]
 
     def _adds(self, part: Hot) -> bool:
-        """Whether adding to rows takes less time than the product, and sums are about as long."""
+        """Return whether a scatter-add is predicted to be faster than the product, with sums of
+        about the same length."""
         index, other = part.index, self.other
         if index is None or index.varies != {*self.axes} or self.axis in other.varies or \
                 not index.varies <= other.varies:
@@ -290,7 +299,7 @@ class _Product:
         rest = shape[len(first):]
         zeros = build.expand(build.const(0, updates.dtype), (part.length, *rest))
         sums = build.scatter(zeros, [i], updates, ops.ADD, axes=(0,))
-        if updates.dtype.is_float:  # 0, or NaN
+        if updates.dtype.is_float:  # 0, or NaN if an update is not finite
             none = build.reduce(build.mul(updates, build.like(updates, 0)), ops.ADD,
                                 [*range(len(first))])
             sums = build.add(sums, _spread(none, sums.shape, range(1, len(sums.shape))))
@@ -303,7 +312,7 @@ def _is_quicker(cycles: float, product: float) -> bool:
 
 
 def _runs(parts: Sequence[Hot]) -> list[tuple[int, int]]:
-    """(first, end) of neighbouring parts."""
+    """Return (first, end) of each run of adjacent parts."""
     ends = [(p.first, p.first + p.length) for p in parts]
     starts = [ends[0][0], *[b[0] for a, b in itertools.pairwise(ends) if a[1] != b[0]]]
     stops = [*[a[1] for a, b in itertools.pairwise(ends) if a[1] != b[0]], ends[-1][1]]
@@ -315,7 +324,7 @@ def _without(shape: Shape, axis: int) -> Shape:
 
 
 def _squeezed(x: Located) -> UOp:
-    """An index without the axes that it does not vary along, in signed integers."""
+    """Return an index without the axes that it does not vary along, as signed integers."""
     shape = tuple([n for n, a in zip(x.base.shape, x.axes) if a is not None])
     flat = build.reshape(x.base, shape)
     return flat if flat.dtype.kind == "int" and flat.dtype.itemsize >= 4 or \
@@ -323,7 +332,7 @@ def _squeezed(x: Located) -> UOp:
 
 
 def _gathered(x: UOp, i: UOp, axis: int) -> UOp:
-    """Read before it is converted: else all of it would be."""
+    """Gather before conversion, so that only the selected rows are converted."""
     if x.op is ops.CAST:
         return build.cast(_gathered(x.src[0], i, axis), x.dtype)
     return build.gather(x, i, axes=(axis,))
@@ -342,13 +351,13 @@ def _not_finite(x: UOp) -> UOp:
 
 
 def _spread(x: UOp, shape: Shape, axes: Sequence[int]) -> UOp:
-    """A value along some axes of a shape, repeated along the others."""
+    """Broadcast a value along some axes of a shape to that shape."""
     return build.expand(build.reshape(x, tuple([n if a in axes else 1
                                                 for a, n in enumerate(shape)])), shape)
 
 
 def _placed(x: UOp, axes: PlacedAxes, shape: Shape) -> UOp:
-    """A value whose axes are these of a shape, repeated along the others."""
+    """Transpose and broadcast a value, whose axes are these of a shape, to that shape."""
     kept = [a for a in axes if a is not None]
     flat = build.reshape(x, tuple([n for n, a in zip(x.shape, axes) if a is not None]))
     ordered = build.permute(flat, tuple([kept.index(a) for a in sorted(kept)]))

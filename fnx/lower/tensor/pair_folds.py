@@ -1,10 +1,11 @@
-"""Pair folds: where an extreme is, found in one pass over what it is the extreme of.
+"""Fuse argmax and argmin: find an extreme and its index in one pass.
 
-    before  m = REDUCE(x, MAX)                                  two folds, one after the other
+    before  m = REDUCE(x, MAX)                                  two reductions in sequence
             REDUCE(WHERE(x == m | x != x, IOTA, n), MIN)
     after   REDUCE(PAIR(x, IOTA), MAX)                          x is read, or computed, once
 
-So ``argmax`` and ``argmin`` are written and differentiated, and what computes x shares their loop.
+``argmax`` and ``argmin`` are written and differentiated in the form before; the computation of x
+fuses into the single loop.
 
 >>> from fnx.core import dtypes
 >>> x, places = build.param(0, dtypes.int32, (7,)), build.iota(7)
@@ -23,7 +24,7 @@ from fnx.core.uop import UOp, rebuild
 
 
 def pair_folds(fn: UOp) -> UOp:
-    """A FUNCTION in which the first places of extremes are folds of pairs."""
+    """Return a FUNCTION in which the first index of an extreme is a reduction of pairs."""
     return fn.over(tuple(rebuild(fn.src, _paired)))
 
 
@@ -39,7 +40,8 @@ def _paired(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _extreme(hit: UOp, axes: tuple[int, ...]) -> tuple[UOp, ops.Op] | None:
-    """(key, monoid) where a condition holds at the extremes of a key along axes, and at NaNs."""
+    """Match a condition that holds at the extremes of a key along axes, and at NaNs; return (key,
+    monoid)."""
     equals = hit.src if hit.op is ops.OR else (hit,)
     same = next((e for e in equals if e.op is ops.CMPEQ), None)
     if same is None:
@@ -57,7 +59,7 @@ def _extreme(hit: UOp, axes: tuple[int, ...]) -> tuple[UOp, ops.Op] | None:
 
 
 def _is_below(place: UOp, beyond: UOp) -> bool:
-    """Whether all places are numbers of an axis, and no more than a constant."""
+    """Return whether all indices are positions along an axis, and at most a constant."""
     most = constant_of(beyond)
     while place.op in (ops.EXPAND, ops.RESHAPE, ops.CAST):
         place = place.src[0]

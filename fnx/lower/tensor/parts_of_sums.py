@@ -1,11 +1,11 @@
-"""Parts of sums: of a sum of products only what is read is computed.
+"""Push a slice through a sum of products, so that only the elements that are read are computed.
 
     before  SHRINK(REDUCE(x * y))
     after   REDUCE(SHRINK(x) * SHRINK(y))
 
-The gradient of an input that a convolution puts zeros around is such a part: what it would be at
-the zeros is dropped. Between both lie movements; of one long row that is several rows whole ones
-are left out, and the rest is cut where it was.
+The gradient of the input of a zero-padded convolution is such a slice: its elements at the zeros
+are discarded. Movements may lie between the two. Below a RESHAPE of one long axis to rows only
+whole rows are dropped; the rest is sliced after it.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, (9, 4))
@@ -29,7 +29,7 @@ _MOVES = (ops.PERMUTE, ops.RESHAPE, ops.SHRINK)
 
 
 def parts_of_sums(fn: UOp) -> UOp:
-    """A FUNCTION in which no sum of products is computed where nobody reads it."""
+    """Return a FUNCTION in which sums of products are computed only where they are read."""
     nodes = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
     if not any(n.op is ops.SHRINK for n in nodes):
         return fn
@@ -45,7 +45,8 @@ def parts_of_sums(fn: UOp) -> UOp:
 
 
 def _is_of_sum(node: UOp, once: Collection[UOp]) -> bool:
-    """Whether there are but movements between here and a sum of products, read by no other."""
+    """Return whether only movements lie between a node and a sum of products, each with one
+    consumer."""
     while node.op in _MOVES and node in once:
         node = node.src[0]
     return node in once and _is_sum(node)
@@ -56,7 +57,7 @@ def _is_sum(node: UOp) -> bool:
 
 
 def _part(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
-    """What lies between the bounds, cut as far below as movements let it."""
+    """Slice a node, as far below the movements as possible."""
     if all(low == 0 and high == n for (low, high), n in zip(bounds, node.shape)):
         return node
     if node.op is ops.SHRINK:
@@ -77,7 +78,7 @@ def _part(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
 
 
 def _of_rows(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
-    """A part of a RESHAPE: whole rows are cut before it, the rest behind."""
+    """Slice a RESHAPE: whole rows before it, the rest after it."""
     x = node.src[0]
     inner, shape, rest = [], list(node.shape), list(bounds)
     for axis, n in enumerate(x.shape):
@@ -93,7 +94,8 @@ def _of_rows(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
 
 
 def _first(old: Shape, axis: int, new: Shape) -> int | None:
-    """The outermost of the new axes that an old one is, or its rows are; None: there is none."""
+    """Return the outermost of the new axes that an old one, or its rows, become; None if there is
+    none."""
     before, n = math.prod(old[:axis]), old[axis]
     for at, m in enumerate(new):
         if m > 1 and math.prod(new[:at]) == before:

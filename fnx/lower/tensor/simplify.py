@@ -1,9 +1,8 @@
-"""simplify: a FUNCTION -> the same FUNCTION with less to compute, every bit of every value kept.
+"""simplify: reduce the work of a FUNCTION while preserving every bit of every value.
 
-One bottom-up walk of the rules in ``algebra.py`` (elementwise values) and ``movements.py``
-(shapes, constants). The bodies of CALLs are visited once for each distinct FUNCTION; KERNELs
-written by hand are left alone. PARAMs that nothing reads any more stay: the signature does not
-change.
+One bottom-up traversal with the rules in ``algebra.py`` (elementwise values) and ``movements.py``
+(shapes, constants). The bodies of CALLs are visited once for each distinct FUNCTION; user-written
+KERNELs are left alone. Unused PARAMs stay, as the signature does not change.
 
 >>> from fnx.core import build, dtypes, ops
 >>> x = build.param(0, dtypes.float32, (2, 3))
@@ -13,7 +12,7 @@ change.
 True
 
 Floats are not reassociated, ``x * 0`` and ``x + 0.0`` stay, and ops whose bits depend on the
-machine (``Op.exact`` is false) are not computed here.
+machine (``Op.exact`` is false) are not evaluated here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RULES = RuleSet((*algebra.RULES, *movements.RULES))
 
 
 def simplify(fn: UOp) -> UOp:
-    """The simplified FUNCTION; the same object where nothing can be simplified."""
+    """Return the simplified FUNCTION; the same object if nothing changed."""
     done: dict[UOp, UOp] = {}
     for node in toposort([fn], into_functions=True, stop=lambda n: n.op is KERNEL):
         if node.op is KERNEL:

@@ -1,12 +1,12 @@
-"""Split products: few rows times a large factor, or a long sum, as sums of products of chunks.
+"""Split-K: compute a product of few rows and a large factor as a sum of products of chunks.
 
     before  REDUCE(x[m, k] * w[k, n], k)                            k of 4096
     after   REDUCE(REDUCE(x[m, c, k] * w[c, k, n], k), c)           c of 8, k of 512
 
-A tile of results walks down the whole sum. Where ``w`` is larger than the cache, its rows lie
-across the sum and few rows of ``x`` read it, each step of that walk is in another page, and what
-comes with a line is gone before the next tile asks for it. A chunk is read as it lies, and workers
-share chunks. A chunk is so long that the sums of chunks, written and read once, are about an
+A tile of results traverses the whole sum. If ``w`` exceeds the cache, its rows run across the sum
+and only few rows of ``x`` reuse it, each step of that traversal is in another page, and the rest of
+a cache line is evicted before the next tile needs it. A chunk is read in memory order, and workers
+share chunks. Chunks are long enough that their partial sums, written and read once, are about an
 eighth of both factors.
 
 >>> from fnx.core import dtypes
@@ -32,19 +32,19 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, source_index, squeeze
 
-_ROWS = 112    # from which on a product packs its factors
-_SHARE = 8     # the factors, in what the sums of chunks are
-_SHORTEST = 16  # terms of a chunk, at least
+_ROWS = 112    # rows from which a product packs its factors
+_SHARE = 8     # size of both factors relative to that of the partial sums
+_SHORTEST = 16  # least terms of a chunk
 _MOVED = frozenset({ops.RESHAPE, ops.EXPAND, ops.PERMUTE, ops.CAST})
 
 
 def in_chunks(node: UOp, x: UOp, target: Target) -> UOp | None:
-    """A REDUCE as a sum over chunks of its sum; None where that saves nothing.
+    """Return a REDUCE as a sum over chunks of its sum; None if that does not pay.
 
     Args:
         node: the REDUCE.
-        x: what it folds now.
-        target: the machine; groups of threads have tiles of their own.
+        x: its rewritten operand.
+        target: the machine; workgroups of threads have tiles of their own.
     """
     length = _chunk(node, target) if target.threads == 1 else None
     if length is None:
@@ -72,7 +72,7 @@ def in_chunks(node: UOp, x: UOp, target: Target) -> UOp | None:
 
 
 def _chunk(node: UOp, target: Target) -> int | None:
-    """The length of a chunk of the sum of a product that is to be split."""
+    """Return the chunk length for the sum of a product, or None if it is not to be split."""
     x, axes = node.src[0], node.arg.axes
     if node.arg.monoid is not ops.ADD or x.op is not ops.MUL or len(axes) != 1 \
             or not x.dtype.is_float:
@@ -88,7 +88,7 @@ def _chunk(node: UOp, target: Target) -> int | None:
     rows, columns = sorted(own)
     terms = x.shape[axis]
     chunk = max(_SHORTEST, 2 * _SHARE * rows * columns // (rows + columns))
-    large = any(n == columns and squeeze(tokens)[-1] != axis  # its rows lie across the sum
+    large = any(n == columns and squeeze(tokens)[-1] != axis  # its rows are strided along the sum
                 and terms * n * factor.dtype.itemsize > target.l2
                 for n, (factor, tokens) in zip(own, sides))
     if columns == 1 or rows >= _ROWS or terms < 2 * chunk or not large:
@@ -97,7 +97,7 @@ def _chunk(node: UOp, target: Target) -> int | None:
 
 
 def _read(node: UOp, index: Tokens) -> tuple[UOp, Tokens]:
-    """What a side of a product is moved from, and where it is read."""
+    """Return the node below the movements of a factor, and the index at which it is read."""
     while node.op in _MOVED:
         index = index if node.op is ops.CAST else source_index(node, 0, index)
         node = node.src[0]

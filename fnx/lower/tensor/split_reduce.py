@@ -1,13 +1,13 @@
-"""Split reduce: a long reduction with few results becomes two, so that workers can share it.
+"""Split a long reduction with few results in two, so that workers can share it.
 
     before  REDUCE(x[16777216], ADD, axis 0)
     after   REDUCE(REDUCE(RESHAPE(x, (64, 262144)), ADD, axis 1), ADD, axis 0)
 
-So does a product of few rows with a factor beyond the cache, whose rows lie across the sum
-(split_products.py): each chunk is read as it lies.
+The same applies to a product of few rows with a factor that exceeds the cache and whose rows run
+across the sum (split_products.py): each chunk is read in memory order.
 
-How the sum associates follows from the shape and the target's row (``Target.chunks``: groups of
-threads take more of them than workers), never from the number of workers.
+How the sum associates follows from the shape and the target's entry (``Target.chunks``: workgroups
+of threads take more of them than workers), never from the number of workers.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, (1 << 24,))
@@ -27,17 +27,17 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, rebuild
 from fnx.lower.tensor.split_products import in_chunks
 
-MIN_WORK = 1 << 16   # elements folded in all below which one worker is enough
-MAX_RESULTS = 64     # with more results than this, the results themselves are shared out
-LONG = 1 << 13       # a chain of additions across rows that is worth several workers
-BUSY = 128           # groups of threads that keep a device busy,
-BLOCK, COLUMNS = 1 << 10, 1 << 5  # ... results that one computes, of products and across rows,
-CHAIN = 1 << 9       # ... and terms of each that are worth a group
-MIN_CHUNK = 1 << 12  # elements a chunk folds at least
+MIN_WORK = 1 << 16   # reduced elements in all below which one worker is enough
+MAX_RESULTS = 64     # with more results than this, workers share the results themselves
+LONG = 1 << 13       # length of a reduction across rows from which several workers pay
+BUSY = 128           # workgroups that keep a device busy,
+BLOCK, COLUMNS = 1 << 10, 1 << 5  # ... results per workgroup: of products, across rows
+CHAIN = 1 << 9       # ... and terms of each that pay for a workgroup
+MIN_CHUNK = 1 << 12  # least elements reduced per chunk
 
 
 def split_reduce(fn: UOp, target: Target) -> UOp:
-    """A FUNCTION in which long REDUCEs with few results are folded in chunks first."""
+    """Return a FUNCTION in which long REDUCEs with few results are reduced in chunks first."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.REDUCE:
             return None
@@ -51,8 +51,8 @@ def split_reduce(fn: UOp, target: Target) -> UOp:
 
 
 def _parts(node: UOp, target: Target) -> int:
-    """In how many parts groups of threads compute a fold across rows, or a sum of products, that
-    has too few results to keep a device busy."""
+    """Return the number of chunks for a reduction across rows, or a sum of products, that has too
+    few results to keep a device with workgroups busy."""
     x, axes = node.src[0], node.arg.axes
     results: int = math.prod(node.shape)
     if target.threads == 1 or x.op is ops.PAIR or not results or \
@@ -64,10 +64,11 @@ def _parts(node: UOp, target: Target) -> int:
 
 
 def _is_long(node: UOp) -> bool:
-    """Few results, or a long chain across rows: lanes shorten those along rows.
+    """Return whether a reduction has few results, or is long and across rows; lanes already shorten
+    one along rows.
 
-    A sum of products may be a contraction, which is tiled as it is. Below MIN_WORK a schedule's
-    partial sums (schedule/subtotals.py) keep the bits of a chain, and one worker is enough.
+    A sum of products may be a contraction, which is tiled without a split. Below MIN_WORK the
+    partial sums of a schedule (schedule/subtotals.py) suffice, and so does one worker.
     """
     x, axes = node.src[0], node.arg.axes
     total = math.prod(x.shape)
@@ -80,9 +81,9 @@ def _is_long(node: UOp) -> bool:
 
 
 def _split(node: UOp, most: int) -> UOp:
-    """Fold chunks of the longest run of reduced axes, then the rest."""
+    """Reduce chunks of the longest run of reduced axes, then the remaining ones."""
     x, monoid = node.src[0], node.arg.monoid
-    # a product whose axes are joined would be written: its loops are those of its factors
+    # joining a product's axes would materialize it: its loops are those of its factors
     shape, axes = _join_reduced(x.shape, node.arg.axes) if x.op is not ops.MUL else \
         (x.shape, [*node.arg.axes])
     axis = max(axes, key=lambda a: shape[a])
@@ -101,7 +102,7 @@ def _split(node: UOp, most: int) -> UOp:
 
     inner = [a if a < axis else a + 1 for a in axes]
     whole: UOp
-    if x.op is ops.PAIR:  # both of each chunk, from one pass over it
+    if x.op is ops.PAIR:  # both results of each chunk, from one pass over it
         key, place = x.src
         key, place = cut(key, monoid.identity(key.dtype)), cut(place, place.dtype.limits[1])
         whole = build.pair(build.reduce(key, monoid, inner),
@@ -112,7 +113,7 @@ def _split(node: UOp, most: int) -> UOp:
 
 
 def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, list[int]]:
-    """Neighbouring reduced axes become one axis; size and meaning stay."""
+    """Merge adjacent reduced axes into one."""
     joined: list[int] = []
     reduced: list[int] = []
     for i, n in enumerate(shape):
@@ -126,7 +127,7 @@ def _join_reduced(shape: ops.Shape, axes: tuple[int, ...]) -> tuple[ops.Shape, l
 
 
 def _chunks(n: int, total: int, most: int) -> int:
-    """Number of chunks: a divisor of n if a good one exists, else as many as are worth it."""
+    """Return the number of chunks: a divisor of n if a good one exists, else as many as pay."""
     most = min(most, total // MIN_CHUNK, n)
     divisors = [c for c in range(1, most + 1) if n % c == 0]
     best = divisors[-1] if divisors else 1

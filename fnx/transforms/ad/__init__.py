@@ -1,1 +1,1 @@
-"""Derivatives: one row per op, and the walks that read them."""
+"""Automatic differentiation: the derivative rule of each op, and the walks that apply them."""

@@ -1,4 +1,4 @@
-"""Arguments of a derivative: which of their leaves are floats, and what stands for the others."""
+"""Arguments of a derivative: their float leaves, and the stand-ins for the others."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
-# The gradient of an integer: no information, in JAX's dtype for it.
+# The dtype of the gradient of an integer, which carries no information, as in JAX.
 FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 class Float0(np.ndarray[Any, Any]):
     """The gradient of an array of integers: a leaf to users. To transforms it is a pytree without
-    leaves, which passes through each of them.
+    leaves, so it passes through them.
 
     >>> Float0.like((3,)).dtype == FLOAT0
     True
@@ -41,7 +41,7 @@ class Float0(np.ndarray[Any, Any]):
 
     @staticmethod
     def like(shape: Shape) -> Float0:
-        """That of integers of a shape."""
+        """Return the gradient of integers of a shape."""
         return np.zeros(shape, FLOAT0).view(Float0)
 
 
@@ -50,35 +50,36 @@ WHOLE.add(Float0)
 
 
 class Layout(Record):
-    """The tree ``((arguments that are differentiated), {})``, and its leaves."""
+    """The tree ``((differentiated arguments), {})``, and the avals of its leaves."""
 
     tree: tree.TreeDef
     avals: tuple[Aval, ...]
 
     def floats(self, leaves: Sequence[Array]) -> list[Any]:
-        """The leaves, with an Aval for each that is traced."""
+        """Return the leaves, with an Aval in place of each that is traced (the floats)."""
         return [a if a.dtype.is_float else x for x, a in zip(leaves, self.avals)]
 
     def path(self, i: int) -> str:
-        """Where leaf i stands, for messages."""
+        """Return the path of leaf i, for messages."""
         _, position, *rest = tree.paths(self.tree)[i]
         return f"args{position}{tree.keystr(tuple(rest))}"
 
     def filled(self, floats: Iterable[Array]) -> Any:
-        """The tree of float leaves, and float0 for the others."""
+        """Return the tree with these float leaves, and float0 for the others."""
         rest = iter(floats)
         return self.tree.unflatten(
             [next(rest) if a.dtype.is_float else Float0.like(a.shape) for a in self.avals])
 
     def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
-        """The arguments, of the gradients of their float leaves."""
+        """Return the arguments tuple, built from the gradients of its float leaves."""
         found: tuple[tuple[Any, ...], Any] = self.filled(grads)
         return found[0]
 
 
 def flatten(args: Sequence[Any], chosen: Sequence[int], allow_int: bool
              ) -> tuple[list[Array], Layout]:
-    """All leaves of the chosen arguments as Arrays; floats, unless ``allow_int``."""
+    """Return all leaves of the chosen arguments as Arrays, which must be floats unless
+    ``allow_int``."""
     leaves, in_tree = tree.flatten((tuple([args[i] for i in chosen]), {}))
 
     def where(i: int) -> str:
@@ -105,7 +106,7 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
 
 
 def like(x: Any, aval: Aval, what: str, of: str) -> UOp:
-    """The node of ``what``, a tangent or a cotangent, which has to be like ``of``."""
+    """Return ``what``, a tangent or a cotangent, as a node, checked to match the aval of ``of``."""
     shape, dtype, _ = aval
     array = asarray(x)
     if array.shape != shape:
@@ -118,12 +119,12 @@ def like(x: Any, aval: Aval, what: str, of: str) -> UOp:
 
 
 def is_nothing(x: Any) -> bool:
-    """Whether x is what stands for the tangent or cotangent of an integer: None, or float0."""
+    """Whether x stands for the tangent or cotangent of an integer: None, or float0."""
     return x is None or getattr(x, "dtype", None) == FLOAT0
 
 
 def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> list[int]:
-    """The positional arguments, of ``n``, to differentiate in."""
+    """Return the positional arguments, of ``n``, to differentiate with respect to."""
     out: list[int] = []
     for given in argnums if isinstance(argnums, Sequence) else (argnums,):
         try:
@@ -144,7 +145,7 @@ def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> lis
 
 def of_chosen(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
               chosen: Sequence[int]) -> Callable[..., Any]:
-    """A function of some of its arguments; the others are what they are.
+    """Return f as a function of the chosen arguments, with the others fixed.
 
     >>> of_chosen(pow, (2, 3, 5), {}, [1])(4)
     1
@@ -158,13 +159,13 @@ def of_chosen(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def refuse_complex(kind: str, holomorphic: bool) -> None:
-    """Derivatives of complex functions are not there."""
+    """Raise for derivatives of complex functions, which are not supported."""
     if holomorphic:
         raise NotBuiltError(f"{kind}: expected holomorphic=False, as there are no complex numbers")
 
 
 def directions(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
-    """The tangents of the float leaves of arguments, checked against these."""
+    """Return the tangents of the float leaves of arguments, checked against these."""
     found = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
     out = []
     for i, (x, aval) in enumerate(zip(found, layout.avals)):

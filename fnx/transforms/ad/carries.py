@@ -1,9 +1,9 @@
-"""Which carries of a loop take part: fixpoints over what each result of a body depends on.
+"""Which carries of a loop are active: fixpoints over what each result of a body depends on.
 
     carries a, b    a' = a * w    b' = b + a        b' depends on {a, b}, a' on {a, w}
 
     active in w:                  {a, b}            a' reads w, and b' reads a
-    with a cotangent of b:        {a, b}            b' hands one to a; with one of a: {a}
+    with a cotangent of b:        {a, b}            b' passes one to a; with one of a: {a}
 
 >>> depends = [frozenset({0, 1}), frozenset({1, 2})]    # of the PARAMs w, a, b
 >>> sorted(active(depends, CarryPlaces(1, 2), {0}))
@@ -18,11 +18,11 @@ from collections.abc import Iterable, Sequence
 
 from fnx.core.record import Record
 
-DependsOn = Sequence[frozenset[int]]  # of each result of a FUNCTION: PARAMs with a derivative in it
+DependsOn = Sequence[frozenset[int]]  # for each result of a FUNCTION: the PARAMs it depends on
 
 
 class CarryPlaces(Record):
-    """Where the carries of a body are: its results ``i < n``, its PARAMs ``first + i``."""
+    """The positions of the carries of a body: its results ``i < n``, its PARAMs ``first + i``."""
 
     first: int
     n: int
@@ -32,12 +32,12 @@ class CarryPlaces(Record):
         return range(self.first, self.first + self.n)
 
     def of(self, params: Iterable[int]) -> set[int]:
-        """Numbers of the carries among some PARAMs."""
+        """Return the numbers of the carries among some PARAMs."""
         return {p - self.first for p in params if p in self.params}
 
 
 def active(depends: DependsOn, carries: CarryPlaces, inputs: Iterable[int]) -> set[int]:
-    """The PARAMs that depend on some of them after any number of steps."""
+    """Return the PARAMs that depend on ``inputs`` after any number of steps."""
     found = set(inputs)
     while True:
         more = {carries.first + i for i in range(carries.n)
@@ -48,7 +48,7 @@ def active(depends: DependsOn, carries: CarryPlaces, inputs: Iterable[int]) -> s
 
 
 def pulled(depends: DependsOn, carries: CarryPlaces, results: Iterable[int]) -> set[int]:
-    """The carries that some results of a body have a hand in, after any number of steps."""
+    """Return the carries that some results of a body depend on, after any number of steps."""
     found = {o for o in results if o < carries.n}
     waiting = list(results)
     while waiting:
@@ -59,13 +59,13 @@ def pulled(depends: DependsOn, carries: CarryPlaces, results: Iterable[int]) -> 
 
 
 def closed(depends: DependsOn, carries: CarryPlaces, zero_steps: bool) -> list[frozenset[int]]:
-    """What the results of the loop depend on, in terms of its operands.
+    """Return what the results of the loop depend on, in terms of its operands.
 
     >>> found = closed([frozenset({0, 1}), frozenset({1, 2})], CarryPlaces(1, 2), False)
     >>> [sorted(d) for d in found]
     [[0, 1], [0, 1, 2]]
     """
-    direct = [sum([1 << p for p in d]) for d in depends]  # sets as bits: there may be hundreds
+    direct = [sum([1 << p for p in d]) for d in depends]  # bit sets: there may be hundreds
     behind = [bits | 1 << carries.first + i for i, bits in enumerate(direct[:carries.n])]
     for i in range(carries.n):  # Warshall's transitive closure
         through = 1 << carries.first + i

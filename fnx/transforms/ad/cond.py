@@ -1,10 +1,10 @@
-"""Derivatives of COND: of its branches.
+"""Derivatives of COND, from those of its branches.
 
-    forward mode    COND of the pushed branches
+    forward mode    COND of the jvp forms of the branches
     reverse mode    COND of the forward forms, then COND of the backward passes
 
-All branches return the same: zeros where one has no tangent or cotangent but another one does,
-and zeros as residuals of the others. Residuals of one type share their places.
+All branches return the same types: zeros where one has no tangent or cotangent but another one
+does, and zeros for the residuals of other branches. Residuals of equal type share a slot.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, P
 
 
 class CondRule(LoopRule):
-    """COND; its first operand says which branch, and has no derivative."""
+    """COND; its first operand selects the branch, and has no derivative."""
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
         found = yield from self._depends(node)
         return [frozenset(i + 1 for i in d) for d in found]
 
     def _depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
-        """In terms of the PARAMs of the branches."""
+        """The dependence in terms of the PARAMs of the branches."""
         found = []
         for branch in self.bodies(node):
             found.append((yield branch, Depends()))
@@ -88,14 +88,14 @@ class _CondReverse:
                                   lambda read: self.backward(read, sources.all), self.arg.name)
 
     def _place(self, source: Source, places: Sequence[int]) -> Source:
-        """Where the backward pass finds what that of a branch reads."""
+        """Map a source of a branch's backward pass to a source of the COND's."""
         kind, i = source
         if kind == "input":
             return kind, i + 1
         return (kind, self.n + places[i - self.n]) if kind == "result" and i >= self.n else source
 
     def forward(self, ins: Nodes) -> Iterable[UOp]:
-        """The results, and what is saved."""
+        """Return the results and the residuals."""
         branches = []
         for branch, places in zip(self.branches, self.places):
             saved = [zeros(node) for node in self.saved]
@@ -106,7 +106,7 @@ class _CondReverse:
         return build_calls.cond(branches, ins[0], ins[1:], self.arg.name)
 
     def backward(self, read: Read, sources: Sequence[Source]) -> Pulled:
-        """The cotangents of the operands that take part."""
+        """Return the cotangents of the active operands."""
         operands = [read(source) for source in sources]
         given = [k for k in range(len(self.takes.inputs))
                  if any(form.given[k][0] is not None for form in self.forms)]
@@ -119,7 +119,7 @@ class _CondReverse:
 
     def _pulled(self, form: Linearized, places: Sequence[int], given: Sequence[int],
                 sources: Sequence[Source], operands: Nodes) -> UOp:
-        """The backward pass of a branch, of the operands of all of them."""
+        """Build the backward pass of one branch, as a function of the operands of all branches."""
         def outs(params: Nodes) -> list[UOp]:
             at = dict(zip(sources, params))
             cts, token = pull_back(form, lambda source: at[self._place(source, places)])
@@ -131,7 +131,8 @@ class _CondReverse:
 
 
 def shared_places(saved: Sequence[Sequence[UOp]]) -> tuple[list[UOp], list[list[int]]]:
-    """One list of places for all branches, by type; and the places of each branch."""
+    """Assign residuals to slots that all branches share, by type; return the slots, and those of
+    each branch."""
     places: list[UOp] = []
     found = []
     for nodes in saved:

@@ -1,11 +1,11 @@
-"""CUSTOM: the rules that the user gave, in both modes.
+"""CUSTOM: user-defined derivative rules, in both modes.
 
                 forward                                reverse
     jvp         the rule itself                        its tangents, transposed
     fwd, bwd    bwd, transposed                        the rules themselves
 
 Both transpositions are the same step: a function that is linear in some of its operands is
-linearized in these. What is found to read them after all was not linear, and is an error.
+linearized with respect to these. A rule that is not linear in them is an error.
 
 Rules that call their own function are unrolled (core/again.py) where they are applied.
 """
@@ -26,7 +26,7 @@ from fnx.transforms.ad.structural import TOKEN, CallRule, Linearized, Pushes, St
 
 
 class CustomOpRule(Structural):
-    """CUSTOM: a function with rules of its own."""
+    """CUSTOM: a function with derivative rules of its own."""
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
         return [node.src[1 if "jvp" in node.arg.rules else 0]]
@@ -37,7 +37,7 @@ class CustomOpRule(Structural):
     # ---- forward mode
 
     def unread(self, node: UOp, tangents: Pushes) -> Pushes:
-        """Those of arguments: what it closes over, no rule asks for."""
+        """Drop the tangents of captures: no rule reads them."""
         first = len(node.src) - len(parts.operands(node))
         to = first + node.arg.n_captures
         return [None if first <= i < to else t for i, t in enumerate(tangents)]
@@ -58,9 +58,9 @@ class CustomOpRule(Structural):
         return (yield from self._turned(node, given[first:]))
 
     def _turned(self, node: UOp, tangents: Pushes) -> Steps[tuple[Sequence[UOp], Pushes]]:
-        """The tangents by the transpose of the vjp, which is linear in the cotangent.
+        """Compute the tangents by the transpose of the vjp, which is linear in the cotangent.
 
-        What it prints is for backward passes, of which there is none here.
+        Effects of the vjp are dropped: they belong to backward passes, and there is none here.
         """
         args, arg, bwd = parts.operands(node), node.arg, silent(self._rule(node, "bwd"))
         n, found = len(arg.outs), build_calls.call(self._rule(node, "fwd"), args)
@@ -97,7 +97,7 @@ class CustomOpRule(Structural):
         return (yield from self._transposed(node, got, active, guarded, wild))
 
     def _given(self, node: UOp, got: Container[int], active: Container[UOp]) -> Linearized:
-        """What the user wrote, for those results and arguments that take part."""
+        """Return the user's fwd and bwd, restricted to the active results and arguments."""
         arg, n, floats = node.arg, len(node.arg.outs), _tangent_places(node)
         name = op_args.pullback([k for k, o in enumerate(floats) if o in got], len(floats))
         fwd = self._rule(node, "fwd")
@@ -106,7 +106,7 @@ class CustomOpRule(Structural):
         sources = [("input", i) for i in range(arg.n_captures)]
         sources += [TOKEN] * has_effects
         sources += [("result", i) for i in range(n, len(fwd.src))]
-        left_out = arg.effects - has_effects  # a token that it takes, and only hands on
+        left_out = arg.effects - has_effects  # a token that it takes and only passes through
         first, given = len(sources) + left_out, [o for o in floats if o in got]
         to: dict[UOp, UOp] = {}
         for i, x in build.params(bwd).items():
@@ -125,7 +125,7 @@ class CustomOpRule(Structural):
 
     def _transposed(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
                     guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
-        """The tangents of the jvp, transposed."""
+        """Transpose the tangents of the jvp."""
         args, slots, places = parts.operands(node), _tangent_slots(node), _tangent_places(node)
 
         def those(chosen: Container[UOp]) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ class CustomOpRule(Structural):
             tuple(slots.values()), those(active), outputs, f"the jvp of {node.arg.name}",
             "reverse mode transposes it: write it linear in its tangents, or give it a vjp",
             masked, those(guarded), strange)
-        forward = form.forward_of(rule)  # its results and residuals read no tangent
+        forward = form.forward_of(rule)  # its results and residuals do not read tangents
         to = {x: zeros(x) for i, x in build.params(forward).items() if i >= len(args)}
         backward, sources = _without_inputs(form, slots.values())
         return Linearized(build.function(substitute(forward.src, to), len(args),
@@ -148,7 +148,7 @@ class CustomOpRule(Structural):
                           backward, sources, (*_captured(node, active), *form.given), form.token)
 
     def _rule(self, node: UOp, name: str) -> UOp:
-        """A rule, in which each CUSTOM has its own."""
+        """Return a rule, with the calls of its own function unrolled."""
         if name not in node.arg.rules:
             raise GradError(f"expected a rule for {node.arg.name}, it has none that serves here: "
                             f"{', '.join(node.arg.rules) or 'none'}", site=node.site)
@@ -159,7 +159,7 @@ _CALL = CallRule()
 
 
 def _plain(node: UOp) -> UOp:
-    """One without rules for derivatives, as a CALL of its function."""
+    """Turn a CUSTOM without derivative rules into a CALL of its function."""
     return node.replace(op=ops.CALL, arg=op_args.Call(node.arg.name, node.arg.outs))
 
 
@@ -167,7 +167,7 @@ def _plain(node: UOp) -> UOp:
 
 
 def _refuse_captures(node: UOp, active: Sequence[bool]) -> None:
-    """What a function closed over is differentiated by no rule of it."""
+    """Raise if a capture is active: no rule differentiates with respect to captures."""
     for i in range(node.arg.n_captures):
         if active[i] and _reads(node.src[0], i):
             x = parts.operands(node)[i]
@@ -180,7 +180,7 @@ def _refuse_captures(node: UOp, active: Sequence[bool]) -> None:
 
 
 def _refuse_telling(node: UOp, rule: UOp, tangents: Container[int]) -> None:
-    """What a jvp rule says of its tangents cannot be said in reverse mode, which has none."""
+    """Raise if an effect of a jvp rule reads tangents, of which reverse mode has none."""
     if not node.arg.effects:
         return
     read = {x for i, x in build.params(rule).items() if i in tangents}
@@ -197,14 +197,14 @@ def _refuse_telling(node: UOp, rule: UOp, tangents: Container[int]) -> None:
 
 
 def _reads(fn: UOp, slot: int) -> bool:
-    """Whether a result depends on a PARAM in a way that has a derivative."""
+    """Whether a result has a derivative in a PARAM."""
     stopped = toposort(fn.src, stop=lambda n: n.op is ops.STOP or n.dtype.kind in ("int", "bool",
                                                                                   "uint"))
     return any(n.op is ops.PARAM and n.arg.slot == slot for n in stopped)
 
 
 def _captured(node: UOp, active: Container[UOp]) -> list[tuple[None, None]]:
-    """The cotangents of active captures, which only rules read: none."""
+    """Return no cotangents for the active captures: only rules read these."""
     return [(None, None) for x in parts.operands(node)[:node.arg.n_captures] if x in active]
 
 
@@ -214,8 +214,8 @@ def _floats(node: UOp) -> list[tuple[ops.Shape, dtypes.DType]]:
 
 def _without_inputs(form: Linearized, slots: Container[int]
                     ) -> tuple[UOp, tuple[tuple[str, int], ...]]:
-    """A backward pass and what it reads, with zeros for some inputs: a loop reads all it is given.
-    """
+    """Return a backward pass and its sources, with zeros for some inputs: a loop may read more
+    than it uses."""
     gone = [source[0] == "input" and source[1] in slots for source in form.sources]
     kept = [slot for slot, out in enumerate(gone) if not out]
     to = {x: zeros(x) if gone[i] else build.param(kept.index(i), x.dtype, x.shape)
@@ -225,20 +225,20 @@ def _without_inputs(form: Linearized, slots: Container[int]
 
 
 def _spread(node: UOp, tangents: Sequence[UOp | None]) -> list[Tangent | None]:
-    """Tangents of the float results, with None for the others."""
+    """Return the tangents of the float results, with None for the others."""
     rest = iter(tangents)
     found = [next(rest) if dtype.is_float else None for _, dtype in node.arg.outs]
     return [None if t is None else Tangent(t) for t in found]
 
 
 def _tangent_slots(node: UOp) -> dict[int, int]:
-    """Of each float argument (counted with the captures): the PARAM that is its tangent."""
+    """Map each float argument (counted with the captures) to the PARAM that is its tangent."""
     args = parts.operands(node)
     floats = [i for i in range(node.arg.n_captures, len(args)) if args[i].dtype.is_float]
     return {i: len(args) + k for k, i in enumerate(floats)}
 
 
 def _tangent_places(node: UOp) -> dict[int, int]:
-    """Of each float result: the result of the jvp that is its tangent."""
+    """Map each float result to the result of the jvp that is its tangent."""
     floats = [o for o, (_, dtype) in enumerate(node.arg.outs) if dtype.is_float]
     return {o: len(node.arg.outs) + k for k, o in enumerate(floats)}

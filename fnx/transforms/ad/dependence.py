@@ -1,9 +1,9 @@
-"""What each result of a FUNCTION has a derivative in.
+"""Dependence analysis: which PARAMs each result of a FUNCTION has a derivative in.
 
     FUNCTION(MUL(p0, p1), FLOOR(p1))    ->    ({0, 1}, {})
 
-Bodies are looked into, so that of the results of a call only those take part that depend on what
-is differentiated. Loops find their carries by it (carries.py).
+The analysis enters bodies, so that only those results of a call are active that depend on a
+differentiated operand. Loops find their active carries by it (carries.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnx.transforms.ad.structural import Depends, ResultRule, Structural
 
 
 def dependence(body: UOp) -> tuple[frozenset[int], ...]:
-    """For each result of a FUNCTION, the PARAMs that it has a derivative in.
+    """Return, for each result of a FUNCTION, the PARAMs that it has a derivative in.
 
     >>> from fnx.core import dtypes, ops
     >>> x, y = (build.param(i, dtypes.float32, ()) for i in (0, 1))
@@ -31,9 +31,10 @@ def dependence(body: UOp) -> tuple[frozenset[int], ...]:
 
 
 class TakingPart:
-    """Which results of loops and branches have a derivative in an active operand.
+    """Activity analysis of loops and branches: which results have a derivative in an active
+    operand.
 
-    Asked of a result when all operands of its node are classified; found once a node.
+    Query a result only after all operands of its node are classified; cached per node.
     """
 
     def __init__(self, active: Container[UOp]) -> None:
@@ -55,7 +56,7 @@ class TakingPart:
 
 @derives(Depends, "dependence")
 def _derive(body: UOp, key: Depends) -> Steps[tuple[frozenset[int], ...]]:
-    """Sets of PARAMs as bits of an integer."""
+    """Compute the dependence, with sets of PARAMs as bits of an integer."""
     found = {node: 1 << i for i, node in build.params(body).items() if node.dtype.is_float}
     results: dict[UOp, list[int]] = {}
     for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):

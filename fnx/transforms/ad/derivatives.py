@@ -1,16 +1,16 @@
-"""The derivative table: one row per op of the tensor level, read by both modes.
+"""The derivative table: one rule per op of the tensor level, for both modes.
 
-Values at singular points, where a choice is to be made:
+Values at singular points, where there is a choice:
 
     sqrt'(0) = inf       abs'(0) = 0        ties of max and min share equally
     pow'(0, y)           its limit: 0 for y > 1, 1 for y = 1, inf for 0 < y < 1; 0 for y = 0
     d/dy pow(0, y)       0 for y >= 0
     prod                 the product of the others, also where elements are zero
-    GATHER               0 for an index outside, which reads the nearest element
+    GATHER               0 for an out-of-bounds index, which reads the nearest element
 
-sqrt(x)**2 has gradient NaN at 0: inf times a number that happens to be zero says nothing. (A
-branch that was not taken is another matter: see rules.py.) From these follow, by how public
-functions are composed: norm'(0) = 0 and relu'(0) = 0.
+sqrt(x)**2 has gradient NaN at 0: inf times a number that happens to be zero is undetermined. (A
+branch that was not taken is different: see rules.py.) Public functions are composed such that
+norm'(0) = 0 and relu'(0) = 0 follow from these.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, ())
@@ -49,7 +49,7 @@ from fnx.transforms.ad.structural import CallRule, ResultRule
 
 DERIVATIVES: dict[Op, DerivativeRule] = {}
 
-_FAR = 30.0  # exp(-x**2) is 0 before
+_FAR = 30.0  # exp(-x**2) underflows to 0 below this
 
 trigamma = deferred("fnx.core.array.gamma", "trigamma")
 
@@ -59,30 +59,34 @@ trigamma = deferred("fnx.core.array.gamma", "trigamma")
 
 def elementwise(op: Op, *along: JvpTerm | None,
                 singular: Callable[[UOp], bool] | None = None) -> None:
-    """Partials that multiply by values: ``along(t, y, *operands)``, one for each operand."""
+    """Register partials that multiply by values: ``along(t, y, *operands)``, one for each
+    operand."""
     DERIVATIVES[op] = Elementwise(along, True, singular)
 
 
 def piecewise(op: Op, *along: JvpTerm | None, taken: Callable[..., Expr] | None = None) -> None:
-    """Partials that are constants (1, -1, a half, 0), or choose by a condition."""
+    """Register partials that are constants (1, -1, a half, 0), or select by a condition."""
     DERIVATIVES[op] = Elementwise(along, False, taken=taken)
 
 
 def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
            operands: tuple[int, ...] | None = (0,), drops: bool = False,
            where: Callable[[UOp], UOp] | None = None) -> None:
-    """``transpose(node, i, ct)``: the cotangent of operand i. None: linear in all operands."""
+    """Register ``transpose(node, i, ct)``: the cotangent of operand i. None: linear in all
+    operands."""
     DERIVATIVES[op] = Linear(transpose, operands, drops, where)
 
 
 def zero(*names: str) -> None:
-    """No derivative: integers, bools, and steps that are flat wherever they are continuous."""
+    """Register ops without derivative: integers, bools, and steps that are flat where
+    continuous."""
     for name in names:
         DERIVATIVES[OPS[name]] = DerivativeRule()
 
 
 def dear(*which: Op) -> None:
-    """Saved for the backward pass; what is elementwise or moves data is computed again."""
+    """Mark ops whose results are saved for the backward pass; cheap elementwise and movement ops
+    are recomputed."""
     for op in which:
         DERIVATIVES[op].dear = True
 
@@ -91,7 +95,7 @@ def dear(*which: Op) -> None:
 
 
 def number_of(node: UOp) -> Any:
-    """The value of a constant that was expanded, else None."""
+    """Return the value of a constant that may be expanded, else None."""
     while node.op is ops.EXPAND or node.op is ops.RESHAPE:
         node = node.src[0]
     return build.const_of(node) if node.op is ops.CONST else None
@@ -106,8 +110,8 @@ def _divides_by_variable(node: UOp) -> bool:
 
 
 def _powers(node: UOp) -> bool:
-    """All but those whose partials of every order are finite: others are NaN below 0, or infinite
-    at 0, themselves or in a partial of some order, or overflow."""
+    """Whether partials of some order may be non-finite: all exponents but 0, 1, 2. Other powers are
+    NaN below 0, infinite at 0 (themselves or a partial of some order), or overflow."""
     return number_of(node.src[1]) not in (0, 1, 2)
 
 
@@ -127,12 +131,12 @@ def _base(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
 
 
 def _exponent(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
-    """t * a**b * log(a), and its limit 0 at a = 0 where there is one."""
+    """t * a**b * log(a), and its limit 0 at a = 0 where it exists."""
     return where(a.eq(0) & (0 <= b), 0, t * (y * log(a)))
 
 
 def _share(i: int, wins: Callable[[Expr, Expr], Expr]) -> JvpTerm:
-    """All to the winner, half in a tie. ``wins(a, b)``: a is strictly better."""
+    """Everything to the winner, half in a tie. ``wins(a, b)``: a is strictly better."""
     def along(t: Expr, y: Expr, *src: Expr) -> Expr:
         return where(wins(src[i], src[1 - i]), t, where(src[0].eq(src[1]), 0.5 * t, 0))
     return along
@@ -147,7 +151,7 @@ def _at_most(i: int, *src: Expr) -> Expr:
 
 
 def _along_formula(of: Callable[..., Expr], i: int) -> JvpTerm:
-    """t pushed through a formula from operand i, by the rows of the ops that it is made of."""
+    """The jvp of a formula in operand i, by the rules of the ops that it consists of."""
     def along(t: Expr, y: Expr, *operands: Expr) -> Expr:
         leaves = [UOp(ops.LEAF, y.dtype, (), op_args.Leaf(-1 - k, y.shape))
                   for k in range(len(operands) + 1)]
@@ -215,7 +219,7 @@ def _piece(node: UOp, i: int, ct: UOp) -> UOp:
 
 
 def _own_part(node: UOp, i: int, ct: UOp) -> UOp:
-    """What all lanes hand to this one."""
+    """Sum what all batch elements contribute to this one."""
     axis = node.arg
     handed = total(build.all_gather(ct, axis), (0,))
     return build.gather(handed, build.axis_index(axis)) if axis.size else ct
@@ -226,14 +230,14 @@ def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
 
 
 def _bell(x: Expr) -> Expr:
-    """The derivative of erf; cut where it is 0, so that those of higher orders are finite."""
+    """The derivative of erf, clamped where it is 0 so that higher orders are finite."""
     size = clamped(x, -_FAR, _FAR)
     return 2 / math.sqrt(math.pi) * exp(-(size * size))
 
 
 # ---- the table --------------------------------------------------------------------------------
-# t is the tangent of an operand, or the cotangent of the result y; a row has, for each operand,
-# t times the derivative of y in it.
+# t is the tangent of an operand, or the cotangent of the result y; a rule has, for each operand,
+# t times the partial derivative of y with respect to it.
 # fmt: off
 
 zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",

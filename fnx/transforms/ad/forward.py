@@ -1,17 +1,17 @@
-"""Forward mode: one walk over the graph, operands first, from tangents to tangents.
+"""Forward mode: one walk over the graph in topological order, propagating tangents.
 
     y = MUL(x, SIN(x)),  t   ->   y,  ADD(MUL(t, SIN(x)), MUL(x, MUL(t, COS(x))))
 
 The result is a graph like any other, so the pushforward of a pushforward is the same walk again.
-Only *active* nodes get a tangent: floats that depend on what is pushed. A zero tangent is None.
+Only *active* nodes get a tangent: floats that depend on a source with one. A zero tangent is None.
 
-**Structural zeros** (rules.py). A tangent is zero, whatever it is multiplied with, where nothing
-that has one was taken: in the padding of PAD, the constant branch of a WHERE. Its mask travels
-with it only as far as an operation with a singular partial lies ahead, and is applied there. So
+**Symbolic zeros** (rules.py). A tangent is zero, whatever it is multiplied by, where no operand
+with a tangent was selected: in the padding of PAD, the constant branch of a WHERE. Its mask is
+propagated only if an operation with a singular partial lies ahead, and is applied there. So
 forward and reverse mode agree, also where sqrt(pad(x)) has an infinite partial.
 
-**Bodies.** A structural node becomes that of the pushed body, which computes results and tangents
-together, and takes the place of the node. A body is pushed once for each pattern of activity.
+**Bodies.** A higher-order op is replaced by one with the jvp form of its body, which computes
+results and tangents together. A jvp form is derived once for each activity pattern.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PushedOuts = tuple[list[UOp], list[Tangent | None]]
 
 
 def jvp(body: UOp, push: Push) -> Pushed:
-    """A FUNCTION that computes the results of ``body`` and their tangents.
+    """Return a FUNCTION that computes the results of ``body`` and their tangents.
 
     >>> from fnx.core import ops
     >>> x = build.param(0, dtypes.float32, ())
@@ -45,10 +45,10 @@ def jvp(body: UOp, push: Push) -> Pushed:
 
 def pushforward(outs: Sequence[UOp], tangents: Mapping[UOp, UOp]
                 ) -> tuple[list[UOp], list[UOp | None]]:
-    """The outs, and their tangents for tangents of sources (LEAF or PARAM); None: zero.
+    """Return the outs, and their tangents for tangents of sources (LEAF or PARAM); None: zero.
 
     Raises:
-        GradError: a hand-written kernel without a derivative.
+        GradError: a user-written kernel without a derivative.
     """
     nodes, found = run(_push(outs, {x: Tangent(t) for x, t in tangents.items()}))
     return nodes, [None if t is None else t.value for t in found]
@@ -56,15 +56,15 @@ def pushforward(outs: Sequence[UOp], tangents: Mapping[UOp, UOp]
 
 def _push(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp] = (),
           guarded: Iterable[UOp] = ()) -> Steps[PushedOuts]:
-    """See ``pushforward``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` the
-    outs whose tangents are to come with their masks."""
+    """The steps of ``pushforward``. ``wild`` are sources whose value may be infinite or NaN,
+    ``guarded`` the outs whose tangents need their masks."""
     walk = _ForwardWalk(outs, tangents, wild, guarded)
     yield from walk.run()
     return [walk.primals[o] for o in outs], [walk.tangents.get(o) for o in outs]
 
 
 class _ForwardWalk:
-    """One walk: of each node its primal in the pushed graph, and its tangent if it has one."""
+    """One walk: each node gets its primal in the new graph, and its tangent if it is active."""
 
     def __init__(self, outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp],
                  guarded: Iterable[UOp]) -> None:
@@ -74,11 +74,11 @@ class _ForwardWalk:
         self.active: set[UOp] = set(tangents)
         self.wild: set[UOp] = set(wild)
         self.singular: set[UOp] = set()
-        self.summed: set[UOp] = set()  # products of which nothing but sums are read
+        self.summed: set[UOp] = set()  # products that only sums read
         self.guarded: set[UOp] = set(guarded)  # a singular partial lies ahead
-        self.results: dict[UOp, tuple[Sequence[UOp], Pushes]] = {}  # of structural nodes
-        self.read: set[UOp] = set()  # those of which a result that takes part is read
-        self.parts: dict[UOp, list[int]] = {}  # results of these that are guarded
+        self.results: dict[UOp, tuple[Sequence[UOp], Pushes]] = {}  # of higher-order nodes
+        self.read: set[UOp] = set()  # those with an active result that is read
+        self.parts: dict[UOp, list[int]] = {}  # results of these that need masks
         self._classify(outs)
 
     def _classify(self, outs: Iterable[UOp]) -> None:
@@ -110,7 +110,8 @@ class _ForwardWalk:
                     self.parts.setdefault(node.src[0], []).append(node.arg)
 
     def _look_at_products(self, node: UOp) -> None:
-        """An infinity in a product that is only summed shows in the sum: no mask hides it."""
+        """Track products that are only summed: an infinity in one shows in the sum, so no mask
+        is needed."""
         if node.op is ops.MUL:
             self.summed.add(node)
         if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD:
@@ -172,7 +173,8 @@ class _ForwardWalk:
 
 def _masked(rule: DerivativeRule, node: UOp, i: int, values: Sequence[UOp | None],
             masks: Sequence[UOp | None]) -> UOp | None:
-    """What the tangent of one operand adds to that of the node, zero outside of its mask."""
+    """Return what the tangent of one operand adds to that of the node, zeroed outside of its
+    mask."""
     alone = [t if j == i else None for j, t in enumerate(values)]
     value = rule.push(node, alone)
     if value is None or masks[i] is None:

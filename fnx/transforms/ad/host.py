@@ -1,7 +1,7 @@
-"""HOST in both modes: a call of Python has no derivative.
+"""HOST in both modes: a Python callback has no derivative.
 
-One whose result has no hand in what is differentiated is only repeated: with the values of the
-forward pass, once, and never in the backward pass.
+A callback whose result does not contribute to the derivative is kept: it runs once, with the values
+of the forward pass, and never in the backward pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 
 
 class HostRule(Structural):
-    """HOST: refuses to hand on a tangent or a cotangent."""
+    """HOST: raises if a tangent or a cotangent would pass through it."""
 
     def operands(self, node: UOp) -> Sequence[int]:
         return range(1 + node.arg.effect, len(node.src))

@@ -1,10 +1,10 @@
-"""Rules that are linear in some of their operands, transposed.
+"""Transpose user-defined rules that are linear in some of their operands.
 
     f(x, t) = cos(x) * t,  ct        ->    cos(x) * ct        reads x and ct, but no t
 
-Of a linear function the derivative is the function itself, so its transpose is its pullback. A
-function that is not linear there (MUL of two such operands, a comparison, a clip) would give a
-pullback that reads them, or one that is wrong: it is refused, by the op and the user's line.
+The derivative of a linear function is the function itself, so its transpose is its pullback. A
+function that is not linear in them (MUL of two such operands, a comparison, a clip) would have a
+pullback that reads them, or a wrong one: it raises, naming the op and the user's line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from fnx.transforms.ad.structural import Activity, Linearized
 
 
 class LinearIn(Record):
-    """The key of a rule that is ``linear`` in some operands; as Activity, and for messages."""
+    """The key of a transposed rule: the ``linear`` operands, the fields of Activity, and texts
+    for messages."""
 
     linear: tuple[int, ...]
     inputs: tuple[int, ...]
@@ -33,7 +34,7 @@ class LinearIn(Record):
 
 @derives(LinearIn, "transposed rules")
 def _transpose(body: UOp, key: LinearIn) -> Steps[Linearized]:
-    try:  # few programs transpose rules, and every import is on the clock of all
+    try:  # loaded late: few programs transpose rules
         yield from load("fnx.transforms.ad.linearity").checked(
             [body.src[o] for o in key.outputs],
             [x for i, x in build.params(body).items() if i in key.linear])

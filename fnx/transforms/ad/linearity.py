@@ -1,8 +1,8 @@
-"""Whether a FUNCTION is linear in some operands: asked before it is transposed.
+"""Check whether a FUNCTION is linear in some operands, before it is transposed.
 
-A walk with three kinds of values: CONSTANT (reads none of these operands), ZERO (a constant that
-is known to be zero) and LINEAR. An op is linear if it keeps sums and multiples: ADD of two
-LINEAR, MUL of one with a CONSTANT. x + 1 is not (it is affine), nor is what only looks at x.
+A walk classifies values as CONSTANT (independent of these operands), ZERO (a constant that is
+known to be zero) or LINEAR. An op is linear if it preserves sums and multiples: ADD of two
+LINEAR, MUL of one with a CONSTANT. x + 1 is not (it is affine), nor is a comparison of x.
 
     x LINEAR, w CONSTANT:     x * w + x LINEAR,   x + w refused,   x * x refused
 """
@@ -23,7 +23,7 @@ from fnx.transforms.ad.structural import computed_by
 
 
 class LinearKind(Enum):
-    """What is known of a value."""
+    """How a value depends on the linear operands."""
 
     ZERO = 0
     CONSTANT = 1
@@ -35,16 +35,16 @@ Kinds = tuple[LinearKind, ...]
 
 
 class Linearity(Record):
-    """The operands of a body: the key of the kinds of its results."""
+    """The kinds of the operands of a body: the key of the kinds of its results."""
 
     operands: Kinds
 
 
 def check(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
-    """Whether results of a trace are linear in some of its leaves.
+    """Check that results of a trace are linear in some of its leaves.
 
     Raises:
-        GradError: they are not; names the operation and the user's line.
+        GradError: they are not; the message names the operation and the user's line.
     """
     run(checked(outs, linear))
 
@@ -91,7 +91,7 @@ def _walk(outs: Sequence[UOp], given: Mapping[UOp, LinearKind]) -> Steps[Kinds]:
 
 
 def _kind(node: UOp, src: list[LinearKind]) -> LinearKind:
-    """The kind of a node without a body."""
+    """Return the kind of a node without a body."""
     if node.op is ops.BARRIER:
         return src[0]
     if LINEAR not in src:
@@ -111,7 +111,7 @@ def _kind(node: UOp, src: list[LinearKind]) -> LinearKind:
 
 
 def _together(node: UOp) -> Sequence[int]:
-    """The operands in which a node is linear together, whatever the others are."""
+    """Return the operands in which a node is jointly linear, whatever the others are."""
     rule = DERIVATIVES[node.op]
     if isinstance(rule, Linear):
         return rule.operands(node) if node.op is not ops.CAST or node.dtype.is_float else ()
@@ -130,7 +130,7 @@ def _together(node: UOp) -> Sequence[int]:
 
 
 def _joined(node: UOp, one: Kinds, other: Kinds) -> Kinds:
-    """Of values of which either may be there."""
+    """Join the kinds of values of which either may be present."""
     def join(a: LinearKind, b: LinearKind) -> LinearKind:
         if {a, b} == {CONSTANT, LINEAR}:
             raise _refusal(node, "hands on a constant in the place of one of them")
@@ -145,7 +145,7 @@ def _call(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 
 def _custom(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    """The solution of a linear system is what its node says, whoever solves it."""
+    """The solution of a linear system is linear by declaration, whatever its solver does."""
     last = len(operands) - node.arg.linear
     if LINEAR in operands[:last] or LINEAR not in operands[last:]:
         return (yield from _call(node, operands))
@@ -164,12 +164,12 @@ def _while(node: UOp, operands: Kinds) -> Steps[Kinds]:
     condition, body = parts.bodies(node)
     n = node.arg.n_consts
     found = yield from _loop(node, body, operands, n, len(operands) - n)
-    yield condition, Linearity((*operands[:n], *found))  # which refuses what looks at them
+    yield condition, Linearity((*operands[:n], *found))  # raises if it reads them
     return found
 
 
 def _loop(node: UOp, body: UOp, operands: Kinds, n_consts: int, n_carries: int) -> Steps[Kinds]:
-    """Until the kinds of the carries stay."""
+    """Iterate until the kinds of the carries are a fixpoint."""
     end = n_consts + n_carries
     carries = operands[n_consts:end]
     while True:
@@ -191,7 +191,7 @@ def _cond(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 
 def _opaque(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    """What is computed by Python."""
+    """The result of a Python callback."""
     if LINEAR in operands and any(dtype.is_float for _, dtype in node.arg.outs):
         raise _refusal(node, "is not linear")
     yield from ()
@@ -199,7 +199,7 @@ def _opaque(node: UOp, operands: Kinds) -> Steps[Kinds]:
 
 
 def _sort(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    """What is no key is moved by a constant order."""
+    """Operands that are not keys are permuted by a constant order."""
     if LINEAR in operands[:node.arg.n_keys]:
         raise _refusal(node, "is not linear")
     yield from ()

@@ -1,4 +1,4 @@
-"""A rule in a file that is loaded when its op is met: most programs have no loop."""
+"""A derivative rule whose file is loaded when its op is first met: most programs have no loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fnx.transforms.ad.structural import Linearized, Pushes, Structural
 
 
 class LoadedRule(Structural):
-    """The rule that ``make`` gives, made with the first node that asks for it."""
+    """A rule that ``make`` creates when it is first used."""
 
     def __init__(self, make: Callable[[], Structural]) -> None:
         self._make = make

@@ -1,9 +1,9 @@
-"""What SCAN, WHILE and COND share: the derived form of a loop is that of a FUNCTION.
+"""The common base of the rules of SCAN, WHILE and COND: they are derived like a FUNCTION.
 
     SCAN(body, operands)   is   CALL(FUNCTION(SCAN(body, PARAMs)), operands)
 
-so its forward form is a CALL that also returns the residuals, and its backward pass is one, too:
-whatever loops they are made of. No mask of a cotangent or tangent goes through a loop's border.
+So the forward form is a CALL that also returns the residuals, and the backward pass is a CALL too,
+whatever loops these contain. Masks of cotangents and tangents do not cross the loop's boundary.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 MAX_LOOPS = 256
 Read = Callable[[Source], UOp]
-# A cotangent for each operand that takes part; the token behind the last effect, if there are any.
+# A cotangent for each active operand; the token after the last effect, if there are any.
 Pulled = tuple[Sequence[UOp | None], UOp | None]
 
 
 class _Key(Record):
-    """A structural node with the types of its operands (also of those that no body reads), and
-    which of these and of the results take part."""
+    """The cache key: a higher-order node with the types of its operands (also of those that no
+    body reads), and which operands and results are active."""
 
     bodies: tuple[UOp, ...]
     arg: op_args.Scan | op_args.While | op_args.Cond
@@ -41,13 +41,13 @@ class _Key(Record):
     takes: Activity
 
 
-# Bounded, and not kept with a body: the backward pass of a loop may run the body again.
+# Bounded, and not owned by the body: the backward pass of a loop may contain the body itself.
 _loops: Cache[_Key, Linearized] = Cache(
     "derivatives of loops", MAX_LOOPS, 64 * MEGABYTE, lambda key, made: graph_bytes([key, made]))
 
 
 class LoopRule(Structural):
-    """The base of the rules of SCAN, WHILE and COND."""
+    """The base class of the rules of SCAN, WHILE and COND."""
 
     def bodies(self, node: UOp) -> tuple[UOp, ...]:
         return tuple([s for s in node.src if s.op is ops.FUNCTION])
@@ -68,7 +68,7 @@ class LoopRule(Structural):
         return found
 
     def linearize(self, node: UOp, args: Nodes, takes: Activity) -> Steps[Linearized]:
-        """The forward and the backward form of the node, of operands like ``args``."""
+        """Return the forward and the backward form of the node, for operands like ``args``."""
         raise NotImplementedError
 
     def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
@@ -81,12 +81,12 @@ class LoopRule(Structural):
 
     def push_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
                     ) -> Steps[tuple[Nodes, Mapping[int, UOp]]]:
-        """The results of the node, and the tangents of those that have one."""
+        """Return the results of the node, and the tangents of those that have one."""
         raise NotImplementedError
 
 
 class Sources:
-    """What a backward pass reads, in order of first use: its operands.
+    """The operands of a backward pass, in order of first use.
 
     >>> sources = Sources()
     >>> sources.want(("input", 3)), sources.want(("cotangent", 0)), sources.want(("input", 3))
@@ -108,10 +108,10 @@ class Sources:
 
     def linearized(self, forward: UOp | None, types: Mapping[str, Nodes],
                    backward: Callable[[Read], Pulled], name: str) -> Linearized:
-        """The form whose backward pass is ``backward(read)``.
+        """Return the form whose backward pass is ``backward(read)``.
 
         Args:
-            types: nodes like the inputs, results and cotangents.
+            types: nodes with the types of the inputs, results and cotangents.
         """
         given: list[tuple[int | None, int | None]] = []
         token: list[int] = []
@@ -135,14 +135,14 @@ class Sources:
 
 
 def pull_back(form: Linearized, read: Read) -> Pulled:
-    """The backward pass of a body, in the place where it is read."""
+    """Inline the backward pass of a body, with its sources supplied by ``read``."""
     found = inline(form.backward, [read(source) for source in form.sources])
     return [None if value is None else found[value] for value, _ in form.given], \
         None if form.token is None else found[form.token]
 
 
 def recomputed(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
-    """A form without residuals: its backward pass computes the body again."""
+    """Return a form without residuals, whose backward pass recomputes the body."""
     def backward(read: Read) -> Pulled:
         inputs = {i: read(("input", i)) for i in params}
         results = inline(again, [inputs.get(i, nothing) for i in range(body.arg.n_params)])
@@ -153,7 +153,7 @@ def recomputed(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
         return pull_back(form, found)
 
     again = silent(form.forward_of(body))
-    nothing = build.const(0, dtypes.int32)  # in the place of what is not read
+    nothing = build.const(0, dtypes.int32)  # placeholder for operands that are not read
     params = build.params(body) | build.params(form.forward_of(body))
     sources = Sources()
     for i in params:
@@ -167,7 +167,7 @@ def recomputed(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
 
 
 def _cotangents_like(form: Linearized, n: int) -> list[UOp]:
-    """Nodes with the types of its cotangents, as far as they are read."""
+    """Return nodes with the types of the cotangents, as far as they are read."""
     params = build.params(form.backward)
     found = {i: params[slot] for slot, (kind, i) in enumerate(form.sources)
              if kind == "cotangent" and slot in params}
@@ -175,16 +175,16 @@ def _cotangents_like(form: Linearized, n: int) -> list[UOp]:
 
 
 def some(x: T | None) -> list[T]:
-    """It, if there is one."""
+    """Return [x], or [] for None."""
     return [] if x is None else [x]
 
 
 def or_zeros(value: UOp | None, like: UOp) -> UOp:
-    """A cotangent or tangent where one is needed."""
+    """Return a cotangent or tangent, materializing a symbolic zero."""
     return zeros(like) if value is None else value
 
 
 def pushed_body(pushed: Pushed, args: Nodes, tangents: Nodes) -> tuple[list[UOp], dict[int, UOp]]:
-    """The results of a pushed body and their tangents, in the place where it is read."""
+    """Inline the jvp form of a body; return its results and their tangents."""
     results, found = pushed.results(inline(pushed.function, [*args, *tangents]))
     return results, {o: t.value for o, t in enumerate(found) if t is not None}

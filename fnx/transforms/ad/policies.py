@@ -1,10 +1,10 @@
-"""Which values of a checkpointed function are kept for its backward pass: a policy, as data.
+"""Checkpoint policies, as data: which values are saved for the backward pass.
 
-    nothing       all is computed again, from the arguments
-    everything    what reverse mode keeps of a function without a checkpoint
+    nothing       none: all is recomputed from the arguments
+    everything    what reverse mode saves without a checkpoint
     dots          matrix products; ``plain_dots``: those without a batch axis
-    names         what ``checkpoint_name`` named so; ``other_names``: named otherwise
-    unnamed       as everything, but what has one of these names
+    names         values with these ``checkpoint_name``s; ``other_names``: with any other name
+    unnamed       as everything, except values with one of these names
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fnx.transforms.ad.rules import DerivativeRule
 
 
 class Policy(Record):
-    """What a backward pass reads of the forward pass instead of computing it again.
+    """Which values of the forward pass are saved instead of recomputed in the backward pass.
 
-    ``apart``: what is computed again is kept apart from the forward pass, and waits for the
-    cotangents. ``others``: policies that save, too.
+    ``apart``: prevent CSE of the recomputation with the forward pass, and let it wait for the
+    cotangents. ``others``: further policies; a value is saved if any of them saves it.
     """
 
     kind: str
@@ -30,9 +30,9 @@ class Policy(Record):
     others: tuple[Policy, ...] = ()
 
     def saves(self, node: UOp, rule: DerivativeRule) -> bool:
-        """Whether it keeps the value of a node of the forward pass."""
+        """Whether the value of a node of the forward pass is saved."""
         if node.op is ops.GET and node.src[0].op is ops.HOST:
-            return not (node.src[0].arg.effect and node.arg == 0)  # but for a token: not done again
+            return not (node.src[0].arg.effect and node.arg == 0)  # callbacks never run again
         return _SAVES[self.kind](self, node, rule) or any(p.saves(node, rule) for p in self.others)
 
 
@@ -40,18 +40,18 @@ _NAMED = "checkpoint_name("
 
 
 def label(name: str) -> str:
-    """What a CALL is named that gives its operand a name."""
+    """Return the name of the CALL that names its operand."""
     return f"{_NAMED}{name})"
 
 
 def gives_name(call: UOp) -> bool:
-    """Whether a CALL is there for the name of its operand."""
+    """Whether a CALL only names its operand."""
     text: str = call.arg.name
     return text.startswith(_NAMED)
 
 
 def name_of(node: UOp) -> str | None:
-    """The name that ``checkpoint_name`` gave a value."""
+    """Return the name that ``checkpoint_name`` gave a value, or None."""
     if node.op is not ops.GET or node.arg or node.src[0].op is not ops.CALL or \
             not gives_name(node.src[0]):
         return None
@@ -60,14 +60,14 @@ def name_of(node: UOp) -> str | None:
 
 
 def is_apart(node: UOp) -> bool:
-    """Whether a node has said itself what is kept in it: a checkpoint inside, or a mere name."""
+    """Whether a node has its own checkpoint: a nested checkpoint, or a mere name."""
     if node.op is ops.CALL:
         return node.arg.policy is not None or gives_name(node)
     return node.op is ops.SCAN and node.arg.checkpoint > 0
 
 
 def _has_one(names: Container[str], node: UOp) -> bool:
-    """Whether a value has one of these names, or one that it is made of in its bodies."""
+    """Whether a value, or one in the bodies that compute it, has one of these names."""
     if name_of(node) is not None or node.op is not ops.GET or node.src[0].op is ops.HOST:
         return name_of(node) in names
     return any(name_of(n) in names for body in parts.bodies(node.src[0])
@@ -75,7 +75,8 @@ def _has_one(names: Container[str], node: UOp) -> bool:
 
 
 def _is_plain_dot(node: UOp, rule: DerivativeRule) -> bool:
-    """A matrix product in which every axis of the result is of one factor alone."""
+    """Whether it is a matrix product without batch axes: each axis of the result varies in one
+    factor only."""
     if not rule.hides_masks(node):
         return False
     shape, kept = node.src[0].shape, [a for a in range(len(node.src[0].shape))
@@ -85,7 +86,7 @@ def _is_plain_dot(node: UOp, rule: DerivativeRule) -> bool:
 
 
 def _varies(node: UOp) -> set[int]:
-    """The axes along which an operand is not repeated."""
+    """Return the axes along which an operand is not broadcast."""
     if node.op is ops.EXPAND:
         return {a for a, n in enumerate(node.src[0].shape) if n != 1}
     if node.op is ops.PERMUTE:

@@ -1,14 +1,14 @@
-"""What a checkpoint keeps inside of loops, branches and calls.
+"""Rematerialization inside of loops, branches and calls: save some values, recompute the rest.
 
     forward     ys = SCAN(body, xs)            ->   ys, kept = SCAN(body that also returns them, xs)
-    backward    reads ys, computed again       ->   SCAN(body that is given them, xs, kept)
+    backward    reads ys, recomputed           ->   SCAN(body that takes them, xs, kept)
 
-A policy (policies.py) speaks of values wherever they are. Those in a body are handed out as more
-results of its node, one for each step of a SCAN; where the node is computed again, its body takes
-them as operands and computes only the rest. A WHILE has no bounded number of them, and a CALL or
-SCAN with checkpoints of its own has said already what is kept: these are computed again whole.
+A policy (policies.py) applies to values in bodies too. Saved values of a body become additional
+results of its node, one for each step of a SCAN; where the node is recomputed, its body takes
+them as operands and computes only the rest. A WHILE has an unbounded number of them, and a CALL or
+SCAN with its own checkpoint has its own policy: these are recomputed entirely.
 
-What Python has returned is kept everywhere: it is not done again.
+Results of Python callbacks are always saved: callbacks do not run again.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from fnx.transforms.ad.structural import ResultRule
 
 
 class Kept(Record):
-    """What is kept of a body, and which of its results are computed again: the key of its forms."""
+    """The key of both forms of a body: the policy, and the results to recompute."""
 
     policy: Policy
     wanted: tuple[int, ...]
 
 
 class Keeping(Record):
-    """Two FUNCTIONs for a body, or None if nothing is kept in it.
+    """Two FUNCTIONs for a body, or None if no value in it is saved.
 
-    ``saving`` returns ``n`` values behind its results; ``again`` takes them behind its operands,
-    and returns those results that are wanted.
+    ``saving`` returns ``n`` saved values after its results; ``again`` takes them after its
+    operands, and returns the wanted results.
     """
 
     saving: UOp | None
@@ -49,16 +49,16 @@ class Keeping(Record):
 
 def reached(outs: Sequence[UOp], later: Sequence[UOp], sources: Container[UOp], policy: Policy
             ) -> Steps[tuple[list[UOp], list[UOp], list[UOp]]]:
-    """A forward pass that hands out what is kept, and what is computed later, of that.
+    """Split a graph into a forward pass that returns saved values, and a recomputation from them.
 
     Args:
         outs: results of the forward pass.
-        later: what reads its values again.
-        sources: those of the backward pass alone.
-        policy: what is kept.
+        later: nodes of the backward pass, which read its values again.
+        sources: sources that only the backward pass has.
+        policy: which values are saved.
 
     Returns:
-        The results; what is computed later, over what is kept; and what is kept.
+        The results; ``later``, recomputed from the saved values; and the saved values.
     """
     primal = set(toposort(outs))
 
@@ -87,7 +87,8 @@ def reached(outs: Sequence[UOp], later: Sequence[UOp], sources: Container[UOp], 
 
 
 class _Both:
-    """A node that hands out what is kept (``save``) and one that takes it (``repeat``)."""
+    """A node in two versions: ``save`` builds the one that returns saved values, ``repeat`` the
+    one that takes them."""
 
     def __init__(self, n_outs: int, wanted: Sequence[int],
                  save: Callable[[Sequence[UOp]], Sequence[UOp]],
@@ -115,13 +116,13 @@ def _again(nodes: Mapping[UOp, _Both], node: UOp, src: tuple[UOp, ...]) -> UOp |
     both = nodes.get(node)
     if both is not None:
         both.later = both.repeat(src, both.kept)
-        return node  # which nobody reads
+        return node  # dead: its GETs are replaced
     if node.op is ops.GET and node.src[0] in nodes:
         result: UOp = nodes[node.src[0]].later[node.arg]
         return result
     if node.op is ops.GET and src[0].op is ops.HOST and src[0].arg.effect:
         token: UOp = src[0].src[1]
-        return token  # it has taken place
+        return token  # the effect has already happened
     if node.op in ops.STRUCTURAL and any(map(build_calls.is_token, src)):
         quiet = [silent(s, "a loop in a checkpoint", "move it out of the checkpoint")
                  if s.op is ops.FUNCTION else s for s in src]

@@ -1,7 +1,7 @@
-"""Parts of the derivative table that are more than a line: REDUCE, GATHER, SCATTER.
+"""The longer rules of the derivative table: REDUCE, GATHER, SCATTER.
 
-Each is a factor, or a choice of winners, that both modes apply to a tangent or cotangent. Like
-the table's rows they are formulas; what moves or combines elements takes and gives nodes.
+Each is a factor, or a selection of winners, that both modes apply to a tangent or cotangent. Like
+the table's rules they are formulas on Exprs; what moves or combines elements works on nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fnx.transforms.ad.rules import Factor, spread, zeros
 
 
 def winners(node: UOp) -> Expr:
-    """Where the operand of a REDUCE MAX or MIN is the result, or the first that is."""
+    """Where the operand of a REDUCE MAX or MIN equals the result, or the first such element."""
     won = Expr(node.src[0]).eq(Expr(spread(node, node)))
     if not node.arg.first:
         return won
@@ -44,10 +44,10 @@ def share(t: Expr, node: UOp) -> Expr:
 
 
 def times_others(t: Expr, node: UOp) -> Expr:
-    """t times the product of all other elements along the folded axes.
+    """t times the product of all other elements along the reduced axes.
 
-    Not product / x, which is wrong beside a zero: products of pairs up a tree and back down,
-    which is linear work, and right to every order.
+    Not product / x, which is wrong if an element is zero: a tree of pairwise products up and
+    down, which is linear work, and has correct derivatives of every order.
     """
     x, axes = node.src[0], node.arg.axes
     order = [*axes, *(i for i in range(len(x.shape)) if i not in axes)]
@@ -61,7 +61,7 @@ def times_others(t: Expr, node: UOp) -> Expr:
 
 def _others(x: UOp) -> UOp:
     """For each row, the product of all other rows."""
-    levels: list[tuple[UOp, UOp, int]] = []  # left and right halves of pairs; rows before
+    levels: list[tuple[UOp, UOp, int]] = []  # left and right halves of pairs; number of rows
     while x.shape[0] > 1:
         rows, rest = x.shape[0], x.shape[1:]
         even = build.pad(x, [(0, rows % 2), *[(0, 0)] * len(rest)], fill=1)
@@ -92,32 +92,33 @@ def _as_column(x: UOp) -> UOp:
 
 
 def _over_rows(x: Expr, rows: UOp) -> Expr:
-    """One value an index, repeated over the row that the index names."""
+    """Repeat one value per index over the row that the index selects."""
     shape = rows.shape
     column = build.reshape(x.node, x.shape + (1,) * (len(shape) - len(x.shape)))
     return Expr(build.expand(column, shape))
 
 
 def _inside(rows: UOp, index: Sequence[UOp], places: Sequence[int]) -> Expr:
-    """Which rows an index names that lies inside."""
+    """Whether the index of each row is in bounds."""
     inside = [(0 <= i) & (i < n) for i, n in zip(map(Expr, index), places)]
     return _over_rows(functools.reduce(operator.and_, inside), rows)
 
 
 def _places(node: UOp) -> tuple[int, ...]:
-    """The lengths of the axes that are indexed."""
+    """Return the lengths of the indexed axes."""
     return tuple([node.src[0].shape[a] for a in node.arg.axes])
 
 
 def read_inside(node: UOp) -> UOp:
-    """Where GATHER reads what its index names, and not the nearest to it."""
+    """Where GATHER has an in-bounds index, rather than reading the nearest element."""
     return _inside(node, node.src[1:], _places(node)).node
 
 
 def put_back(node: UOp, i: int, ct: UOp) -> UOp:
-    """Add each value that was read to the place that its index names; for a mask: mark the place.
+    """Scatter-add each value that was read to its index; for a mask: mark the index.
 
-    An index outside reads the nearest element as a constant: it names no place, as in JAX.
+    An out-of-bounds index reads the nearest element as a constant: it has no derivative, as in
+    JAX.
     """
     x, *index = node.src
     if ct.dtype.is_bool:
@@ -131,7 +132,7 @@ def put_back(node: UOp, i: int, ct: UOp) -> UOp:
 
 
 def read(x: Expr, node: UOp) -> Expr:
-    """The values of x (like the result) at the indices, in the shape of the updates."""
+    """Gather the values of x (like the result) at the indices, in the shape of the updates."""
     return Expr(build.gather(x.node, *node.src[1:-1], axes=node.arg.axes))
 
 
@@ -140,7 +141,7 @@ def _write(base: Expr, node: UOp, updates: Expr, monoid: ops.Op | None = None) -
 
 
 def _there(node: UOp, updates: Sequence[Expr], monoid: ops.Op, start: float) -> list[Expr]:
-    """All updates at the place of each, combined: of several kinds of updates, by one SCATTER."""
+    """Combine all updates at the location of each; several kinds of updates by one SCATTER."""
     axis = len(node.src[-1].shape)
     rows = build.concat([build.reshape(u.node, (*u.shape, 1)) for u in updates], axis)
     base = build.const(start, node.dtype, (*node.shape, len(updates)))
@@ -151,12 +152,13 @@ def _there(node: UOp, updates: Sequence[Expr], monoid: ops.Op, start: float) -> 
 
 
 def _written(node: UOp) -> Expr:
-    """Which updates were not dropped."""
+    """Whether each update was in bounds, so not dropped."""
     return _inside(node.src[-1], node.src[1:-1], _places(node))
 
 
 def _last(node: UOp) -> Expr:
-    """Which updates that replace were not overwritten by a later one: write their numbers, look."""
+    """Whether each replacing update is the last at its location: scatter the update numbers, and
+    gather them."""
     index = node.src[1]
     count = math.prod(index.shape)
     number = Expr(build.reshape(build.iota(count, index_type(count)), index.shape))
@@ -166,7 +168,7 @@ def _last(node: UOp) -> Expr:
 
 
 def _tied(node: UOp) -> Expr:
-    """How many of x and the updates at a place are the result."""
+    """How many of x and the updates at a location equal the result."""
     x, updates, out = Expr(node.src[0]), Expr(node.src[-1]), Expr(node)
     return _write(x.eq(out).cast(x.dtype), node,
                   updates.eq(read(out, node)).cast(x.dtype), ops.ADD)
@@ -201,14 +203,14 @@ def _share_written(t: Expr, node: UOp) -> Expr:
     return where(won, t / read(_tied(node), node), 0)
 
 
-_MOST_ZEROS = 4  # among the updates of one place; derivatives up to this order are right
+_MOST_ZEROS = 4  # zeros per location; derivatives up to this order are right
 
 
 def _times_other_updates(t: Expr, node: UOp) -> Expr:
-    """t times x times the other updates at the same place.
+    """t times x times the other updates at the same location.
 
-    Zeros are counted apart: so a product of the others is a quotient of numbers that are not
-    zero, times the zeros that are left.
+    Zeros are counted separately: so a product of the others is a quotient of nonzero numbers,
+    times the remaining zeros.
     """
     x, u = Expr(node.src[0]), Expr(node.src[-1])
     is_zero = u.eq(0)
@@ -224,10 +226,11 @@ def _times_other_updates(t: Expr, node: UOp) -> Expr:
 
 
 def _products(powers: list[Expr]) -> list[Expr]:
-    """[1, the sum, the sum of products of two, of three] of values with these sums of powers.
+    """Return the elementary symmetric polynomials [1, e1, e2, e3] of values with these power
+    sums.
 
-    Of n values, that of n is their product. By Newton's identities: no quotient, so the
-    derivatives of every order are right, also where all values are zero.
+    For n values, e_n is their product. Newton's identities need no quotient, so the derivatives
+    of every order are right, also where all values are zero.
     """
     out = [powers[0].like(1)]
     for n in range(1, len(powers) + 1):

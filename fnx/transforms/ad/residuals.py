@@ -1,12 +1,12 @@
-"""What a backward pass reads of the forward pass: saved, or computed again.
+"""Residuals: what a backward pass reads of the forward pass, saved or recomputed.
 
     body: y = sum(exp(x))       forward:  x -> y, exp's sum as residual where it is read
-    ct -> ct * exp(x)           backward: x, ct -> ct * exp(x)      (exp is computed again)
+    ct -> ct * exp(x)           backward: x, ct -> ct * exp(x)      (exp is recomputed)
 
-Saved are the results that were dear, or that cannot be had again (``dear`` in derivatives.py):
-reductions, gathers, scatters, calls and random bits; and what is a result anyhow. Other
-elementwise and movement work is done again from these and the inputs: it fuses into the kernels
-that read it, and costs less than its memory traffic.
+Saved are results that are expensive or impossible to recompute (``dear`` in derivatives.py):
+reductions, gathers, scatters, calls and random bits; and values that are results anyway. Other
+elementwise and movement ops are recomputed from these and the inputs: they fuse into the kernels
+that read them, and cost less than their memory traffic.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fnx.transforms.ad.structural import ResultRule, Source
 def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source], n_inputs: int,
           name: str, kept: Sequence[UOp] | None = None, apart: bool = False
           ) -> tuple[UOp, UOp, tuple[Source, ...]]:
-    """Cut a graph of results and gradients in two: forward, backward, sources (Linearized).
+    """Split a graph of results and gradients in two: forward, backward, sources (Linearized).
 
     Args:
         outs: results over the PARAMs of a FUNCTION.
         grads: cotangents over these, and over the cotangents of the results.
-        inputs: what each of these PARAMs is to the backward pass.
-        n_inputs: PARAMs of the FUNCTION.
-        kept: of a checkpoint: what is saved instead.
-        apart: what the backward pass reads is behind a BARRIER with the cotangents: so it is
-            computed again, and when they are there.
+        inputs: the source of the backward pass that each of these PARAMs is.
+        n_inputs: number of PARAMs of the FUNCTION.
+        kept: for a checkpoint: the values to save instead.
+        apart: put what the backward pass reads behind a BARRIER with the cotangents: so it is
+            really recomputed, and only when they are available.
     """
     primal = set(toposort(outs))
     results = {o for o in outs if o.op in ops.ELEMENTWISE}
@@ -73,7 +73,7 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
 
 def _smaller(order: Sequence[UOp], primal: Container[UOp], saved: Callable[[UOp], bool]
              ) -> set[UOp]:
-    """Elementwise results that are read in the place of more than one that would be saved.
+    """Return elementwise results to save in the place of several residuals that only they read.
 
         x @ w + h @ u    ->    the sum is saved, and not both products
     """

@@ -1,25 +1,25 @@
-"""Reverse mode: one walk over the graph, results first, from cotangents to cotangents.
+"""Reverse mode: one walk over the graph in reverse order, propagating cotangents.
 
     y = MUL(x, SIN(x)),  ct   ->   ADD(MUL(ct, SIN(x)), MUL(MUL(ct, x), COS(x)))
 
 The result is a graph like any other, so the derivative of a derivative is the same walk again.
-Only *active* nodes are visited: floats that depend on what is differentiated. Each node is
-visited once, after all that read it, and adds up what they hand to it in that order.
+Only *active* nodes are visited: floats that depend on a differentiated source. Each node is
+visited once, after all its readers, and sums their contributions in that order.
 
-**Structural zeros** (see rules.py). A mask travels with a cotangent only where an operation
-with a *singular* partial lies further back, and is applied there: WHERE(mask, ct * partial, 0).
-A partial is singular if it can be infinite or NaN for finite operands (LOG at 0), or if it
-multiplies by something *wild*: a value that such an operation had a hand in (x * log(x)).
-A contraction (REDUCE ADD over MUL of EXPANDs) lets no mask through: it would have to compute
-another contraction over bools for an infinity that its own forward value shows already.
+**Symbolic zeros** (see rules.py). A mask is propagated with a cotangent only if an operation with a
+*singular* partial lies further back, and is applied there: WHERE(mask, ct * partial, 0). A partial
+is singular if it can be infinite or NaN for finite operands (LOG at 0), or if it multiplies by a
+*wild* value: one that may be infinite or NaN as it depends on such an operation (x * log(x)).
+Masks do not pass a contraction (REDUCE ADD over MUL of EXPANDs): that would need a second
+contraction over bools, for an infinity that its own forward value shows already.
 
-**Effects** of the backward pass (of rules that the user gave) follow those of the forward pass:
-the walk has a token, which goes through what has some. A node comes after all that follow it in
-the forward pass, so effects come in the reverse order.
+**Effects** of the backward pass (from user-defined rules) are ordered after those of the forward
+pass: the walk has a token, which it threads through all ops with effects. A node is visited after
+all its successors in the forward pass, so effects happen in reverse order.
 
 **Calls.** An active CALL becomes a call of its backward FUNCTION, and the CALL itself is
 replaced by its forward form, which also returns the residuals (residuals.py). So the forward
-runs once. Both forms are made once for each body and pattern of activity.
+runs once. Both forms are derived once for each body and activity pattern.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from fnx.transforms.ad.rules import Cotangent, summed, zeros
 from fnx.transforms.ad.singular import is_singular
 from fnx.transforms.ad.structural import TOKEN, Activity, Linearized, ResultRule, Source, Structural
 
-# The outs, the cotangents of what they are differentiated in, and the last token.
+# The outs, the cotangents of ``wrt``, and the last token.
 PulledOuts = tuple[list[UOp], list[Cotangent | None], UOp | None]
 
 
 def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp]
              ) -> tuple[list[UOp], list[Cotangent | None]]:
-    """The cotangents of ``wrt`` for cotangents of ``outs``.
+    """Return the cotangents of ``wrt`` for cotangents of ``outs``.
 
     Args:
-        outs: results of the graph; also those without cotangent, if they are to be computed.
+        outs: results of the graph; also those without cotangent, if they are needed.
         cts: their cotangents, None for zero.
-        wrt: sources (LEAF or PARAM) to differentiate in.
+        wrt: sources (LEAF or PARAM) to differentiate with respect to.
 
     Returns:
-        The outs, with CALLs in their forward forms; and a cotangent for each of wrt, None where
-        it is structurally zero everywhere.
+        The outs, with CALLs in their forward forms; and a cotangent for each of wrt, None if
+        it is a symbolic zero.
 
     Raises:
-        GradError: a hand-written kernel without a derivative.
+        GradError: a user-written kernel without a derivative.
     """
     return run(pulling(outs, cts, wrt))[:2]
 
 
 def linearize(body: UOp, activity: Activity) -> Linearized:
-    """The forward and the backward form of a FUNCTION."""
+    """Return the forward and the backward form of a FUNCTION."""
     found: Linearized = form(body, activity)
     return found
 
@@ -70,9 +70,9 @@ def linearize(body: UOp, activity: Activity) -> Linearized:
 def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
             wild: Iterable[UOp] = (), guarded: Iterable[UOp] = (), token: UOp | None = None
             ) -> Steps[PulledOuts]:
-    """See ``pullback``; ``wild`` are sources whose value may be infinite or NaN, ``guarded`` those
-    whose cotangents are to come with their masks. ``token`` is that of the outs which the effects
-    of the backward pass follow; None: these do not take place."""
+    """The steps of ``pullback``. ``wild`` are sources whose value may be infinite or NaN,
+    ``guarded`` those whose cotangents need their masks. ``token`` is the out that the effects of
+    the backward pass follow; None: these are dropped."""
     walk = _ReverseWalk(outs, wrt, wild, guarded, token)
     for out, ct in zip(outs, cts):
         walk.give(out, ct)
@@ -89,19 +89,19 @@ def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[
 
 
 class _ReverseWalk:
-    """One walk. ``pending`` holds what the readers of a node have handed to it so far."""
+    """One walk. ``pending`` holds what the readers of a node have contributed so far."""
 
     def __init__(self, outs: Sequence[UOp], wrt: Sequence[UOp], wild: Iterable[UOp],
                  guarded: Iterable[UOp], token: UOp | None) -> None:
         self.order = toposort(outs)
-        self.token = token  # what the next effect of the backward pass follows
+        self.token = token  # the token for the next effect of the backward
         self.active: set[UOp] = set(wrt)
         self.taking = TakingPart(self.active)
         self.wild: set[UOp] = set(wild)
-        self.guarded: set[UOp] = set(guarded)  # a singular partial at the node or further back
+        self.guarded: set[UOp] = set(guarded)  # a singular partial at or behind them
         self.pending: dict[UOp, list[Cotangent]] = {}
-        self.results: dict[UOp, dict[int, Cotangent]] = {}  # of structural nodes
-        self.forms: dict[UOp, Linearized] = {}  # what stands for these
+        self.results: dict[UOp, dict[int, Cotangent]] = {}  # of higher-order nodes
+        self.forms: dict[UOp, Linearized] = {}  # which replace these
         self.sources = frozenset(wrt)
         for node in self.order:
             if node.src and node.op in DERIVATIVES:
@@ -124,21 +124,22 @@ class _ReverseWalk:
             self.guarded.add(node)
 
     def forward(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        """What stands for a node over these operands; None: the node itself.
+        """Return the replacement of a node over these operands; None: the node itself.
 
-        Its first results are those of the node, so what reads it stays. A node that was built
-        with the residuals already becomes one and the same, whatever was replaced before it.
+        Its first results are those of the node, so its readers stay valid. A node that was
+        already built with the residuals becomes identical to it, whatever was replaced before
+        it.
         """
         form, rule = self.forms.get(node), DERIVATIVES.get(node.op)
         return rule.forward(node, src, form) if form and isinstance(rule, Structural) else None
 
     def give(self, node: UOp, ct: Cotangent | None) -> None:
-        """Hand a cotangent to a node."""
+        """Add a contribution to the cotangent of a node."""
         if ct is not None and node in self.active:
             self.pending.setdefault(node, []).append(ct)
 
     def take(self, node: UOp) -> Cotangent | None:
-        """The sum of what was handed to a node, once."""
+        """Remove and return the sum of the contributions to a node."""
         parts = self.pending.pop(node, None)
         if parts is None:
             return None
@@ -171,7 +172,8 @@ class _ReverseWalk:
                     self._pull(node, part)
 
     def _products(self, node: UOp) -> list[Cotangent]:
-        """What of a node's cotangents is summed after it is pulled, where that costs less.
+        """Split off contributions that are cheaper to sum after they are pulled through the
+        node.
 
         A weight that many products use is expanded once: each product's cotangent is a product,
         too, and becomes a contraction by itself, but their sum would be an array of all terms.
@@ -244,7 +246,7 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
     token = place(None if last is first else last)
     kept: Sequence[UOp] | None = None
     if activity.policy is not None:
-        reach = load("fnx.transforms.ad.reach").reached  # few programs have checkpoints
+        reach = load("fnx.transforms.ad.reach").reached  # rarely needed
         outs, flat, kept = yield from reach(outs, flat, inputs, activity.policy)
     forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, kept,
                                        activity.policy is not None and activity.policy.apart)

@@ -1,15 +1,15 @@
-"""Which states of a loop to save when only so many fit: binomial checkpointing.
+"""Binomial checkpointing (revolve): which states of a loop to save when memory is bounded.
 
-    steps are grouped into blocks of LEAF; a block is gone through backwards at once, its states
-    saved side by side; of the blocks before it, states at some beginnings are kept, as a stack
+    steps are grouped into blocks of LEAF; a block is reversed at once, with all its states saved;
+    of the blocks before it, some initial states are saved, as a stack
 
-    9 blocks, kept at 0 and 5:    5 -> 7, keep it -> 8    backwards through 8, then 7
-                                  5 -> 6, keep it         through 6, then 5;   0 -> 2, ...
+    9 blocks, saved at 0 and 5:   5 -> 7, save it -> 8    reverse 8, then 7
+                                  5 -> 6, save it         reverse 6, then 5;   0 -> 2, ...
 
-With ``c`` places, the beginning itself one of them, and each block run at most r times before
-its own turn, binomial(c + r, c) blocks can be gone through (Griewank and Walther, 2000). So from
-a state, ``advance`` goes as far as leaves the rest, with a place less, and what is skipped, with
-a run less, both within that bound.
+With ``c`` snapshots, the initial state one of them, and each block run at most r times before it is
+reversed, binomial(c + r, c) blocks can be reversed (Griewank and Walther, 2000). So from a state,
+``advance`` goes exactly so far that both the rest, with one snapshot less, and the skipped blocks,
+with one run less, stay within that bound.
 
 >>> cost(1_000_000)
 ReverseCost(steps=4856864, saved=64, factor=4.857)
@@ -22,16 +22,16 @@ from math import comb
 from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.record import Record
 
-LEAF = 32           # states of one block
-PLACES = 32         # states at beginnings of blocks
-FIRST = 24          # of these that the forward pass fills at most: even, and the rest stays free
-MAX_RUNS = 12       # of a block that are planned for: enough for 2**33 steps
+LEAF = 32           # steps per block
+PLACES = 32         # snapshots: initial states of blocks
+FIRST = 24          # snapshots of the forward pass: even; the rest stay free
+MAX_RUNS = 12       # runs of a block that are planned for: enough for 2**33 steps
 
 
 def advance(blocks: Expr, free: Expr) -> Expr:
-    """How far to go from a state, of which ``blocks`` are to be gone through backwards.
+    """Return how many blocks to go ahead from a state, with ``blocks`` left to reverse from it.
 
-    0 if there is but one; all the way if no place is free. Counts are whole floats.
+    0 if there is only one; all the way if no snapshot is free. Counts are integral floats.
     """
     places, ahead = free + 1, blocks - 1
     bounds = [blocks.like(0), blocks.like(1)]  # binomial(places + r, r) for r = -1, 0, 1, ...
@@ -46,15 +46,15 @@ def advance(blocks: Expr, free: Expr) -> Expr:
 
 
 class ReverseCost(Record):
-    """What reverse mode of a loop costs beside the backward pass of each step."""
+    """The cost of reverse mode of a loop, besides the backward pass of each step."""
 
-    steps: int      # of the body that are run
-    saved: int      # states that are kept at once, at most
+    steps: int      # steps of the body that run
+    saved: int      # peak number of saved states
     factor: float   # steps per step of the loop
 
 
 def cost(n: int) -> ReverseCost:
-    """The cost of reverse mode through a WHILE of n steps: what its passes do, in numbers."""
+    """Return the cost of reverse mode through a WHILE of n steps, by simulating its passes."""
     blocks = -(-n // LEAF)
     kept: list[int] = []
     stride = 1
@@ -62,7 +62,7 @@ def cost(n: int) -> ReverseCost:
         if len(kept) == FIRST:
             kept, stride = kept[::2], 2 * stride
         kept.append(len(kept) * stride)
-    steps, most = 2 * n, len(kept)  # forward, and each block before it is gone through
+    steps, most = 2 * n, len(kept)  # forward, and once more before each block is reversed
     while blocks:
         free, ahead = PLACES - len(kept), blocks - 1 - kept[-1]
         move = _advance(ahead + 1, free)

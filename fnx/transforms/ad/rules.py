@@ -1,23 +1,23 @@
 """The kinds of derivative rules. Each op has one, in derivatives.py; both modes read it.
 
-A rule says which operands it can be differentiated in, how a tangent is pushed from them to the
-node, and how a cotangent is pulled from the node to one of them:
+A rule says with respect to which operands a node is differentiable, its jvp (tangents of operands
+-> tangent of the node), and its vjp (cotangent of the node -> cotangent of one operand):
 
-    zero         not at all                       comparisons, integer ops, FLOOR
-    elementwise  partials, one for an operand     MUL: t -> t * b, t -> t * a
+    zero         no derivative                    comparisons, integer ops, FLOOR
+    elementwise  partials, one for each operand   MUL: t -> t * b, t -> t * a
     linear       the op itself, and its transpose EXPAND: sum over the new axes
-    fold         REDUCE                           MAX: the winners share
+    reduction    REDUCE                           MAX: the winners share
     scatter      SCATTER                          None: the last of duplicates
-    structural   by deriving a body               CALL, and GET (structural.py)
+    higher-order by deriving a body               CALL, and GET (structural.py)
 
-A partial is written as what it does to a tangent, ``along(t, y, *operands)``. It is diagonal,
-so it does the same to a cotangent.
+A partial is written as its product with a tangent, ``along(t, y, *operands)``. It is diagonal,
+so its product with a cotangent is the same.
 
-**Structural zeros.** A cotangent that is zero because a branch was not taken has a mask (bool,
-None for everywhere) outside of which it is zero whatever is multiplied to it. ``pull_mask``
-says where the pulled cotangent can be other than zero: it pulls the mask as the cotangent, with
-"or" for the sum, and cuts it to where the operand was taken. ``push_mask`` does the same for
-tangents, which are zero where nothing differentiable was taken.
+**Symbolic zeros.** A cotangent that is zero because a branch was not taken has a mask (bool, None:
+true everywhere) outside of which it is zero, whatever it is multiplied by. ``pull_mask`` returns
+where the cotangent of the operand may be nonzero: it transposes the mask like the cotangent, with
+"or" for the sum, and restricts it to where the operand was selected. ``push_mask`` does the same
+for tangents, which are zero where nothing differentiable was selected.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from fnx.core.record import Record
 from fnx.core.uop import UOp
 
 JvpTerm = Callable[..., Expr]               # (t, y, *operands) -> t times a partial
-Factor = Callable[[Expr, UOp], Expr]        # (t, node) -> the same for REDUCE and SCATTER
+Factor = Callable[[Expr, UOp], Expr]        # (t, node) -> the same, for REDUCE and SCATTER
 
 
 def total(x: UOp, axes: Iterable[int]) -> UOp:
-    """Sum of numbers, "or" of bools; repetition along an axis is not undone twice."""
+    """Sum numbers, or "or" bools, over axes; for bools, axes that were only broadcast are not
+    reduced."""
     axes = tuple(axes)
     if not x.dtype.is_bool:
         return build.reduce(x, ops.ADD, axes)
@@ -49,12 +50,12 @@ def total(x: UOp, axes: Iterable[int]) -> UOp:
 
 
 def both(a: UOp | None, b: UOp | None) -> UOp | None:
-    """Where two masks hold; None is everywhere."""
+    """Return the "and" of two masks; None is true everywhere."""
     return b if a is None else a if b is None else a if a is b else build.and_(a, b)
 
 
 def either(masks: Iterable[UOp | None]) -> UOp | None:
-    """Where one of some masks holds; None is everywhere."""
+    """Return the "or" of masks; None is true everywhere."""
     out: UOp | None = None
     for mask in masks:
         if mask is None:
@@ -68,7 +69,7 @@ def zeros(node: UOp) -> UOp:
 
 
 def add_all(parts: Iterable[UOp | None]) -> UOp | None:
-    """Sum in the order given; None is zero."""
+    """Sum in the given order; None is zero."""
     out: UOp | None = None
     for part in parts:
         if part is not None:
@@ -77,9 +78,9 @@ def add_all(parts: Iterable[UOp | None]) -> UOp | None:
 
 
 def summed(parts: Sequence[UOp]) -> UOp:
-    """Sum of numbers, "or" of bools. What was cut out of an array side by side is joined: the
-    cotangent of ``split`` is a CONCAT, not a sum of arrays that are zeros for the most part. What
-    was read at indices is added there, behind the rest."""
+    """Sum numbers, or "or" bools. PADs that do not overlap are concatenated: the cotangent of
+    ``split`` is a CONCAT, not a sum of arrays of mostly zeros. Scatters into zeros come last,
+    and scatter into the sum of the rest."""
     cut: dict[int, list[UOp]] = {}
     rest: list[UOp] = []
     for part in parts:
@@ -96,7 +97,7 @@ def summed(parts: Sequence[UOp]) -> UOp:
 
 
 def added(total: UOp, part: UOp) -> UOp:
-    """The sum of both: a part that is zeros but at some indices is added there.
+    """Return the sum of both: a scatter into zeros is added by scattering into ``total``.
 
     >>> from fnx.core import dtypes
     >>> x, i = build.param(0, dtypes.float32, (9,)), build.param(1, dtypes.int32, (2,))
@@ -116,7 +117,7 @@ def _is_added_to_zeros(node: UOp) -> bool:
 
 
 def _padded_axis(node: UOp) -> int | None:
-    """The one axis that zeros were added to."""
+    """Return the axis of a zero-filled PAD if it pads only one, else None."""
     if node.op is not ops.PAD or node.src[1].op is not ops.CONST or node.src[1].arg:
         return None
     axes = [a for a, widths in enumerate(node.arg) if widths != (0, 0)]
@@ -124,7 +125,7 @@ def _padded_axis(node: UOp) -> int | None:
 
 
 def _side_by_side(pieces: Sequence[UOp], axis: int) -> list[UOp]:
-    """PADs along an axis as few arrays: those that do not overlap are one."""
+    """Join PADs along an axis into few arrays: those that do not overlap become one."""
     rows: list[list[UOp]] = []
     for piece in sorted(pieces, key=lambda p: (p.arg[axis][0], p.number)):
         row = next((r for r in rows if _end(r[-1], axis) <= piece.arg[axis][0]), None)
@@ -155,69 +156,70 @@ def _gap(like: UOp, axis: int, n: int) -> list[UOp]:
 
 
 class Cotangent(Record):
-    """A value, and the mask outside of which it is structurally zero (None: none)."""
+    """A value, and the mask outside of which it is a symbolic zero (None: nowhere)."""
 
     value: UOp
     mask: UOp | None = None
 
 
 class Tangent(Record):
-    """A value, and the mask outside of which it is structurally zero (None: none)."""
+    """A value, and the mask outside of which it is a symbolic zero (None: nowhere)."""
 
     value: UOp
     mask: UOp | None = None
 
 
-Tangents = Sequence[UOp | None]             # of the operands of a node; None: zero
-Masks = Sequence[UOp | None]                # of these tangents; None: zero, or everywhere
+Tangents = Sequence[UOp | None]             # for each operand of a node; None: zero
+Masks = Sequence[UOp | None]                # of these tangents; None: zero, or true everywhere
 
 
 class DerivativeRule:
-    """The rule of an op without a derivative, and the base of the others.
+    """The rule of an op without a derivative, and the base class of the others.
 
-    ``dear``: a backward pass reads the result that was saved instead of computing it again.
+    ``dear``: the result is saved for the backward pass instead of recomputed.
     """
 
     dear = False
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
-        """FUNCTIONs that say what the node computes."""
+        """FUNCTIONs that define what the node computes."""
         return ()
 
     def is_active(self, node: UOp) -> bool:
-        """Whether it has a derivative if its operands have one."""
+        """Whether the node has a derivative if its operands have one."""
         return node.dtype.is_float
 
     def hides_masks(self, node: UOp) -> bool:
-        """Whether no mask goes through it: see "A contraction" in reverse.py."""
+        """Whether masks do not pass through the node: see contractions in reverse.py."""
         return False
 
     def operands(self, node: UOp) -> Sequence[int]:
-        """Positions in ``node.src`` that it can be differentiated in."""
+        """Positions in ``node.src`` that the node is differentiable with respect to."""
         return ()
 
     def push(self, node: UOp, tangents: Tangents) -> UOp | None:
-        """The tangent of the node from those of its operands (None: zero)."""
+        """Return the tangent of the node from those of its operands (None: zero)."""
         return None
 
     def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
-        """Outside of which ``push`` is structurally zero."""
+        """Return the mask outside of which ``push`` is a symbolic zero."""
         return None
 
     def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
-        """What the cotangent of the node adds to that of operand i."""
+        """Return what the cotangent of the node contributes to that of operand i."""
         raise NotImplementedError(f"{node.op} has no derivative in operand {i}")
 
     def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        """Outside of which ``pull`` is structurally zero."""
+        """Return the mask outside of which ``pull`` is a symbolic zero."""
         return None
 
     def singular(self, node: UOp) -> bool:
-        """Whether value or partial can be infinite or NaN though the operands are finite."""
+        """Whether the value or a partial can be infinite or NaN for finite operands."""
         return False
 
     def scales(self, node: UOp) -> bool:
-        """Whether a partial multiplies by an operand, and is infinite where that is."""
+        """Whether a partial multiplies by an operand, so that it is infinite where the operand
+        is."""
         return False
 
 
@@ -243,7 +245,7 @@ class Elementwise(DerivativeRule):
 
     def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
         if all(tangents[i] is not None and masks[i] is None for i in self.positions):
-            return None  # one of them is taken
+            return None  # one of them is selected
         return either([self.pull_mask(node, i, masks[i])
                        for i in self.positions if tangents[i] is not None])
 
@@ -264,11 +266,11 @@ class Elementwise(DerivativeRule):
 
 
 class Linear(DerivativeRule):
-    """The op is linear in ``positions`` (None: in all its operands) together.
+    """The op is jointly linear in ``positions`` (None: in all its operands).
 
-    ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``drops``: it
-    leaves places of the operand at zero, the op did not read them. ``where(node)``: outside of
-    it the result is a constant.
+    ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``drops``: the op
+    does not read all elements of the operand, so its transpose has zeros. ``where(node)``: outside
+    of it the result is a constant.
     """
 
     def __init__(self, transpose: Callable[[UOp, int, UOp], UOp],
@@ -311,14 +313,14 @@ class Linear(DerivativeRule):
 
 
 def spread(node: UOp, x: UOp) -> UOp:
-    """A result of a REDUCE repeated over the axes that it folded."""
+    """Broadcast a result of a REDUCE back over the reduced axes."""
     shape = node.src[0].shape
     kept = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
     return build.expand(build.reshape(x, kept), shape)
 
 
 class ReduceRule(DerivativeRule):
-    """REDUCE: a sum of ``along(t, node)`` over the folded axes; one ``along`` for a monoid."""
+    """REDUCE: a sum of ``along(t, node)`` over the reduced axes; one ``along`` for each monoid."""
 
     def __init__(self, along: dict[ops.Op, Factor],
                  taken: dict[ops.Op, Callable[[UOp], Expr]]) -> None:
@@ -328,7 +330,7 @@ class ReduceRule(DerivativeRule):
         return self.along[node.arg.monoid](Expr(t), node).node
 
     def hides_masks(self, node: UOp) -> bool:
-        """A sum over the product of two arrays that were repeated for it."""
+        """Whether it is a contraction: a sum over the product of two broadcast arrays."""
         product = node.src[0]
         return node.arg.monoid is ops.ADD and product.op is ops.MUL and \
             all(map(_is_repeated, product.src))
@@ -341,7 +343,7 @@ class ReduceRule(DerivativeRule):
         if t is None:
             return None
         terms = self._along(t, node)
-        if terms.op is ops.ADD and self.hides_masks(node):  # each of them is a contraction
+        if terms.op is ops.ADD and self.hides_masks(node):  # each term is a contraction
             return add_all([build.reduce(s, ops.ADD, node.arg.axes) for s in terms.src])
         return build.reduce(terms, ops.ADD, node.arg.axes)
 
@@ -365,10 +367,10 @@ class ReduceRule(DerivativeRule):
 
 
 class ScatterRule(DerivativeRule):
-    """SCATTER: places of x that were kept, and updates that were written, each by its factor.
+    """SCATTER: elements of x that remain, and updates that were written, each with its factor.
 
-    ``kept[monoid](t, node)`` goes along x, ``written[monoid](t, node)`` along the updates; both
-    give zero for what was overwritten or dropped.
+    ``kept[monoid](t, node)`` is the jvp in x, ``written[monoid](t, node)`` in the updates; both
+    are zero for what was overwritten or dropped.
     """
 
     def __init__(self, kept: dict[ops.Op | None, Factor],
@@ -379,7 +381,7 @@ class ScatterRule(DerivativeRule):
         return (self.written if i else self.kept)[node.arg.monoid](Expr(t), node).node
 
     def _read(self, node: UOp, i: int, x: UOp) -> UOp:
-        """What of x, which is like the result, operand i had a hand in."""
+        """Return the elements of x (like the result) that operand i contributed to."""
         return self.read(Expr(x), node).node if i else x
 
     def operands(self, node: UOp) -> Sequence[int]:
@@ -410,8 +412,9 @@ class ScatterRule(DerivativeRule):
         return self._cut(node, i, None if mask is None else self._read(node, i, mask))
 
     def _cut(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        """A mask, shaped like operand i, less where this had no hand in the result."""
-        if node.arg.monoid is ops.MUL:  # a factor of zero is a number, not a choice
+        """Restrict a mask, shaped like operand i, to where the operand contributed to the
+        result."""
+        if node.arg.monoid is ops.MUL:  # a factor of zero is a value, not a selection
             return mask
         ones = build.like(node.src[i], 1)
         factor = self._factor(node, i, ones)

@@ -1,21 +1,21 @@
 """Derivatives of SCAN.
 
-    forward mode    carries (c, dc), rows (x, dx), the pushed body
-    reverse mode    the SCAN also stacks what the backward pass reads of each step (residuals);
+    forward mode    carries (c, dc), rows (x, dx), the jvp form of the body
+    reverse mode    the SCAN also stacks the residuals of each step, for the backward pass;
                     then a SCAN in the other direction, over these and the cotangents of ys:
                     its carries are the cotangents of carries, and the sums of those of consts;
                     its ys are the cotangents of xs
 
     c' = tanh(c @ w + x), y = c'    backward: g = ct * (1 - y**2);  dx = g;  dw = dw + c^T g
 
-What all steps share is a const of both loops and never stacked; what is only x or y is there
-already; of a carry the value behind each step is stacked, which the step writes anyhow, and the
-one before it is read from there, one step on. Which carries have tangents and cotangents are
-fixpoints (carries.py).
+A residual that all steps share is a const of both loops and not stacked; one that is an x or y
+is available already. Of a carry the value after each step is stacked, which the step computes
+anyway; the value before a step is read from the same stack, shifted by one. Which carries have
+tangents and cotangents are fixpoints (carries.py).
 
 ``checkpoint=k`` is a SCAN over segments of k steps, whose body is the SCAN of a segment and saves
-nothing but its carries: the backward pass runs each segment again before it goes back through
-it. So n steps keep n/k + k carries instead of n.
+only its carries: the backward pass reruns each segment before it reverses it. So n steps save
+n/k + k carries instead of n.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, P
 
 
 class ScanRule(LoopRule):
-    """SCAN."""
+    """The derivative rule of SCAN."""
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
         found = yield node.src[0], Depends()
@@ -150,7 +150,7 @@ class _ScanReverse:
                                   lambda read: self.backward(read, places, takes), self.arg.name)
 
     def _place(self, source: Source, saved: list[UOp]) -> _Place:
-        """Where the backward pass finds an input or a result of a step."""
+        """Return where the backward pass finds an input or a result of a step."""
         kind, i = source
         node = self.params[i] if kind == "input" else self.body.src[i]
         if kind == "input" and i in self.carries.params:
@@ -160,7 +160,7 @@ class _ScanReverse:
         return _Place("row" if node in self.varying else "const", self._found(node, saved))
 
     def _found(self, node: UOp, saved: list[UOp]) -> Source:
-        """What is there anyhow, or else is saved."""
+        """Return a source for a node: an existing operand or result, else a new residual."""
         if node in self.ys and node in self.varying:
             return "result", self.carries.n + self.ys.index(node)
         if node in self.params and (i := self.params.index(node)) not in self.carries.params:
@@ -172,7 +172,7 @@ class _ScanReverse:
     # ---- forward
 
     def forward(self, ins: Nodes, saved: Sequence[UOp]) -> list[UOp]:
-        """The results, and what is saved: stacked, or one value where all steps share it."""
+        """Return the results and the residuals: stacked, or one value if all steps share it."""
         consts, states, xs = self._split(ins)
         shared = [n for n in saved if n not in self.varying]
         stacked = [n for n in saved if n in self.varying]
@@ -200,7 +200,7 @@ class _ScanReverse:
     # ---- backward
 
     def backward(self, read: Read, places: Mapping[Source, _Place], takes: Activity) -> Pulled:
-        """The cotangents of the operands that take part."""
+        """Return the cotangents of the active operands."""
         carries, n = self.carries, self.carries.n
         shared = [s for s, place in places.items() if place.where == "const"]
         rows = [s for s, place in places.items() if place.where != "const"]
@@ -239,15 +239,15 @@ class _ScanReverse:
         return [result.get(i) for i in takes.inputs], token
 
     def _row(self, read: Read, place: _Place) -> UOp:
-        """What each step reads, stacked."""
+        """Return what each step reads, stacked."""
         stack = read(place.source)
         return stack if place.first is None else before(
             stack, read(place.first), self.arg.reverse)
 
 
 class _Place(Record):
-    """Where a value of each step is: one "const" of all steps; a "row" of an array; or the row of
-    the step "before", which is ``first`` for the first one."""
+    """The location of a value of each step: one "const" of all steps; a "row" of an array; or
+    "before", the row of the previous step, with ``first`` for the first step."""
 
     where: str
     source: Source
@@ -255,7 +255,7 @@ class _Place(Record):
 
 
 def before(stack: UOp, first: UOp, reverse: bool) -> UOp:
-    """The values that steps begin with, of those that they end with."""
+    """Shift the stack of values after each step to those before each step."""
     n = stack.shape[0]
     begin = build.reshape(first, (1, *first.shape))
     rest = [(0, m) for m in first.shape]
@@ -268,9 +268,10 @@ def before(stack: UOp, first: UOp, reverse: bool) -> UOp:
 
 
 def segmented(body: UOp, arg: op_args.Scan, ins: Nodes) -> list[UOp]:
-    """The results of a SCAN, as one over segments of ``arg.checkpoint`` steps and one of the rest.
+    """Return the results of a SCAN, as one over segments of ``arg.checkpoint`` steps and one of
+    the rest.
 
-    The steps that are left over are the last ones that run.
+    The remaining steps are the last ones that run.
     """
     first, rows = arg.n_consts, arg.n_consts + arg.n_carries
     consts, states, xs = ins[:first], ins[first:rows], ins[rows:]

@@ -1,4 +1,4 @@
-"""silent: a body that is computed again has no effects; those of the first time were enough.
+"""Drop the effects of a body that is recomputed: they already happened in the first run.
 
     before  token' , = HOST(print, token, x);  y = x * 2      after   token' = token;  y = x * 2
 """
@@ -12,15 +12,15 @@ from fnx.core.uop import UOp, rebuild, substitute, toposort
 
 def silent(body: UOp, what: str = "a loop that reverse mode runs again",
            hint: str = "save every step: scan without checkpoint=") -> UOp:
-    """A FUNCTION without the effects in it, and in the bodies in it.
+    """Return a FUNCTION without the effects in it and in its nested bodies.
 
     Args:
-        body: what is computed again.
-        what: where that is, for messages.
-        hint: how to do without.
+        body: the FUNCTION that is recomputed.
+        what: what recomputes it, for messages.
+        hint: how to avoid that, for messages.
 
     Raises:
-        GradError: one has a result, which it would have to have again.
+        GradError: a callback with effects has a result that is read.
     """
     def without_effect(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.GET or src[0].op is not ops.HOST or not src[0].arg.effect:

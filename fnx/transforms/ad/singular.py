@@ -1,4 +1,4 @@
-"""Whether an operation is singular: infinite or NaN, or a partial of it, for finite operands."""
+"""Whether an op is singular: its value or a partial can be non-finite for finite operands."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _singular: WeakMemo[UOp, bool] = WeakMemo()
 
 
 def is_singular(node: UOp) -> bool:
-    """Whether it, or an operation in a body of it, has a singular partial."""
+    """Whether a node, or an op in one of its bodies, has a singular partial."""
     rule = DERIVATIVES[node.op]
     return rule.singular(node) or any(map(_may_be_singular, rule.bodies(node)))
 
 
 def _may_be_singular(body: UOp) -> bool:
-    """Whether a body has an operation with a singular partial."""
+    """Whether a body has an op with a singular partial."""
     found = _singular.get(body)
     if found is None:
         inside = toposort([body], into_functions=True, stop=_singular.__contains__)
-        for fn in inside:  # those inside others come first
+        for fn in inside:  # inner functions come first
             if fn.op is body.op and fn not in _singular:
                 nodes = toposort(fn.src, stop=lambda n: n.op is KERNEL)
                 _singular[fn] = any(DERIVATIVES[n.op].is_active(n) and is_singular(n)

@@ -1,8 +1,8 @@
-"""SORT in both modes: its derivative is that of reading the operands in the order of the keys.
+"""SORT in both modes: it is differentiated as a gather of the operands by the sorted order.
 
     y0, y1 = SORT(x0, x1)      y0 = x0[order], y1 = x1[order]      order = SORT(x0, x1) kept=(-1,)
 
-The order is of integers and has no derivative, so the keys need none.
+The order is an integer array without derivative, so the comparison of keys needs none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _reading: Cache[object, UOp] = Cache("orders of sorts", 256)
 
 
 def read_in_order(node: UOp) -> UOp:
-    """What a SORT computes, as a FUNCTION of its operands: GATHERs by the order.
+    """Return what a SORT computes as a FUNCTION of its operands: GATHERs by the order.
 
     >>> x = build.param(0, dtypes.float32, (3,))
     >>> y, = build_calls.sort([x], 1)
@@ -39,7 +39,7 @@ def read_in_order(node: UOp) -> UOp:
 
 
 def along_last(x: UOp, index: UOp) -> UOp:
-    """The elements at an index along the last axis, of each row."""
+    """Gather the elements of each row at an index along the last axis."""
     shape = x.shape
     rows = [build.expand(build.reshape(build.iota(n), (n, *(1,) * (len(shape) - a - 1))), shape)
             for a, n in enumerate(shape[:-1])]
@@ -47,16 +47,16 @@ def along_last(x: UOp, index: UOp) -> UOp:
 
 
 def _called(node: UOp) -> UOp:
-    """A SORT as the CALL of what it computes."""
+    """Rewrite a SORT as the CALL of what it computes."""
     arg = op_args.Call(node.arg.name, node.arg.outs)
     return UOp(ops.CALL, dtypes.void, (read_in_order(node), *node.src), arg)
 
 
 class SortRule(CallRule):
-    """SORT: as a CALL of ``read_in_order``."""
+    """SORT: differentiated as a CALL of ``read_in_order``."""
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
-        return ()  # only a derivative has one
+        return ()  # only its derivative has a body
 
     def singular(self, node: UOp) -> bool:
         return False

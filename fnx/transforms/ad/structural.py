@@ -1,13 +1,13 @@
-"""Ops with bodies (CALL, SCAN, WHILE, COND), and what both modes ask of them.
+"""Ops with bodies (CALL, SCAN, WHILE, COND), and their derivative rules in both modes.
 
-A walk goes over one graph. Where it meets a structural node it needs a derived form of its body,
-and says so: ``yield body, key`` hands out the FUNCTION and what of it takes part, and comes back
-with the form (core/derived.py). So bodies may nest as deep as they like.
+A walk goes over one graph. At such an op it needs a derived form of the body, and requests it:
+``yield body, key`` hands out the FUNCTION and its activity pattern, and returns the derived
+form (core/derived.py). So the nesting depth is not limited by Python's stack.
 
     forward   push_all(node, tangents, ...)     yields (body, Push)      -> Pushed
     reverse   forms, forward, pull_all          (body, Activity)         -> Linearized
 
-A loop asks more than once, until the activity of its carries does not grow any more.
+A loop makes several requests, until the activity of its carries is a fixpoint.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from fnx.transforms.ad.policies import Policy
 from fnx.transforms.ad.rules import Cotangent, DerivativeRule, Tangent
 from fnx.transforms.ad.silent import silent
 
-Pushes = Sequence[Tangent | None]           # of the operands of a node, or of its results
-TOKEN = "token", 0                          # what effects of a backward pass follow: its source
+Pushes = Sequence[Tangent | None]           # for each operand of a node, or each result
+TOKEN = "token", 0                          # the source of effects of a backward pass
 
 
 class Activity(Record):
-    """Which operands and results of a body take part: the key of its derived forms."""
+    """The activity pattern of a body in reverse mode: the key of its linearized forms."""
 
     inputs: tuple[int, ...]             # active operands
     outputs: tuple[int, ...]            # results with a cotangent
     masked: tuple[int, ...] = ()        # results whose cotangent has a mask
-    guarded: tuple[int, ...] = ()       # operands whose cotangent is wanted with its mask
+    guarded: tuple[int, ...] = ()       # operands whose cotangent needs its mask
     wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
-    policy: Policy | None = None        # what a checkpoint keeps
+    policy: Policy | None = None        # which values a checkpoint saves
 
 
 class Linearized(Record):
-    """A FUNCTION for differentiation: ``forward`` returns its results and residuals.
+    """A linearized FUNCTION: ``forward`` returns its results and residuals, ``backward`` the vjp.
 
-    It is None where there are none: then it is the FUNCTION itself, with which this dies.
-    ``sources`` says what to call ``backward`` with: ("input", operand of the forward),
+    ``forward`` is None if there are no residuals: call the FUNCTION itself, which owns this.
+    ``sources`` are the operands of ``backward``: ("input", operand of the forward),
     ("result", result of the forward), ("cotangent", number). ``given`` says which of its
-    results are the cotangent and the mask of each active operand. Where the backward pass has
+    results are the cotangent and the mask of each active operand. If the backward pass has
     effects, it reads TOKEN, and its result ``token`` is what the next effect follows.
     """
 
@@ -55,15 +55,15 @@ class Linearized(Record):
     token: int | None = None
 
     def forward_of(self, body: UOp) -> UOp:
-        """The FUNCTION to call instead of the body."""
+        """Return the FUNCTION to call instead of the body."""
         return body if self.forward is None else self.forward
 
     def pull(self, args: Sequence[UOp], results: Sequence[UOp], cts: Sequence[UOp],
              token: UOp | None) -> tuple[list[Cotangent | None], UOp | None]:
-        """The cotangents of the active operands; and the token behind the effects.
+        """Return the cotangents of the active operands, and the token after the effects.
 
         Args:
-            token: what the effects of the backward pass follow; None: it has none.
+            token: what the effects of the backward pass follow; None: drop the effects.
         """
         backward = self.backward if token is not None else silent(self.backward)
         read = {"input": args, "result": results, "cotangent": cts,
@@ -77,22 +77,21 @@ class Linearized(Record):
 
 
 class Push(Record):
-    """Which operands and results of a body take part in forward mode: the key of its pushed form.
-    """
+    """The activity pattern of a body in forward mode: the key of its jvp forms."""
 
     inputs: tuple[int, ...]             # operands with a tangent
-    masked: tuple[int, ...] = ()        # those of them whose tangent has a mask
-    guarded: tuple[int, ...] = ()       # results whose tangent is wanted with its mask
+    masked: tuple[int, ...] = ()        # operands whose tangent has a mask
+    guarded: tuple[int, ...] = ()       # results whose tangent needs its mask
     wild: tuple[int, ...] = ()          # operands that may be infinite or NaN
-    full: tuple[int, ...] = ()          # results whose tangent is wanted also where it is zero
+    full: tuple[int, ...] = ()          # results whose zero tangent is materialized
 
 
 class Pushed(Record):
-    """A FUNCTION that also computes tangents.
+    """The jvp form of a FUNCTION, which also computes tangents.
 
     ``function`` takes the operands of the body, the tangents of ``inputs``, the masks of
     ``masked``; it returns the results of the body, then tangents and masks. ``given`` says which
-    of its results are the tangent and the mask of each result of the body; None: zero, or none.
+    of its results are the tangent and the mask of each result of the body; None: zero, no mask.
     """
 
     function: UOp
@@ -104,26 +103,27 @@ class Pushed(Record):
         return tuple([o for o, (value, _) in enumerate(self.given) if value is not None])
 
     def results(self, found: Sequence[UOp]) -> tuple[list[UOp], list[Tangent | None]]:
-        """What ``function`` returned: the results of the body, and their tangents."""
+        """Split what ``function`` returned into the results of the body and their tangents."""
         return list(found[:len(self.given)]), [
             None if value is None else Tangent(found[value], None if mask is None else found[mask])
             for value, mask in self.given]
 
 
-Source = tuple[str, int]  # of what a backward pass reads: which kind, and which of them
+Source = tuple[str, int]  # an operand of a backward pass: its kind and number
 
 
 class Depends(Record):
-    """Asks what each result of a body has a derivative in: sets of PARAMs (dependence.py)."""
+    """The key of the dependence of a body: for each result, the PARAMs it depends on
+    (dependence.py)."""
 
     derivative: bool = True
 
 
 class Structural(DerivativeRule):
-    """An op with a body and with several results, each read by a Part.
+    """An op with a body and with several results, each read by a GET.
 
-    The reverse walk asks ``forms`` what of which body to derive, gives the derived form to
-    ``pull_all``, and puts ``forward`` in the place of the node.
+    The reverse walk gets the linearized node from ``forms``, passes it to ``pull_all``, and
+    replaces the node by ``forward``.
     """
 
     def is_active(self, node: UOp) -> bool:
@@ -131,41 +131,42 @@ class Structural(DerivativeRule):
 
     def push_all(self, node: UOp, tangents: Pushes, guarded: Sequence[int], wild: Container[UOp]
                  ) -> Steps[tuple[Sequence[UOp], Pushes]]:
-        """The results of the node and their tangents.
+        """Return the results of the node and their tangents.
 
-        Asks for pushed bodies by ``pushed = yield body, Push(...)``.
+        Requests jvp forms of bodies by ``pushed = yield body, Push(...)``.
 
         Args:
-            node: over the operands as they are in the pushed graph.
+            node: the node over the operands of the new graph.
             tangents: one for each of ``node.src``; None: zero.
-            guarded: results whose tangents are wanted with their masks, if they have one.
+            guarded: results whose tangents need their masks, if they have one.
             wild: values that may be infinite or NaN.
         """
         raise NotImplementedError
 
     def unread(self, node: UOp, tangents: Pushes) -> Pushes:
-        """The tangents that are pushed where nobody reads a tangent of its results: for effects."""
+        """Return the tangents to push if no tangent of the results is read: effects may read
+        them."""
         return tangents
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
-        """For each result, which of the ``operands`` it has a derivative in.
+        """Return, for each result, which of the ``operands`` it has a derivative in.
 
-        Asks for what depends on what in a body by ``yield body, Depends()``.
+        Requests the dependence of a body by ``yield body, Depends()``.
         """
         yield from ()
         return [frozenset(range(len(self.operands(node))))] * len(node.arg.outs)
 
     def forms(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
               guarded: Container[UOp], wild: Container[UOp]) -> Steps[Linearized]:
-        """The derived form of the node, as of a FUNCTION of its operands.
+        """Linearize the node, as a FUNCTION of its operands.
 
-        Asks for derived bodies by ``form = yield body, Activity(...)``. The cotangents are those
+        Requests linearized bodies by ``form = yield body, Activity(...)``. The cotangents are those
         of the results in ``got``, in order, then their masks.
         """
         raise NotImplementedError
 
     def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
-        """The node that also has the residuals, over these operands."""
+        """Return the node that also returns the residuals, over these operands."""
         if form.forward is None:
             return node.over(tuple(src))
         outs = tuple([(o.shape, o.dtype) for o in form.forward.src])
@@ -176,8 +177,8 @@ class Structural(DerivativeRule):
     def pull_all(self, node: UOp, got: Mapping[int, Cotangent], active: Container[UOp],
                  form: Linearized, token: UOp | None
                  ) -> tuple[list[tuple[UOp, Cotangent | None]], UOp | None]:
-        """What the cotangents of the results add to those of the operands; the token behind it.
-        """
+        """Return what the cotangents of the results contribute to those of the operands, and the
+        token after the effects."""
         args, given = [node.src[i] for i in self.operands(node)], [got[o] for o in sorted(got)]
         cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
         results = build.results(self.forward(node, node.src, form))
@@ -186,7 +187,7 @@ class Structural(DerivativeRule):
 
 
 class ResultRule(DerivativeRule):
-    """One result of a structural op; its cotangent goes to that as a whole."""
+    """GET: one result of a higher-order op; its cotangent goes to that op as a whole."""
 
     dear = True
 
@@ -198,23 +199,23 @@ _NOTHING = Policy("nothing", apart=False)
 
 
 def computed_by(call: UOp) -> UOp:
-    """What a hand-written kernel computes, as a FUNCTION. (Few programs ask: loaded late.)"""
+    """Return what a user-written kernel computes, as a FUNCTION. (Loaded late: rarely needed.)"""
     found: UOp = load("fnx.transforms.kernels.arrays").function_of(call)
     return found
 
 
 class CallRule(Structural):
-    """CALL: of a FUNCTION, or of a hand-written kernel.
+    """CALL of a FUNCTION, or of a user-written kernel.
 
-    A kernel computes its results in any case. Its derivative is that of what it computes as
-    arrays (kernels/arrays.py), of which a backward pass computes again what it needs.
+    A kernel always computes its own results. Its derivative is that of its array equivalent
+    (kernels/arrays.py), from which a backward pass recomputes what it needs.
     """
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
         return node.src[:1] if node.src[0].op is ops.FUNCTION else ()
 
     def singular(self, node: UOp) -> bool:
-        return node.src[0].op is not ops.FUNCTION  # who knows
+        return node.src[0].op is not ops.FUNCTION  # unknown: assume so
 
     def operands(self, node: UOp) -> Sequence[int]:
         return range(1, len(node.src))

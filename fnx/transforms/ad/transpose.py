@@ -1,12 +1,12 @@
-"""The transpose of a FUNCTION that is linear in some operands, and what is made of it.
+"""Transpose a FUNCTION that is linear in some operands.
 
     body: p0, p1 -> MUL(p0, p1), linear in p1       transpose: p0, _, ct -> MUL(ct, p0)
 
-It is the reverse walk from cotangents of the results to the linear operands. What that reads of
-the forward pass does not depend on these, so zeros stand for them.
+It is the reverse walk from cotangents of the results to the linear operands. The residuals do not
+depend on these operands, so zeros are substituted for them.
 
-The linear part of a function that is not linear (``linearize``) is the transpose of its pullback:
-so it reads the residuals that reverse mode saves, and loops are cut where reverse mode cuts them.
+The linear map of a function that is not linear (``linearize``) is the transpose of its pullback:
+so it reads the residuals that reverse mode saves, and splits loops as reverse mode does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from fnx.transforms.ad.structural import Linearized
 class Transpose(Record):
     """The linear operands, and the results that have a cotangent: the key of a transpose.
 
-    ``effects``: whether what rules print takes place (that of ``linearize`` is no backward pass).
+    ``effects``: whether effects of rules take place (for ``linearize`` they do not: it is no
+    backward pass).
     """
 
     linear: tuple[int, ...]
@@ -34,9 +35,8 @@ class Transpose(Record):
 
 class Transposed(Record):
     """``function`` takes the operands of the body (it does not read the linear ones), then the
-    cotangents, then a token if it has effects; ``given`` says which of its results is that of each
-    linear operand; None: zero. ``token`` is the result behind the effects.
-    """
+    cotangents, then a token if it has effects; ``given`` says which of its results is the
+    cotangent of each linear operand; None: zero. ``token`` is the result after the effects."""
 
     function: UOp
     given: tuple[int | None, ...]
@@ -45,7 +45,7 @@ class Transposed(Record):
 
 def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...],
               effects: bool = False) -> Transposed:
-    """The transpose of a FUNCTION that is linear in these operands (linearity.py).
+    """Return the transpose of a FUNCTION that is linear in these operands (linearity.py).
 
     >>> from fnx.core import dtypes
     >>> w, x = (build.param(i, dtypes.float32, ()) for i in range(2))
@@ -57,10 +57,11 @@ def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...],
 
 
 def pushing(linearized: Linearized) -> tuple[Transposed, tuple[int, ...]]:
-    """The map from tangents of the active operands to those of the results with a cotangent.
+    """Return the map from tangents of the active operands to those of the results with a
+    cotangent.
 
     Its FUNCTION takes the operands of ``backward``, then tangents of those active operands that
-    have one there; and the numbers of these. Effects of backward passes are none of a push.
+    have one; the numbers of these come second. Effects of the backward pass are dropped.
     """
     linear = tuple([i for i, (kind, _) in enumerate(linearized.sources) if kind == "cotangent"])
     active = tuple([k for k, (value, _) in enumerate(linearized.given) if value is not None])

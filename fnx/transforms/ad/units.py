@@ -1,14 +1,14 @@
-"""Unit vectors as tangents or cotangents: a sum of products with one picks, it need not add.
+"""Contractions with the standard basis: a sum of products with a one-hot vector is an index.
 
     sum(k: w[j, k] * unit[i, k])          ->   w[j, i]
     sum(k: w[j, k] * unit[i, k, c])       ->   w[j, k of i] where c is that of i, else 0
 
-A unit is structurally zero beside its place (rules.py), so the other terms are nothing, also
-where w is infinite. So the first matrix product of a Jacobian is a transposition. Units are
-followed through movements, and into calls.
+A basis vector is symbolically zero except at its one (rules.py), so the other terms vanish, even
+if w is infinite. So the first matrix product of a Jacobian is a transposition. The basis is
+tracked through movement ops, and into calls.
 
-Row i of the units of an array of n elements is 1 at element i. An axis of something made of them
-is the rows, a digit of the place (of elements in order: ``i // stride % length``), or neither.
+Row i of the basis of an array of n elements is 1 at element i. An axis of a view of the basis
+is the rows, a digit of the flat index (``i // stride % length``), or neither.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild
 
-MAX_CALLS = 8  # that are entered one inside the other
+MAX_CALLS = 8  # nesting depth of calls that are inlined
 
 
 class PlaceDigit(Record):
-    """``i // stride % length`` of the place i."""
+    """``i // stride % length``, a digit of the flat index i."""
 
     stride: int
     length: int
 
 
 LANE = "lane"
-UnitAxes = tuple[PlaceDigit | str | None, ...]  # None: they are repeated
+UnitAxes = tuple[PlaceDigit | str | None, ...]  # None: an axis that is broadcast
 
 
 def pick(outs: Sequence[UOp], units: UOp) -> list[UOp]:
-    """The outs, where sums of products with ``units`` (one in each row) are what they pick.
+    """Return the outs, with contractions with ``units`` (a one in each row) turned into indexing.
 
     >>> from fnx.core import dtypes
     >>> w, u = (build.param(i, dtypes.float32, (3, 3)) for i in range(2))
@@ -64,7 +64,7 @@ class _UnitWalk:
         place = [None if n == 1 else PlaceDigit(math.prod(lengths[i + 1:]), n)
                  for i, n in enumerate(lengths)]
         self.views: dict[UOp, UnitAxes] = {units: (LANE, *place)}
-        self.entered: dict[UOp, list[UOp]] = {}  # calls that got units, as results without a call
+        self.entered: dict[UOp, list[UOp]] = {}  # calls that take units -> their inlined results
 
     def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.GET and src[0] in self.entered:
@@ -84,7 +84,7 @@ class _UnitWalk:
         return None
 
     def _picked(self, x: UOp, units: UOp, node: UOp) -> UOp | None:
-        """The sum of x * units, if x does not depend on the lane."""
+        """Return the sum of x * units, if x does not depend on the rows."""
         view, axes = self.views.get(units, ()), node.arg.axes
         if x.op is not ops.EXPAND or LANE not in view:
             return None
@@ -97,7 +97,7 @@ class _UnitWalk:
         rest = [i for i in axes if i not in picked]
         summed = build.reduce(build.expand(x.src[0], shape), ops.ADD, rest) if rest else \
             build.expand(x.src[0], shape)
-        left = [i for i in range(len(shape)) if i not in rest]  # the axes of what is summed
+        left = [i for i in range(len(shape)) if i not in rest]  # the axes of ``summed``
         kept = [i for i in left if i not in picked and i != lane]
         rows = build.permute(summed, [left.index(i) for i in (lane, *picked, *kept)])
         lengths = tuple([shape[i] for i in kept])
@@ -114,7 +114,8 @@ class _UnitWalk:
         return build.reshape(found, node.shape)
 
     def _along_lanes(self, rows: UOp, digits: Sequence[PlaceDigit], lengths: Shape) -> UOp:
-        """``rows`` (1, the digits, more axes) with the lanes that have these digits in front."""
+        """Expand ``rows`` (1, the digits, more axes) to one entry per row, in front, which has
+        these digits."""
         small: list[int] = []
         whole: list[int] = []
         above = self.n
@@ -127,7 +128,7 @@ class _UnitWalk:
         return build.expand(made, (*whole, above, *lengths))
 
     def _is_at(self, digit: PlaceDigit, lane: int, axis: int, shape: Shape) -> UOp:
-        """Whether the place of a lane has the digit that is the index of an axis."""
+        """Whether the flat index of a row has the digit that equals the index of an axis."""
         above = self.n // (digit.stride * digit.length)
         index = build.iota(digit.length)
         own = build.expand(build.reshape(index, (1, digit.length, 1)),
@@ -139,7 +140,7 @@ class _UnitWalk:
 
 
 def _moved(node: UOp, x: UOp, view: UnitAxes | None) -> UnitAxes | None:
-    """The view of a movement of something with a view."""
+    """Return the view of a movement op of something with a view."""
     if view is None:
         return None
     if node.op is ops.PERMUTE:
@@ -150,7 +151,7 @@ def _moved(node: UOp, x: UOp, view: UnitAxes | None) -> UnitAxes | None:
 
 
 def _reshaped(view: UnitAxes, before: Shape, after: Shape) -> UnitAxes | None:
-    """Of a RESHAPE that splits and joins digits; and that leaves other axes as they are."""
+    """Return the view of a RESHAPE that splits or joins digits and leaves other axes unchanged."""
     waiting = [(n, v) for n, v in zip(before, view) if n != 1]
     out: list[PlaceDigit | str | None] = []
     for n in after:

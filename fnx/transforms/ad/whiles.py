@@ -1,17 +1,17 @@
 """Derivatives of WHILE.
 
-    forward mode    carries (c, dc), the pushed body, the condition of c alone
-    reverse mode    how many steps it took is known only behind it, so that no step is saved by
-                    itself: states are saved at a stride that doubles whenever their places are
-                    full; then the steps are gone through backwards from these (revolve.py)
+    forward mode    carries (c, dc), the jvp form of the body, the condition on c alone
+    reverse mode    the trip count is known only after the loop, so not every step is saved:
+                    states are saved at a stride that doubles whenever the snapshots are full;
+                    then the steps are reversed from these (revolve.py)
 
-    forward     n = 0; while condition(c):   keep c; run up to ``stride`` steps of the body, n += 1
+    forward     n = 0; while condition(c):   save c; run up to ``stride`` steps of the body, n += 1
 
-    backward    while blocks are left:       c = last state kept; go some blocks ahead; keep c
-                  at the last block:         run its steps, keep each state;
-                                             for each, backwards:  ct = pullback of the body (ct)
+    backward    while blocks are left:       c = last saved state; go some blocks ahead; save c
+                  at the last block:         run its steps, save each state;
+                                             for each, in reverse:  ct = pullback of the body (ct)
 
-All of it is made of WHILEs, whatever their order: so it can be differentiated again.
+Both passes consist of WHILEs, so they can be differentiated again, to any order.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from fnx.transforms.ad.rules import added, zeros
 from fnx.transforms.ad.silent import silent
 from fnx.transforms.ad.structural import TOKEN, Activity, Depends, Linearized, Push, Pushed
 
-COUNT = dtypes.float64  # of steps: exact, and more than an int32 can count
+COUNT = dtypes.float64  # the dtype of step counts: exact beyond the range of int32
 
 
 class WhileRule(LoopRule):
-    """WHILE; src are its condition and its body."""
+    """The derivative rule of WHILE, whose src begins with its condition and body."""
 
     def depends(self, node: UOp) -> Steps[Sequence[frozenset[int]]]:
         found = yield node.src[1], Depends()
@@ -103,7 +103,7 @@ class _WhileReverse:
                  pulled: Sequence[int]) -> None:
         self.goes_on, self.body, *_ = node.src
         forward = form.forward_of(self.body)
-        self.step = forward.over(forward.src[:len(node.arg.outs)])  # of user's rules: the fwd
+        self.step = forward.over(forward.src[:len(node.arg.outs)])  # of a custom_vjp: its fwd
         self.again = silent(self.step)
         self.arg, self.args, self.form = node.arg, args, form
         self.inputs, self.pulled = inputs, pulled
@@ -132,13 +132,14 @@ class _WhileReverse:
                                   self.arg.name)
 
     def step_again(self, consts: Nodes, states: Nodes) -> list[UOp]:
-        """A step that was run before."""
+        """Rerun a step, without its effects."""
         return inline(self.again, [*consts, *states])
 
     # ---- forward
 
     def forward(self, ins: Nodes) -> Sequence[UOp]:
-        """The last carries; how many steps, how many states are kept, at which stride; these."""
+        """Return the last carries; the numbers of steps and of saved states, the stride; and the
+        saved states."""
         n, first = self.n, self.first
 
         def goes_on(consts: Nodes, states: Nodes) -> UOp:
@@ -174,18 +175,18 @@ class _WhileReverse:
                 for x in self._saved(self.like[self.first:])]
 
     def _saved(self, carries: Nodes) -> list[UOp]:
-        """What is kept of a state: all but tokens, as no step that is run again has effects."""
+        """Return what is saved of a state: all but tokens, because effects do not happen again."""
         return [carries[c] for c in self.saved]
 
     def _state(self, saved: Nodes) -> list[UOp]:
-        """The carries of a state that was kept."""
+        """Return the carries of a saved state."""
         found = dict(zip(self.saved, saved))
         return [found.get(c, build_calls.first_token()) for c in range(self.n)]
 
     # ---- backward
 
     def backward(self, read: Read, takes: Activity) -> Pulled:
-        """The cotangents of the operands that take part."""
+        """Return the cotangents of the active operands."""
         consts = [read(("input", i)) for i in range(self.first)]
         steps, kept, stride, *places = [read(("result", self.n + i))
                                         for i in range(len(self.saved) + 3)]
@@ -206,8 +207,8 @@ class _WhileReverse:
 
     def _cotangents(self, read: Read, takes: Activity
                     ) -> tuple[list[UOp], list[int], list[UOp]]:
-        """What a backward pass begins with: cotangents of carries, then zeros for sums over all
-        steps; of which operands these are; the token, if there is one."""
+        """Return the initial values of a backward pass: cotangents of carries, then zeros for
+        sums over all steps; the operands that have these sums; the token, if there is one."""
         given = {o: read(("cotangent", k)) for k, o in enumerate(takes.outputs)
                  if o in self.pulled}
         cts = [given.get(c, zeros(self.like[self.first + c])) for c in self.pulled]
@@ -216,7 +217,7 @@ class _WhileReverse:
             [read(TOKEN) for _ in some(self.form.token)]
 
     def _some_blocks(self, consts: Nodes, states: Nodes, summed: Sequence[int]) -> list[UOp]:
-        """Go ahead from the last state that is kept; at the last block, back through it."""
+        """Go ahead from the last saved state; at the last block, reverse it."""
         *consts, steps = consts
         n = len(self.saved)
         blocks, top, begins = map(Expr, states[:3])
@@ -228,7 +229,7 @@ class _WhileReverse:
         carries = self._repeat(consts, self._state([get(p, at) for p in places]),
                                move * revolve.LEAF)
         begin = begin + move
-        at = number(where(move > 0, top + 1, top).node)  # if none is free: outside, dropped
+        at = number(where(move > 0, top + 1, top).node)  # no free slot: dropped
         places = [put(p, at, c) for p, c in zip(places, self._saved(carries))]
         begins = Expr(put(begins.node, at, begin.node))
         last = begin.eq(blocks - 1)
@@ -242,7 +243,7 @@ class _WhileReverse:
                 *leaf, *cts]
 
     def _repeat(self, consts: Nodes, carries: Nodes, times: Expr) -> Nodes:
-        """The body some times."""
+        """Run the body ``times`` times."""
         *found, _ = while_over(
             lambda consts, states: build.lt(states[-1], consts[-1]),
             lambda consts, states: [*self.step_again(consts[:-1], states[:-1]),
@@ -251,7 +252,7 @@ class _WhileReverse:
         return found
 
     def _record(self, consts: Nodes, carries: Nodes, times: Expr, leaf: Nodes) -> Nodes:
-        """The body some times; the state before each is put into its place."""
+        """Run the body ``times`` times, and store the state before each step."""
         n = self.n
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
@@ -266,7 +267,7 @@ class _WhileReverse:
 
     def _back_through(self, consts: Nodes, times: Expr, leaf: Nodes, cts: Nodes,
                       summed: Sequence[int]) -> Nodes:
-        """The pullback of each step, the last one first."""
+        """Apply the pullback of each step, the last one first."""
         first, m = self.first, len(self.pulled)
         forward = silent(self.form.forward_of(self.body))
 
@@ -290,11 +291,11 @@ class _WhileReverse:
 
 
 class _ShortReverse(_WhileReverse):
-    """Of a WHILE that ends within a block: each state is saved in the forward pass. So are the
-    loops over a block, of which the derivatives of others are made: these stay small."""
+    """A WHILE that ends within a block: the forward pass saves each state. This includes the
+    loops over a block in the passes above, so that their derivatives stay small."""
 
     def forward(self, ins: Nodes) -> Sequence[UOp]:
-        """The last carries; how many steps, and the states before them."""
+        """Return the last carries, the number of steps, and the states before them."""
         n, first = self.n, self.first
 
         def goes_on(consts: Nodes, states: Nodes) -> UOp:
@@ -318,7 +319,7 @@ class _ShortReverse(_WhileReverse):
         return [result.get(i) for i in takes.inputs], last[-1] if tokens else None
 
 
-# ---- places -------------------------------------------------------------------------------------
+# ---- slots --------------------------------------------------------------------------------------
 
 
 def count(n: int) -> UOp:
@@ -326,22 +327,22 @@ def count(n: int) -> UOp:
 
 
 def number(n: UOp) -> UOp:
-    """A count as an index."""
+    """Convert a count to an index."""
     return build.cast(n, dtypes.int32)
 
 
 def get(places: UOp, i: UOp) -> UOp:
-    """What is in a place."""
+    """Return the state in slot i."""
     return build.gather(places, i)
 
 
 def put(places: UOp, i: UOp, value: UOp) -> UOp:
-    """Places with one of them written; one outside is not."""
+    """Store a value in a slot; out of bounds it is dropped."""
     return build.scatter(places, [i], value)
 
 
 def _every_second(places: Nodes) -> list[UOp]:
-    """Those in front are every second one; what is behind them does not matter."""
+    """Move every second state to the front; what follows does not matter."""
     i = minimum(2 * Expr(build.iota(revolve.FIRST)), revolve.FIRST - 1).node
     return [build.gather(p, i) for p in places]
 

@@ -1,10 +1,11 @@
 """batch: a FUNCTION of one element -> the FUNCTION of a batch of them, axis 0 in front.
 
-    before  FUNCTION(ADD(p0 f32[3], MUL(p1 f32[3], p1)))        batched: (True, False), 8 lanes
+    before  FUNCTION(ADD(p0 f32[3], MUL(p1 f32[3], p1)))        batched: (True, False), size 8
     after   FUNCTION(ADD(p0 f32[8, 3], EXPAND(RESHAPE(MUL(p1, p1)), (8, 3))))
 
-One walk, operands first. What depends on no batched operand stays as it is, and is computed
-once; each other node gets the rule of its kind (rules.py; bodies.py for ops with bodies).
+One walk in topological order. A node that depends on no batched operand stays as it is, and is
+computed once; any other node gets the rule of its kind, from rules.py or, for ops with bodies,
+from bodies.py.
 
 >>> from fnx.core import dtypes
 >>> x, y = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
@@ -31,17 +32,17 @@ from fnx.transforms.batching.values import Asking, Batched, BatchPattern, Lanes,
 
 def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | None = None
           ) -> Batched:
-    """A FUNCTION over a batch.
+    """Batch a FUNCTION.
 
     Args:
         body: a closed FUNCTION.
-        size: how many lanes.
+        size: the batch size.
         batched: which operands have a batch axis in front.
-        axis: the named axis that the lanes are along; what asks for the other lanes goes away.
+        axis: the named axis that is batched; collectives over it are resolved.
 
     Returns:
         The FUNCTION, with PARAMs in the same slots; and which of its results have a batch axis
-        in front. The others are the same for all lanes.
+        in front. The others are the same for all batch elements.
     """
     found: Batched = form(*Lanes(size, axis).of(body, tuple(batched)))
     return found
@@ -49,7 +50,7 @@ def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | No
 
 @derives(BatchPattern, "batched bodies")
 def _batch(body: UOp, pattern: BatchPattern) -> Asking[Batched]:
-    """The steps of ``batch``; a body that is called inside is asked for."""
+    """The steps of ``batch``; yields requests for batched forms of called bodies."""
     lanes, size, done = pattern.lanes, pattern.lanes.size, dict[UOp, Lifted]()
     results: dict[UOp, Sequence[Lifted]] = {}  # of nodes with bodies
     for slot, param in build.params(body).items():
@@ -89,7 +90,7 @@ def _batch(body: UOp, pattern: BatchPattern) -> Asking[Batched]:
         wanted = pattern.outs + (False,) * len(outs)
         outs = [Lifted(spread(out.node, out.batched, size), True) if w else out
                 for out, w in zip(outs, wanted)]
-    name = f"{body.arg.name}.batched"  # so that it is another FUNCTION, always
+    name = f"{body.arg.name}.batched"  # so that it is always a different FUNCTION
     function = build.function([o.node for o in outs], body.arg.n_params, name)
     return Batched(function, tuple([o.batched for o in outs]))
 

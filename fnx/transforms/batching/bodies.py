@@ -1,14 +1,14 @@
 """How a batch axis goes through an op with bodies: by batching the bodies.
 
-    CALL f(x, y)    ->    CALL of f batched where x, y are (a KERNEL: see kernels.py)
-    SCAN, WHILE     ->    the same loop over batched carries; xs[t] of all lanes at once
-    COND            ->    a branch for all lanes, or (a lane's own choice) see choices.py
+    CALL f(x, y)    ->    CALL of f, batched as x, y are (a KERNEL: see kernels.py)
+    SCAN, WHILE     ->    the same loop over batched carries; xs[t] of the whole batch at once
+    COND            ->    one branch for the whole batch, or (batched predicate) see choices.py
     CUSTOM          ->    the function batched, with each of its rules batched
 
-A rule gets the node, its operands as they are now and which of them have a batch axis. It asks
-for batched bodies by yielding (body, Pattern), and returns the results.
+A rule gets the node, its operands in the new graph, and which of them have a batch axis. It
+requests batched bodies by yielding (body, Pattern), and returns the results.
 
-A carry has a batch axis if it begins with one, or the step gives it one: that is a fixpoint.
+A carry has a batch axis if its initial value has one, or the step gives it one: a fixpoint.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
 
 
 def _swapped(x: UOp) -> UOp:
-    """The axis of lanes and that of steps in each other's place."""
+    """Swap the batch axis and the axis of steps."""
     return build.permute(x, (1, 0, *range(2, len(x.shape))))
 
 
@@ -72,7 +72,7 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: La
     consts, carries = flags[:arg.n_consts], flags[arg.n_consts:]
     while True:
         test = yield lanes.of(condition, consts + carries)
-        if test.outs[0]:  # lanes end when they will, so all that they hand on is their own
+        if test.outs[0]:  # each element ends at its own step, so all carries differ
             carries = tuple([t != build_calls.TOKEN for t in arg.outs])
             break
         made = yield lanes.of(body, consts + carries)
@@ -121,10 +121,10 @@ def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lan
 
 def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
             ) -> Asking[list[Lifted]]:
-    """Each rule is batched by itself; the cotangent of what is the same for all lanes is summed.
+    """Batch each rule by itself; the cotangent of an unbatched operand is summed over the batch.
 
-    A function that is called in its own rules gets the same batch axes there and here: those of
-    this call, and those that a call in its rules adds. (What it closes over is the same in both.)
+    Calls of the function in its own rules get the same batch axes as this call: those of this
+    call, and those that a call in its rules adds. (Its captures are the same in both.)
     """
     arg, n = node.arg, 1 + len(node.arg.rules)
     if lanes.rules <= arg.again:
@@ -140,7 +140,7 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
             break
         args = [spread(x, b, lanes.size) if w else x for x, b, w in zip(args, flags, wider)]
         flags = wider
-    differ = list(every)  # between lanes: a rule for a batch may say that some do not
+    differ = list(every)  # which results differ between batch elements: a vmap rule may say
     if arg.lanes is None:
         first = (yield lanes.of(src[0], flags, every)).function
     else:
@@ -161,14 +161,14 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: L
 
 
 def _first(x: UOp) -> UOp:
-    """What is the same for all lanes, of the first of them."""
+    """Return the first element of a batch whose elements are all equal."""
     shape = x.shape[1:]
     return build.reshape(build.shrink(x, [(0, 1), *[(0, n) for n in shape]]), shape)
 
 
 def _rules(node: UOp, flags: tuple[bool, ...], every: tuple[bool, ...], lanes: Lanes
            ) -> Asking[list[UOp]]:
-    """The rules of a CUSTOM over arguments with these batch axes; all results have one."""
+    """Return the rules of a CUSTOM over arguments with these batch axes; all results have one."""
     arg = node.arg
     args = node.src[1 + len(arg.rules):]
     captured, given = flags[:arg.n_captures], flags[arg.n_captures:]
@@ -194,7 +194,8 @@ def _rules(node: UOp, flags: tuple[bool, ...], every: tuple[bool, ...], lanes: L
 
 def _one_by_one(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
                 ) -> Asking[list[Lifted]]:
-    """A rule that maps its own function: a loop over the lanes, which calls it on one at a time."""
+    """Batch a function inside its own rule by a loop over the batch, which calls it on one
+    element at a time."""
     yield from ()
     arg, n = node.arg, 1 + len(node.arg.rules)
     if not any(batched):
@@ -217,7 +218,7 @@ def _one_by_one(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lane
 
 
 def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:
-    """Results that are wanted for all lanes together are the sum of theirs."""
+    """Sum results over the batch if they are wanted without a batch axis."""
     outs = [build.reduce(x, ops.ADD, (0,)) if b and not w else x
             for x, b, w in zip(made.function.src, made.outs, wanted)]
     return Batched(made.function.over(tuple(outs)), wanted)
@@ -225,7 +226,7 @@ def _summed(made: Batched, wanted: tuple[bool, ...]) -> Batched:
 
 def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
           ) -> Asking[list[Lifted]]:
-    """Each lane has rows of its own."""
+    """Sort all rows of the batch: each element has rows of its own."""
     yield from ()
     wide = [spread(x, b, lanes.size) for x, b in zip(src, batched)]
     found = build_calls.sort(wide, node.arg.n_keys, node.arg.kept, node.arg.name)

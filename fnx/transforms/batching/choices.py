@@ -1,13 +1,13 @@
-"""Lanes that choose for themselves: batched conditions of WHILE and COND.
+"""Predication: batched conditions of WHILE and COND, which differ between batch elements.
 
-    while_(c, f, x)   x of B lanes   ->   as long as any lane is live: x = where(live, f(x'), x)
-    cond(p, f, g, x)  p of B lanes   ->   where(p, f(x') if any(p), g(x'') if any(not p))
+    while_(c, f, x)   batch of B  ->  as long as any element is active: x = where(active, f(x'), x)
+    cond(p, f, g, x)  batch of B  ->  where(p, f(x') if any(p), g(x'') if any(not p))
 
-A lane that has ended, or does not take a branch, is given the operands of *one lane that is
-live*: so it computes only what a lane computes that means it. No NaN comes up, no inner loop
-hangs, and partials are finite where those of the live lanes are. Results of such lanes are not
-selected; what stands for their operands is STOPped, so a derivative does not reach the live lane
-through another. A branch that no lane takes is not run.
+An inactive element (its loop has ended, or it does not take the branch) gets the operands of *one
+active element*, so it computes only values that an active element computes too. No spurious NaN
+arises, no inner loop hangs, and partials are finite if those of the active elements are. Results
+of inactive elements are not selected; their substituted operands are STOPped, so no derivative
+reaches the active element through another. A branch that no element takes is not run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fnx.transforms.batching.values import Batched, Lifted
 
 
 def _of_lanes(mask: UOp, like: UOp) -> UOp:
-    """A bool for each lane, at each element of an array with a batch axis."""
+    """Broadcast a bool per batch element to the shape of an array with a batch axis."""
     ones = (1,) * (len(like.shape) - 1)
     return build.expand(build.reshape(mask, (*mask.shape, *ones)), like.shape)
 
@@ -33,7 +33,7 @@ def _select(mask: UOp, a: UOp, b: UOp) -> UOp:
 
 
 def _as_live(live: UOp, xs: Sequence[UOp]) -> list[UOp]:
-    """Batched arrays, with those of the first live lane in the lanes that are not."""
+    """Replace inactive elements of batched arrays by the first active element."""
     size, = live.shape
     if not size:
         return list(xs)
@@ -45,19 +45,19 @@ def _as_live(live: UOp, xs: Sequence[UOp]) -> list[UOp]:
 
 def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequence[Lifted],
               name: str, most: int) -> tuple[UOp, ...]:
-    """A WHILE that goes on until all lanes have ended.
+    """Build a WHILE that runs until all batch elements have ended.
 
     Args:
         condition: (consts, carries) -> bool[B].
-        body: (consts, carries) -> carries, all of which have a batch axis, but for tokens. One
-            with effects also takes which lanes are live.
-        consts: of those with a batch axis each lane has its own.
-        carries: the first, with a batch axis.
-        name: of the loop, for people.
-        most: steps after which each lane has ended (0: nobody knows).
+        body: (consts, carries) -> carries, all of which have a batch axis, except tokens. A body
+            with effects also takes the mask of active elements.
+        consts: the constants, with or without a batch axis.
+        carries: the initial carries, with a batch axis.
+        name: the name of the loop, for display.
+        most: a bound on the number of steps of each element (0: unknown).
 
     Returns:
-        The last carries of each lane.
+        The last carries of each element.
     """
     n, fixed, first = len(consts), [c.node for c in consts], [c.node for c in carries]
     live = inline(condition, [*fixed, *first])[0]
@@ -78,16 +78,17 @@ def lanes_end(condition: UOp, body: UOp, consts: Sequence[Lifted], carries: Sequ
 
 def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted], name: str
                  ) -> list[UOp]:
-    """The results, for each lane, of the branch that it takes.
+    """Return the results, for each batch element, of the branch that it takes.
 
     Args:
-        branches: FUNCTIONs of the operands; with effects, also of which lanes take it.
-        which: int32[B], clamped.
+        branches: FUNCTIONs of the operands; with effects, also of the mask of elements that
+            take the branch.
+        which: int32[B], the branch numbers, which are clamped.
         args: the operands.
-        name: of the choice, for people.
+        name: the name of the COND, for display.
 
     Returns:
-        The results, all with a batch axis, but for a token: branches take place in order.
+        The results, all with a batch axis, except a token: the branches run in order.
     """
     n, (size,) = len(branches), which.shape
     number = clamped(Expr(which), 0, n - 1)
@@ -101,7 +102,7 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted]
             given.append(taken)
         found = if_any(build.reduce(taken, ops.OR, (0,)), branch, given, name)
         tokens = [x for x, b in zip(found, flags) if _is_token(x, b)]
-        if tokens:  # that the next branch follows
+        if tokens:  # effects of the next branch follow it
             args = [Lifted(tokens[0], False) if _is_token(*a) else a for a in args]
         wide = [x if _is_token(x, b) else spread(x, b, size) for x, b in zip(found, flags)]
         out = [a if _is_token(a, c) else _select(taken, a, b)
@@ -110,12 +111,13 @@ def lanes_choose(branches: Sequence[Batched], which: UOp, args: Sequence[Lifted]
 
 
 def _is_token(x: UOp, batched: bool) -> bool:
-    """No lanes of bools are a token, if there are none."""
+    """Whether x is a token, which has no batch axis; a batched empty array of bools is not."""
     return not batched and build_calls.is_token(x)
 
 
 def if_any(taken: UOp, branch: UOp, args: Sequence[UOp], name: str) -> tuple[UOp, ...]:
-    """The results of a branch if a lane takes it, as a bool scalar says, else zeros."""
+    """Return the results of a branch if ``taken`` (a bool scalar: any element takes it) holds,
+    else zeros."""
     token = next((build.param(i, x.dtype, x.shape) for i, x in enumerate(args)
                   if build_calls.is_token(x)), None)
     skipped = build.function(

@@ -1,7 +1,7 @@
-"""What asks for the other lanes of a named axis: batching over that axis takes it away.
+"""Collectives over a named axis: batching over that axis resolves them.
 
-    ALL_GATHER(x), axis 'i'    over 'i':  x itself, whose lanes are in front already: no lane's own
-                               over another axis:  ALL_GATHER of the batched x, lanes in front
+    ALL_GATHER(x), axis 'i'    over 'i':  x itself, with its batch axis as the gathered one
+                               over another axis:  ALL_GATHER of the batched x, batch axis in front
     AXIS_INDEX, axis 'i'       over 'i':  0, 1, ... size - 1
 """
 

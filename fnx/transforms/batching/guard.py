@@ -1,10 +1,10 @@
-"""guard: a FUNCTION whose effects take place only where a bool that it is given holds.
+"""Mask effects: a FUNCTION whose effects happen only if an additional bool parameter holds.
 
     before  FUNCTION(HOST(p0, token p1, p2))
-    after   FUNCTION(HOST(p0, token p1, p3, p2), masked)        with p3: bool, behind the others
+    after   FUNCTION(HOST(p0, token p1, p3, p2), masked)        with p3: bool, after the others
 
-Of lanes that choose for themselves, those that do not take a branch, or have ended, compute what
-another lane computes; they have no effects of their own.
+Under predication, batch elements that do not take a branch, or whose loop has ended, compute what
+an active element computes; they must not have effects.
 
 >>> from fnx.core import dtypes
 >>> handle, x = build.param(0, dtypes.uint32, ()), build.param(2, dtypes.float32, ())
@@ -26,25 +26,25 @@ from fnx.core.uop import UOp, rebuild, toposort
 
 
 class Guard(Record):
-    """Where the bool is among the parameters of a body: the key of its guarded forms."""
+    """The position of the bool among the parameters of a body: the key of its masked forms."""
 
     place: int
 
 
 def guarded(body: UOp) -> UOp:
-    """The FUNCTION with one more parameter, behind the others."""
+    """Return the FUNCTION with the bool as an additional last parameter."""
     found: UOp = form(body, Guard(body.arg.n_params))
     return found
 
 
 def has_effects(body: UOp) -> bool:
-    """Whether a token comes out of it."""
+    """Whether a body returns a token."""
     return any(map(build_calls.is_token, body.src))
 
 
 @derives(Guard, "guarded bodies")
 def _guard(body: UOp, asked: Guard) -> Steps[UOp]:
-    """The FUNCTION with a bool as one of its parameters."""
+    """Return the FUNCTION with the bool inserted among its parameters."""
     place = asked.place
     holds = build.param(place, dtypes.bool_, ())
     inside: dict[UOp, UOp] = {}
@@ -68,7 +68,8 @@ def _guard(body: UOp, asked: Guard) -> Steps[UOp]:
 
 
 def _place(node: UOp) -> int:
-    """Where the bodies of a node get the bool: behind what is the same in all steps, or rules."""
+    """Return the position of the bool in the bodies of a node: after the constants of a loop or
+    the captures of a CUSTOM, else last."""
     if node.op in (ops.SCAN, ops.WHILE):
         return int(node.arg.n_consts)
     if node.op is ops.CUSTOM:
@@ -78,7 +79,7 @@ def _place(node: UOp) -> int:
 
 def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UOp]) -> UOp:
     given = [s for s in src if s.op is not ops.FUNCTION]
-    behind = node.op is ops.COND  # the number of the branch is before the operands
+    behind = node.op is ops.COND  # the branch number precedes the operands
     given.insert(_place(node) + behind, holds)
     arg = node.arg
     if node.op is ops.SCAN:
@@ -94,7 +95,7 @@ def _around(node: UOp, src: tuple[UOp, ...], holds: UOp, inside: Mapping[UOp, UO
 
 
 def _masked(node: UOp, src: tuple[UOp, ...], holds: UOp) -> UOp:
-    """A HOST that takes place where also ``holds`` does."""
+    """Return a HOST whose effect also requires ``holds``."""
     arg, first = node.arg, 2
     given, lanes = src[first:], arg.lanes
     if arg.masked:

@@ -1,7 +1,7 @@
 """How a batch axis goes through a HOST.
 
-    an effect     one HOST of as many lanes more: the function is called once for each, in order
-    a pure one    the same, or one call with batch axes, as its ``method`` says
+    with effect   one HOST with a further batch axis: Python is called once per element, in order
+    pure          the same, or one call with batch axes, as its ``method`` says
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BY_LANES = ("sequential", "sequential_unrolled")
 
 def host(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lanes
          ) -> Asking[list[Lifted]]:
-    """The results of a HOST over a batch; its token has no batch axis."""
+    """Return the results of a HOST over a batch; its token has no batch axis."""
     arg, first, size = node.arg, 1 + node.arg.effect, lanes.size
     given, flags = src[first:], batched[first:]
     if not arg.effect and not arg.method:
@@ -42,7 +42,7 @@ def host(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], lanes: Lane
 
 
 def _wide(xs: Sequence[UOp], batched: Sequence[bool], size: int, method: str) -> tuple[UOp, ...]:
-    """The operands of one call for a whole batch."""
+    """Return the operands of one call for the whole batch."""
     if method == "broadcast_all":
         return tuple([spread(x, b, size) for x, b in zip(xs, batched)])
     if method == "expand_dims":

@@ -1,9 +1,9 @@
-"""A hand-written kernel over lanes: one more range, over a leading dimension of its buffers.
+"""Batch a user-written kernel: add a range over a leading dimension of its buffers.
 
-    STORE(o[i], a[()] * x[i])      a the same for all   ->   STORE(o[lane, i], a[()] * x[lane, i])
+    STORE(o[i], a[()] * x[i])      a not batched   ->   STORE(o[lane, i], a[()] * x[lane, i])
 
-The buffers of operands without a batch axis stay as they are. A schedule goes on to mean what it
-says: the loop over lanes is put outside of all loops, or just inside of the parallel one.
+The buffers of operands without a batch axis stay as they are. A schedule keeps its meaning: the
+batch loop is put outside of all loops, or just inside of the parallel one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fnx.transforms.kernels.carried import completed
 
 def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
                 ) -> list[Lifted]:
-    """The results of a CALL of a KERNEL for all lanes; they all have a batch axis.
+    """Return the results of a CALL of a KERNEL over a batch; they all have a batch axis.
 
     >>> from fnx.core import dtypes
     >>> i = build.range_(4, 0)
@@ -43,14 +43,14 @@ def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size
 
 
 def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: bool) -> UOp:
-    """A KERNEL with a range over a leading dimension of all buffers but those of slots ``alone``.
+    """Add a range over a leading dimension of all buffers except those of slots ``alone``.
 
     Args:
-        kernel: not yet tiled.
-        size: how many lanes.
-        alone: slots of the buffers that are the same for all lanes.
-        name: of the range.
-        first: the range is outside of all others; else just inside of the first.
+        kernel: a KERNEL that is not yet tiled.
+        size: the batch size.
+        alone: slots of the buffers without a batch axis.
+        name: the name of the range.
+        first: put the range outside of all others; else just inside of the first.
     """
     ids = [n.arg.id for n in toposort(kernel.src) if n.op is ops.RANGE]
     lane = build.range_(size, 1 + max(ids, default=-1), "SEQ", name)
@@ -64,7 +64,7 @@ def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: 
 
     at = 0 if first else 1
     order = kernel.arg.order[:at] + (lane.arg.id,) + kernel.arg.order[at:]
-    stores = completed(rebuild(kernel.src, visit))  # what a loop carries differs from lane to lane
+    stores = completed(rebuild(kernel.src, visit))  # loops carry one value per batch element
     return build.kernel(stores, kernel.arg.name, order)
 
 
@@ -79,7 +79,7 @@ def _goes_first(schedule: Schedule) -> bool:
 
 
 def _with_lanes(step: object, name: str, schedule: Schedule) -> object:
-    """An ``order`` that names the loop over lanes, too."""
+    """Add the batch loop to an ``order`` transform."""
     if not isinstance(step, Order):
         return step
     at = 0 if _goes_first(schedule) else 1

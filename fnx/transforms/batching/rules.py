@@ -1,13 +1,13 @@
-"""How a batch axis goes through an array op: one rule for each kind, read from ``Op.batching``.
+"""How a batch axis goes through an array op: one rule for each kind, named by ``Op.batching``.
 
-    elementwise  in front of all operands           ADD(f32[B, 3], f32[3])  ->  the second repeated
+    elementwise  in front of all operands           ADD(f32[B, 3], f32[3])  ->  the second expanded
     movement     in front, and stays there          PERMUTE (1, 0)          ->  PERMUTE (0, 2, 1)
     reduce       in front, axes count from 1        REDUCE axis 0           ->  axis 1
     gather       one more index, or an axis of x    x[i]                    ->  x[lane, i], x[:, i]
     scatter      the same                           x.at[i]                 ->  x.at[lane, i]
 
-A rule gets the node, its operands as they are now, which of them have a batch axis (in front),
-and the size of that; it gives the node with a batch axis in front. At least one operand has one.
+A rule gets the node, its operands in the new graph, which of them have a batch axis (in front),
+and the batch size; it returns the node with a batch axis in front. At least one operand has one.
 
 >>> from fnx.core import dtypes
 >>> x, row = build.param(0, dtypes.float32, (8, 3)), build.param(1, dtypes.float32, (3,))
@@ -29,7 +29,7 @@ BatchingRule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
 
 
 def spread(x: UOp, batched: bool, size: int) -> UOp:
-    """x with a batch axis in front; one without is the same for all."""
+    """Return x with a batch axis in front, broadcasting it if it has none."""
     return x if batched else build.expand(x, (size, *x.shape))
 
 
@@ -42,7 +42,7 @@ def _elementwise(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size:
 
 
 def _first(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
-    """A value that other operands have no hand in."""
+    """Rebuild an op whose value depends on its first operand only."""
     return node.over(src)
 
 
@@ -58,7 +58,7 @@ def _movement(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: in
 
 
 def _pad(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
-    """A fill of each lane's own is chosen where the padding of a mask is."""
+    """A batched fill value is selected where the PAD of a mask is false."""
     x, fill = src
     if not batched[1]:
         return build.pad(x, [(0, 0), *node.arg], fill)
@@ -70,7 +70,7 @@ def _pad(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) ->
 
 
 def _behind(w: op_args.Window) -> tuple[int, int, int, int, int]:
-    """Windows behind a batch axis."""
+    """Shift the arguments of a window by a leading batch axis."""
     return w.axis + 1, w.offset + 1, w.stride, w.dilation, w.length
 
 
@@ -93,9 +93,9 @@ MOVEMENTS: dict[Op, BatchingRule] = {
 
 
 def _lane(size: int, like: UOp) -> UOp:
-    """The number of the lane, at each place of an index array with a batch axis.
+    """The number of the batch element, at each element of an index array with a batch axis.
 
-    The STOP tells it from indices of the user's.
+    The STOP distinguishes it from indices of the user.
     """
     lanes = build.reshape(build.iota(size), (size,) + (1,) * (len(like.shape) - 1))
     return build.stop_gradient(build.expand(lanes, like.shape))
@@ -105,18 +105,19 @@ def _gather(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int)
     x, *index = src
     axes = node.arg.axes
     behind = [a + 1 for a in axes]
-    if not any(batched[1:]):  # the batch axis is one that is not indexed
+    if not any(batched[1:]):  # only x is batched: the batch axis is not indexed
         read, at = build.gather(x, *index, axes=behind), len(index[0].shape)
         return build.permute(read, (at, *others((at,), len(read.shape))))
     if index == [build.iota(size)] and not batched[0] and axes == (0,) and x.shape[0] == size:
-        return x  # each lane reads its own row
+        return x  # each element reads its own row
     index = list(_spread_all(index, batched[1:], size))
     return build.gather(x, _lane(size, index[0]), *index, axes=(0, *behind)) if batched[0] else \
         build.gather(x, *index, axes=axes)
 
 
 def _scatter(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
-    """Duplicates of a lane stay in their order: rows of an index array follow one another."""
+    """Duplicates of a batch element stay in order, because the rows of an index array are
+    consecutive."""
     x, *index, updates = src
     monoid, behind = node.arg.monoid, [a + 1 for a in node.arg.axes]
     if not any(batched[1:-1]):

@@ -1,4 +1,4 @@
-"""What batching asks for and what it makes."""
+"""The keys that request batched forms of a body, and the results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Lanes(Record):
-    """How many lanes there are, and the named axis that they are along (None: it has no name).
+    """The batch size, and the name of the batch axis (None: it has no name).
 
-    ``rules``: how many rules around a body are batched with it, so that calls of the functions
-    they belong to are, too (core/again.py).
+    ``rules``: how many enclosing rules are batched together with a body, so that calls of the
+    functions they belong to are batched too (core/again.py).
     """
 
     size: int
@@ -28,17 +28,17 @@ class Lanes(Record):
 
     def of(self, body: UOp, batched: tuple[bool, ...], outs: tuple[bool, ...] = ()
            ) -> tuple[UOp, BatchPattern]:
-        """What asks for a batched body. What it does not use makes no difference."""
+        """Return the request for a batched body, without what the body does not depend on."""
         axis = self.axis if self.axis in named_axes(body) else None
         lanes = Lanes(self.size, axis, self.rules if calls_again(body) else 0)
         return body, BatchPattern(lanes, batched, outs)
 
 
 class BatchPattern(Record):
-    """What of a body is batched: the key of its batched forms.
+    """Which operands of a body are batched: the key of its batched forms.
 
-    ``outs`` are results that get a batch axis even if they are the same for all lanes; of those
-    behind its end none is.
+    ``outs`` are results that get a batch axis even if they are the same for all elements;
+    results past its end are not forced.
     """
 
     lanes: Lanes
@@ -64,11 +64,11 @@ _axes: WeakMemo[UOp, frozenset[Axis]] = WeakMemo()
 
 
 def named_axes(body: UOp) -> frozenset[Axis]:
-    """The named axes that a FUNCTION, or one inside it, asks the other lanes of."""
+    """Return the named axes that the collectives in a FUNCTION, or a nested one, run over."""
     found = _axes.get(body)
     if found is None:
         inside = toposort([body], into_functions=True, stop=_axes.__contains__)
-        for fn in inside:  # those inside others come first
+        for fn in inside:  # inner functions come first
             if fn.op is FUNCTION and fn not in _axes:
                 nodes = toposort(fn.src, stop=lambda n: n.op is KERNEL)
                 own = {n.arg for n in nodes if n.op.batching == "collective"}
@@ -77,5 +77,5 @@ def named_axes(body: UOp) -> frozenset[Axis]:
     return found
 
 
-# What needs batched bodies: it yields (body, Pattern) and is sent what was made of it.
+# A walk that needs batched bodies: it yields (body, BatchPattern) and is sent the Batched.
 Asking = Generator[tuple[UOp, BatchPattern], Batched, T]

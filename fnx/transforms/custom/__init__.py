@@ -1,1 +1,1 @@
-"""Functions with rules of their own: CUSTOM nodes, and what users make them with."""
+"""Functions with custom rules: CUSTOM nodes, and the API that creates them."""

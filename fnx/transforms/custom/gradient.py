@@ -1,4 +1,4 @@
-"""``custom_gradient``: a function that returns its pullback beside its value."""
+"""``custom_gradient``: a function that returns its pullback together with its value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fnx.transforms.custom.vjp import custom_vjp
 
 
 def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custom_vjp[..., Any]:
-    """A function with a vjp of its own, which ``fun`` returns beside the value.
+    """Make a function with a custom vjp, which ``fun`` returns together with the value.
 
     Args:
         fun: takes arrays; returns (result, pull), where ``pull(ct)`` takes a cotangent like the
-            result and returns one for each argument (itself, where there is one argument).
+            result and returns one for each argument (not in a tuple, if there is one argument).
 
     Returns:
-        A function that returns the result.
+        A function that returns only the result.
 
     Raises:
         RuleError: ``fun`` or ``pull`` returns something else.
@@ -69,7 +69,7 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custo
 
 
 class _Saved:
-    """What a pullback closed over, and the pullback."""
+    """The captures of a pullback, and the pullback."""
 
     def __init__(self, arrays: Sequence[Array], closed: Closed) -> None:
         self.arrays, self.closed = list(arrays), closed

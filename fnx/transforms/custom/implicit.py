@@ -1,10 +1,10 @@
-"""Derivatives of what is defined by an equation: roots, and solutions of linear systems.
+"""Implicit differentiation: derivatives of roots and of solutions of linear systems.
 
     f(x, a) = 0     ->  dx = -(df/dx)^-1 (df/da) da
-    A(a) x = b      ->  dx = A^-1 (db - dA x),     and back: y = A^-T ct, to b: y, to a: -y dA x
+    A(a) x = b      ->  dx = A^-1 (db - dA x),   in reverse: y = A^-T ct, to b: y, to a: -y dA x
 
-What ``f`` and ``A`` close over becomes arguments, so that derivatives reach it. How an equation
-was solved is nobody's business: what the solvers close over has no derivative.
+The captures of ``f`` and ``A`` become arguments, so that derivatives reach them. The derivative
+does not depend on how the equation was solved: captures of the solvers have no derivative.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ Solver = Callable[..., Any]
 
 
 class _Equation(Record):
-    """A function of x with what it closes over as its other arguments."""
+    """A function of x, whose captures are its other arguments."""
 
     closed: Closed
     f: Callable[..., Any]
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Its name, for messages."""
         return name_of(self.f)
 
     @property
     def consts(self) -> list[Array]:
-        """What it closes over."""
+        """Its captures."""
         return [Array(n) for n in self.closed.captures]
 
     def at(self, x: Any, consts: Sequence[Any]) -> Any:
-        """Its value."""
+        """Evaluate it."""
         closed, arrays = self.closed, [asarray(v) for v in tree.leaves(x)]
         given = [asarray(c)._node for c in consts]
         params = build.params(closed.function)
         if any(i in params and params[i].dtype != v._dtype for i, v in enumerate(arrays)):
-            known = dict(zip(closed.captures, given))  # a solution of another type: 3 / 2
+            known = dict(zip(closed.captures, given))  # another dtype: 3 / 2
             closed = _traced(self.f, arrays, tree.structure(x), "an equation")
             given = [known.get(node, node) for node in closed.captures]
         nodes = build_calls.call(closed.function, [*[v._node for v in arrays], *given])
@@ -67,7 +67,7 @@ def _traced(f: Callable[..., Any], arrays: Sequence[Array], structure: tree.Tree
 
 
 def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
-    """A function from x to what is like x."""
+    """Trace a function from x to a pytree like x."""
     leaves, structure = tree.flatten(x)
     arrays = [asarray(v) for v in leaves]
     closed = _traced(f, arrays, structure, by)
@@ -77,7 +77,7 @@ def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
 
 
 def _refuse_unlike(expected: str, got: tuple[tree.TreeDef, Sequence[Shape]], like: Any) -> None:
-    """Refuse another structure, or other shapes, than those of ``like``."""
+    """Raise if the structure or the shapes differ from those of ``like``."""
     leaves, structure = tree.flatten(like)
     if got[0] != structure:
         raise PytreeError(f"{expected}, {structure}; got {got[0]}",
@@ -90,7 +90,7 @@ def _refuse_unlike(expected: str, got: tuple[tree.TreeDef, Sequence[Shape]], lik
 
 
 def _solution(by: str, solver: Solver, found: Any, like: Any, has_aux: bool = False) -> Any:
-    """What a solver found, which has to be like the unknowns."""
+    """Check what a solver returned, which must be like the unknowns."""
     if has_aux and not (isinstance(found, tuple) and len(found) == 2):
         raise PytreeError(f"{by}: expected {name_of(solver)} to return (solution, aux), as "
                           f"has_aux=True says, got {type(found).__name__}",
@@ -110,7 +110,7 @@ def _joined(x: Any, aux: Any, has_aux: bool) -> Any:
 
 
 def _still(aux: Any) -> Any:
-    """The tangent of what is only handed on."""
+    """Return a zero tangent for aux."""
     return tree.map(lambda a: SymbolicZero(asarray(a)), aux)
 
 
@@ -123,13 +123,14 @@ def _has_floats(x: Any) -> bool:
 
 
 def _dense(tangent: Any, like: Any) -> Any:
-    """A tangent with zeros for integers: what a solver that was given ``like`` is given."""
+    """Replace float0 and None in a tangent by zeros like the integers in ``like``, as solvers
+    need."""
     by_place = iter(tree.leaves(tangent, is_leaf=is_nothing))
     return tree.map(lambda v: v * 0 if is_nothing(t := next(by_place)) else t, like)
 
 
 def _tangent(dense: Any, like: Any, no_tangent: Callable[[Array], Any] = _float0) -> Any:
-    """A tangent of what ``like`` is; of integers it has none."""
+    """Replace the entries of a dense tangent that belong to integers in ``like``."""
     return tree.map(lambda t, v: t if v._dtype.is_float else no_tangent(v), dense, like)
 
 
@@ -139,7 +140,7 @@ def _minus(x: Any) -> Any:
 
 def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver, has_aux: bool
          ) -> Any:
-    """See ``lax.custom_root``."""
+    """Implement ``lax.custom_root``."""
     guess = tree.map(asarray, guess)
     equation = _equation(f, guess, "custom_root")
 
@@ -167,7 +168,7 @@ def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver
 
 def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_solve: Solver | None,
                  symmetric: bool, has_aux: bool) -> Any:
-    """See ``lax.custom_linear_solve``."""
+    """Implement ``lax.custom_linear_solve``."""
     b = tree.map(asarray, b)
     equation = _equation(matvec, b, "custom_linear_solve")
 
@@ -187,7 +188,7 @@ def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_so
 
 
 class _LinearSystem:
-    """A linear map x, consts -> b, and who solves for x."""
+    """A linear map (x, consts) -> b, and the solver for x."""
 
     solved: Callable[..., Any]  # consts, b -> x
 
@@ -196,7 +197,7 @@ class _LinearSystem:
         self.apply, self.solve, self.has_aux, self.linear = apply, solve, has_aux, linear
 
     def ruled(self, name: str, turned: _LinearSystem | None) -> Ruled[..., Any]:
-        """``solved``, with derivatives; ``turned`` is the transposed system."""
+        """Return ``solved`` with derivative rules; ``turned`` is the transposed system."""
         def solved(consts: Any, b: Any) -> Any:
             return _solution("custom_linear_solve", self.solve,
                              self.solve(lambda x: self.apply(x, consts), b), b, self.has_aux)

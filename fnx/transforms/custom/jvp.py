@@ -1,4 +1,4 @@
-"""``custom_jvp``: a function whose derivative along a direction is given by a rule."""
+"""``custom_jvp``: a function with a user-defined jvp rule."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ R = TypeVar("R")
 
 
 class custom_jvp(CustomFunction[P, R]):
-    """A function with a jvp of its own: forward mode applies it, reverse mode transposes it.
+    """A function with a custom jvp: forward mode applies it, reverse mode transposes it.
 
     Args:
-        fun: the function. Also as a decorator.
+        fun: the function. Also usable as a decorator.
         nondiff_argnums: positions of arguments that have no derivative, of any type; rules take
-            them in front.
+            them first.
         nondiff_argnames: the same by name.
 
     Returns:
-        A function like ``fun``; its rule is given to ``defjvp`` or ``defjvps``.
+        A function like ``fun``; define its rule with ``defjvp`` or ``defjvps``.
 
     Raises:
-        RuleError: it is called without a rule, or the rule returns what does not fit.
+        RuleError: it is called without a rule, or the rule returns values of the wrong type.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -61,11 +61,11 @@ class custom_jvp(CustomFunction[P, R]):
         """Define the rule for all arguments together.
 
         Args:
-            jvp: ``jvp(primals, tangents)``, two tuples like the arguments, behind the arguments
+            jvp: ``jvp(primals, tangents)``, two tuples like the arguments, after the arguments
                 in ``nondiff_argnums``; returns (result, tangent). It is linear in the tangents.
-                Those of integers are zeros of dtype float0.
-            symbolic_zeros: whether tangents that are zero for sure come as SymbolicZero; else
-                they come as arrays of zeros.
+                Tangents of integers are zeros of dtype float0.
+            symbolic_zeros: whether tangents that are known to be zero are passed as SymbolicZero;
+                else as arrays of zeros.
 
         Returns:
             ``jvp`` itself, so that this is a decorator.
@@ -75,11 +75,11 @@ class custom_jvp(CustomFunction[P, R]):
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Define a rule for each argument alone; the tangents of the result add up.
+        """Define a rule for each argument; the tangents of the result are summed.
 
         Args:
             jvps: ``jvp(t, ans, *primals)``, a function of the argument's tangent, the result
-                and all arguments, that returns the tangent of the result; None: zero.
+                and all arguments, which returns the tangent of the result; None: zero.
 
         >>> import fnx
         >>> @fnx.custom_jvp
@@ -104,7 +104,7 @@ class custom_jvp(CustomFunction[P, R]):
 
 def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Signature,
              made: Made) -> TracedRule:
-    """The rule of a function as a FUNCTION, traced once for its arguments and their tangents."""
+    """Trace a jvp rule to a FUNCTION of the arguments and their tangents."""
     told = Told(jvp, "jvp", f._name)
     avals, primals_tree = signature.avals, signature.primals
 
@@ -121,7 +121,8 @@ def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Si
 
 
 def _tangents(signature: Signature, given: Sequence[Any], zeros: bool) -> Iterator[Any]:
-    """One for each leaf: arrays of the floats, zeros of dtype float0 of the others."""
+    """Yield a tangent for each leaf: the given arrays for floats, zeros of dtype float0 for
+    others."""
     rest = iter(given)
     for i, a in enumerate(signature.avals):
         t = next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
@@ -130,7 +131,7 @@ def _tangents(signature: Signature, given: Sequence[Any], zeros: bool) -> Iterat
 
 
 class _Sum:
-    """The rule that ``defjvps`` makes of those of the arguments."""
+    """The joint rule that ``defjvps`` builds from the rules of the arguments."""
 
     def __init__(self, f: custom_jvp[..., Any], jvps: Sequence[Callable[..., Any] | None]) -> None:
         self.f, self.jvps = f, jvps

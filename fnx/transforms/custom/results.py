@@ -1,4 +1,4 @@
-"""What rules return, held against what their function takes and returns."""
+"""Check what custom rules return against the types of their function."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fnx.transforms.ad.arguments import FLOAT0, Float0, is_nothing
 
 
 class SymbolicZero:
-    """A tangent or cotangent that is zero whatever the values are.
+    """A tangent or cotangent that is known to be zero, whatever the values are.
 
-    Rules get it, in the place of an array, where they are defined with ``symbolic_zeros=True``.
+    Rules that are defined with ``symbolic_zeros=True`` get it instead of an array.
 
     Args:
-        aval: what has ``shape`` and ``dtype``: the array that it stands for.
+        aval: an object with ``shape`` and ``dtype``: the array that it stands for.
 
     >>> import fnx.numpy as jnp
     >>> SymbolicZero(jnp.zeros(3))
@@ -42,7 +42,7 @@ class SymbolicZero:
 
     @staticmethod
     def from_primal_value(val: Any) -> SymbolicZero:
-        """The zero that is a tangent of a value: of whole numbers and bools, of dtype float0.
+        """Return the zero tangent of a value; for integers and bools it has dtype float0.
 
         Args:
             val: an Array, NumPy data or a number.
@@ -59,12 +59,12 @@ class SymbolicZero:
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         n = 1
         for length in self.shape:
             n *= length
@@ -76,15 +76,15 @@ class SymbolicZero:
 
 @public
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """A zero tangent of a value, as rules get or return it.
+    """Return a zero tangent of a value, as rules get or return it.
 
     Args:
         val: an Array, NumPy data or a number.
-        symbolic_zeros: whether it is to be a SymbolicZero.
+        symbolic_zeros: whether to return a SymbolicZero.
 
     Returns:
-        An Array of zeros like ``val`` (of whole numbers and bools, NumPy data of dtype float0), or
-        a SymbolicZero.
+        An Array of zeros like ``val`` (for integers and bools, NumPy data of dtype float0), or a
+        SymbolicZero.
 
     >>> zero_from_primal(2.0)
     Array(0., dtype=float32)
@@ -104,7 +104,7 @@ _TAKES = {
 
 
 class Told:
-    """Whose rule it is, for messages: ``the jvp rule bad (m.py:4) of f``."""
+    """A rule with its description for messages: ``the jvp rule bad (m.py:4) of f``."""
 
     def __init__(self, rule: Callable[..., Any], kind: str, of: str) -> None:
         self.rule, self.kind = rule, kind
@@ -115,23 +115,23 @@ class Told:
             self.text = f"the {kind} rule {name_of(rule)} ({show_site(self.site)}) of {of}"
 
     def call(self, *args: Any) -> Any:
-        """What the rule returns; it has to take so many arguments."""
+        """Call the rule; raise if it does not take this many arguments."""
         try:
             inspect.signature(self.rule, follow_wrapped=False).bind(*args)
         except TypeError as e:
             raise RuleError(f"expected {self.text} to take {len(args)} arguments by position, got "
                             f"one that does not: {e}", hint=_TAKES[self.kind]) from None
-        except ValueError:  # a function that does not tell
+        except ValueError:  # a callable without a signature
             pass
         return self.rule(*args)
 
     def error(self, expected: str, got: str, hint: str) -> RuleError:
-        """What the rule was to return, and what it did."""
+        """Make the error for a wrong return value of the rule."""
         return RuleError(f"expected {self.text} to return {expected}, got {got}", hint=hint)
 
 
 def pair_of(out: Any, told: Told, what: str) -> tuple[Any, Any]:
-    """The two things that a rule returns."""
+    """Check that a rule returned a pair, and return it."""
     if not isinstance(out, tuple | list) or len(out) != 2:
         many = f" of {len(out)}" if isinstance(out, tuple | list) else ""
         raise told.error(f"a pair {what}", f"{type(out).__name__}{many}",
@@ -140,7 +140,7 @@ def pair_of(out: Any, told: Told, what: str) -> tuple[Any, Any]:
 
 
 def results_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Told) -> list[Array]:
-    """The results of the function as a rule returns them: of its structure and types."""
+    """Check the rule's results against the structure and types of the function's results."""
     leaves, structure = tree.flatten(out)
     if structure != out_tree:
         raise told.error(f"results like the function, {out_tree}", f"{structure}",
@@ -155,7 +155,8 @@ def results_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Tol
 
 
 def tangents_of(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval], told: Told) -> list[Array]:
-    """The tangents of the float results; float0 is one for those that are none, itself too."""
+    """Return the tangents of the float results; float0 stands for the others, and for a float0
+    result."""
     leaves, structure = tree.flatten(out, _is_float0)
     wanted, like = tree.flatten(out_tree.unflatten(outs), lambda x: isinstance(x, Aval | Float0))
     if structure != like:
@@ -175,7 +176,8 @@ def _is_float0(x: Any) -> bool:
 
 def cotangents_of(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], told: Told
                   ) -> tuple[list[Array], tuple[int, ...]]:
-    """The cotangents that are not zero; and which of them is that of each argument, or -1."""
+    """Return the cotangents that are not zero, and for each argument the number of its
+    cotangent, or -1."""
     n = len(arguments.subtrees)
     if not isinstance(out, tuple | list) or len(out) != n:
         got = f"{type(out).__name__} of {len(out)}" if isinstance(out, tuple | list) else \
@@ -192,7 +194,8 @@ def cotangents_of(out: Any, arguments: tree.TreeDef, avals: Sequence[Aval], told
 
 def _place(given: Any, structure: tree.TreeDef, path: str, avals: Any, told: Told,
            found: list[Array], places: list[int]) -> None:
-    """One argument, or a part of it; None stands for zeros wherever it is."""
+    """Collect the cotangents of an argument, or of a part of it; None stands for zeros at any
+    level."""
     if given is None:
         for _ in range(structure.num_leaves):
             next(avals)
@@ -226,7 +229,7 @@ def _down(given: Any, structure: tree.TreeDef, path: str, avals: Any, told: Told
 
 
 def _like(x: Any, want: Aval, told: Told, what: str, of: str) -> Array:
-    """A tangent or cotangent as an Array of the type of what it belongs to."""
+    """Return a tangent or cotangent as an Array, checked to have the type of its primal."""
     if isinstance(x, SymbolicZero) or is_nothing(x):
         return Array(build.const(0, want.dtype, want.shape), want.weak)
     array = _array(x, told, what)

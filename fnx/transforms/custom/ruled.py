@@ -1,9 +1,9 @@
-"""Functions under ``fnx.call`` with rules of their own, and ``custom_vmap``.
+"""Functions under ``fnx.call`` with custom rules, and ``custom_vmap``.
 
-The rule for a batch is not a FUNCTION of the node: what it looks like depends on how many lanes
-there are and on which arguments have them. So the node has a VmapRule, which traces it where a
-batch asks for it (batching/bodies.py). At the call it is tried on two lanes, and on as many as
-open axes have: so the node has for operands what it closes over, and a token if it has effects.
+A vmap rule is not a FUNCTION of the node: its graph depends on the batch size and on which
+arguments are batched. So the node has a VmapRule, which is traced when the node is batched
+(batching/bodies.py). At the call, the rule is traced for batch size 2 and for the sizes of
+open axes: this finds its captures, which become operands of the node, and its effects.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from fnx.transforms.custom.vjp import vjp_rules
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MAX_BATCHES = 16  # kept of a signature
+MAX_BATCHES = 16  # cached per signature
 
 
 class Ruled(CustomFunction[P, R]):
-    """A boundary or a hand-written kernel with rules."""
+    """A call boundary or a user-written kernel with custom rules."""
 
     kind = "call"
 
@@ -59,7 +59,8 @@ class Ruled(CustomFunction[P, R]):
         self._with(*[rule for rule in given if rule is not None])
 
     def _pair(self, vjp: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """(fwd, bwd), also of a function of (arguments, result, cotangent)."""
+        """Return (fwd, bwd), also for a vjp that is a function of (arguments, result,
+        cotangent)."""
         if isinstance(vjp, tuple | list) and len(vjp) == 2 and all(map(callable, vjp)):
             return vjp[0], vjp[1]
         if not callable(vjp):
@@ -87,17 +88,17 @@ class Ruled(CustomFunction[P, R]):
 
 
 class custom_vmap(CustomFunction[P, R]):
-    """A function with a rule of its own for a batch of arguments.
+    """A function with a custom rule for a batch of arguments.
 
     Args:
-        fun: the function. Also as a decorator.
+        fun: the function. Also usable as a decorator.
 
     Returns:
-        A function like ``fun``; its rule is given to ``def_vmap``. Derivatives are those of
+        A function like ``fun``; define its rule with ``def_vmap``. Derivatives are those of
         ``fun``.
 
     Raises:
-        RuleError: it is called without a rule, or the rule returns what does not fit.
+        RuleError: it is called without a rule, or the rule returns values of the wrong type.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -123,9 +124,9 @@ class custom_vmap(CustomFunction[P, R]):
         """Define the rule.
 
         Args:
-            vmap_rule: ``vmap_rule(axis_size, in_batched, *args)``: the arguments, of which those
-                that ``in_batched`` says (a list of bools, or of trees of them) have a batch axis
-                in front; returns (result, out_batched).
+            vmap_rule: ``vmap_rule(axis_size, in_batched, *args)``: the arguments marked in
+                ``in_batched`` (a list of bools, or of trees of them) have a batch axis in front;
+                returns (result, out_batched).
 
         Returns:
             ``vmap_rule`` itself, so that this is a decorator.
@@ -141,12 +142,12 @@ class custom_vmap(CustomFunction[P, R]):
 
 
 class VmapRule:
-    """A user's rule for a batch, with the types that it is for.
+    """A user-defined vmap rule, for arguments of certain types.
 
     Attributes:
-        captures: what it, the function and its other rules close over.
+        captures: the captures of the rule, the function and its other rules.
         effects: whether any of them has effects.
-        handles: of the callbacks in them.
+        handles: the handles of the callbacks in them.
     """
 
     def __init__(self, rule: Callable[..., Any], name: str, signature: Signature, made: Made
@@ -162,9 +163,9 @@ class VmapRule:
         return f"VmapRule({self.name})"
 
     def tried(self) -> list[Traced]:
-        """The rule for two lanes of all arguments, and for as many as open axes have: what it
-        closes over, and whether it has effects. If it does not take that, it will say so where it
-        is asked for."""
+        """Trace the rule for batch size 2 with all arguments batched, and for the sizes of open
+        axes, to find its captures and effects. A failure is ignored here; it is raised when the
+        rule is used."""
         found: list[Traced] = []
         for size in dict.fromkeys([2, *[axis.size for axis in scope.axes()]]):
             with contextlib.suppress(Exception):
@@ -172,8 +173,8 @@ class VmapRule:
         return found
 
     def function(self, size: int, batched: Sequence[bool]) -> tuple[UOp, list[bool]]:
-        """The FUNCTION of a batch, which has all results for each lane; and which of them, but
-        for a token, differ between lanes."""
+        """Return the FUNCTION of a batch, all of whose results have a batch axis; and which of
+        them, except a token, differ between batch elements."""
         n = len(self.captures)
         key = size, tuple(batched[n + self.effects:])
         made, differ = self._made.find(key, lambda: self._closed(*key))
@@ -221,7 +222,7 @@ class VmapRule:
         return traced_rule(run, [avals], "the vmap", f"{self.name}.vmap")
 
     def _flags(self, which: Any, told: Told) -> list[bool]:
-        """For each result whether it has a batch axis; one bool speaks for all below it."""
+        """Return for each result whether it has a batch axis; one bool applies to all below it."""
         parts = [which] * self.out_tree.num_leaves if isinstance(which, bool) else \
             tree.leaves(which)
         if len(parts) != self.out_tree.num_leaves or not all(type(b) is bool for b in parts):

@@ -1,14 +1,14 @@
-"""A function and its rules, traced together: the FUNCTIONs of a CUSTOM.
+"""Trace a function and its custom rules together, to the FUNCTIONs of a CUSTOM.
 
-    f(x) = g(x, w), rule(x, t) = h(x, t, v)     w, v arrays of the scope around
+    f(x) = g(x, w), rule(x, t) = h(x, t, v)     w, v arrays of an enclosing scope
     ->  FUNCTION(w, v, x), FUNCTION(w, v, x, t), on the operands (w, v, x)
 
-What one of them closes over is an operand of the node, and all of them take all of it in front.
-A rule may call the function it belongs to: that call, met while the rule is traced, is a CUSTOM
-without rules that says how many rules around it to go out for them (``again``).
+The captures of any of them are operands of the node, and all of them take all captures first.
+A rule may call the function it belongs to: while the rule is traced, that call becomes a CUSTOM
+without rules, whose ``again`` says at which level of enclosing rules its own rules are.
 
-All of them are traced without values, once for a signature. Where one asks for a value that an
-eager transform knows (Python's ``if``, a mask in an index), they are traced for that value alone.
+All of them are traced without values, once per signature. If one needs a value that an eager
+transform has (Python's ``if``, a boolean mask as index), they are traced for these values only.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MAX_ROUNDS = 8  # of tracing rules, until they close over nothing more
-MAX_OTHER_VALUES = 4  # of rules that call their function on other values: there, and up to so many
-                      # orders of derivatives, the rules are asked
+MAX_ROUNDS = 8  # of tracing rules, until they have no further captures
+MAX_OTHER_VALUES = 4  # nesting depth of rules that call their function on other values, and so the
+                      # order of derivatives, up to which the rules apply
 
 
 class Signature(Record):
-    """The leaves of the arguments that are differentiated, and what the others are."""
+    """The leaves of the differentiated arguments, and the values of the other arguments."""
 
     in_tree: tree.TreeDef           # of ((arguments), {})
     avals: tuple[Aval, ...]
-    touched: tuple[bool, ...]       # leaves that a trace around could differentiate in
+    touched: tuple[bool, ...]       # leaves that an enclosing trace may differentiate
     fixed: tuple[tuple[int, Any], ...]  # (position, value) of the other arguments
-    values: tuple[UOp, ...] = ()    # of the leaves, where the trace is for these only
+    values: tuple[UOp, ...] = ()    # of the leaves, if traced for these values only
 
     @property
     def primals(self) -> tree.TreeDef:
@@ -56,7 +56,7 @@ class Signature(Record):
         return self.in_tree.subtrees[0]
 
     def filled(self, given: Sequence[Any]) -> list[Any]:
-        """All arguments, of those that are differentiated."""
+        """Return all arguments, given the differentiated ones."""
         out = list(given)
         for i, value in self.fixed:
             out.insert(i, value)
@@ -64,22 +64,22 @@ class Signature(Record):
 
     @property
     def static(self) -> list[Any]:
-        """The arguments that are not differentiated, as rules take them: in front."""
+        """The arguments that are not differentiated, which rules take first."""
         return [value for _, value in self.fixed]
 
 
 class Made(Record):
-    """A CUSTOM but for its arguments."""
+    """A CUSTOM without its arguments."""
 
     functions: tuple[UOp, ...]
     arg: op_args.Custom
     captures: tuple[UOp, ...]
     out_tree: tree.TreeDef
     outs: tuple[Aval, ...]
-    stops: bool = False  # its captures are constants to derivatives
+    stops: bool = False  # stop_gradient of its captures
 
     def call(self, args: Sequence[Array]) -> Any:
-        """Its results on arguments, as the function returned them."""
+        """Apply it to arguments, and return the results in the structure of the function."""
         captures = [build.stop_gradient(x) if self.stops and x.dtype.is_float else x
                     for x in self.captures]
         before = [scope.token()] if self.arg.effects else []
@@ -92,7 +92,7 @@ class Made(Record):
 
 
 class TracedRule(Record):
-    """A traced rule: its name in ``op_args.Custom``, what it returned on its leaves."""
+    """A traced rule: its name in ``op_args.Custom``, and the trace."""
 
     name: str
     traced: Traced
@@ -100,17 +100,17 @@ class TracedRule(Record):
 
 
 class LanesRule(Protocol):
-    """A rule for a batch, as ``ops.Custom`` has it."""
+    """A vmap rule, as ``ops.Custom`` holds it."""
 
     captures: tuple[UOp, ...]
     effects: bool
     handles: dict[Any, list[Any]]
 
     def tried(self) -> list[Traced]:
-        """The rule traced for some batches."""
+        """Trace the rule for some batches."""
 
     def function(self, size: int, batched: Sequence[bool]) -> tuple[UOp, list[bool]]:
-        """What the function becomes, and which of its results differ between lanes."""
+        """Return the batched FUNCTION, and which of its results differ between batch elements."""
 
 
 class _OpenRule:
@@ -120,7 +120,7 @@ class _OpenRule:
         self.owner, self.key, self.made, self.met = owner, key, made, False
 
     def again(self, level: int) -> Made:
-        """What a call of the function is inside its own rule."""
+        """Return the CUSTOM for a call of the function inside its own rule."""
         self.met = True
         arg = op_args.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
                              again=level, effects=self.made.arg.effects)
@@ -137,7 +137,7 @@ _tracing = _OpenRules()
 
 
 class CustomFunction(Transformed[P, R]):
-    """A function with rules; those of a kind are traced by ``rules``."""
+    """A function with custom rules; subclasses trace them in ``rules``."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
                  nondiff_argnames: Sequence[str] = ()) -> None:
@@ -150,7 +150,8 @@ class CustomFunction(Transformed[P, R]):
         self._traces: Traces[Made] = Traces(lambda: fun)
 
     def __getattr__(self, name: str) -> Any:
-        """What the function has: one with rules of another kind takes them by this one, too."""
+        """Forward to the function: so one with rules of another kind can be given them through
+        this one."""
         f = self.__dict__.get("_f")
         if name.startswith("__") or not hasattr(f, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -165,31 +166,31 @@ class CustomFunction(Transformed[P, R]):
 
     @property
     def __also__(self) -> tuple[Callable[..., Any], ...]:
-        """The rules: what they read from outside is a part of what the function reads."""
+        """The rules: what they capture counts as captured by the function."""
         return self._given
 
     def _with(self, *given: Callable[..., Any]) -> None:
-        """Take rules."""
+        """Set the rules."""
         self._given = given
         whole = functools.partial(_together, self._f, *given)
         vars(whole)["__name__"] = self._name
         self._traces = Traces(lambda: whole)
 
-    # ---- what kinds of functions say
+    # ---- hooks of the subclasses
 
     def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
         """Trace the rules for a signature; ``made`` is the function without them."""
         raise NotImplementedError
 
     def lanes(self, signature: Signature, made: Made) -> Any:
-        """The rule for a batch, as ``Custom`` has it; None: it is batched as any function."""
+        """Return the vmap rule, as ``Custom`` holds it; None: batch the function itself."""
         return None
 
-    missing: str = ""  # how to give the rules, for who has not
-    stops_captures = False  # whether what it closes over is a constant to derivatives
-    linear = 0  # in how many of its last arguments it is linear, together
-    only_derivatives = False  # whether its rules say nothing but these: of floats, then
-    looks_at_zeros = False  # whether rules are told which arguments nobody differentiates in
+    missing: str = ""  # hint on how to define the rules, if they are missing
+    stops_captures = False  # whether to stop_gradient its captures
+    linear = 0  # number of last arguments in which it is jointly linear
+    only_derivatives = False  # whether its rules are derivative rules only
+    looks_at_zeros = False  # whether rules get symbolic zeros for inactive arguments
 
     # ---- calls
 
@@ -222,7 +223,8 @@ class CustomFunction(Transformed[P, R]):
 
     def _of_values(self, arrays: Sequence[Array], signature: Signature, key: Any,
                    error: TracedValueError) -> Any:
-        """A call that asks for values, as ``if x > 0`` does: traced for these only, where known."""
+        """Do a call that needs values, as ``if x > 0`` does: trace it for these values only, if
+        known."""
         try:
             key = (*key, tuple([x._numpy().tobytes() for x in arrays]))
         except TracedValueError:
@@ -239,7 +241,8 @@ class CustomFunction(Transformed[P, R]):
         return self._trace(signature.replace(values=values), key).call(arrays)
 
     def _split(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[tuple[int, Any], ...]]:
-        """The arguments that are differentiated, and the others by position."""
+        """Split the arguments into those that are differentiated, and the others with their
+        positions."""
         for i in self._fixed:
             if i >= len(args):
                 raise ArgumentError(f"{self._name}: expected an argument {i}, which is in "
@@ -254,7 +257,7 @@ class CustomFunction(Transformed[P, R]):
                      name=self._name)
 
     def _plain(self, arrays: Sequence[Array], signature: Signature) -> Any:
-        """A call outside of all traces: nobody can ask for a derivative."""
+        """Do a call without rules: outside of all traces, no derivative can be requested."""
         values = [x._node for x in arrays]
         traced = self._run(signature, values)
         nodes = rewriting(substitute, traced.nodes, traced.at(values))
@@ -262,7 +265,7 @@ class CustomFunction(Transformed[P, R]):
 
     def _traced_rules(self, signature: Signature, made: Made, opened: _OpenRule
                       ) -> tuple[Sequence[TracedRule], Any, list[Traced]]:
-        """Its rules, in which calls of the function know whose they are."""
+        """Trace the rules, with calls of the function in them resolved to ``opened``."""
         around = _tracing.open
         depth = len(around)
         try:
@@ -273,7 +276,7 @@ class CustomFunction(Transformed[P, R]):
             del around[depth:]
 
     def _trace(self, signature: Signature, key: Any) -> Made:
-        """The function and its rules, closed over the same captures."""
+        """Trace the function and its rules, closed over the same captures."""
         traced = self._run(signature, signature.values or [None] * len(signature.avals))
         captures: list[UOp] = []
         effects = bool(traced.tokens)
@@ -294,10 +297,10 @@ class CustomFunction(Transformed[P, R]):
                 continue
             for other in others:
                 captures = closed(other, captures, effects)[2]
-            for other in tried:  # each may make the same arrays anew
+            for other in tried:  # each may create the same arrays anew
                 captures = closed(with_known(other, captures), captures, effects)[2]
             if len(captures) == len(made.captures) or not opened.met:
-                break  # else calls of the function inside its rules take more
+                break  # else calls of the function inside its rules need them
         else:
             raise RuleError(f"expected the rules of {self._name} to close over the same arrays "
                             f"each time that they are traced, got others {MAX_ROUNDS} times",
@@ -317,9 +320,9 @@ class CustomFunction(Transformed[P, R]):
 
 def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, name: str,
                 values: Iterable[UOp | None] = ()) -> Traced:
-    """A rule on leaves for the Avals in some lists; it takes these and returns a list of arrays.
+    """Trace a rule on leaves for lists of Avals; it takes these lists and returns a list of arrays.
 
-    ``values`` are those of the first leaves, where they are known.
+    ``values`` are the values of the first leaves, if known.
     """
     flat = [x for part in given for x in part]
     in_tree = tree.structure((tuple([[0] * len(part) for part in given]), {}))
@@ -329,9 +332,10 @@ def traced_rule(f: Callable[..., Any], given: Sequence[Sequence[Any]], by: str, 
 
 def closed(traced: Traced, captures: Sequence[UOp], effects: bool
             ) -> tuple[UOp, list[UOp], list[UOp]]:
-    """The FUNCTION over some captures, then its leaves; with what else it captured behind.
+    """Close a trace to a FUNCTION of given captures, its further captures, and its leaves.
 
-    With ``effects`` it takes and returns a token in front, whether it has some or not.
+    With ``effects`` it also takes a token after the captures and returns one first, even if it
+    has no effects. Returns the FUNCTION, the further captures, and all captures.
     """
     first, last = traced.tokens or (_NO_EFFECT, _NO_EFFECT)
     own = [first, *traced.leaves] if effects else traced.leaves
@@ -345,7 +349,7 @@ def closed(traced: Traced, captures: Sequence[UOp], effects: bool
 
 
 def with_known(traced: Traced, captures: Sequence[UOp]) -> Traced:
-    """The same, where an array that it makes anew each time is what has the same content."""
+    """Replace arrays that the trace creates anew each time by captures of equal content."""
     known: dict[Any, UOp] = {}
     kinds = {(c.dtype, c.shape) for c in captures if _is_data(c)}
     fresh = [n for n in toposort(traced.nodes) if _is_data(n) and (n.dtype, n.shape) in kinds]
@@ -375,12 +379,12 @@ _NO_EFFECT = UOp(ops.LEAF, build_calls.TOKEN[1], (), op_args.Leaf(-1, build_call
 
 
 def _together(*functions: Callable[..., Any]) -> None:
-    """Of which Captures finds what all of them read."""
+    """A stand-in from whose arguments Captures finds what all of them read."""
 
 
 def _positional(f: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> tuple[Any, ...]:
-    """All arguments by position, also those by name and by default."""
+    """Return all arguments by position, also keyword arguments and defaults."""
     parameters = parameters_of(f)
     if not kwargs and (len(args) == len(parameters) or any(
             p.kind is p.VAR_POSITIONAL for p in parameters)):
@@ -404,7 +408,7 @@ def _positional(f: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs:
 
 def _positions(f: Callable[..., Any], kind: str, name: str, numbers: Sequence[int],
                names: Sequence[str]) -> tuple[int, ...]:
-    """The positions of the arguments that are not differentiated, in order."""
+    """Return the positions of the arguments that are not differentiated, in order."""
     plain = [p.name for p in parameters_of(f)
              if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     wrong = [n for n in names if n not in plain]
@@ -423,7 +427,7 @@ def _positions(f: Callable[..., Any], kind: str, name: str, numbers: Sequence[in
 
 
 class _Once:
-    """The key of a value that has none: equal to no other."""
+    """The cache key of an unhashable value: equal to no other."""
 
 
 def _hashable(value: Any) -> Any:
@@ -435,5 +439,5 @@ def _hashable(value: Any) -> Any:
 
 
 def _is_touched(x: Array) -> bool:
-    """Whether a trace that is open has a hand in a float."""
+    """Whether a float depends on an open trace."""
     return x._dtype.is_float and scope.reads_leaf(x._node)

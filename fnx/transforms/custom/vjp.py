@@ -1,4 +1,4 @@
-"""``custom_vjp``: a function whose pullback is given by rules."""
+"""``custom_vjp``: a function with user-defined vjp rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedR
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-MOST_ASKED = 15  # sets of results that a bwd is traced for
+MOST_ASKED = 15  # sets of results with a cotangent that a bwd is traced for
 
 
 class CustomVJPPrimal(Generic[T]):
@@ -40,7 +40,7 @@ class CustomVJPPrimal(Generic[T]):
 
     Args:
         value: the argument.
-        perturbed: whether anything around could ask for its cotangent.
+        perturbed: whether an enclosing transform may differentiate with respect to it.
 
     >>> CustomVJPPrimal(3.0, True)
     CustomVJPPrimal(value=3.0, perturbed=True)
@@ -56,13 +56,13 @@ class CustomVJPPrimal(Generic[T]):
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The arguments of a ``fwd`` that was defined with ``symbolic_zeros=True``, as they are.
+    """Return the plain arguments of a ``fwd`` that was defined with ``symbolic_zeros=True``.
 
     Args:
         tree: a pytree whose leaves are CustomVJPPrimals.
 
     Returns:
-        The same tree of their values.
+        The same tree, of their values.
 
     >>> custom_vjp_primal_tree_values((CustomVJPPrimal(3.0, True), [CustomVJPPrimal(4.0, False)]))
     (3.0, [4.0])
@@ -71,19 +71,19 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
 
 
 class custom_vjp(CustomFunction[P, R]):
-    """A function with a vjp of its own: reverse mode applies it, forward mode transposes it.
+    """A function with a custom vjp: reverse mode applies it, forward mode transposes it.
 
     Args:
-        fun: the function. Also as a decorator.
+        fun: the function. Also usable as a decorator.
         nondiff_argnums: positions of arguments that have no derivative, of any type; ``bwd``
-            takes them in front.
+            takes them first.
         nondiff_argnames: the same by name.
 
     Returns:
-        A function like ``fun``; its rules are given to ``defvjp``.
+        A function like ``fun``; define its rules with ``defvjp``.
 
     Raises:
-        RuleError: it is called without rules, or the rules return what does not fit.
+        RuleError: it is called without rules, or the rules return values of the wrong type.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -110,17 +110,18 @@ class custom_vjp(CustomFunction[P, R]):
 
         Args:
             fwd: takes the arguments of the function; returns (result, saved), where ``saved`` is
-                a pytree of arrays and numbers; Python's numbers (shapes, flags) come as they are.
-            bwd: ``bwd(saved, ct)``, behind the arguments in ``nondiff_argnums``: takes a
+                a pytree of arrays and numbers; Python numbers (shapes, flags) are passed on as
+                they are.
+            bwd: ``bwd(saved, ct)``, after the arguments in ``nondiff_argnums``: takes a
                 cotangent like the result, and returns a tuple with one for each other argument.
                 None, for an argument or a part of it, is zero. The cotangent of an integer is
-                ignored; that of an integer result comes as zeros of dtype float0.
+                ignored; that of an integer result is passed as zeros of dtype float0.
             symbolic_zeros: whether ``fwd`` gets each leaf as a CustomVJPPrimal, which says
-                whether anything differentiates in it, and ``bwd`` a SymbolicZero for each result
-                that has no cotangent. So ``bwd`` is traced for each set of results that might
-                have some (of five results or more, for the smallest of them); where it
-                does not take a SymbolicZero, it gets an array of zeros.
-            optimize_remat: accepted as JAX's; what nothing reads is never computed here.
+                whether it is differentiated, and ``bwd`` a SymbolicZero for each result without
+                a cotangent. So ``bwd`` is traced for each set of results that may have one (with
+                five results or more, for the smallest sets); where it does not accept a
+                SymbolicZero, it gets an array of zeros.
+            optimize_remat: accepted for JAX's sake; unread values are never computed here.
         """
         for rule in (fwd, bwd):
             if not callable(rule):
@@ -136,7 +137,7 @@ class custom_vjp(CustomFunction[P, R]):
 
 def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any],
               signature: Signature, made: Made) -> list[TracedRule]:
-    """The two rules of a function as FUNCTIONs; the second takes what the first one saves."""
+    """Trace the two rules of a function to FUNCTIONs; the second takes what the first one saves."""
     forward, saved = _forward(f, fwd, signature, made)
     kept = [x._aval for x in forward.outs[len(made.outs):]]
     floats = [a for a in made.outs if a.dtype.is_float]
@@ -162,13 +163,13 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
 
     rules = [TracedRule("fwd", forward), backward(whole)]
     for asked in others:
-        with contextlib.suppress(Exception):  # it takes no zeros there: arrays of zeros do
+        with contextlib.suppress(Exception):  # it takes no SymbolicZero: pass arrays of zeros
             rules.append(backward(asked))
     return rules
 
 
 def _some_of(n: int) -> list[tuple[int, ...]]:
-    """Some of n results, but not all or none; the smallest MOST_ASKED sets.
+    """Return the smallest MOST_ASKED proper nonempty subsets of n results.
 
     >>> _some_of(1), _some_of(2)
     ([], [(0,), (1,)])
@@ -179,7 +180,8 @@ def _some_of(n: int) -> list[tuple[int, ...]]:
 
 def _of_all(found: Sequence[Array], places: Sequence[int], avals: Sequence[Aval]
             ) -> tuple[list[Array], tuple[int, ...]]:
-    """Cotangents of all float arguments: which are zero differs with what is asked."""
+    """Return cotangents of all float arguments, as which of them are zero depends on the set of
+    results."""
     every = [found[i] if i >= 0 else Array(build.const(0, a.dtype, a.shape), a.weak)
              for i, a in zip(places, avals) if a.dtype.is_float]
     rest = itertools.count()
@@ -188,7 +190,7 @@ def _of_all(found: Sequence[Array], places: Sequence[int], avals: Sequence[Aval]
 
 def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
              made: Made) -> tuple[Traced, _Kept]:
-    """The first rule, and what it saves."""
+    """Trace the first rule; return it, and what it saves."""
     told = Told(fwd, "fwd", f._name)
     saved: list[tuple[pytree.TreeDef, dict[int, Any]]] = []
 
@@ -209,9 +211,10 @@ def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Si
 
 
 class _Kept(Record):
-    """What a ``fwd`` saves besides arrays: Python's numbers, which the ``bwd`` gets as they are.
+    """What a ``fwd`` saves besides arrays: Python numbers, which the ``bwd`` gets as they are.
 
-    ``numbers`` go by their places among all leaves, ``values`` are those of the arrays.
+    ``numbers`` are keyed by their position among all leaves, ``values`` are the known values of
+    the arrays.
     """
 
     structure: pytree.TreeDef
@@ -219,15 +222,15 @@ class _Kept(Record):
     values: tuple[UOp | None, ...]
 
     def filled(self, arrays: Sequence[Any]) -> Any:
-        """What the ``bwd`` takes."""
+        """Return the saved pytree, as the ``bwd`` takes it."""
         rest = iter(arrays)
         return self.structure.unflatten([self.numbers[i] if i in self.numbers else next(rest)
                                          for i in range(self.structure.num_leaves)])
 
 
 def _known(traced: Traced, first: int, signature: Signature) -> tuple[UOp | None, ...]:
-    """The values of results of a ``fwd``, from ``first`` on, that hang on no leaf; in a trace for
-    given values, on none but those around it."""
+    """Return the values of results of a ``fwd``, from ``first`` on, that depend on no leaf; in a
+    trace for given values, on none of its own leaves."""
     nodes = rewriting(substitute, [x._node for x in traced.outs[first:]],
                       dict(zip(traced.leaves, signature.values)))
     inside = {*traced.leaves, *traced.tokens}
@@ -240,7 +243,7 @@ def _known(traced: Traced, first: int, signature: Signature) -> tuple[UOp | None
 
 def _cotangents(outs: Sequence[Aval], given: Sequence[Any], asked: Container[int],
                 symbolic: bool) -> Iterator[Any]:
-    """One for each result: an array for floats that are asked for, else a zero."""
+    """Yield one for each result: an array for floats with a cotangent, else a zero."""
     rest = iter(enumerate(given))
     for a in outs:
         if a.dtype.is_float:

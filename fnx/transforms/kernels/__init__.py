@@ -1,1 +1,1 @@
-"""Hand-written kernels: Python over references becomes untiled kernel IR."""
+"""User-written kernels: trace Python code over references into untiled kernel IR."""

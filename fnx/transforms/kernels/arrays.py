@@ -1,11 +1,11 @@
-"""A hand-written kernel as a FUNCTION of arrays: what its derivatives are taken of.
+"""Convert a user-written kernel to a FUNCTION of arrays, which can be differentiated.
 
     for i: for j: o[i] = sum(x[i, j] * w[j], over=j)    ->    reduce(x * expand(w), axis 1)
 
 Each range is an axis of the values that depend on it. Reads are movements or GATHERs
-(reading.py), folds are REDUCEs, loops with carried values are SCANs, stores are movements or
-SCATTERs (writing.py). The kernel itself goes on to compute the results: of this FUNCTION only
-derivatives are run.
+(reading.py), reductions are REDUCEs, loops with carried values are SCANs, and stores are
+movements or SCATTERs (writing.py). The kernel itself still computes the results; only
+derivatives of this FUNCTION are run.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fnx.core.uop import UOp, inherit, substitute, toposort
 from fnx.transforms.kernels import reading, writing
 from fnx.transforms.kernels.reading import Over, length, ordered, spread
 
-MAX_FORMS = 8  # of a kernel
+MAX_FORMS = 8  # cached for each kernel
 MAX_ELEMENTS = 2**31 - 1
 _FIRST_PLACEHOLDER = 1 << 20
-_REPEATS, _SMALL = 4, 1 << 16  # what rows of a loop may take to be read in front of it
+_REPEATS, _SMALL = 4, 1 << 16  # bounds on memory for rows loaded ahead of a loop
 
 _made: CacheOf[UOp, tuple[int, tuple[tuple[ops.Shape, dtypes.DType], ...]], UOp] = CacheOf(
     "kernels as functions", MAX_FORMS)
 
 
 def function_of(call: UOp) -> UOp:
-    """What the CALL of a KERNEL computes, as a FUNCTION of its operands.
+    """Convert the CALL of a KERNEL to a FUNCTION of its operands.
 
     Raises:
         GradError: its arrays would have too many elements.
@@ -60,7 +60,7 @@ def function_of(call: UOp) -> UOp:
 
 
 class _Arrays:
-    """A kernel that is being turned into arrays. The outermost ``_Scope`` is that of its stores.
+    """Converter of one kernel to arrays. The outermost ``_Scope`` holds its stores.
     """
 
     def __init__(self, kernel: UOp, inputs: Sequence[UOp],
@@ -71,7 +71,7 @@ class _Arrays:
         nodes = toposort(kernel.src)
         self.rank = parts.LoopOrder(kernel.arg.order)
         self.integer = reading.index_dtype(nodes)
-        self.steps: dict[UOp, list[UOp]] = {}  # of each ITER, the values that are stored in it
+        self.steps: dict[UOp, list[UOp]] = {}  # ITER -> the values stored in its body
         self.carries: dict[int, list[UOp]] = {}
         self.inside = parts.open_loops(nodes)
         for n in nodes:
@@ -82,11 +82,11 @@ class _Arrays:
         self._numbers = itertools.count(_FIRST_PLACEHOLDER)
 
     def placeholder(self, like: UOp, shape: ops.Shape | None = None) -> UOp:
-        """A PARAM of a body, whose slot is found when the body is whole."""
+        """Return a PARAM of a body; its final slot is assigned when the body is complete."""
         return build.param(next(self._numbers), like.dtype, like.shape if shape is None else shape)
 
     def results(self) -> list[UOp]:
-        """The arrays that the STOREs write."""
+        """Return the arrays that the STOREs write."""
         scope = _Scope(self, None, {})
         first = len(self.inputs)
         for store in self.kernel.src:
@@ -109,7 +109,7 @@ class _Arrays:
 
 
 def check_size(node: UOp, ranges: Iterable[UOp]) -> None:
-    """Refuse an array that no memory holds."""
+    """Reject an array that is too large to allocate."""
     n = math.prod(map(length, ranges))
     if n > MAX_ELEMENTS:
         raise GradError(f"expected a kernel whose derivative fits memory, got one that needs an "
@@ -122,11 +122,11 @@ class _Scope:
     """Values at the top of a kernel, or in an iteration of the loop over ``t``.
 
     Attributes:
-        known: the arrays of nodes; of the ranges of loops around, the number of the iteration.
-        passed: in a loop, what it reads from outside: placeholder -> array there.
-        rows: so, what it reads one row of in each iteration.
-        ends: of each ITER, what it ends with and the values of its steps.
-        own: the ids of the loops whose carried values are those of this scope.
+        known: node -> array; a range of an enclosing loop -> the iteration number.
+        passed: in a loop, captured outer arrays: placeholder -> array in the outer scope.
+        rows: in a loop, arrays of which each iteration reads one row: placeholder -> array.
+        ends: ITER -> its results.
+        own: the ids of the loops whose carried values belong to this scope.
     """
 
     def __init__(self, arrays: _Arrays, outer: _Scope | None, known: dict[UOp, Over],
@@ -141,7 +141,7 @@ class _Scope:
     # ---- values ----
 
     def value(self, root: UOp) -> Over:
-        """The array of a node."""
+        """Return the array of a node."""
         def stops(n: UOp) -> bool:
             return n in self.known or n.op in _APART or self._is_outside(n)
 
@@ -154,7 +154,7 @@ class _Scope:
         return found
 
     def _is_outside(self, node: UOp) -> bool:
-        """Whether a node is the same in all iterations, and more than a number."""
+        """Whether a node is loop invariant and not merely a number."""
         return self.t is not None and self.t not in node.ranges and node.op not in _NUMBERS \
             and self.own.isdisjoint(self.arrays.inside.get(node, ()))
 
@@ -190,11 +190,11 @@ class _Scope:
         return self.arrays.integer if node.dtype is dtypes.index else node.dtype
 
     def axes(self, *values: Over) -> tuple[UOp, ...]:
-        """The axes that values have together."""
+        """Return the union of the axes of values."""
         return tuple(sorted({r for v in values for r in v.axes}, key=self.arrays.rank))
 
     def both(self, a: Over, b: Over) -> Over:
-        """Where two conditions hold."""
+        """Return the conjunction of two conditions."""
         axes = self.axes(a, b)
         return Over(build.and_(spread(a, axes), spread(b, axes)), axes)
 
@@ -216,7 +216,7 @@ class _Scope:
     # ---- reads ----
 
     def is_axis(self, r: UOp) -> bool:
-        """Whether a range is an axis here; those of loops around are numbers."""
+        """Whether a range is an axis here; ranges of enclosing loops are numbers."""
         return r is not self.t and (self.outer is None or self.outer.is_axis(r))
 
     def _load(self, node: UOp) -> Over:
@@ -241,7 +241,7 @@ class _Scope:
             0, node.dtype, tuple(map(length, axes)))), axes)
 
     def _staged(self, stage: UOp, index: list[UOp]) -> tuple[UOp, tuple[UOp, ...], list[UOp]]:
-        """A local as an array: the ranges that it is free in, then the ones that it is over."""
+        """Return the array of a STAGE, its free ranges, and its indices. Free ranges come first."""
         held, over = self.value(stage), parts.closed(stage)
         dims = [r for r in over if length(r) != 1]
         free = tuple([r for r in held.axes if r not in over])
@@ -251,7 +251,7 @@ class _Scope:
                 [i for i, r in zip(index, over) if length(r) != 1])
 
     def operand(self, ref: UOp) -> UOp:
-        """An operand of the kernel."""
+        """Return the array of an operand of the kernel."""
         if self.outer is None:
             given: UOp = self.arrays.inputs[ref.arg.slot]
             return given
@@ -260,7 +260,7 @@ class _Scope:
     # ---- loops ----
 
     def _pass(self, array: UOp) -> UOp:
-        """What stands in this loop for an array from outside."""
+        """Return the placeholder in this loop of an outer array."""
         for placeholder, given in self.passed.items():
             if given is array:
                 return placeholder
@@ -274,8 +274,7 @@ class _Scope:
         return Over(self._pass(found.node), found.axes)
 
     def _is_row(self, node: UOp) -> bool:
-        """Whether a LOAD is one of a row for each iteration, and all of them take little memory.
-        """
+        """Whether a LOAD reads one row in each iteration, and all rows together are small."""
         assert self.t is not None
         nodes = toposort(node.src)
         if any(n.op is ops.CARRY for n in nodes) or parts.buffer(node).op is not ops.REF:
@@ -285,7 +284,7 @@ class _Scope:
         return rows <= max(_REPEATS * size, _SMALL)
 
     def _row(self, node: UOp) -> Over:
-        """A row of what all iterations read."""
+        """Load the rows of all iterations outside of the loop; return the row of this iteration."""
         assert self.outer is not None and self.t is not None
         found = self.outer.value(node)
         if self.t not in found.axes:
@@ -298,7 +297,7 @@ class _Scope:
         return Over(made, tuple([found.axes[a] for a in rest]))
 
     def ran(self, roots: Iterable[UOp]) -> Over | None:
-        """Where all loops run that something below is a step of; None: everywhere."""
+        """Return where every loop that has a STEP under ``roots`` is active. None if everywhere."""
         out: Over | None = None
         for node in toposort(roots, stop=lambda n: n.op is ops.STEP):
             if node.op is not ops.STEP:
@@ -319,12 +318,12 @@ class _Scope:
         return self.ends[loop]
 
     def open(self) -> set[int]:
-        """The ids of the loops whose carried values are known here."""
+        """Return the ids of the loops whose carried values are known here."""
         return self.own if self.outer is None else self.own | self.outer.open()
 
 
 class _End(Record):
-    """What a loop ends with: its last values, those of its steps, and where these are run."""
+    """The results of a loop: final values, values of its STEPs, and where those are active."""
 
     last: list[Over]
     steps: dict[UOp, Over]
@@ -332,13 +331,13 @@ class _End(Record):
 
 
 class _Loop:
-    """An ITER as a SCAN; one of a single iteration, as work that is skipped is, in place."""
+    """Conversion of an ITER to a SCAN; a single iteration (a conditional) is inlined."""
 
     def __init__(self, outer: _Scope, loop: UOp) -> None:
         self.outer, self.loop, self.arrays = outer, loop, outer.arrays
         self.t, = parts.closed(loop)
         self.stop = parts.stop(loop)
-        known = outer.open() | {loop.arg.id}  # other steps are asked for in a loop around
+        known = outer.open() | {loop.arg.id}  # the other STEPs belong to an enclosing loop
         self.values = [v for v in self.arrays.steps.get(loop, [])
                        if known.issuperset(self.arrays.inside.get(v, ()))]
         self.carries = parts.carries(loop, self.arrays.carries.get(loop.arg.id, []))
@@ -353,7 +352,7 @@ class _Loop:
                              and self.outer.is_axis(r)], key=self.arrays.rank))
 
     def run(self) -> _End:
-        """The loop where it stands."""
+        """Convert the loop."""
         trips = length(self.t)
         return self._scan() if trips > 1 else self._once() if trips else self._never()
 
@@ -375,7 +374,7 @@ class _Loop:
 
     def _iteration(self, scope: _Scope, now: Sequence[UOp], running: Over | None
                    ) -> tuple[list[UOp], Over | None]:
-        """The next values, and where the iteration is run."""
+        """Return the next values, and where the iteration is active."""
         scope.known.update({c: Over(x, axes)
                             for c, x, axes in zip(self.carries, now, self.axes)})
         goes: Over | None = None
@@ -390,7 +389,7 @@ class _Loop:
                 for after, before, axes in zip(nexts, now, self.axes)], goes
 
     def _ran(self, scope: _Scope, goes: Over | None) -> dict[UOp, Over]:
-        """Where the steps of an iteration are run."""
+        """Return where each STEP of an iteration is active."""
         out: dict[UOp, Over] = {}
         for v in self.values:
             ran = scope.ran([v])
@@ -436,6 +435,6 @@ class _Loop:
         return _End(ended, rows_of(steps), rows_of(ran))
 
 
-_APART = frozenset({ops.GET, ops.STEP, ops.RANGE, ops.CARRY})  # what is below is not walked
+_APART = frozenset({ops.GET, ops.STEP, ops.RANGE, ops.CARRY})  # operands are not visited
 _PLACES = frozenset({ops.REF, ops.INDEX})
 _NUMBERS = frozenset({ops.CONST, ops.RANGE})

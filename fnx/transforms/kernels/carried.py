@@ -1,7 +1,7 @@
-"""Carried values once a kernel is written: over which ranges each is, and STOREs inside loops.
+"""Completion of carried values after tracing: the ranges of each CARRY, and STOREs in loops.
 
-While a loop is traced a CARRY is known to be over the ranges of its first value; what its next
-value depends on, it depends on, too:
+During tracing a CARRY has the ranges of its initial value. It also depends on every range that its
+next value depends on:
 
     before  ITER(t, 0, CARRY(t) + x[j])           after  ITER(t, 0, CARRY(t, j) + x[j])
 """
@@ -18,7 +18,7 @@ RangeSet = frozenset[UOp]
 
 
 def inside(store: UOp, loop: UOp) -> UOp:
-    """A STORE in the body of an ITER as one that is run in each iteration."""
+    """Move a STORE out of the body of an ITER, wrapped so that it runs in each iteration."""
     place, value, *valid = store.src
     indices = [_step(i, loop) for i in parts.indices(store)]
     made = build.store(build.at(parts.buffer(place), *indices), build.step(value, loop),
@@ -27,24 +27,24 @@ def inside(store: UOp, loop: UOp) -> UOp:
 
 
 def _step(node: UOp, loop: UOp) -> UOp:
-    """What reads values of the loop is a STEP of it."""
+    """Wrap a node that reads values of the loop in a STEP."""
     reads = any(n.op is ops.CARRY and n.arg.id == loop.arg.id or n.op is ops.ITER
                 and loop.src[0] in n.ranges for n in toposort([node]))
     return build.step(node, loop) if reads else node
 
 
 def is_inside(store: UOp) -> bool:
-    """Whether a STORE stands in a loop with carried values."""
+    """Whether a STORE is in a loop with carried values."""
     return any(n.op is ops.STEP for n in toposort([store], stop=lambda n: n.op is ops.STEP))
 
 
 def may_be_skipped(store: UOp) -> bool:
-    """Whether a STORE stands in a loop that may end early, or is not run at all."""
+    """Whether a STORE is in a loop that may stop early or not run at all."""
     return any(n.op is ops.STEP and parts.stop(n.src[1]) is not None for n in toposort([store]))
 
 
 def completed(stores: Sequence[UOp]) -> list[UOp]:
-    """The STOREs with each CARRY over all ranges that its value depends on.
+    """Extend each CARRY under the STOREs to all ranges that its value depends on.
 
     Raises:
         KernelError: a value of a loop is used after the loop.
@@ -61,7 +61,7 @@ def completed(stores: Sequence[UOp]) -> list[UOp]:
 
 
 def _grown(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
-    """CARRYs that do not have all ranges yet, over those that they need."""
+    """Return each CARRY that lacks ranges -> the CARRY with all ranges it needs."""
     loops = {n.arg.id: n for n in nodes if n.op is ops.ITER}
     more: dict[UOp, UOp] = {}
     for n in nodes:

@@ -1,4 +1,4 @@
-"""Printing in a hand-written kernel: a line for each iteration, in the order of the program.
+"""Printing in a user-written kernel: one line for each iteration, in program order.
 
     i = k.range(2)                          o = [...], line 0: i = [0, 1], where it is printed
     k.print("row {}", i)                    row 0
@@ -6,10 +6,10 @@
     k.print("at {} {}", i, j)               at 0 1
                                             row 1 ...
 
-What is printed is stored beside the results, in outputs that nobody sees: one for each value and
-one for where it is printed, over the ranges that the values depend on. An effect behind the
-kernel prints the lines, sorted as the loops run: prints that follow one another share the loops
-that they have in common. So prints are once each, in order, under every transform.
+A print stores to hidden outputs over the ranges that its values depend on: one output for each
+value, and a mask of where it is printed. An effect after the kernel prints the lines in the order
+in which the loops run, where consecutive prints share their common loops. So under every transform
+each line is printed once and in order.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fnx.core.uop import UOp, current_site
 from fnx.transforms.kernels.tracing import Tracing, current
 from fnx.transforms.kernels.values import Value, as_node, number_kind
 
-FIRST_SLOT = 1 << 20    # of what is printed, while a kernel is traced
-MAX_LINES = 1 << 24     # of a print, that are or are not printed
+FIRST_SLOT = 1 << 20    # of hidden outputs, while a kernel is traced
+MAX_LINES = 1 << 24     # of one print, printed or masked
 
 
 class Printed(Record):
-    """A print: its format, its arguments (None: the next value), the slots of its stores."""
+    """A print: its format, its arguments (None for a traced value), the slots of its stores."""
 
     fmt: str
     args: tuple[Any, ...]
@@ -46,14 +46,14 @@ class Printed(Record):
 
 
 class PrintedLines(Record):
-    """A print whose loops are known: where it stands among them, and its hidden outputs."""
+    """A print whose loops are known: its position among them, and its hidden outputs."""
 
     printed: Printed
-    path: tuple[int, ...]           # its place in the body of each loop around it
+    path: tuple[int, ...]           # its position in the body of each enclosing loop
     outs: tuple[tuple[Shape, DType], ...]
 
     def lines(self, given: Sequence[NDArray]) -> list[tuple[Any, str]]:
-        """(where it stands, text) of what is printed: first where it is, then each value."""
+        """Return (sort key, text) of each line, from the mask and the values of each argument."""
         where, *values = given
         out = []
         for at in np.argwhere(where):
@@ -73,11 +73,11 @@ class Prints(Record):
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
-        """The types of their hidden outputs."""
+        """The types of the hidden outputs."""
         return tuple([out for lines in self.all for out in lines.outs])
 
     def show(self, *given: Any) -> None:
-        """Print, from the values of the hidden outputs."""
+        """Print all lines, given the values of the hidden outputs."""
         arrays = iter([np.asarray(x) for x in given])
         found = [line for lines in self.all
                  for line in lines.lines([next(arrays) for _ in lines.outs])]
@@ -86,11 +86,10 @@ class Prints(Record):
 
 
 def record(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Print values of the kernel that is being traced, where it stands.
+    """Record a print in the kernel being traced.
 
     Raises:
-        ArgumentError: the format does not name the arguments.
-        KernelError: more lines than memory is spent on.
+        ArgumentError: the format does not match the arguments.
     """
     tracing = current()
     check_format(fmt, args, kwargs)
@@ -113,18 +112,21 @@ def record(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def finished(tracing: Tracing, first_slot: int) -> tuple[Prints, list[tuple[UOp, Shape]]]:
-    """The prints of a traced kernel; its STOREs are put over the loops that they run in.
+    """Collect the prints of a traced kernel; index their STOREs by the loops they run in.
 
     Args:
-        tracing: all of whose STOREs are in their loops.
-        first_slot: of the hidden outputs.
+        tracing: a trace whose STOREs are all in their loops.
+        first_slot: the first slot of the hidden outputs.
 
     Returns:
         The prints, and (REF, shape) of the hidden outputs.
+
+    Raises:
+        KernelError: a print has more than MAX_LINES lines.
     """
     made: list[PrintedLines] = []
     refs: list[tuple[UOp, Shape]] = []
-    nest: list[tuple[int, UOp]] = []  # the loops that the last print stands in
+    nest: list[tuple[int, UOp]] = []  # the loops around the last print
     counts = [0]
     for printed in tracing.prints:
         slots = range(printed.first, printed.first + 1 + len(printed.dynamic))
@@ -151,7 +153,7 @@ def finished(tracing: Tracing, first_slot: int) -> tuple[Prints, list[tuple[UOp,
 
 def _stands(nest: list[tuple[int, UOp]], counts: list[int], ranges: Sequence[UOp]
             ) -> tuple[int, ...]:
-    """The place of the next print: it goes on in the loops that it shares with the last one."""
+    """Return the path of the next print, which continues the loops it shares with the last."""
     shared = 0
     while shared < min(len(nest), len(ranges)) and nest[shared][1] is ranges[shared]:
         shared += 1

@@ -1,4 +1,4 @@
-"""Tracing of a hand-written kernel: Python code over references -> an untiled KERNEL.
+"""Trace a user-written kernel: Python code over references -> an untiled KERNEL.
 
     i = k.range(o.shape[0], "i")          KERNEL(STORE(o[i], LOAD(x[i]) * LOAD(x[i])))
     o[i] = x[i] * x[i]
@@ -26,8 +26,10 @@ from fnx.transforms.kernels.values import make_range
 def trace_kernel(f: Callable[..., Any], name: str,
                  make_args: Callable[[Callable[[DType, Shape, bool, str], Reference]],
                                      Sequence[Any]]) -> tuple[UOp, Prints]:
-    """The untiled KERNEL that f writes, and what it prints; ``make_args`` makes its arguments of
-    references."""
+    """Trace f into an untiled KERNEL and its prints.
+
+    ``make_args`` builds the arguments of f from references.
+    """
     tracing = Tracing(name)
     outputs: list[Reference] = []
     count = 0
@@ -41,7 +43,7 @@ def trace_kernel(f: Callable[..., Any], name: str,
         return made
 
     OPEN.tracings.append(tracing)
-    old, current_site.site = current_site.site, None  # of the call: its stores have their own
+    old, current_site.site = current_site.site, None  # stores have their own location
     try:
         args = make_args(reference)
         tracing.slots = count
@@ -63,7 +65,7 @@ def trace_kernel(f: Callable[..., Any], name: str,
 
 
 def _complete(tracing: Tracing) -> None:
-    """STOREs inside loops, once it is known what all carried values depend on."""
+    """Complete the carried values, then check the order of STOREs inside loops."""
     if not tracing.loops:
         return
     stores = carried.completed(tracing.stores)
@@ -74,7 +76,7 @@ def _complete(tracing: Tracing) -> None:
 
 
 def _fill(o: Reference, tracing: Tracing) -> None:
-    """What no store writes is 0; where the kernel combines, what changes nothing."""
+    """Initialize elements that no store writes: 0, or the identity of the kernel's combine."""
     stores = [s for s in tracing.stores if parts.buffer(s) is o._buffer]
     size = math.prod(o.shape)
     if not size:

@@ -1,11 +1,11 @@
-"""Loops with carried values, and work that is skipped, in hand-written kernels.
+"""Loops with carried values, and conditionals, in user-written kernels.
 
     total = k.loop(n, lambda i, s: s + x[i], 0.0)      it = ITER(i, 0, CARRY + x[i]); GET(it) 0
     y = k.when(c, lambda: k.exp(x[j]), 0.0)            ITER(t < 1, (c, 0), (CARRY 0, exp(x[j]
                                                          where CARRY 0)), stop = not CARRY 0)
 
-What a condition skips is a loop that is run once or not at all: its loads, and what it reads from
-outside, are carried into it, so that nothing of it is computed before.
+A conditional is a loop that runs once or not at all. Its loads and the outer values that it reads
+are carried into it, so that none of its work is computed ahead of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fnx.transforms.kernels.values import (
 
 def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
          until: Callable[..., Any] | None, name: str) -> Any:
-    """The last of the values that ``step`` hands from iteration to iteration."""
+    """Run ``step`` n times on carried values; return their final values."""
     if not first:
         raise KernelError("loop: expected first values, got none",
                           hint="iterations that hand nothing on are a k.range")
@@ -51,7 +51,7 @@ def loop(n: Any, step: Callable[..., Any], first: Sequence[Any],
 
 
 class _TracedLoop:
-    """A loop whose body is traced, again where a first value has to be of another dtype."""
+    """A loop being traced; the body is retraced if an initial value needs another dtype."""
 
     def __init__(self, tracing: Tracing, n: Any, step: Callable[..., Any], first: Sequence[Any],
                  until: Callable[..., Any] | None, name: str) -> None:
@@ -65,7 +65,7 @@ class _TracedLoop:
         self.tracing.restore(self.before)
 
     def attempt(self, types: Sequence[DType]) -> list[Any]:
-        """Trace the body with carried values of these dtypes; ``types`` are what it returns."""
+        """Trace the body with carried values of these dtypes; set ``types`` to those returned."""
         tracing = self.tracing
         self.inits = [as_node(x, t) for x, t in zip(self.first, types)]
         self.carries = [build.carry(self.id, i, x.dtype, (self.t, *_sorted(x.ranges)))
@@ -95,14 +95,14 @@ class _TracedLoop:
         return values
 
     def check(self, types: Sequence[DType]) -> None:
-        """Refuse a next value of another dtype than the first one."""
+        """Reject a next value whose dtype differs from the initial one."""
         for i, (t, found) in enumerate(zip(types, self.types)):
             if found is not None and found is not t:
                 raise DTypeError(f"loop: expected next value {i} to be {t} as the first one, got "
                                  f"{found}", hint=f"convert one of them: k.cast(value, {t.name!r})")
 
     def close(self, values: Sequence[Any]) -> list[Value]:
-        """The ITER: its STOREs go where the loop stands; its last values."""
+        """Build the ITER, append its STOREs, and return its final values."""
         nexts = [as_node(v, c.dtype) for v, c in zip(values, self.carries)]
         node = build.iterate(self.id, self.t, self.inits, nexts, self.stop)
         self.tracing.ended.add(self.t)
@@ -112,7 +112,7 @@ class _TracedLoop:
 
 
 def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> Any:
-    """What ``then`` gives where a condition holds, else ``otherwise``, without computing it."""
+    """Compute ``then`` only where a condition holds; elsewhere return ``otherwise``."""
     tracing = current()
     c = as_condition(condition)
     outer = tracing.guard()
@@ -161,7 +161,7 @@ def _common(a: Any, b: Any) -> DType:
 
 
 def _read_outside(roots: Sequence[UOp], before: set[UOp]) -> list[UOp]:
-    """The values made before that a body reads; places are computed where they are used."""
+    """Return the outer values that a body reads; indices are recomputed inside instead."""
     return [n for n in toposort(roots, stop=before.__contains__)
             if n in before and n.op is not ops.CONST and n.dtype is not dtypes.index]
 

@@ -1,12 +1,13 @@
-"""Which places a hand-written kernel touches: inside its buffers, written once, all of them.
+"""Access checks of user-written kernels: in bounds, written once, fully covered.
 
     x[i - 1]                     refused: -1 is outside          x.load(i - 1, valid=i > 0)
     x[y[i]]                      data: the index is clamped, unless bounds prove it inside
     o[i] = x[i, k]               refused: each k writes o[i]     o[i] = k.sum(x[i, k], over=k)
     o.store(i, valid=x[i] > 0)   o[i] = where(x[i] > 0, value, 0): the other places are 0
 
-Bounds and strides prove it where they can; else what does not depend on data is tried out for all
-iterations, as the interpreter does. So what passes here means the same on every device.
+Bounds and strides are tried first; otherwise index expressions that do not depend on data are
+evaluated for all iterations, as the interpreter does. So a kernel that passes means the same on
+every device.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
 _DATA = frozenset({ops.LOAD, ops.REDUCE, ops.VAR, ops.CARRY, ops.GET})
-MAX_POINTS = 1 << 22  # of iterations that are tried out
+MAX_POINTS = 1 << 22  # iterations to enumerate at most
 Points = np.ndarray[Any, Any]
 
 
 def is_data(node: UOp) -> bool:
-    """Whether a value is known at run time only."""
+    """Whether a value depends on data, so that it is known only at run time."""
     return any(n.op in _DATA for n in toposort([node]))
 
 
@@ -47,8 +48,10 @@ def limits(i: UOp, n: int, valid: UOp | None) -> tuple[bool, bool]:
 
 
 def beyond_64_bits(node: UOp) -> tuple[int, int] | None:
-    """The bounds of index arithmetic that machines may compute otherwise: what they have are 64
-    bits. (Of data that may be any of these nothing is proved, whatever is added to it.)"""
+    """Return the bounds of index arithmetic that may overflow 64 bits; None if it cannot.
+
+    Also None for data without bounds of its own, of which nothing is proved in any case.
+    """
     low, high = symbolic.bounds(node)
     least, most = dtypes.index.limits
     whole = low <= least // 2 and high >= most // 2
@@ -61,12 +64,12 @@ def never_runs(nodes: Iterable[UOp]) -> bool:
 
 
 def free_ranges(store: UOp) -> list[UOp]:
-    """The ranges of more than one iteration in which a STORE runs."""
+    """Return the ranges of a STORE that have more than one iteration."""
     return sorted((r for r in store.ranges if _extent(r) > 1), key=lambda r: r.arg.id)
 
 
 def is_written_once(store: UOp) -> bool:
-    """Whether no two iterations of a STORE write one place."""
+    """Whether no two iterations of a STORE write one element."""
     if has_own_strides(store, free_ranges(store)):
         return True
     flat = _places(store)
@@ -74,8 +77,10 @@ def is_written_once(store: UOp) -> bool:
 
 
 def are_apart(a: UOp, b: UOp) -> bool:
-    """Whether two STOREs to one buffer may share their loops: they write other places, or the
-    same one in each iteration."""
+    """Whether two STOREs to one buffer may share loops.
+
+    They may if they write disjoint elements, or the same element in each iteration.
+    """
     if not set(free_ranges(a)) & set(free_ranges(b)) or (
             place(a) is place(b) and is_written_once(a) and is_written_once(b)):
         return True
@@ -84,7 +89,7 @@ def are_apart(a: UOp, b: UOp) -> bool:
 
 
 def is_covered(stores: Sequence[UOp], size: int) -> bool:
-    """Whether STOREs without data write all ``size`` places of their buffer."""
+    """Whether the STOREs provably write all ``size`` elements of their buffer."""
     seen = np.zeros(size, bool) if size <= MAX_POINTS else None
     for store in stores:
         valid = validity(store)
@@ -106,13 +111,13 @@ def _extent(r: UOp) -> int:
 
 
 def _proves(value: UOp, facts: Sequence[UOp]) -> bool:
-    """Whether value >= 0 where all facts are >= 0."""
+    """Whether value >= 0 follows from the facts, each of which is >= 0."""
     return symbolic.bounds(symbolic.simplify(value))[0] >= 0 or any(
         symbolic.bounds(symbolic.simplify(build.sub(value, f)))[0] >= 0 for f in facts)
 
 
 def _facts(condition: UOp) -> list[UOp]:
-    """Index expressions that are >= 0 where a condition holds."""
+    """Return index expressions that are >= 0 where a condition holds."""
     out: list[UOp] = []
     for c in _conjuncts(condition):
         negated = c.op is ops.NOT
@@ -150,7 +155,7 @@ def _conjuncts(condition: UOp) -> list[UOp]:
 
 
 def has_own_strides(store: UOp, ranges: Sequence[UOp]) -> bool:
-    """Whether the offset of what a STORE writes is a number whose digits are the ranges."""
+    """Whether the ranges are the digits of the stored offset (a mixed-radix number)."""
     if buffer(store).op is not ops.REF:
         return False
     terms, _ = symbolic.linear(symbolic.element(store))
@@ -166,11 +171,11 @@ def has_own_strides(store: UOp, ranges: Sequence[UOp]) -> bool:
     return True
 
 
-# ---- trying out -----------------------------------------------------------------------------
+# ---- enumeration ----------------------------------------------------------------------------
 
 
 def _places(store: UOp) -> Points | None:
-    """The offsets that a STORE writes, one an iteration; None where they are data, or many."""
+    """Return the offset a STORE writes in each iteration. None if data-dependent or too many."""
     index = indices(store)
     if any(map(is_data, index)):
         return None
@@ -180,14 +185,14 @@ def _places(store: UOp) -> Points | None:
     flat: Points = np.zeros(found[0].shape if found else 1, np.int64)
     for values, n in zip(found, map(build.const_of, dims(buffer(store)))):
         flat = flat * n + values
-    if not index:  # of a 0-d buffer: as often as there are iterations
+    if not index:  # 0-d buffer: offset 0 in every iteration
         flat = np.zeros(math.prod(map(_extent, free_ranges(store))), np.int64)
     return flat
 
 
 def _values(nodes: Sequence[UOp], valid: UOp | None, ranges: Iterable[UOp] = ()
             ) -> list[Points] | None:
-    """The values of expressions without data, in the iterations in which ``valid`` may hold."""
+    """Evaluate data-independent expressions in the iterations where ``valid`` may hold."""
     conditions = [] if valid is None else [c for c in _conjuncts(valid) if not is_data(c)]
     roots = [*nodes, *conditions]
     axes = sorted({r for n in roots for r in n.ranges}.union(ranges), key=lambda r: r.arg.id)

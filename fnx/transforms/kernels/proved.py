@@ -1,12 +1,11 @@
-"""A KERNEL of a stranger: what tracing holds one's own kernels to is proved of the finished node.
+"""Verify a KERNEL from an untrusted source against the rules that tracing enforces.
 
     x[i + 8] over 16 places    fault: 0 <= index < 16 along axis 0 of 'x', got 8 to 23
     o written where y[i] says  fault: each place once, got places that two iterations may share
 
-Tracing makes only kernels without a fault here; but where ``checked=False`` was written nobody has
-proved anything. What is asked of each place is asked of its node in the middle of the loops: a
-value under a STEP is the value in that iteration, and one that a loop hands on as it is stays what
-it was at first.
+Kernels from tracing have no fault here, except where ``checked=False`` left an access unproved.
+Each access is checked inside its loops: a value under a STEP is the value in that iteration, and a
+carried value that the loop does not change equals its initial value.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from fnx.core.uop import UOp, toposort
 from fnx.transforms.kernels import carried, places
 from fnx.transforms.kernels.references import name_of
 
-NodeFault = tuple[UOp, str, str] | None  # a node, what was expected of it, and what it is
-Spend = Callable[[int], None]  # says how many steps the proof takes next; raises where too many
+NodeFault = tuple[UOp, str, str] | None  # node, what was expected, what it is
+Spend = Callable[[int], None]  # charges steps of the proof; raises over budget
 OperandTypes = Sequence[tuple[Shape, dtypes.DType]]
 
 _OF_TRACES = frozenset({
     ops.RANGE, ops.REF, ops.INDEX, ops.LOAD, ops.STORE, ops.STAGE, ops.REDUCE, ops.CARRY, ops.ITER,
     ops.STEP, ops.GET, ops.CONST, ops.KERNEL, *ops.ELEMENTWISE})
-_SAME_TIME = 32  # elements that NumPy computes while Python visits a node, about
+_SAME_TIME = 32  # about as many elements as NumPy computes while Python visits a node
 
 
 def fault(kernel: UOp, spend: Spend) -> NodeFault:
-    """What is wrong with a KERNEL by itself; None: nothing."""
+    """Return the first fault of a KERNEL by itself. None if it has none."""
     nodes = toposort([kernel])
     spend(8 * len(nodes))
     for node in nodes:
@@ -47,7 +46,7 @@ def fault(kernel: UOp, spend: Spend) -> NodeFault:
 
 
 def operand_fault(call: UOp, outs: OperandTypes) -> NodeFault:
-    """What is wrong with the operands of a CALL of a KERNEL without fault."""
+    """Return the first fault of the operands of a CALL, whose KERNEL has no fault itself."""
     kernel, *args = call.src
     given = [(x.shape, x.dtype) for x in args] + list(outs)
     written = parts.written_slots(kernel)
@@ -69,7 +68,7 @@ def operand_fault(call: UOp, outs: OperandTypes) -> NodeFault:
 
 
 def _other_kind(node: UOp) -> NodeFault:
-    """A node that no trace has, or with what only passes know."""
+    """Match a node that tracing never creates, or with attributes that only passes set."""
     op, arg = node.op, node.arg
     if op not in _OF_TRACES:
         return node, "a node of a kernel as it is traced", op.name
@@ -99,7 +98,7 @@ def _is_length(n: UOp) -> bool:
 
 
 class _Bare:
-    """Nodes without STEPs, and without CARRYs of what a loop does not change."""
+    """Strips STEPs from nodes, and CARRYs that their loop does not change."""
 
     def __init__(self, nodes: Sequence[UOp]) -> None:
         self._bare: dict[UOp, UOp] = {}
@@ -119,14 +118,14 @@ class _Bare:
         return node.src if first is None else (first,)
 
     def of(self, root: UOp) -> UOp:
-        """The value that a node has in an iteration."""
+        """Return the value of a node within an iteration."""
         stack = [root]
         while stack:
             node = stack[-1]
             operands = self._operands(node)
             left = [s for s in operands if s not in self._bare]
             if left and node not in self._bare:
-                self._bare[node] = node  # while what it is made of is looked at
+                self._bare[node] = node  # marked while its operands are visited
                 stack += left
                 continue
             stack.pop()
@@ -138,7 +137,7 @@ class _Bare:
 
 
 def _outside(kernel: UOp, nodes: Sequence[UOp], spend: Spend) -> NodeFault:
-    """A place that may lie outside of its buffer."""
+    """Match an access that may be out of bounds."""
     bare = _Bare(nodes)
     for access in nodes:
         if access.op not in (ops.LOAD, ops.STORE):
@@ -170,7 +169,7 @@ def _limits(i: UOp, n: int, where: UOp | None, spend: Spend) -> tuple[bool, bool
 
 
 def _effort(roots: Sequence[UOp]) -> int:
-    """How many steps it takes to try out some nodes, or to compare them with all conditions."""
+    """Return the number of steps to enumerate nodes, or compare them with all conditions."""
     nodes = toposort(roots)
     points = math.prod([symbolic.bounds(parts.extent(r))[1]
                         for r in {r for n in roots for r in n.ranges}])
@@ -178,7 +177,7 @@ def _effort(roots: Sequence[UOp]) -> int:
 
 
 def _of_loops(access: UOp) -> list[UOp]:
-    """What holds in the iterations of loops in which a STORE is run."""
+    """Return the conditions that hold in the iterations in which a STORE runs."""
     found = []
     for node in itertools.chain(access.src[1:], parts.indices(access)) \
             if access.op is ops.STORE else ():
@@ -194,7 +193,7 @@ def _of_loops(access: UOp) -> list[UOp]:
 
 
 def _meeting(kernel: UOp, spend: Spend) -> NodeFault:
-    """STOREs that meet where their order would matter; places that none of them writes."""
+    """Match STOREs that overlap where order matters, or an element that none writes."""
     before: dict[UOp, list[UOp]] = {}
     for store in kernel.src:
         buffer = parts.buffer(store)
@@ -221,8 +220,11 @@ def _meeting(kernel: UOp, spend: Spend) -> NodeFault:
 
 
 def _by_rows(a: UOp, b: UOp) -> bool:
-    """Whether each iteration of the loops that two STOREs share has rows of its own: then they
-    meet inside of one only, where the first is done before the other. So it is with lanes."""
+    """Whether each shared loop of two STOREs indexes one axis directly in both.
+
+    Then they overlap within one iteration only, where the first runs before the second. This is
+    the case for batch axes.
+    """
     shared = set(places.free_ranges(a)) & set(places.free_ranges(b))
     return all(any(i is j is r for i, j in zip(parts.indices(a), parts.indices(b)))
                for r in shared)

@@ -1,11 +1,11 @@
-"""What a hand-written kernel reads, as an array over the ranges of its index.
+"""Convert a LOAD of a user-written kernel to an array over the ranges of its index.
 
     x[i, j]             x with its axes as they are       x[b * 4 + j]      RESHAPE to (b, j)
     x[j, i - 1]         PERMUTE, PAD, SHRINK              x[2 * i + j]      UNFOLD: windows
     x[n - 1 - i]        FLIP                              x[y[i], j]        GATHER along y[i]
 
-An index that is one range, or the sum of two, is a movement: so are its derivatives. All others
-are gathered together, with the axes whose ranges they share.
+An index that is one range, or the sum of two, becomes movement ops, whose derivatives are movement
+ops, too. All other axes are gathered together, along with the axes whose ranges they share.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from fnx.core.rewriting import symbolic
 from fnx.core.row_parts import others
 from fnx.core.uop import UOp
 
-Rank = Callable[[UOp], tuple[int, int]]  # sorts ranges: the outermost loop first
+Rank = Callable[[UOp], tuple[int, int]]  # sort key of ranges: outermost loop first
 
 
 class Over(Record):
-    """An array with an axis for each of some ranges, the outermost loop first."""
+    """An array with one axis for each range in ``axes``, outermost loop first."""
 
     node: UOp
     axes: tuple[UOp, ...] = ()
 
 
 def length(r: UOp) -> int:
-    """How many iterations a range has."""
+    """Return the number of iterations of a range."""
     return symbolic.bounds(extent(r))[1]
 
 
 def spread(x: Over, axes: tuple[UOp, ...]) -> UOp:
-    """The array of a value, repeated over the ranges among ``axes`` that it does not depend on."""
+    """Broadcast the array of a value over the ranges of ``axes`` that it does not depend on."""
     if x.axes == axes:
         return x.node
     kept = tuple([length(r) if r in x.axes else 1 for r in axes])
@@ -46,7 +46,7 @@ def spread(x: Over, axes: tuple[UOp, ...]) -> UOp:
 
 
 def ordered(node: UOp, axes: Sequence[UOp], rank: Rank) -> Over:
-    """An array whose axes are those ranges, with the axes in the order of the loops."""
+    """Transpose an array over the ranges ``axes`` to loop order."""
     order = sorted(range(len(axes)), key=lambda a: rank(axes[a]))
     return Over(build.permute(node, order), tuple([axes[a] for a in order]))
 
@@ -59,7 +59,7 @@ class Affine(Record):
 
 
 def affine(index: UOp, axes: Callable[[UOp], bool]) -> Affine | None:
-    """An index as a sum of ranges for which ``axes`` holds; None: it is none."""
+    """Match an affine index over ranges for which ``axes`` holds. None if it does not match."""
     terms, shift = symbolic.linear(index)
     found: list[tuple[UOp, int]] = []
     for monomial, step in terms.items():
@@ -74,15 +74,16 @@ def affine(index: UOp, axes: Callable[[UOp], bool]) -> Affine | None:
 
 
 def is_movement(index: Affine) -> bool:
-    """Whether an index reads its axis by a movement."""
+    """Whether movement ops can read an axis at an index."""
     steps = [step for _, step in index.steps]
     return len(steps) < 2 or len(steps) == 2 and min(steps) > 0
 
 
 def moved(x: UOp, axis: int, index: Affine) -> tuple[UOp, list[UOp]]:
-    """The array with its axis read at an index; the ranges that stand in its place.
+    """Read an axis of an array at an affine index.
 
-    Places outside of the axis are zero.
+    Returns:
+        The array, zero where the index is out of bounds, and the ranges that replace the axis.
     """
     backwards = len(index.steps) == 1 and index.steps[0][1] < 0
     steps = [(r, abs(step)) for r, step in index.steps]
@@ -104,7 +105,7 @@ def moved(x: UOp, axis: int, index: Affine) -> tuple[UOp, list[UOp]]:
 
 
 def _window(x: UOp, axis: int, start: int, n: int) -> UOp:
-    """n places of an axis from ``start`` on; zeros where there are none."""
+    """Return n elements of an axis from ``start`` on, padded with zeros."""
     def along(value: tuple[int, int], other: Callable[[int], tuple[int, int]]
               ) -> list[tuple[int, int]]:
         return [value if a == axis else other(m) for a, m in enumerate(x.shape)]
@@ -119,16 +120,16 @@ def _window(x: UOp, axis: int, start: int, n: int) -> UOp:
 
 def read(x: UOp, free: Sequence[UOp], index: Sequence[UOp], rank: Rank,
          value: Callable[[UOp], Over], is_axis: Callable[[UOp], bool], integer: DType) -> Over:
-    """The array of x at an index, over all ranges of both.
+    """Return x read at an index, as an array over the ranges of both.
 
     Args:
-        x: its first axes are those of the ranges ``free``, which read themselves; then one for
-            each of ``index``.
-        free: ranges.
+        x: an array whose leading axes are the ranges ``free``, followed by one axis for each of
+            ``index``.
+        free: the ranges of the leading axes, each indexed by itself.
         index: index expressions.
         rank: the order of the axes of the result.
-        value: the array of an index expression.
-        is_axis: whether a range is an axis here; otherwise it is a number that is data.
+        value: returns the array of an index expression.
+        is_axis: whether a range is an axis here; otherwise it is a run-time number.
         integer: the dtype of index arrays.
     """
     forms = [Affine(0, ((r, 1),)) for r in free] + [affine(i, is_axis) for i in index]
@@ -141,7 +142,7 @@ def read(x: UOp, free: Sequence[UOp], index: Sequence[UOp], rank: Rank,
                 if form is None or not is_movement(form)
                 or a >= len(free) and any(seen[r] > 1 for r, _ in form.steps)}
     taken: set[UOp] = set()
-    while True:  # axes of ranges that are read by a gathered index are gathered with it
+    while True:  # also gather the axes that share ranges with a gathered index
         taken = {r for a in gathered for r in value(nodes[a]).axes}
         more = {a for a, form in enumerate(forms) if a not in gathered and form is not None
                 and any(r in taken for r, _ in form.steps)}
@@ -165,7 +166,7 @@ def read(x: UOp, free: Sequence[UOp], index: Sequence[UOp], rank: Rank,
 
 
 def index_dtype(nodes: Sequence[UOp]) -> DType:
-    """The integer that holds the indices of a kernel: those that are data may be wide."""
+    """Return the integer dtype of a kernel's indices: int32, or int64 for wide data."""
     wide = any(n.op is ops.CAST and n.dtype is dtypes.index and n.src[0].dtype.is_integer
                and n.src[0].dtype.limits[1] > dtypes.int32.limits[1] for n in nodes)
     return dtypes.as_dtype(np.int64) if wide else dtypes.int32

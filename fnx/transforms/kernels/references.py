@@ -1,6 +1,6 @@
-"""References of a hand-written kernel: buffers, read and written at places.
+"""References of a user-written kernel: buffers that are loaded and stored by index.
 
-Everything is checked where it is written, so errors have the user's line.
+Each access is checked when it is traced, so errors point at the user's line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX,
 
 
 class Reference(Whole):
-    """A buffer of a kernel: ``x[i, j]`` reads a place, ``o[i, j] = value`` writes one.
+    """A buffer of a kernel: ``x[i, j]`` loads an element, ``o[i, j] = value`` stores one.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -61,17 +61,17 @@ class Reference(Whole):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type, as NumPy's dtype."""
+        """The element type as a NumPy dtype."""
         return self._buffer.dtype.np
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def name(self) -> str:
-        """What errors and schedules call it."""
+        """The name used in errors and schedules."""
         return name_of(self._buffer)
 
     def __repr__(self) -> str:
@@ -88,10 +88,11 @@ class Reference(Whole):
         return self._load(index, None, True)
 
     def load(self, *index: Any, valid: Any = None, checked: bool = True) -> Value:
-        """The value at a place; 0 where ``valid`` is false, where nothing is read.
+        """Load the element at an index; where ``valid`` is false, read nothing and return 0.
 
-        An index that is data is clamped to its axis, unless bounds or ``valid`` prove it inside.
-        With ``checked=False`` it is taken as it is: you know that it is inside.
+        A data-dependent index is clamped to its axis, unless bounds or ``valid`` prove it in
+        bounds. With ``checked=False`` it is not clamped: the caller guarantees that it is in
+        bounds.
         """
         return self._load(index, valid, checked)
 
@@ -99,21 +100,23 @@ class Reference(Whole):
         self._store(index, value, None, None, True)
 
     def store(self, *index: Any, value: Any, valid: Any = None, checked: bool = True) -> None:
-        """Write a place, only where ``valid`` holds.
+        """Store an element at an index, only where ``valid`` holds.
 
-        Places outside are not written, where the index is data. With ``checked=False`` you know
-        that it is inside, and that no two iterations write one place.
+        A data-dependent index that is out of bounds writes nothing. With ``checked=False`` the
+        caller guarantees that the index is in bounds, and that it is distinct in each iteration.
         """
         self._store(index, value, valid, None, checked)
 
     def combine(self, how: str, index: Any, value: Any, valid: Any = None,
                 checked: bool = True) -> None:
-        """Fold a value into what is at a place: "add", "multiply", "min", "max", or "and", "or",
-        "xor" of the bits of integers and bools; "set" replaces it.
+        """Combine a value with the element at an index.
 
-        Places may meet; they are visited in the order of the loops ("set": the last one stays).
-        Places outside are not written, where the index is data; with ``checked=False`` you know
-        that it is inside.
+        ``how`` is "add", "multiply", "min", "max", "set" (replace), or the bitwise "and", "or",
+        "xor" of integers and bools.
+
+        Several iterations may write one element; they do so in loop order (for "set" the last one
+        wins). A data-dependent index that is out of bounds writes nothing; with ``checked=False``
+        the caller guarantees that it is in bounds.
         """
         if how not in _COMBINE:
             raise KernelError(f"combine: expected one of {', '.join(_COMBINE)}; got {how!r}")
@@ -162,7 +165,7 @@ class Reference(Whole):
                 raise KernelError(f"{self.name}: expected values of a loop to be used inside it, "
                                   "got one that is stored after it",
                                   hint="return it from the step: k.loop gives the last values")
-            if checked and tracing.scopes:  # when the ranges of all carried values are known
+            if checked and tracing.scopes:  # checked once all carried ranges are known
                 tracing.written[store] = current_site.site
             elif checked:
                 check_order(store, tracing.stores, None)
@@ -172,7 +175,7 @@ class Reference(Whole):
 
     def _inside(self, nodes: list[UOp], valid: UOp | None, clamp: bool
                 ) -> tuple[list[UOp], UOp | None]:
-        """An index that stays inside: static ones are checked; data is clamped, or masked."""
+        """Keep an index in bounds: check a static one; clamp or mask a data-dependent one."""
         here = valid
         for condition in self._tracing.conditions():
             here = condition if here is None else build.and_(condition, here)
@@ -207,7 +210,7 @@ class Reference(Whole):
 
 
 def _check_width(roots: Iterable[UOp]) -> None:
-    """Machines compute indices in 64 bits: what may need more is inside of no proof."""
+    """Reject index arithmetic that may overflow 64 bits, as bounds proofs would not hold."""
     for node in toposort(roots, stop=lambda n: n.dtype not in (dtypes.index, dtypes.bool_)):
         found = places.beyond_64_bits(node) if node.dtype is dtypes.index else None
         if found is not None:
@@ -222,10 +225,10 @@ def _clamped(i: UOp, n: int, low: bool, high: bool) -> UOp:
 
 
 def check_order(store: UOp, others: Iterable[UOp], site: Site | None) -> None:
-    """Iterations have no order: what they write must not depend on one.
+    """Check that the result of a STORE does not depend on the order of iterations.
 
     Raises:
-        KernelError: two of them may write one place.
+        KernelError: two iterations may write one element.
     """
     name = name_of(parts.buffer(store))
     index = {r for i in parts.indices(store) for r in i.ranges}
@@ -252,13 +255,13 @@ def check_order(store: UOp, others: Iterable[UOp], site: Site | None) -> None:
 
 
 def name_of(buffer: UOp) -> str:
-    """What errors call a REF or a STAGE."""
+    """Return the name of a REF or a STAGE in errors."""
     arg = buffer.arg
     return arg.name or (f"operand {arg.slot}" if buffer.op is ops.REF else "a local")
 
 
 def make_local(x: Any, over: Any) -> Reference:
-    """A small buffer that holds a value over ranges, and is read by index."""
+    """Store a value over ranges in a small buffer that can be indexed."""
     tracing = current()
     ranges = ranges_of("local", over)
     t, _ = number_kind(x)

@@ -1,7 +1,7 @@
-"""The hand-written kernel that is being traced: what it has made so far, and which loops are open.
+"""State of the user-written kernel being traced: its stores so far and its open loops.
 
-A ``Scope`` is a loop with carried values, or what a condition skips, while its body is traced.
-Its stores wait there until its ITER is known.
+A ``KernelBody`` is the body of a loop with carried values, or of a conditional, while it is
+traced. It holds its stores until its ITER is known.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from fnx.core.uop import UOp
 
 
 class KernelBody:
-    """A body that is being traced.
+    """The body of a loop or a conditional while it is traced.
 
     Attributes:
         stores: the STOREs written in it.
-        condition: what holds in it, of the values around; None: nothing does.
-        guard: the same with what holds around, for reads of lanes that have ended.
-        anchors: whether reads take the guard in any case, so that they are done inside.
+        condition: the condition under which it runs, in terms of outer values; None if there
+            is none.
+        guard: the condition combined with those of the enclosing bodies; it masks reads by
+            inactive lanes.
+        anchors: whether every read takes the guard, which keeps it inside the body.
     """
 
     __slots__ = ("stores", "condition", "guard", "anchors")
@@ -35,7 +37,7 @@ class KernelBody:
 
 
 class Tracing:
-    """The stores and the numbers of ranges, locals and loops of a kernel so far."""
+    """The stores of a kernel so far, and the counters of its ranges, locals and loops."""
 
     __slots__ = ("name", "ranges", "stores", "locals", "loops", "scopes", "checks", "slots",
                  "written", "values", "ended", "prints", "hidden")
@@ -47,28 +49,28 @@ class Tracing:
         self.locals = self.loops = self.slots = self.hidden = 0
         self.prints: list[Any] = []  # kernel_prints.Printed
         self.scopes: list[KernelBody] = []
-        self.checks: list[Check] = []  # of indices that are data
-        self.written: dict[UOp, Site | None] = {}  # STOREs whose order is to be checked: where
-        self.ended: set[UOp] = set()  # the ranges of loops whose body is traced
-        self.values: dict[UOp, None] = {}  # all that Values have stood for
+        self.checks: list[Check] = []  # of data-dependent indices
+        self.written: dict[UOp, Site | None] = {}  # STOREs yet to be order-checked -> location
+        self.ended: set[UOp] = set()  # ranges of loops whose tracing is finished
+        self.values: dict[UOp, None] = {}  # all nodes that Values have wrapped
 
     def put(self, store: UOp) -> None:
-        """A STORE where the kernel stands."""
+        """Append a STORE to the innermost open body."""
         (self.scopes[-1].stores if self.scopes else self.stores).append(store)
 
     def put_inside(self, written: UOp, store: UOp) -> None:
-        """A STORE of a body, as it is in its loop, where the loop stands."""
+        """Append ``store``: STORE ``written`` of a loop body, rewritten for outside of it."""
         if written in self.written:
             self.written[store] = self.written[written]
         self.put(store)
 
     def saved(self) -> tuple[Any, ...]:
-        """What ``restore`` brings back."""
+        """Return a snapshot for ``restore``."""
         return (list(self.ranges), list(self.stores), self.locals, self.loops, list(self.checks),
                 list(self.prints), [list(s.stores) for s in self.scopes])
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        """Forget what was made since."""
+        """Roll back to a snapshot."""
         ranges, stores, self.locals, self.loops, checks, prints, inside = saved
         self.ranges[:], self.stores[:], self.checks[:] = ranges, stores, checks
         self.prints[:] = prints
@@ -76,7 +78,7 @@ class Tracing:
             scope.stores[:] = own
 
     def report(self, check: Check, i: UOp, valid: UOp | None) -> None:
-        """A further output, the fault of an index (core/index_faults.py)."""
+        """Add an output that reports an out-of-bounds index (core/index_faults.py)."""
         place = build.at(build.ref(self.slots + len(self.checks), dtypes.int32, (), check.name))
         self.checks.append(check)
         self.stores.insert(0, build.store(place, build.const(index_faults.NONE, dtypes.int32)))
@@ -85,16 +87,16 @@ class Tracing:
         self.put(store)
 
     def conditions(self) -> list[UOp]:
-        """What holds where the kernel stands, apart from guards."""
+        """Return the conditions of the open bodies, without their guards."""
         return [s.condition for s in self.scopes if s.condition is not None]
 
     def guard(self) -> UOp | None:
-        """The guard that a read needs where the kernel stands: the innermost holds the others."""
+        """Return the guard of a read here: the innermost one implies the others."""
         guards = [s.guard for s in self.scopes if s.guard is not None]
         return guards[-1] if guards else None
 
     def anchors(self) -> bool:
-        """Whether reads are done under the guard in any case."""
+        """Whether every read here takes the guard."""
         return any(s.anchors for s in self.scopes)
 
 
@@ -107,7 +109,7 @@ OPEN = _OpenTracings()
 
 
 def current() -> Tracing:
-    """The kernel that is being traced in this thread."""
+    """Return the kernel being traced in this thread."""
     if not OPEN.tracings:
         raise KernelError("expected to be called in a kernel",
                           hint="a kernel is a function under fnx.call(out=...)")
@@ -115,7 +117,7 @@ def current() -> Tracing:
 
 
 def belongs(what: str, tracing: Tracing) -> None:
-    """Refuse what another kernel has made, or one that has ended."""
+    """Reject a value of another kernel, or of a kernel whose tracing has ended."""
     if not OPEN.tracings or OPEN.tracings[-1] is not tracing:
         where = f"in kernel {OPEN.tracings[-1].name!r}" if OPEN.tracings else "after it"
         raise KernelError(f"expected {what} of kernel {tracing.name!r} to be used inside it, "

@@ -1,7 +1,8 @@
-"""Values of a hand-written kernel: numbers at each point of the ranges that they depend on.
+"""Values of a user-written kernel: one number at each point of the ranges it depends on.
 
-Ranges are values of dtype ``index``: whole numbers, for places. Beside a number that is no place
-they are a number, too (``i * 0.5``). Promotion is that of fnx.numpy.
+Ranges are values of dtype ``index``: integers that address elements. Combined with an operand
+that is not an index they act as weakly typed numbers (``i * 0.5``). Promotion is that of
+fnx.numpy.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild
 from fnx.transforms.kernels.tracing import belongs, current, range_names
 
-# What whole numbers without bounds (dtype index) can do.
+# The functions that unbounded integers (dtype index) support.
 _INDEX_FUNCTIONS = frozenset({
     elementwise.ADD, elementwise.SUBTRACT, elementwise.MULTIPLY, elementwise.FLOOR_DIVIDE,
     elementwise.REMAINDER, elementwise.MAXIMUM, elementwise.MINIMUM, elementwise.NEGATIVE,
     elementwise.LESS, elementwise.LESS_EQUAL, elementwise.GREATER, elementwise.GREATER_EQUAL,
     elementwise.EQUAL, elementwise.NOT_EQUAL})
 
-# Python's operators, by NumPy's names.
+# Python's operators by their NumPy names.
 _OF_NUMPY = {row.name: row for row in (
     *OPERATORS.values(), elementwise.GREATER, elementwise.GREATER_EQUAL)}
 
@@ -51,14 +52,14 @@ class Value(ValueOperators):
     node: UOp
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Value:
-        """``number * value``, where a number of NumPy's asks here first; no function of NumPy."""
+        """Handle ``number * value`` for a NumPy scalar; reject NumPy functions of a value."""
         row = _OF_NUMPY.get(ufunc.__name__)
         if method != "__call__" or kwargs or row is None or isinstance(inputs[0], Value):
             raise KernelError(f"np.{ufunc.__name__}: expected an array or a number, got a value in "
                               "a kernel", hint="in a kernel compute with operators and the "
                               "functions of fnx.kernel, as k.sin(x)")
         return apply(row, *[x[()] if isinstance(x, np.ndarray) and not x.ndim else x
-                            for x in inputs])  # np.less has made an array of the number
+                            for x in inputs])  # np.less passes the number as a 0-d array
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise KernelError("expected an array, got a value in a kernel",
@@ -71,7 +72,7 @@ class Value(ValueOperators):
 
     @property
     def dtype(self) -> DType:
-        """The element type; ``index`` for ranges and what is computed from them."""
+        """The element type; ``index`` for ranges and for values computed from them."""
         return self.node.dtype
 
     def _apply(self, op: Op, *operands: Any) -> Value:
@@ -101,13 +102,13 @@ def _unknown(hint: str) -> KernelError:
 
 
 class Whole(ValueOperators):
-    """What is no single value, as a Reference."""
+    """Base of objects, such as a Reference, that cannot be used as a single value."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name used in errors."""
         raise NotImplementedError
 
     def _apply(self, op: Op, *operands: Any) -> Whole:
@@ -123,7 +124,7 @@ def _whole(x: Whole) -> KernelError:
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:
-    """(dtype, whether it is a Python scalar that gives way)."""
+    """Return (dtype, whether the dtype is weak, as of a Python scalar)."""
     if isinstance(x, Value):
         belongs("a value", x.tracing)
         return x.dtype, x.weak
@@ -139,13 +140,13 @@ def kind_of(x: Any) -> tuple[DType, bool]:
 
 
 def number_kind(x: Any) -> tuple[DType, bool]:
-    """The same, where a range is a whole number that gives way to other numbers."""
+    """Like ``kind_of``, with a range as a weakly typed int32."""
     t, weak = kind_of(x)
     return (dtypes.int32, True) if t is dtypes.index else (t, weak)
 
 
 def as_node(x: Any, to: DType) -> UOp:
-    """A value or a number as a node of a dtype."""
+    """Convert a value or a number to a node of a dtype."""
     if not isinstance(x, Value):
         return build.const(fits(x, to), to)
     if to.is_bool and not x.dtype.is_bool:
@@ -154,7 +155,7 @@ def as_node(x: Any, to: DType) -> UOp:
 
 
 def as_index(x: Any) -> UOp:
-    """A range, a value or a number as a place along an axis."""
+    """Convert a range, a value or a number to an index along an axis."""
     if isinstance(x, Value):
         belongs("a value", x.tracing)
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
@@ -166,7 +167,7 @@ def as_index(x: Any) -> UOp:
 
 
 def as_condition(x: Any) -> UOp:
-    """A comparison as a node."""
+    """Return the node of a bool value."""
     if isinstance(x, Value) and x.dtype.is_bool:
         belongs("a value", x.tracing)
         return x.node
@@ -174,7 +175,7 @@ def as_condition(x: Any) -> UOp:
 
 
 def apply(f: ElementwiseRow, *operands: Any) -> Value:
-    """An elementwise function of values and Python scalars, with fnx's promotion."""
+    """Apply an elementwise function to values and Python scalars, with fnx's promotion."""
     kinds = [kind_of(x) for x in operands]
     if any(t is dtypes.index for t, _ in kinds):
         if f in _INDEX_FUNCTIONS and all(t.is_integer for t, _ in kinds):
@@ -189,7 +190,7 @@ def apply(f: ElementwiseRow, *operands: Any) -> Value:
 
 
 def _scalars(node: UOp) -> UOp:
-    """A formula without what derivatives look at: kernels have none."""
+    """Remove STOPs, which matter only to derivatives."""
     return rebuild([node], lambda n, src: src[0] if n.op is ops.STOP else None)[0]
 
 
@@ -202,7 +203,7 @@ def _apply_index(f: ElementwiseRow, operands: Sequence[Any]) -> Value:
 
 
 def select(condition: Any, a: Any, b: Any) -> Value:
-    """``a`` where the condition holds, else ``b``."""
+    """Return ``a`` where the condition holds, else ``b``."""
     where, kinds = as_condition(condition), (kind_of(a), kind_of(b))
     if any(t is dtypes.index for t, _ in kinds) and all(t.is_integer for t, _ in kinds):
         return Value(build.where(where, as_index(a), as_index(b)))
@@ -211,20 +212,20 @@ def select(condition: Any, a: Any, b: Any) -> Value:
 
 
 def clip(x: Any, low: Any, high: Any) -> Value:
-    """A value between bounds that are given."""
+    """Clamp a value to bounds; None means unbounded."""
     out = x if low is None else apply(elementwise.MAXIMUM, low, x)
     return apply(elementwise.POSITIVE, out) if high is None else \
         apply(elementwise.MINIMUM, high, out)
 
 
 def convert(x: Any, dtype: Any) -> Value:
-    """A value as another dtype."""
+    """Convert a value to another dtype."""
     kind_of(x)
     return Value(as_node(x, dtypes.as_dtype(dtype)))
 
 
 def make_range(n: Any, name: str) -> Value:
-    """A new range of the kernel that is being traced."""
+    """Create a range of the kernel being traced."""
     tracing = current()
     extent = symbolic.simplify(as_index(n))
     if extent.op is not ops.CONST:
@@ -244,7 +245,7 @@ def make_range(n: Any, name: str) -> Value:
 
 
 def ranges_of(name: str, over: Any) -> list[UOp]:
-    """The RANGEs of an argument ``over``."""
+    """Return the RANGEs of an argument ``over``."""
     given = over if isinstance(over, tuple | list) else (over,)
     for r in given:
         if not (isinstance(r, Value) and r.node.op is ops.RANGE):
@@ -254,7 +255,7 @@ def ranges_of(name: str, over: Any) -> list[UOp]:
 
 
 def fold(name: str, monoid: Op, x: Any, over: Any) -> Value:
-    """Fold a value over ranges; they are closed then, and the result is free of them."""
+    """Reduce a value over ranges; the result no longer depends on them."""
     t, _ = number_kind(x)
     to = t if t is not dtypes.bool_ or monoid in (ops.AND, ops.OR) else dtypes.int32
     return Value(build.reduce_ranges(as_node(x, to), monoid, ranges_of(name, over)))

@@ -1,4 +1,4 @@
-"""What a store of a hand-written kernel writes, as an array.
+"""Convert a STORE of a user-written kernel to array ops.
 
     o[i, j] = v                  PERMUTE                o[b * 4 + j] = v   RESHAPE
     o[i, 0] = v  into others     PAD, WHERE             o[y[i]] += v       SCATTER
@@ -17,15 +17,15 @@ from fnx.transforms.kernels.reading import Affine, Over, Rank, affine, length, s
 
 def written(base: UOp, fresh: bool, store: UOp, place: Sequence[Over], value: Over,
             valid: Over | None, rank: Rank, integer: DType) -> UOp:
-    """An output behind a STORE.
+    """Return an output after a STORE.
 
     Args:
-        base: the output before it.
-        fresh: nothing was written before.
+        base: the output before the STORE.
+        fresh: whether nothing was written before.
         store: the STORE.
         place: the arrays of its indices.
-        value: what it writes.
-        valid: where it does.
+        value: the array of the stored values.
+        valid: the array of its condition; None if it has none.
         rank: the order of the loops.
         integer: the dtype of indices.
     """
@@ -42,14 +42,14 @@ def written(base: UOp, fresh: bool, store: UOp, place: Sequence[Over], value: Ov
 
 
 class _Laid:
-    """Where a STORE puts its values by moving them: whole ranges along each axis, or a part."""
+    """A STORE that movement ops can express: each axis is written in full, or in one block."""
 
     def __init__(self, shape: ops.Shape, forms: Sequence[Affine]) -> None:
         self.shape, self.forms = shape, forms
 
     @staticmethod
     def of(shape: ops.Shape, store: UOp, axes: Sequence[UOp]) -> _Laid | None:
-        """None: its places are none of that kind."""
+        """Match a STORE. None if its indices do not have this form."""
         forms: list[Affine] = []
         for i in parts.indices(store):
             form = affine(i, lambda r: True)
@@ -62,7 +62,7 @@ class _Laid:
         return _Laid(shape, forms)
 
     def _moved(self, x: Over) -> UOp:
-        """An array over the ranges as one along the axes of the output; zeros elsewhere."""
+        """Lay an array over ranges out along the axes of the output, padded with zeros."""
         wanted = [r for form in self.forms for r, _ in form.steps]
         node = spread(x, tuple(wanted)) if x.axes == tuple(wanted) else self._permuted(x, wanted)
         node = build.reshape(node, tuple([_size(form) for form in self.forms]))
@@ -80,7 +80,7 @@ class _Laid:
         return spread(Over(node, tuple(there)), tuple(wanted))
 
     def over(self, base: UOp, fresh: bool, value: Over, valid: Over | None) -> UOp:
-        """The output."""
+        """Return the output after the STORE."""
         laid = self._moved(value)
         whole = all(_start(form) <= 0 and _start(form) + _size(form) >= n
                     for form, n in zip(self.forms, self.shape))
@@ -91,7 +91,7 @@ class _Laid:
 
 
 def _is_block(form: Affine) -> bool:
-    """Whether an index goes through places without gaps."""
+    """Whether an index covers a contiguous block of its axis."""
     steps = form.steps
     if len(steps) == 2:
         return steps[1][1] == 1 and steps[0][1] == length(steps[1][0])
@@ -112,7 +112,7 @@ def _start(form: Affine) -> int:
 
 def _folded(monoid: ops.Op, place: Sequence[Over], value: Over, valid: Over | None,
             axes: tuple[UOp, ...]) -> tuple[Over, Over | None, tuple[UOp, ...]]:
-    """Values that meet whatever the data is, folded first."""
+    """Reduce over the ranges that no index depends on before scattering."""
     kept = tuple([r for r in axes if any(r in i.axes for i in place)])
     if kept == axes:
         return value, valid, axes
@@ -127,10 +127,10 @@ def _folded(monoid: ops.Op, place: Sequence[Over], value: Over, valid: Over | No
 def _scattered(base: UOp, monoid: ops.Op | None, place: Sequence[Over], value: Over,
                valid: Over | None, axes: tuple[UOp, ...], integer: DType) -> UOp:
     shape = base.shape
-    if not shape:  # of a single place
+    if not shape:  # 0-d: a single element
         base, place = build.reshape(base, (1,)), [Over(build.const(0, integer))]
     index = [build.cast(spread(i, axes), integer) for i in place]
-    if valid is not None:  # what is not written is written outside
+    if valid is not None:  # send invalid writes out of bounds
         index[0] = build.where(spread(valid, axes), index[0], build.like(index[0], -1))
     out = build.scatter(base, index, spread(value, axes),
                         None if monoid is ops.STORE else monoid)

@@ -1,1 +1,1 @@
-"""Loops and branches: tracing their bodies, and FUNCTION -> FUNCTION of them."""
+"""Loops and branches: tracing of their bodies, and their FUNCTION -> FUNCTION passes."""

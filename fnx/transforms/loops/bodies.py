@@ -1,10 +1,10 @@
-"""The bodies of loops and branches: traced once a signature, as FUNCTIONs of known layout.
+"""Bodies of loops and branches: FUNCTIONs traced once for each signature.
 
     cell(c, x) = c * w + x    ->  FUNCTION(ADD(MUL(PARAM 1, PARAM 0), PARAM 2)),  captures [w]
 
 Captures come before the arguments, so they are the consts of a SCAN or a WHILE and the first
-operands of a COND. A function is remembered for as long as it lives: the same function on the
-same types is not run again.
+operands of a COND. Traces are cached for the lifetime of the function: the same function on the
+same types is not traced again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from fnx.core.weak import WeakMemo
 from fnx.transforms.replay.signature import Arguments, context
 from fnx.transforms.replay.traces import Traces
 
-MAX_LAYOUTS = 16  # of one body, beside other bodies
+MAX_LAYOUTS = 16  # cached for each body
 
 
 def in_python() -> Any:
-    """The module of loops in Python where ``config.disable_jit`` asks for them, else None."""
+    """Return the module of Python loops under ``config.disable_jit``, else None."""
     if config.disable_jit and not scope.is_open():
         return load("fnx.transforms.loops.plain")
     return None
@@ -51,8 +51,8 @@ def in_python() -> Any:
 class Body(Record):
     """A traced function: a FUNCTION (captures, arguments) -> results.
 
-    With ``effects`` a token is before the arguments, and another before the results: so it is the
-    first carry of a loop.
+    With ``effects`` a token precedes the arguments and another the results, so that the token is
+    the first carry of a loop.
     """
 
     name: str
@@ -64,15 +64,15 @@ class Body(Record):
 
     @property
     def made(self) -> tuple[UOp, ...]:
-        """What the function returned."""
+        """The results of the function, without the token."""
         return self.function.src[self.effects:]
 
     def carry(self, first: Sequence[UOp]) -> list[UOp]:
-        """The first carry of a loop of it."""
+        """Return the initial carry of a loop over this body, with a token if it has effects."""
         return [scope.token(), *first] if self.effects else list(first)
 
     def results(self, outs: Sequence[UOp]) -> Sequence[UOp]:
-        """Those of a loop without the token, which what comes next will follow."""
+        """Strip the token from the results of a loop; it orders subsequent effects."""
         if self.effects:
             scope.follow(outs[0])
         return outs[self.effects:]
@@ -83,14 +83,14 @@ _traces: WeakMemo[Callable[..., Any], Traces[Body]] = WeakMemo()
 
 def trace_body(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef, by: str,
                turn: int = 0) -> Body:
-    """``f`` on arguments of these types, found or traced.
+    """Trace ``f`` on arguments of these types, or return its cached trace.
 
     Args:
         f: the user's function.
         avals: the types of its arguments' leaves.
         in_tree: the structure of ``(args, kwargs)``.
-        by: the loop, for people.
-        turn: so many leaves in front become the last parameters of the FUNCTION.
+        by: the name of the loop, for messages.
+        turn: the number of leading leaves that become the last parameters of the FUNCTION.
     """
     if not callable(f):
         raise ArgumentError(f"expected a function, got {type(f).__name__}",
@@ -109,7 +109,7 @@ def _traces_of(f: Callable[..., Any]) -> Traces[Body]:
     if found is None:
         try:
             found = _traces[f] = Traces(ref(f))
-        except TypeError:  # it can't be referred to weakly
+        except TypeError:  # it does not support weak references
             found = Traces(lambda: f)
     return found
 
@@ -133,7 +133,7 @@ def _traced(f: Callable[..., Any], avals: Sequence[Aval], in_tree: tree.TreeDef,
                 bool(before))
 
 
-_BRANCHES = ("cond", "switch")  # what they alone read is computed where they are taken
+_BRANCHES = ("cond", "switch")  # values that only a branch reads are computed inside it
 
 # ---- several bodies over the same operands -------------------------------------------------------
 
@@ -142,9 +142,11 @@ _layouts: CacheOf[UOp, tuple[tuple[int, ...], int], UOp] = CacheOf("bodies over 
 
 
 def aligned(bodies: Sequence[Body]) -> tuple[list[UOp], list[UOp]]:
-    """All captures once, and the bodies as FUNCTIONs (all captures, arguments) -> results.
+    """Merge the captures of bodies.
 
-    Where one has effects, all take a token.
+    Returns:
+        The distinct captures, and the bodies as FUNCTIONs (all captures, arguments) -> results. If
+        one of them has effects, all take a token.
     """
     captures = list(dict.fromkeys([c for body in bodies for c in body.captures]))
     place = {c: i for i, c in enumerate(captures)}
@@ -154,7 +156,7 @@ def aligned(bodies: Sequence[Body]) -> tuple[list[UOp], list[UOp]]:
 
 
 def relaid(fn: UOp, places: Sequence[int], first: int) -> UOp:
-    """``fn`` with its first parameters in other slots, and the others from slot ``first`` on.
+    """Move the first parameters of ``fn`` to slots ``places``, the others to ``first`` on.
 
     >>> from fnx.core import dtypes
     >>> p, q = (build.param(i, dtypes.float32, ()) for i in (0, 1))
@@ -179,7 +181,7 @@ def relaid(fn: UOp, places: Sequence[int], first: int) -> UOp:
 
 
 def arrays(given: Any, what: str) -> tuple[list[Array], tree.TreeDef]:
-    """The leaves of an argument as Arrays; an error names the path."""
+    """Flatten an argument and convert its leaves to Arrays; errors name the path of a leaf."""
     leaves, structure = tree.flatten(given)
     for i, x in enumerate(leaves):
         if type(x) is not Array:
@@ -193,7 +195,7 @@ def arrays(given: Any, what: str) -> tuple[list[Array], tree.TreeDef]:
 
 
 def arguments(*trees: tree.TreeDef) -> tree.TreeDef:
-    """The structure of ``(args, kwargs)`` with these arguments.
+    """Return the structure of ``(args, kwargs)`` with these positional arguments.
 
     >>> arguments(tree.structure([0]), tree.structure(0))
     PyTreeDef((([*], *), {}))
@@ -205,7 +207,7 @@ def arguments(*trees: tree.TreeDef) -> tree.TreeDef:
 
 
 def path(structure: tree.TreeDef, i: int, what: str) -> str:
-    """Where leaf i is found, as one writes it: ``carry['w'][0]``."""
+    """Return the path of leaf i in Python syntax: ``carry['w'][0]``."""
     return f"{what}{tree.keystr(tree.paths(structure)[i])}"
 
 
@@ -214,15 +216,15 @@ def path(structure: tree.TreeDef, i: int, what: str) -> str:
 
 def traced_carry(carry: Sequence[Array], make: Callable[[list[Aval]], tuple[Body, Sequence[Aval]]]
                  ) -> tuple[Body, list[UOp]]:
-    """The body for a carry whose Python scalars have found their types, and that carry.
+    """Infer the types of weakly typed carries; return the body for them, and the cast carry.
 
-    A weak element takes the type that one step promotes it to; then the body is traced for that
-    type, until nothing changes.
+    A weak element takes the type that one step promotes it to, and the body is traced again, until
+    nothing changes.
 
     Args:
-        carry: before the first step.
-        make: traces the body for carries of these types; also what it returns for them. It
-            raises where there are not so many.
+        carry: the initial carry.
+        make: traces the body for carries of these types; also returns the types of the next
+            carry. It raises if their number differs.
     """
     avals = [x._aval for x in carry]
     while True:
@@ -241,7 +243,7 @@ def _promoted(before: Aval, after: Aval) -> Aval:
 
 def check_carry(what: str, body: Body, structure: tree.TreeDef, before: Sequence[UOp],
                 after: Sequence[UOp]) -> None:
-    """Raise where a body returns a carry of other types: path, both types, and the line."""
+    """Raise if a body changes the type of a carry; report path, both types and the line."""
     for i, (a, b) in enumerate(zip(before, after)):
         if a.shape == b.shape and a.dtype is b.dtype:
             continue
@@ -256,14 +258,14 @@ def check_carry(what: str, body: Body, structure: tree.TreeDef, before: Sequence
 
 
 def result_type(node: UOp) -> str:
-    """The type of a result, and the line that computed it."""
+    """Format the type of a result and the line that computed it."""
     text = f"{node.dtype}{list(node.shape)}"
     site = None if node.op.kind == "source" else nearest(node.sites)
     return f"{text} (computed at {show_site(site)})" if site else text
 
 
 def check_structure(what: str, body: Body, want: tree.TreeDef, got: tree.TreeDef) -> None:
-    """Raise where a body returns a carry of another structure."""
+    """Raise if a body returns a pytree of another structure."""
     if got != want:
         raise PytreeError(f"expected {body.name} to return a {what} of the structure that it was "
                           f"given: {tree.difference(want, got)}",

@@ -1,4 +1,4 @@
-"""``cond`` and ``switch``: functions of the same operands as the branches of a COND.
+"""Trace ``cond`` and ``switch`` into a COND, whose branches take the same operands.
 
     cond(p, f, g, x)           COND(g, f, p as 0 or 1, captures of both, x)
     switch(i, (f, g, h), x)    COND(f, g, h, i, captures of all, x)
@@ -37,7 +37,7 @@ from fnx.transforms.loops.bodies import (
 
 def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any], by: str
            ) -> Any:
-    """The result of branch ``which``, an int32 scalar that is clamped, of the operands."""
+    """Apply branch ``which``, an int32 scalar that is clamped, to the operands."""
     if (python := in_python()) is not None:
         return python.branch(which, branches, operands)
     given = [arrays(x, f"operands[{i}]") for i, x in enumerate(operands)]
@@ -65,14 +65,14 @@ def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequenc
 
 
 def _handing_on(fn: UOp, slot: int) -> UOp:
-    """A branch without effects that also returns the token that it was given."""
+    """Add a token to a branch without effects, passed through unchanged."""
     shape, dtype = build_calls.TOKEN
     token = build.param(slot, dtype, shape)
     return build.function([token, *fn.src], fn.arg.n_params, fn.arg.name)
 
 
 def _check_same(one: Body, other: Body) -> None:
-    """Raise where two branches return other structures or types."""
+    """Raise if two branches return different structures or types."""
     names = f"{one.name} and {other.name}"
     if one.out_tree != other.out_tree:
         raise PytreeError(f"expected branches with results of one structure, got {one.out_tree} of "
@@ -93,20 +93,20 @@ def _check_same(one: Body, other: Body) -> None:
 
 
 def predicate(given: Any) -> UOp:
-    """A predicate as the number of a branch: 1 where it holds."""
+    """Convert a predicate to a branch number: 1 if it holds, else 0."""
     x = _scalar(given, "a bool scalar as predicate")
     holds = x._node if x._dtype.is_bool else build.ne(x._node, build.like(x._node, 0))
     return build.cast(holds, dtypes.int32)
 
 
 def branch_number(given: Any, n: int) -> UOp:
-    """An index as the number of one of n branches."""
+    """Convert an index to the number of one of n branches."""
     x = _scalar(given, "an integer scalar as index")
     if not x._dtype.is_integer:
         raise DTypeError(f"expected an integer scalar as index, got {x._aval}",
                          hint="use cond for a bool, or convert it with .astype(int)")
     node = x._node
-    if x._dtype is not dtypes.int32:  # clamped before it is cut to 32 bits
+    if x._dtype is not dtypes.int32:  # clamp before truncation to 32 bits
         high = min(n - 1, x._dtype.limits[1])
         node = clamped(Expr(node), 0, high).node
     return build.cast(node, dtypes.int32)

@@ -1,10 +1,10 @@
-"""Folds of axes with any function: a REDUCE where it is a monoid, else a SCAN over the elements.
+"""Reductions of axes by any function: a REDUCE if it is a monoid, else a SCAN over elements.
 
     fold(x, 0, lambda a, b: b + a)            REDUCE(x, ADD)
-    fold((v, i), ..., larger of two pairs)    SCAN over the folded axes, of pairs
+    fold((v, i), ..., larger of two pairs)    SCAN over the reduced axes, of pairs
 
-Which it is, is read from the graph of the function. A SCAN takes the elements from first to last,
-so it is right for functions that are not commutative, too.
+The graph of the function decides which. A SCAN visits the elements in order, so it is also correct
+for functions that are not commutative.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from fnx.transforms.loops.lanes import over_lanes
 def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp],
          inits: Sequence[UOp], axes: Sequence[int], by: str, inside: UOp | None = None,
          first: bool = False) -> list[UOp]:
-    """``operands`` without some axes, over which ``f(folded, element)`` was applied.
+    """Reduce ``operands`` over axes with ``f(accumulator, element)``.
 
     Args:
-        f: of two trees of scalars; returns such a tree.
-        structure: of these trees.
-        operands: arrays of one shape, one a leaf.
-        inits: scalars of the same dtypes, which come first.
-        axes: which axes go; their elements come in row-major order.
-        by: who asks, for people.
-        inside: which elements are folded, the others are the initial value; None: all.
-        first: whether the first of equal extremes has the derivative.
+        f: takes two pytrees of scalars and returns one.
+        structure: the structure of these pytrees.
+        operands: arrays of one shape, one for each leaf.
+        inits: the initial accumulators, scalars of the same dtypes.
+        axes: the axes to reduce, in row-major order of their elements.
+        by: the name of the caller, for messages.
+        inside: a mask of the elements to reduce; the others hold the initial value and are
+            skipped. None for all.
+        first: whether only the first of equal extremes gets the derivative.
     """
     avals = [Aval((), x.dtype) for x in inits]
     body = trace_body(f, [*avals, *avals], arguments(structure, structure), by)
@@ -53,9 +54,10 @@ def fold(f: Callable[..., Any], structure: tree.TreeDef, operands: Sequence[UOp]
 
 
 def recognized(body: Body) -> list[Op] | None:
-    """The monoids that a function of two trees of scalars applies leaf by leaf.
+    """Match a function that applies a monoid to each leaf of two pytrees of scalars.
 
-    None: it is something else.
+    Returns:
+        The monoid of each leaf; None if the function does not match.
     """
     first, n = len(body.captures), len(body.outs)
     out = []
@@ -81,7 +83,7 @@ def _reduced(x: UOp, init: UOp, monoid: Op, axes: Sequence[int], inside: UOp | N
 
 def _scanned(body: Body, operands: Sequence[UOp], inits: Sequence[UOp], axes: Sequence[int],
              inside: UOp | None) -> list[UOp]:
-    """A SCAN over the folded elements, all results at once."""
+    """Reduce by a SCAN over the reduced elements, batched over all results."""
     shape = operands[0].shape
     kept = [a for a in range(len(shape)) if a not in axes]
     out = tuple([shape[a] for a in kept])
@@ -98,7 +100,7 @@ def _scanned(body: Body, operands: Sequence[UOp], inits: Sequence[UOp], axes: Se
 
 
 def _where_inside(step: UOp, n: int, shape: ops.Shape) -> UOp:
-    """The step of a fold with one operand more: where that does not hold nothing changes."""
+    """Add a mask operand to the step of a reduction; where it is false nothing changes."""
     size = step.arg.n_params
     holds = build.param(size, dtypes.bool_, shape)
     before = [build.param(size - 2 * n + i, x.dtype, shape) for i, x in enumerate(step.src)]

@@ -1,19 +1,19 @@
-"""hoist: what a step of a SCAN does not need its carries for is done for all steps at once.
+"""Loop fission of SCANs: compute work that no carry needs for all steps at once.
 
     before  SCAN  c' = tanh(x_t @ w + c @ u)                    a product for each step
     after   z = xs @ w;  SCAN  c' = tanh(z_t + c @ u)           one product for all
 
-    before  SCAN  dw' = dw + x_t^T g_t;  g' = f(g, x_t)         a sum that nobody else reads
+    before  SCAN  dw' = dw + x_t^T g_t;  g' = f(g, x_t)         a sum with no other reader
     after   SCAN  gs_t = g_t, g' = f(g, x_t);  dw + sum over t of x_t^T g_t      one product
 
     before  SCAN  h' = f(h, x_t);  y_t = h @ v                  a product that no carry reads
     after   SCAN  hs_t = h, h' = f(h, x_t);  hs @ v             one product
 
-What moves has to pay (movable.py), and what it keeps for all steps, with what is computed on the
-way, has to fit ``config.hoist_bytes``.
-What is the same in all steps is computed once. Nothing moves out of WHILE or COND, no effect
-moves, and out of a loop with checkpoints, whose memory is bounded, nothing does: it moves out of
-the loop of each segment. Results and carries that nobody reads are left out.
+Moving a node must pay (movable.py), and the values stored for all steps, intermediates
+included, must fit ``config.hoist_bytes``. Loop-invariant values are computed once. Nothing moves
+out of a WHILE or COND, effects do not move, and nothing moves out of a checkpointed loop, whose
+memory is bounded; it moves out of the loop of each segment instead. Dead results and carries are
+dropped.
 
 >>> from fnx.core import dtypes
 >>> c, x, w = (build.param(i, dtypes.float32, (64, 64)) for i in (1, 2, 0))
@@ -53,14 +53,14 @@ from fnx.transforms.loops.unread import without_unread
 
 
 def hoist(fn: UOp) -> UOp:
-    """A FUNCTION whose SCANs, those in bodies too, do in a step what depends on their carries."""
+    """Apply loop fission to all SCANs of a FUNCTION, including those in bodies."""
     inside = toposort([fn], into_functions=True)
     steps = [n.src[0] for n in inside if n.op is ops.SCAN]
     if not steps:
         return fn
     in_steps = set(toposort(steps, into_functions=True))
     done: dict[UOp, UOp] = {}
-    for body in inside:  # those inside others come first
+    for body in inside:  # inner bodies come first
         if body.op is ops.FUNCTION:
             outs = substitute(body.src, done)
             if body in in_steps:
@@ -70,7 +70,7 @@ def hoist(fn: UOp) -> UOp:
 
 
 def _rewritten(outs: Sequence[UOp]) -> list[UOp]:
-    """Outs with all SCANs among their nodes (not those of bodies) rewritten."""
+    """Rewrite the SCANs under ``outs``, except those in bodies."""
     outs = without_unread(outs)
     results: dict[UOp, list[UOp]] = {}
 
@@ -86,7 +86,7 @@ def _rewritten(outs: Sequence[UOp]) -> list[UOp]:
 
 
 class _Scan:
-    """A SCAN that is being taken apart; ``args`` are its operands by PARAM of the body."""
+    """Fission of one SCAN. ``consts`` and ``xs`` map PARAMs of the body to its operands."""
 
     def __init__(self, node: UOp) -> None:
         self.arg, self.args = node.arg, list(node.src[1:])
@@ -101,7 +101,7 @@ class _Scan:
         self.counted: set[UOp] = set()
 
     def results(self) -> list[UOp]:
-        """What the GETs of the node read: the loop without what can be done outside; and that."""
+        """Return the results of the node, computed by a smaller loop and by work outside of it."""
         n = len(self.carries)
         terms = terms_of(self.outs, self.carries)
         moved, tails, bases = self._behind(terms)
@@ -120,7 +120,7 @@ class _Scan:
         return [out[o] for o in range(len(self.outs))]
 
     def fits(self, nodes: Iterable[UOp]) -> bool:
-        """Whether these can be kept for all steps; then they are counted."""
+        """Whether nodes can be stored for all steps; if so, charge them to the budget."""
         fresh = set(nodes) - self.counted
         size = sum(math.prod(n.shape) * n.dtype.itemsize for n in fresh) * self.arg.length
         if size > self.left:
@@ -130,16 +130,16 @@ class _Scan:
         return True
 
     def add(self, node: UOp, value: UOp, per_step: bool) -> UOp:
-        """A PARAM more, in the place of a node."""
+        """Add a PARAM that replaces a node, bound to ``value``."""
         param = build.param(len(self.params), node.dtype, node.shape)
         self.params.append(param)
         (self.xs if per_step else self.consts)[param] = value
         return param
 
-    # ---- in front of the loop
+    # ---- ahead of the loop
 
     def _without_free(self, outs: Sequence[UOp]) -> list[UOp]:
-        """Results of the step with what moves in front of the loop read instead."""
+        """Hoist free nodes ahead of the loop; return the results of the step that read them."""
         free = free_nodes(outs, self.consts, self.xs)
         moved = movable(outs, free)
         fixed = [n for n, per_step in moved.items() if not per_step]
@@ -150,7 +150,7 @@ class _Scan:
         return substitute(outs, {n: self.add(n, value, moved[n]) for n, value in new.items()})
 
     def _laid_out(self, outs: Sequence[UOp]) -> list[UOp]:
-        """Results of the step that read what is the same in all steps in a better order."""
+        """Transpose strided loop-invariant operands once; return the results that read those."""
         new: dict[tuple[UOp, tuple[int, ...]], UOp] = {}
         known: dict[UOp, UOp] = {}
         for reads in across(outs, self.consts):
@@ -163,7 +163,7 @@ class _Scan:
         return substitute(outs, known)
 
     def _all_steps(self, nodes: Sequence[UOp], stacked: dict[UOp, UOp]) -> list[UOp]:
-        """The values of nodes for all steps, in front; ``stacked`` are such values."""
+        """Compute nodes for all steps, stacked on a leading axis, from ``stacked`` inputs."""
         if not nodes:
             return []
         sources = [*self.consts, *self.xs, *stacked]
@@ -176,12 +176,17 @@ class _Scan:
         return [v if b else build.expand(v, (self.arg.length, *v.shape))
                 for v, b in zip(values, made.outs)]
 
-    # ---- behind the loop
+    # ---- after the loop
 
     def _behind(self, terms: Mapping[int, Sequence[UOp]]
                 ) -> tuple[dict[int, list[UOp]], list[int], list[UOp]]:
-        """Terms of carries and results that are computed behind the loop, and what is kept of
-        all steps for it: for what pays, and then also for terms that need nothing more."""
+        """Choose the terms of carries and the results to compute after the loop.
+
+        First those that pay, then also terms that need no further stored inputs.
+
+        Returns:
+            Carry number -> terms, the numbers of the results, and the inputs to store.
+        """
         free = free_nodes(self.outs, self.consts, self.xs)
         moved: dict[int, list[UOp]] = {}
         tails: list[int] = []
@@ -211,7 +216,7 @@ class _Scan:
         return moved, tails, list(bases)
 
     def _loop(self, kept: Sequence[int], outs: Sequence[UOp]) -> Sequence[UOp]:
-        """The results of a SCAN with some of the carries, and of what else its steps read."""
+        """Return the results of a SCAN with the carries ``kept``, without unread operands."""
         read = set(toposort(outs))
         consts = [p for p in self.consts if p in read]
         xs = [p for p in self.xs if p in read]
@@ -223,7 +228,7 @@ class _Scan:
                                 self.arg.reverse, self.arg.name)
 
     def _summed(self, term: UOp, stacked: dict[UOp, UOp]) -> UOp:
-        """A term summed over all steps, together with what it sums itself."""
+        """Sum a term over all steps along with its own reduction."""
         fold = fold_of(term)
         product, = self._all_steps([fold.src[0]], stacked)
         total = build.reduce(product, ops.ADD, [0, *[a + 1 for a in fold.arg.axes]])
@@ -235,7 +240,7 @@ def _row(x: UOp) -> UOp:
 
 
 def _without_calls(outs: Sequence[UOp]) -> list[UOp]:
-    """Nodes with calls of FUNCTIONs, which have none themselves, replaced by what these compute."""
+    """Inline calls of FUNCTIONs that contain no calls themselves."""
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:

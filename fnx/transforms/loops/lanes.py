@@ -1,4 +1,4 @@
-"""A body for several elements at once: what it captures is the same for all of them.
+"""Batch a body over several elements; its captures are shared by all of them.
 
     f(x) = x * w    ->    FUNCTION(MUL(PARAM 1 f32[8], EXPAND(PARAM 0, (8,))))
 """
@@ -11,12 +11,12 @@ from fnx.core.uop import UOp
 from fnx.transforms.batching.batch import batch
 from fnx.transforms.loops.bodies import Body
 
-MAX_LANES = 8  # sizes of batches that a function is remembered for
+MAX_LANES = 8  # cached batch sizes for each function
 _batched: CacheOf[UOp, tuple[int, int], UOp] = CacheOf("bodies for several elements", MAX_LANES)
 
 
 def over_lanes(body: Body, lanes: int) -> UOp:
-    """The FUNCTION for so many elements; each result has the axis of lanes in front."""
+    """Batch the FUNCTION over ``lanes`` elements; results have a leading batch axis."""
     fixed = len(body.captures) + body.effects
 
     def make() -> UOp:

@@ -1,10 +1,10 @@
-"""layout: an array that all steps multiply with lies as their product reads it.
+"""Transpose loop-invariant operands of products once, ahead of a SCAN.
 
     before  SCAN  c' = sum over k of c[i, k] * w[j, k]         w is packed in each step
     after   SCAN  c' = sum over k of c[i, k] * v[k, j]         v = w transposed, once
 
-The backward pass of c @ w reads w along its other axis. Rows that are summed over are a stride
-apart for the lanes of a vector, so each step would copy w into another order first.
+The backward pass of c @ w contracts the other axis of w. The lanes of a vector would then read with
+a stride, so each step would first pack w into another order.
 
 >>> from fnx.core import dtypes
 >>> c, w = build.param(1, dtypes.float32, (16, 64)), build.param(0, dtypes.float32, (128, 64))
@@ -24,24 +24,26 @@ from fnx.core import build, ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
-MIN_SIZE = 4096  # elements of what is worth another order
+MIN_SIZE = 4096  # elements of an array that is worth transposing
 
 
 class Across(Record):
-    """An operand of a sum of products that reads ``param`` across; ``order`` of its axes would
-    be better."""
+    """An operand of a sum of products that reads ``param`` with a stride.
+
+    ``order`` is the axis order that would make the reads contiguous.
+    """
 
     operand: UOp
     param: UOp
     order: tuple[int, ...]
 
     def over(self, other: UOp) -> UOp:
-        """What to put in the place of the PARAM, of one with its axes in that order."""
+        """Return a replacement of the PARAM, given ``other`` with its axes in that order."""
         return build.permute(other, sorted(range(len(self.order)), key=self.order.__getitem__))
 
 
 def across(outs: Sequence[UOp], consts: Container[UOp]) -> list[Across]:
-    """Where sums of products read PARAMs across."""
+    """Return the operands of sums of products that read PARAMs with a stride."""
     found = []
     for n in toposort(outs):
         if n.op is ops.REDUCE and n.arg.monoid is ops.ADD and n.src[0].op is ops.MUL:
@@ -57,7 +59,7 @@ def across(outs: Sequence[UOp], consts: Container[UOp]) -> list[Across]:
 
 
 def _spread(node: UOp) -> tuple[UOp, Sequence[int | None]]:
-    """What is below the movements of a node, and which axis of it each axis of the node is."""
+    """Return the node below movement ops, and its axis for each axis of ``node``."""
     chain = []
     while node.op in (ops.EXPAND, ops.PERMUTE, ops.RESHAPE):
         chain.append(node)
@@ -71,7 +73,7 @@ def _spread(node: UOp) -> tuple[UOp, Sequence[int | None]]:
         else:
             long = [a for a, m in zip(axes, n.src[0].shape) if m != 1]
             if [m for m in n.shape if m != 1] != [m for m in n.src[0].shape if m != 1]:
-                return chain[0], range(len(chain[0].shape))  # axes are joined or split
+                return chain[0], range(len(chain[0].shape))  # axes are merged or split
             rest = iter(long)
             axes = [None if m == 1 else next(rest) for m in n.shape]
     return node, axes

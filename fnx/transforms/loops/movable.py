@@ -1,13 +1,13 @@
-"""Which nodes of a step can leave their loop, and whether that pays.
+"""Analysis for loop fission: which nodes of a step can leave their loop, and whether it pays.
 
-    x_t @ w                      free: depends on no carry; moves in front of the loop
-    dw' = dw + x_t^T g_t         a term of a carry that nobody else reads: summed behind the loop,
+    x_t @ w                      free: depends on no carry; moves ahead of the loop
+    dw' = dw + x_t^T g_t         a term of a carry with no other reader: summed after the loop,
                                  from all x_t and g_t
-    y_t = h_t @ v                a tail: no carry reads it; done behind the loop, from all h_t
-    y_t = sum of h_t * h_t       stays: all h_t would be kept to be read once
+    y_t = h_t @ v                a tail: no carry reads it; computed after the loop, from all h_t
+    y_t = sum of h_t * h_t       stays: all h_t would be stored to be read once
 
-Dear are contractions and other reductions, and elementwise work of high cost, of more than
-MIN_WORK a step. For the rest a place in memory for each step costs more than it brings.
+Expensive nodes are reductions, contractions included, and costly elementwise ops, of at least
+MIN_WORK a step. For other nodes, storing a value for each step costs more than it saves.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from fnx.core import ops
 from fnx.core.uop import UOp, consumers, toposort
 
-MIN_WORK = 8192  # of a node in a step: elements that are folded, or the cost of those computed
-DEAR = 40        # cost of an elementwise op that is worth a place in memory
-SMALLER = 4      # so many times is what is kept of a product smaller than the product
+MIN_WORK = 8192  # of a node in a step: elements reduced, or total elementwise cost
+DEAR = 40        # cost of an elementwise op whose result is worth storing
+SMALLER = 4      # least ratio of the size of a product to that of its stored inputs
 
 _BATCHED = frozenset({"elementwise", "movement", "reduce", "gather"})
 _KEPT_APART = frozenset({ops.BARRIER})
 _MOVES = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND})
-# No bigger than what it is computed from: it goes where that goes.
+# Results no larger than the operands: these ops move along with them.
 _JOINS = ops.ELEMENTWISE | {ops.RESHAPE, ops.PERMUTE, ops.REDUCE}
 
 
@@ -38,16 +38,16 @@ def is_dear(n: UOp) -> bool:
 
 
 def can_be_batched(n: UOp) -> bool:
-    """Whether it can be done for all steps at once: no body, no effect, nothing kept apart."""
+    """Whether a node can be computed for all steps at once: no body, effect or barrier."""
     return n.op.batching in _BATCHED and n.op not in _KEPT_APART
 
 
-# ---- in front of the loop -----------------------------------------------------------------------
+# ---- ahead of the loop --------------------------------------------------------------------------
 
 
 def free_nodes(outs: Sequence[UOp], consts: Container[UOp], xs: Container[UOp]
                ) -> dict[UOp, bool]:
-    """Nodes that depend on no carry and can be batched: whether they depend on the step."""
+    """Return batchable nodes that depend on no carry -> whether they depend on the step."""
     found: dict[UOp, bool] = {}
     for n in toposort(outs):
         if n.src:
@@ -59,9 +59,9 @@ def free_nodes(outs: Sequence[UOp], consts: Container[UOp], xs: Container[UOp]
 
 
 def movable(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, bool]:
-    """Of the free nodes those that pay, as few as possible: whether they depend on the step.
+    """Select the fewest free nodes worth hoisting; map each to whether it depends on the step.
 
-    What is cheap goes along, unless what it is computed from is read by the step anyhow.
+    A cheap node moves along with its operands, unless the step reads those in any case.
     """
     order = toposort(outs)
     readers, roots = consumers(order), set(outs)
@@ -82,11 +82,11 @@ def movable(outs: Sequence[UOp], free: Mapping[UOp, bool]) -> dict[UOp, bool]:
         good -= stay
 
 
-# ---- behind the loop ----------------------------------------------------------------------------
+# ---- after the loop -----------------------------------------------------------------------------
 
 
 def terms_of(outs: Sequence[UOp], carries: Sequence[UOp]) -> dict[int, list[UOp]]:
-    """Of carries that are only added to, and that nobody else reads: the terms of a step."""
+    """Return carry number -> terms, for carries that a step only adds to and nothing else reads."""
     readers = consumers(toposort(outs))
     times = Counter(outs)
     found: dict[int, list[UOp]] = {}
@@ -104,15 +104,17 @@ def terms_of(outs: Sequence[UOp], carries: Sequence[UOp]) -> dict[int, list[UOp]
 
 
 def fold_of(term: UOp) -> UOp:
-    """What is below the reshapes of a term."""
+    """Return the node below the reshapes and transposes of a term."""
     while term.op in (ops.RESHAPE, ops.PERMUTE):
         term = term.src[0]
     return term
 
 
 def bases_of(term: UOp, kept: Container[UOp]) -> list[UOp] | None:
-    """What a sum of products is computed from: what is kept anyhow, or what is below the
-    movements that spread it."""
+    """Return the inputs of a sum of products: nodes already saved, or those below movement ops.
+
+    None if the term is not a sum.
+    """
     fold = fold_of(term)
     if fold.op is not ops.REDUCE or fold.arg.monoid is not ops.ADD:
         return None
@@ -128,22 +130,25 @@ def bases_of(term: UOp, kept: Container[UOp]) -> list[UOp] | None:
 
 
 def pays(term: UOp, kept: Iterable[UOp]) -> bool:
-    """Whether a sum of products is worth what has to be kept for it."""
+    """Whether a sum of products is worth storing its inputs ``kept`` for all steps."""
     product = math.prod(fold_of(term).src[0].shape)
     return product >= MIN_WORK and _is_smaller(kept, product)
 
 
 def _is_smaller(kept: Iterable[UOp], folded: int) -> bool:
-    """Whether what is kept of a step is so much less than what is folded in it: then each of its
-    numbers is read several times, which is what doing all steps at once gains."""
+    """Whether the stored inputs of a step are much smaller than the elements it reduces.
+
+    Then each stored number is read several times, which is what computing all steps at once saves.
+    """
     return SMALLER * sum(math.prod(n.shape) for n in kept) <= folded
 
 
 def tail_of(y: UOp, needed: Collection[UOp], free: Container[UOp], kept: Container[UOp]
             ) -> list[UOp] | None:
-    """What a result is computed from behind the loop; None where that does not pay.
+    """Return the inputs from which to compute a result after the loop. None if it does not pay.
 
-    ``needed`` are the nodes that carries read: they stay. ``kept`` are kept for all steps anyhow.
+    ``needed`` are the nodes that carries depend on, which stay in the loop. ``kept`` are stored
+    for all steps in any case.
     """
     found: dict[UOp, None] = {}
     dear, folded = False, 0

@@ -1,6 +1,6 @@
-"""Loops and branches under ``config.disable_jit``: in Python, each step with values.
+"""Loops and branches under ``config.disable_jit``: Python loops over concrete values.
 
-Outside of all traces; while one is open they are part of it, as ever.
+They apply only outside of all traces; within an open trace, loops are traced as usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnx.transforms.loops.scan import scan_length
 
 
 def _called(f: Callable[..., Any], *args: Any) -> Any:
-    """A function of the user's, whose public calls compute at once: none is around it."""
+    """Call a user's function eagerly, with its own source locations."""
     settle(args)
     site, current_site.site = current_site.site, None
     try:
@@ -35,7 +35,7 @@ def _with_values(x: Any) -> Any:
 
 def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool
          ) -> tuple[Any, Any]:
-    """(last carry, stacked results) of ``f(carry, x) -> (carry, y)``."""
+    """Run ``f(carry, x) -> (carry, y)``; return (final carry, stacked results)."""
     rows, structure = arrays(xs, "xs")
     n = scan_length(rows, structure, length)
     carry, made = _with_values(init), []
@@ -47,12 +47,12 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
 
 
 def map_(f: Callable[..., Any], xs: Any) -> Any:
-    """``f`` of each row, stacked."""
+    """Apply ``f`` to each row and stack the results."""
     return scan(lambda _, x: ((), f(x)), (), xs, None, False)[1]
 
 
 def counted(f: Callable[..., Any], lower: int, upper: int, init: Any) -> Any:
-    """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
     carry = _with_values(init)
     for i in range(lower, upper):
         carry = _with_values(_called(f, i, carry))
@@ -60,7 +60,7 @@ def counted(f: Callable[..., Any], lower: int, upper: int, init: Any) -> Any:
 
 
 def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
-    """The carry after ``f(carry) -> carry`` as long as ``condition(carry)``."""
+    """Run ``f(carry) -> carry`` while ``condition(carry)`` holds; return the final carry."""
     carry = _with_values(init)
     while _called(condition, carry):
         carry = _with_values(_called(f, carry))
@@ -68,7 +68,7 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
 
 
 def branch(which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
-    """The result of branch ``which``, clamped."""
+    """Call branch ``which``, an index that is clamped."""
     chosen = branches[min(max(int(Array(which)), 0), len(branches) - 1)]
     return _with_values(_called(chosen, *map(_with_values, operands)))
 

@@ -1,4 +1,4 @@
-"""progress: a loop that tells how far it is, a hundred times or at each step.
+"""Progress reports of a loop: about a hundred times, or at each step of a short loop.
 
     cell(c, x)   ->   told(c, (x, t)): cond(t % every == 0, tell(t)), then cell(c, x)
 
@@ -17,11 +17,11 @@ from fnx.core.array.trace import name_of
 from fnx.core.expr import Expr
 from fnx.transforms.loops.branches import branch, predicate
 
-TOLD = 100  # times in a loop
+TOLD = 100  # reports for one loop
 
 
 def telling(f: Callable[..., Any], length: int, reverse: bool) -> Callable[..., Any]:
-    """A step that also gets its number, and tells of some."""
+    """Wrap a step to also take its number and report progress at some steps."""
     every, name = max(1, length // TOLD), name_of(f)
 
     def step(carry: Any, given: tuple[Any, Array]) -> Any:

@@ -1,4 +1,4 @@
-"""``scan``, ``map`` and counted loops: a function traced once, as the body of a SCAN.
+"""Trace ``scan``, ``map`` and counted loops into a SCAN, with the function as its body.
 
     scan(cell, h, xs)             SCAN(cell, captures, h, xs)
     map(f, xs)                    SCAN(f, captures, xs): no carry
@@ -34,7 +34,10 @@ from fnx.transforms.loops.unroll import rows_of, unrolled_scan
 
 def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool,
          unroll: int, checkpoint: int, progress: bool) -> tuple[Any, Any]:
-    """(last carry, stacked results) of ``f(carry, x) -> (carry, y)``; ``unroll`` 0: all steps."""
+    """Scan ``f(carry, x) -> (carry, y)``; return (final carry, stacked results).
+
+    ``unroll`` is the number of steps run at once; 0 for all of them.
+    """
     if (python := in_python()) is not None:
         found: tuple[Any, Any] = python.scan(f, init, xs, length, reverse)
         return found
@@ -61,7 +64,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
 
 
 def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
-    """The structures of the carry and of the result of one step."""
+    """Return the structures of the carry and of the result of one step."""
     out = body.out_tree
     kind = None if out.container is None else out.container.kind
     if kind not in (tuple, list) or len(out.subtrees) != 2:
@@ -73,7 +76,7 @@ def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
 
 
 def scan_length(xs: Sequence[Array], structure: tree.TreeDef, length: int | None) -> int:
-    """How many steps: the length of the leading axes, which all agree."""
+    """Return the number of steps: the common length of the leading axes, or ``length``."""
     for i, x in enumerate(xs):
         if not x.shape:
             raise ShapeError(f"expected arrays with a leading axis to scan over, got {x._aval} at "
@@ -99,7 +102,7 @@ def _row(x: Array) -> Aval:
 
 
 def map_(f: Callable[..., Any], xs: Any, many: int) -> Any:
-    """``f`` of each row, stacked; of ``many`` rows at once."""
+    """Apply ``f`` to each row, in batches of ``many``, and stack the results."""
     if (python := in_python()) is not None:
         return python.map_(f, xs)
     steps, xs_tree = arrays(xs, "xs")
@@ -116,7 +119,7 @@ def map_(f: Callable[..., Any], xs: Any, many: int) -> Any:
 
 
 def _mapped(body: Body, rows: Sequence[UOp], many: int) -> Sequence[UOp]:
-    """The results of a body for rows whose number ``many`` divides."""
+    """Map a body over rows, whose number is a multiple of ``many``."""
     length = rows[0].shape[0]
     if many < 2 or not length:
         return body.results(build_calls.scan(body.function, length, body.captures,
@@ -128,7 +131,7 @@ def _mapped(body: Body, rows: Sequence[UOp], many: int) -> Sequence[UOp]:
 
 
 def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
-    """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
     if (python := in_python()) is not None:
         return python.counted(f, lower, upper, init)
     body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
@@ -141,7 +144,11 @@ def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: in
 
 def indexed_body(f: Callable[..., Any], index: Aval, init: Any
                  ) -> tuple[Body, list[UOp], tree.TreeDef]:
-    """``f(i, carry) -> carry`` as a FUNCTION (captures, carry, i), the carry, its structure."""
+    """Trace ``f(i, carry) -> carry`` as a FUNCTION (captures, carry, i).
+
+    Returns:
+        The body, the initial carry, and its structure.
+    """
     leaves, init_tree = arrays(init, "init_val")
     in_tree = arguments(tree.LEAF, init_tree)
 

@@ -1,13 +1,13 @@
-"""Branches and loops that ask for other lanes: where one lane takes part, all do.
+"""Uniform control flow: branches and loops whose bodies use collectives.
 
-    cond(p, f, g, x)    f asks for the lanes of an axis
-      ->  where(p, y, z)    y = COND(any lane's p, f(x), 0),  z = COND(any lane's not p, g(x), 0)
-    while_loop(c, f, x)    ->    WHILE(any lane's own, own ? f(x) : x, c of that),  own = c(x)
+    cond(p, f, g, x)    f uses a collective over a batch axis
+      ->  where(p, y, z)    y = COND(any p, f(x), 0),  z = COND(any not p, g(x), 0)
+    while_loop(c, f, x)    ->    WHILE(any own, own ? f(x) : x, c of that),  own = c(x)
 
-So psum in f is the sum over all lanes of what f computes of their x, also of lanes that do not
-take f: they hand on something else, and have no effects. Whether f is run is the same for all
-lanes, however they are batched; and the derivative, which is that of a choice between values,
-reaches all whose x took part.
+If any batch element takes a branch, all elements run it. So a psum in f sums over all batch
+elements, including those that do not take f: they select another result, and their effects are
+masked. Whether f runs is the same for all elements, however they are batched. The derivative is
+that of a select, so it reaches every element whose x contributed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fnx.transforms.batching.values import named_axes
 
 
 def asked(functions: Sequence[UOp]) -> list[Axis]:
-    """The named axes whose lanes FUNCTIONs ask for, the outermost first."""
+    """Return the named axes over which FUNCTIONs use collectives, outermost first."""
     if not scope.axes():
         return []
     found = frozenset[Axis]().union(*map(named_axes, functions))
@@ -34,7 +34,7 @@ def asked(functions: Sequence[UOp]) -> list[Axis]:
 
 
 def anywhere(holds: UOp, axes: Collection[Axis]) -> UOp:
-    """Whether a bool scalar holds in any lane of some axes."""
+    """Return whether a bool scalar holds in any batch element along some axes."""
     for axis in axes:
         holds = build.reduce(build.all_gather(holds, axis), ops.OR, (0,))
     return holds
@@ -46,14 +46,15 @@ def _select(own: UOp, a: UOp, b: UOp) -> UOp:
 
 def choose(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], token: int | None,
            axes: Collection[Axis]) -> list[UOp]:
-    """The results of the branch that a lane takes, of those that any lane takes.
+    """Run each branch that any batch element takes, and select each element's own results.
 
     Args:
-        branches: FUNCTIONs of the operands, at least one of which asks for other lanes.
-        which: int32, the number of the lane's own, which is clamped.
+        branches: FUNCTIONs of the operands, at least one of which uses a collective.
+        which: the element's branch index, an int32 scalar that is clamped.
         args: the operands.
-        token: which operand is the token, and then the first result; None without effects.
-        axes: that are asked for.
+        token: the position of the token among the operands; it is also the first result. None
+            without effects.
+        axes: the axes of the collectives.
     """
     last = len(branches) - 1
     number = clamped(Expr(which), 0, last)
@@ -74,25 +75,25 @@ def choose(branches: Sequence[UOp], which: UOp, args: Sequence[UOp], token: int 
 
 def loop(test: UOp, step: UOp, consts: Nodes, carry: Nodes, effects: tuple[bool, bool],
          axes: Collection[Axis] = ()) -> tuple[UOp, ...]:
-    """The last carry of a loop whose condition is a part of each step.
+    """Return the final carry of a loop that evaluates its condition within each step.
 
         WHILE(go, (c(f(x)), f(x)), (c(x), x))
 
-    A lane that has ended keeps what it has, and goes on where its condition holds again, which
-    another lane may bring about.
+    An inactive batch element keeps its carry. It becomes active again if its condition holds
+    again, which a collective in the condition can bring about.
 
     Args:
-        test: a FUNCTION (consts, carry) -> bool; with effects also, in front, the token.
+        test: a FUNCTION (consts, carry) -> bool; with effects, a token comes before the bool.
         step: a FUNCTION (consts, carry) -> carry.
-        consts: what is the same in all steps.
-        carry: before the first step; the token is the first of it, where one has effects.
-        effects: whether test has any, and whether step does.
-        axes: whose lanes are asked for: the loop goes on as long as any of them does.
+        consts: the loop-invariant operands.
+        carry: the initial carry; it starts with the token if test or step has effects.
+        effects: whether test has effects, and whether step has.
+        axes: the axes of the collectives: the loop runs while any element along them is active.
     """
-    first = int(any(effects))  # what is no token
+    first = int(any(effects))  # number of tokens
 
     def called(fn: UOp, consts: Nodes, carry: Nodes, own: UOp | None, loud: bool) -> list[UOp]:
-        """The results, with a token in front if the carry has one."""
+        """Call fn; return its results, with a token in front if the carry has one."""
         if loud and own is not None:
             found = build_calls.call(guarded(fn), [*consts, *carry, own], fn.arg.name)
         else:

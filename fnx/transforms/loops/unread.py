@@ -1,11 +1,10 @@
-"""unread: results and carries of loops that nobody reads are left out.
+"""Dead carry elimination: drop results and carries of loops that have no readers.
 
     before  GET(SCAN(c, n -> c + 1, n * 2; y = c), 0)
     after   GET(SCAN(c -> c + 1), 0)
 
-A gradient reads what is saved of a loop, and often not its value. A carry stays if a result that
-is read depends on it after any number of steps. Effects are results like others: who orders them
-reads their token.
+A gradient reads the residuals of a loop, and often not its value. A carry is live if a live result
+depends on it after any number of steps. Effects need no special case: their token has a reader.
 
 >>> from fnx.core import dtypes
 >>> c, n = (build.param(i, dtypes.float32, ()) for i in (0, 1))
@@ -25,7 +24,7 @@ from fnx.core.uop import UOp, rebuild, substitute, toposort
 
 
 def without_unread(outs: Sequence[UOp]) -> list[UOp]:
-    """Outs over SCANs that have only the results that are read."""
+    """Rewrite the SCANs under ``outs`` to have only live results."""
     order = toposort(outs)
     read: dict[UOp, set[int]] = {}
     for n in order:
@@ -46,7 +45,7 @@ def without_unread(outs: Sequence[UOp]) -> list[UOp]:
 
 
 def _smaller(node: UOp, read: set[int]) -> dict[int, UOp]:
-    """The results of a SCAN that are read, by number."""
+    """Rebuild a SCAN without its dead results and carries; return result number -> node."""
     body, args, arg = node.src[0], node.src[1:], node.arg
     first, rows = arg.n_consts, arg.n_consts + arg.n_carries
     kept = sorted(_needed(body, range(first, rows), read))
@@ -67,7 +66,7 @@ def _smaller(node: UOp, read: set[int]) -> dict[int, UOp]:
 
 
 def _needed(body: UOp, carries: range, read: set[int]) -> set[int]:
-    """Results that are read, and carries that these depend on."""
+    """Return the results that are read and the carries that they depend on."""
     needed: set[int] = set()
     waiting = list(read)
     while waiting:

@@ -1,4 +1,4 @@
-"""Unroll: several steps of a SCAN as one, of a body that calls the body several times.
+"""Unroll a SCAN: run several steps in one, with a body that calls the original repeatedly.
 
     before  SCAN(f, 7 steps)(c, xs)
     after   SCAN(f3, 2 steps)(c, xs[:6] as 2 rows of 3), then f(c, xs[6])
@@ -21,14 +21,14 @@ from fnx.core import build, build_calls
 from fnx.core.cache import CacheOf
 from fnx.core.uop import UOp
 
-MAX_UNROLLED = 8  # of one body
+MAX_UNROLLED = 8  # cached for each body
 _several: CacheOf[UOp, tuple[Any, ...], UOp] = CacheOf("unrolled bodies", MAX_UNROLLED)
 
 
 def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
                   xs: Sequence[UOp], reverse: bool, unroll: int, checkpoint: int = 0
                   ) -> Sequence[UOp]:
-    """The results of a SCAN that takes ``unroll`` steps at once; 0: all of them."""
+    """Return the results of a SCAN unrolled by ``unroll`` steps; 0 unrolls all of them."""
     if unroll == 1 or length < 2:
         return build_calls.scan(body, length, consts, carries, xs, reverse, checkpoint=checkpoint)
     many, n = min(unroll or length, length), len(carries)
@@ -62,9 +62,10 @@ def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequen
 
 def several(body: UOp, many: int, consts: Sequence[UOp], carries: Sequence[UOp],
             xs: Sequence[UOp], reverse: bool) -> UOp:
-    """``many`` steps of a body: a FUNCTION (consts, carries, rows of x) -> (carries, rows of y).
+    """Repeat a body: a FUNCTION (consts, carries, rows of x) -> (carries, rows of y).
 
-    ``consts``, ``carries`` and ``xs`` are the operands of the SCAN, for their types.
+    ``many`` is the number of steps. ``consts``, ``carries`` and ``xs`` are the operands of the
+    SCAN; only their types are used.
     """
     types = tuple([(x.dtype, x.shape) for x in (*consts, *carries)] +
                   [(x.dtype, (many, *x.shape[1:])) for x in xs])
@@ -86,7 +87,7 @@ def several(body: UOp, many: int, consts: Sequence[UOp], carries: Sequence[UOp],
 
 
 def rows_of(x: UOp, start: int, stop: int) -> UOp:
-    """x[start:stop]"""
+    """Return x[start:stop]."""
     return build.shrink(x, [(start, stop), *((0, n) for n in x.shape[1:])])
 
 

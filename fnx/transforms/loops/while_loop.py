@@ -1,4 +1,4 @@
-"""``while_loop`` and loops of a count that is data: a condition and a body as a WHILE.
+"""Trace ``while_loop`` and loops with a data-dependent trip count into a WHILE.
 
     while_loop(c, f, x)        WHILE(c, f, captures of both, x)
     fori_loop(0, n, f, x)      WHILE(i < n, (i + 1, f(i, x)), captures and n, (0, x))
@@ -34,7 +34,7 @@ _counting: CacheOf[UOp, tuple[int, ...], tuple[UOp, UOp]] = CacheOf("counting lo
 
 
 def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
-    """The carry after ``f(carry) -> carry`` as long as ``condition(carry)``."""
+    """Run ``f(carry) -> carry`` while ``condition(carry)`` holds; return the final carry."""
     if (python := in_python()) is not None:
         return python.while_loop(condition, f, init)
     leaves, init_tree = arrays(init, "init_val")
@@ -74,7 +74,7 @@ def _check_condition(test: Body) -> None:
 
 
 def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any) -> Any:
-    """The carry after ``f(i, carry) -> carry`` for each i from lower to upper - 1."""
+    """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
     if (python := in_python()) is not None:
         return python.counted(f, int(lower), int(upper), init)
     t, weak = dtypes.promote(lower._dtype, lower.weak, upper._dtype, upper.weak)
@@ -91,7 +91,7 @@ def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any
 
 
 def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:
-    """Condition and body over (captures, upper, carry, i)."""
+    """Return the condition and the body of a WHILE over (captures, upper, carry, i)."""
     n = len(body.captures)
 
     def make() -> tuple[UOp, UOp]:

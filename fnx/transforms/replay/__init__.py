@@ -1,1 +1,1 @@
-"""What jit does at a call: signature, captures, launcher, and the steps of lowering to look at."""
+"""Dispatch of jitted calls: signatures, captures, caches, fast path; and lowering for readers."""

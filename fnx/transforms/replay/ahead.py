@@ -1,9 +1,9 @@
-"""What the first program will need, loaded while the process waits for something else.
+"""Preloading of the compiler on a thread, while the process waits for something else.
 
-The compiler is half of fnx's code, and takes longer to load than most kernels to compile. While a
-device is made (LLVM is loaded and compiles the loops of its queue) and while a program reads its
-data, another thread has time for that. Only where no process with these sources has left its
-digests on disk: else programs are likely to be there, too, and need no compiler.
+The compiler is half of fnx's code, and takes longer to load than most kernels to compile. A thread
+loads it while a device is created (LLVM is loaded and compiles the loops of the queue) and while
+the program reads its data. This is done only if no earlier process with these sources left its
+digests on disk: otherwise its programs are probably cached, too, and need no compiler.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _begun: list[threading.Thread] = []
 
 
 def begin(then: Callable[[], None]) -> None:
-    """Load on a thread, once in a process; afterwards ``then`` is called there."""
+    """Start loading on a thread, once for each process, which then calls ``then``."""
     if not _begun:
         thread = threading.Thread(target=_load, args=(then,), name="fnx-ahead", daemon=True)
         _begun.append(thread)
         try:
             thread.start()
-        except RuntimeError:  # no more threads, or the process ends
+        except RuntimeError:  # out of threads, or the process is exiting
             return
 
 

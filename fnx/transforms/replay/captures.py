@@ -1,11 +1,11 @@
-"""Captures: what a traced function read besides its arguments, looked at again at each call.
+"""Captures: values that a traced function read besides its arguments, checked at each call.
 
-Python has no way to say that a function is pure, so fnx looks: the closure cells and the named
-globals of f, and those of the Python functions it reaches through them (also as defaults, as
-arguments of a partial, or under a wrapper), are remembered when f is traced. Where one of them
-is another object at a later call (numbers and texts: another value), the trace is not for it.
-What is reached through attributes, containers or installed packages is not seen, nor is what
-changes inside an object: pass it as an argument.
+Python cannot declare a function pure, so fnx records at tracing the closure cells and the named
+globals of f, and those of the Python functions that f reaches through them (also as defaults, as
+arguments of a partial, or under a wrapper). If one of them is another object at a later call (for
+numbers and strings: another value), the trace does not apply. Values reached through attributes,
+containers or installed packages are not checked, nor are changes inside an object: pass those as
+arguments.
 
 >>> scale = 2
 >>> def f(x):
@@ -36,18 +36,18 @@ from fnx.core.cache import Cache
 from fnx.core.uop import UOp, toposort
 
 MAX_FUNCTIONS = 200
-MAX_CODES = 1024  # code objects whose names are remembered
-MISSING = object()  # the value of a name that has none
+MAX_CODES = 1024  # code objects whose global names are cached
+MISSING = object()  # the value of an unbound name
 BY_VALUE = frozenset({float, int, bool, complex, str, bytes})
 _INSTALLED = tuple({os.path.abspath(__file__).removesuffix(
     os.path.join("transforms", "replay", "captures.py")),
                     os.path.dirname(os.__file__) + os.sep}) + tuple(
     p + os.sep for p in sys.path if p.endswith(("site-packages", "dist-packages")))
-_GLOBAL = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}  # low bits that are no name
+_GLOBAL = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}  # low flag bits
 
 
 class Watched(ref[Array]):
-    """An array that is watched, not kept."""
+    """A weak reference to a captured array."""
 
     __slots__ = ("aval",)
 
@@ -56,10 +56,10 @@ class Watched(ref[Array]):
 
 
 class Captures:
-    """The outside values that a function reads.
+    """The values that a function reads from outside.
 
-    ``entries`` are (where, name, value): where is a closure cell or a namespace (a dict). Each
-    place is there once. An Array is there as Watched.
+    ``entries`` are (where, name, value), each variable once: where is a closure cell or a namespace
+    (a dict). An Array is stored as Watched.
     """
 
     __slots__ = ("entries",)
@@ -82,7 +82,7 @@ class Captures:
                         queue.append(g)
 
     def changed(self) -> tuple[str, Any, Any] | None:
-        """(name, value then, value now) of the first that is not the same now."""
+        """Return (name, old value, new value) of the first that changed, else None."""
         for where, name, value in self.entries:
             now = _now(where, name)
             if now is not value and not _is_still(value, now):
@@ -90,13 +90,13 @@ class Captures:
         return None
 
     def gone(self) -> bool:
-        """Whether it can never hold again: an array that was read is there no more."""
+        """Whether these captures can never match again: a captured array was freed."""
         return any(type(value) is Watched and value() is None for _, _, value in self.entries)
 
     def determine(self, captures: list[UOp]) -> bool:
-        """Whether nodes that a trace captured are the same while these values are.
+        """Whether equal values of these captures imply equal captured nodes of a trace.
 
-        Memory is; a leaf of a trace around it is where a watched array is made of it.
+        This is so for memory, and for a leaf of an enclosing trace that a watched array depends on.
         """
         leaves = {c for c in captures if c.op is not ops.BUFFER}
         if leaves:
@@ -107,13 +107,13 @@ class Captures:
 
 
 def codes_of(f: Callable[..., Any]) -> list[CodeType]:
-    """The code of the Python functions that a function leads to."""
+    """Return the code objects of the Python functions that a function reaches."""
     values = [f, *[value for *_, value in Captures(f).entries]]
     return [g.__code__ for value in values for g in _functions_of(value)]
 
 
 def _is_still(value: Any, now: Any) -> bool:
-    """Whether a value that is not the object kept is the one that was meant."""
+    """Whether ``now`` equals the recorded value, though it is not the same object."""
     if type(value) is Watched:
         return type(now) is Array and value() is now
     return type(value) in BY_VALUE and same(value, now)
@@ -129,7 +129,7 @@ def _now(where: Any, name: str) -> Any:
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
-    """The Python functions that a callable leads to without reading a variable."""
+    """Yield the Python functions that a callable reaches without reading a variable."""
     queue, seen = [value], set[int]()
     while queue:
         f = queue.pop()
@@ -151,7 +151,7 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
 
 
 def _outside(f: FunctionType) -> Iterator[tuple[Any, str]]:
-    """Where a function looks for what it does not define."""
+    """Yield (where, name) of the free variables and globals of a function."""
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
         yield cell, name
     for name in _global_names(f.__code__):
@@ -162,7 +162,7 @@ _names: Cache[CodeType, tuple[str, ...]] = Cache("global names of code", MAX_COD
 
 
 def _global_names(code: CodeType) -> tuple[str, ...]:
-    """Global names of a code object and of the functions defined inside it."""
+    """Return the global names of a code object and of the functions nested in it."""
     found = _names.get(code)
     return _names.keep(code, _read_names(code)) if found is None else found
 

@@ -1,10 +1,10 @@
-"""Donation: arguments whose memory the caller gives away with the call.
+"""Donation: arguments whose memory the caller hands over to a call.
 
-    p = step(p, x)    with p donated: the memory of the p before goes back to the pool when the
-                      call has been submitted, and it has no value any more
+    p = step(p, x)    with p donated: the memory of the old p goes back to the pool once the call
+                      has been submitted, and the old p no longer has a value
 
-Of a call that fails before anything was submitted (no memory, Ctrl-C, an earlier failure) they
-stay the caller's. One that fails later may have written over them: they say to whom they went.
+If a call fails before it is submitted (out of memory, Ctrl-C, an earlier failure), the arguments
+stay valid. If it fails later they may be overwritten; they then name the function they went to.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Donation:
             f"{self.function} ({show_site((code.co_filename, code.co_firstlineno))})"
 
     def leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
-        """Numbers of the leaves that are donated, among those of the dynamic arguments."""
+        """Return the numbers of the donated leaves, among those of the dynamic arguments."""
         donated = positions(self.numbers, count) | self.names
         given, named = in_tree.subtrees
-        names: Any = named.data  # of a dict: its keys
+        names: Any = named.data  # the keys of a dict
         out: list[int] = []
         first = 0
         for place, child in [*zip(dynamic, given.subtrees), *zip(names, named.subtrees)]:
@@ -49,7 +49,7 @@ class Donation:
         return out
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A donated array may be given once: its memory is not the caller's any more."""
+        """Raise if two arguments contain the same donated array."""
         if not self.numbers and not self.names:
             return
         seen: dict[int, int | str] = {}
@@ -66,7 +66,7 @@ class Donation:
                             hint="pass x.copy() for one of them")
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None] | None:
-        """What takes the donated ones of these arguments from the caller; None where none is."""
+        """Return a function that invalidates the donated arguments. None if there are none."""
         if not self.numbers and not self.names:
             return None
         donated = [args[i] for i in positions(self.numbers, len(args)) if 0 <= i < len(args)]
@@ -75,9 +75,9 @@ class Donation:
 
 
 def give_away(arrays: Sequence[Array], to: str) -> None:
-    """Arrays that have no value any more; their memory goes to a result, or back to the pool.
+    """Invalidate arrays; their memory goes to a result or back to the pool.
 
-    All of them or, where Ctrl-C comes in between, none.
+    This is atomic: after Ctrl-C in between, all arrays keep their values.
     """
     before = [(x, x._storage, x._uop, x._value) for x in arrays]
     try:

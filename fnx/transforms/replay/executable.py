@@ -1,10 +1,10 @@
-"""Executables: a FUNCTION lowered for a device and linked, kept by FUNCTION, run on storages.
+"""Executables: a FUNCTION lowered and linked for a device, cached by FUNCTION, run on storages.
 
     FUNCTION  -lower->  COMMANDS and code  -encode->  command buffer
     run([storages of arguments and captures])  ->  [storages of results]
 
-The compiler and the devices come from jit.py, which alone may import them; here are only the
-parts of them that are used.
+The compiler and the devices are passed in by jit.py, which alone may import them; this module
+declares protocols of what it uses.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 raise_first = deferred("fnx.core.index_faults", "raise_first")  # under ``config.check_index``
 
-MAX_EAGER = 1024        # programs of eager calls
-EXECUTABLE_BYTES = 96 * MEGABYTE  # of each function's programs, and of those of eager calls
-MAX_NUMBERS = 2         # constants of an eager call up to which they are arguments
+MAX_EAGER = 1024        # cached programs of eager calls
+EXECUTABLE_BYTES = 96 * MEGABYTE  # for the programs of each function, and for those of eager calls
+MAX_NUMBERS = 2         # constants of an eager call passed as arguments, at most
 
 
 class BlockFace(Protocol):
-    """Commands, and where each result is found."""
+    """Commands, and the location of each result."""
 
     @property
     def commands(self) -> UOp: ...
@@ -52,7 +52,7 @@ class BlockFace(Protocol):
 
 
 class LoweredFace(Protocol):
-    """What the compiler makes of a FUNCTION."""
+    """The compiler's output for a FUNCTION."""
 
     @property
     def function(self) -> UOp: ...
@@ -65,7 +65,7 @@ class LoweredFace(Protocol):
 
 
 class DeviceFace(Protocol):
-    """What programs and their readers need of a device."""
+    """The interface of devices that programs and inspection use."""
 
     @property
     def target(self) -> Target: ...
@@ -83,15 +83,15 @@ class DeviceFace(Protocol):
 
 
 class Executable:
-    """A FUNCTION's commands, linked on a device: ``run`` takes and gives storages.
+    """The commands of a FUNCTION, linked on a device: ``run`` takes and returns storages.
 
     Args:
         fn: the FUNCTION.
-        device: what it runs on.
+        device: the device that runs it.
         block: its commands.
-        code: of their kernels.
-        lower: makes the ``lowered`` of it, for readers.
-        checks: its last results are the faults of these: looked at, and not given.
+        code: the code of its kernels.
+        lower: returns the ``lowered`` form, for inspection.
+        checks: index checks, whose faults are the last results: raised as errors, not returned.
     """
 
     __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "fresh", "results",
@@ -105,7 +105,7 @@ class Executable:
         self.buffer = device.encode(block.commands, code, block.arena)
         self.block, self._lower = block, lower
         self._lowered: LoweredFace | None = None
-        self.nbytes = graph_bytes([fn, block.commands])  # of what is kept with it
+        self.nbytes = graph_bytes([fn, block.commands])  # memory retained with it
         self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in block.outs]
         self.over = block.over
         numbers = {slot: i for i, slot in self.over}
@@ -119,18 +119,18 @@ class Executable:
 
     @property
     def lowered(self) -> LoweredFace:
-        """What the compiler made of it; of a program from disk, that it makes now."""
+        """The compiler's output; computed on demand for a program from disk."""
         if self._lowered is None:
             self._lowered = self._lower()
         return self._lowered
 
     @property
     def is_plain(self) -> bool:
-        """Whether its results are just the memory that is allocated for them."""
+        """Whether each result is newly allocated memory: no aliases and no checks."""
         return not (self.over or self.forwards)
 
     def runner(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """``run`` without donation, and without looking for what this program does not do."""
+        """Return ``run`` specialized to this program, without donation."""
         if not self.is_plain:
             return self.run
         fresh, submit, see = self.fresh, self.buffer.submit, self.seen
@@ -145,11 +145,11 @@ class Executable:
 
     def run(self, ins: Sequence[Any], give_away: Callable[[], None] | None = None
             ) -> Sequence[Any]:
-        """Submit with argument storages; storages of the results, in order.
+        """Submit with argument storages; return the storages of the results.
 
-        ``give_away`` takes donated arguments from the caller: just before the first of them can
-        be written over, so that whoever is interrupted here does not read what is written there,
-        and what fails before has taken nothing.
+        ``give_away`` invalidates the caller's donated arguments. It is called just before the first
+        of them can be overwritten: so after an interrupt nobody reads overwritten memory, and an
+        earlier failure leaves the arguments intact.
         """
         outs = self.fresh()
         if self.over:
@@ -164,7 +164,7 @@ class Executable:
         if not self.forwards:
             return outs
         given = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
-        for shared in given:  # arrays may have this memory in common from now on
+        for shared in given:  # several arrays may alias this memory now
             shared.lent = True
         if not self.checks:
             return given
@@ -175,10 +175,10 @@ class Executable:
 
     def _written_over(self, ins: Sequence[Any], outs: Sequence[Any]
                       ) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Arguments and results, where some of these are in the memory of a donated one.
+        """Return arguments and results, with results in the memory of donated arguments.
 
-        What others may look at stays, arrays and views that have this memory in common, and so
-        does memory of another device.
+        Memory that other arrays or views alias is copied first, and so is memory of another
+        device.
         """
         given, made = list(ins), list(outs)
         for i, slot in self.over:
@@ -192,7 +192,7 @@ class Executable:
         return given, made
 
     def seen(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
-        """Raise where a result is NaN; what is computed for it is computed again."""
+        """Raise if a result is NaN, after recomputation to find the op that made it."""
         if self.device.target.name == "null":
             return  # nothing is computed there
         found = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
@@ -204,8 +204,10 @@ class Executable:
 
 
 class Executables:
-    """Executables by FUNCTION, device and configuration; ``link(fn, donated, device)`` makes
-    one."""
+    """Cache of Executables by FUNCTION, device and configuration.
+
+    ``link(fn, donated, device)`` makes a new one.
+    """
 
     def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable], limit: int
                  ) -> None:
@@ -219,8 +221,10 @@ class Executables:
 
     def find(self, fn: UOp, donated: tuple[int, ...] = (), device: str | None = None
              ) -> Executable:
-        """That of a FUNCTION on a device, by default the configured one, which may write over
-        parameters."""
+        """Return the Executable of a FUNCTION, linked on a cache miss.
+
+        ``donated`` are parameters that it may overwrite. The default device is the configured one.
+        """
         device = device or config.device
         key = fn, device, config.key(), donated
         found = self._kept.get(key)
@@ -231,29 +235,29 @@ class Executables:
         return found
 
     def adopt(self, fn: UOp, donated: tuple[int, ...], made: Executable, device: str) -> None:
-        """Take one that another function had made as if it was made here."""
+        """Add an Executable that another cache made."""
         self._kept.keep((fn, device, config.key(), donated), made)
         self.made += 1
 
     def clear(self) -> None:
-        """Forget all."""
+        """Clear the cache."""
         self._kept.clear()
 
 
-# What is called once is not worth one: an init, or what is traced for an array bound anew.
+# A trace that is called once, such as an initialization, is not worth a launcher.
 CALLS_BEFORE_LAUNCHER = 2
 
 
 class Replay:
-    """A trace and what it is replayed with.
+    """A cached trace, with what dispatch needs to run it.
 
     Attributes:
-        storages: memory of the captures; None for a leaf of a trace around.
-        kind: of the arguments, as ``launcher.kind_of`` says it.
-        family: what its function had in common with its twins when it was traced.
-        launch: the launcher, once it paid to make one.
-        direct: the record of calls that need no launcher, if its device has one.
-        calls_before_launcher: general calls until then.
+        storages: the memory of the captures; None for a leaf of an enclosing trace.
+        kind: the kind of the arguments, as from ``launcher.kind_of``.
+        family: the code key of its function when it was traced.
+        launch: the launcher, once it was worth making one.
+        direct: the native call that needs no launcher, if its device has one.
+        calls_before_launcher: the number of slow-path calls until a launcher is made.
     """
 
     __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "direct", "kind",
@@ -273,12 +277,12 @@ class Replay:
 
     @property
     def graphs(self) -> tuple[UOp]:
-        """What was traced."""
+        """The traced FUNCTION."""
         return (self.closed.function,)
 
 
 def _is_zeros(node: UOp) -> bool:
-    """Whether a node is zero bits everywhere, as ``zeros`` and ``empty`` make it."""
+    """Whether a node is all zeros, as from ``zeros`` and ``empty``."""
     if node.op is not ops.EXPAND or node.src[0].op is not ops.RESHAPE:
         return False
     number = node.src[0].src[0]
@@ -286,7 +290,7 @@ def _is_zeros(node: UOp) -> bool:
 
 
 class Eager(Executables):
-    """How eager calls compute: pending nodes are closed over memory and a number or two."""
+    """Evaluation of eager calls: pending nodes are closed over memory and a few constants."""
 
     def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable],
                  put: Callable[[np.ndarray[Any, Any]], Any],
@@ -296,13 +300,13 @@ class Eager(Executables):
 
     def evaluate(self, nodes: Sequence[UOp], keep: Callable[..., None] | None = None
                  ) -> Sequence[Any]:
-        """Compute nodes over BUFFERs and CONSTs: one graph, one program, which ``keep`` gets."""
-        if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a number among the arguments
+        """Evaluate nodes over BUFFERs and CONSTs as one program, passed to ``keep``."""
+        if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a scalar argument
             return [self._memory(nodes[0])]
         if len(nodes) == 1 and _is_zeros(nodes[0]) and (found := self.zeros(
                 math.prod(nodes[0].shape) * nodes[0].dtype.itemsize)) is not None:
             return [found]
-        if config.check or config.check_index:  # errors will ask for lines
+        if config.check or config.check_index:  # errors need source locations
             fn, captures = trace.rewriting(trace.close, nodes, (), numbers=MAX_NUMBERS, lines=True)
         else:
             fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
@@ -322,7 +326,7 @@ class Eager(Executables):
 
     @staticmethod
     def _say_line(error: FnxError, nodes: Sequence[UOp]) -> None:
-        """An equal graph of another line may have made the program: these nodes have this one's."""
+        """Point an error at these nodes: the program may come from an equal graph elsewhere."""
         if error.sites:
             if error.site not in {site for n in toposort(nodes) for site in n.sites}:
                 error.site = current_site.site or error.site

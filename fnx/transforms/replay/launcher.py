@@ -1,4 +1,4 @@
-"""Launcher: the fast path of a jitted call, generated for exactly one signature.
+"""Fast path of a jitted call: a Python function generated for one signature.
 
     f(params, x) with params a dict of two arrays   ->
 
@@ -8,7 +8,7 @@
         if type(a0) is not dict or len(a0) != 2: return MISS
         x0 = a0['b']; x1 = a0['w']; x2 = a1
         if type(x0) is not Array:
-            if type(x0) not in T0 or ...: return MISS   (NumPy data, or numbers where it is weak)
+            if type(x0) not in T0 or ...: return MISS   (NumPy data; Python numbers if weak)
             x0 = convert(x0)
         if x0._storage is None or x0._shape != S0 or x0._dtype is not D0 or ...: return MISS
         ...
@@ -16,9 +16,9 @@
         submit((x0._storage, x1._storage, x2._storage), outs)
         return make(outs[0], ...)
 
-It does no graph work and builds no key: it checks what the signature says and nothing else.
-Whatever it does not know (a container type of the user's, another signature) is a MISS, and
-the general path decides.
+A launcher does no graph work and builds no key: it only checks that the arguments have its
+signature. Anything else (another signature, an unsupported container) is a MISS, and the call takes
+the slow path.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fnx.transforms.replay.signature import CONVERTED, CallKey, NamedStatic
 
 MISS = object()
 MAX_LEAVES = 2000
-MANY = 8  # results that are made in a loop
+MANY = 8  # results from which on they are built in a loop
 
-# What is converted to a weak argument, to one with axes, to another one.
+# Types converted to a weak argument, to one with axes, and to any other.
 _NUMBERS, _ARRAYS = frozenset({int, float}), frozenset({np.ndarray})
 _SCALARS = CONVERTED - _NUMBERS
 
@@ -54,13 +54,13 @@ Launcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def kind_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What of arguments leads to the launchers that may know them: shapes, and other types."""
+    """Return the lookup key of launchers: the shapes of arrays, the types of other arguments."""
     return tuple([x._shape if type(x) is Array else x.shape if type(x) is ShapeDtypeStruct else
                   type(x) for x in args])
 
 
 class _Source:
-    """Lines of the function being generated, and the objects they name."""
+    """The source of the function being generated, and the objects it refers to."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -77,7 +77,7 @@ class _Source:
         return f"{prefix}{self.names}"
 
     def constant(self, value: Any, prefix: str = "k") -> str:
-        """The name under which the generated function sees an object."""
+        """Bind an object to a name in the generated function, and return the name."""
         key = prefix, id(value)
         if key not in self._known:
             self._known[key] = name = self.name(prefix)
@@ -85,7 +85,7 @@ class _Source:
         return self._known[key]
 
     def guard(self, *conditions: str) -> None:
-        """Go on only where none of the conditions holds."""
+        """Emit a guard: return MISS if any condition holds."""
         self.lines.append(f"  if {' or '.join(conditions)}: return MISS")
 
 
@@ -93,21 +93,22 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
                   captured: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   program: Executable, donated: Sequence[int], to: str,
               device: str | None = None, chosen: PlacedAt | None = None) -> Launcher | None:
-    """The launcher of a signature; None where it has too many leaves, or keys of dicts that may
-    be equal to keys of another type.
+    """Generate the launcher of a signature.
+
+    None if it has too many leaves, or dict keys that may equal keys of another type.
 
     Args:
         key: the signature.
-        positions: positions of the dynamic arguments among all.
-        watched: entries of Captures, which must hold.
-        captured: storages that follow those of the arguments.
-        out_tree: structure of the results.
-        outs: of the results.
-        program: what is called with the storages of arguments and captures.
-        donated: leaves that have no value afterwards.
-        to: whom they say that they went to.
+        positions: the positions of the dynamic arguments.
+        watched: entries of Captures, which must be unchanged.
+        captured: the storages of captures, which follow those of the arguments.
+        out_tree: the structure of the results.
+        outs: the types of the results.
+        program: the program, called with the storages of arguments and captures.
+        donated: the leaves that have no value afterwards.
+        to: the name of the recipient of donated leaves, for errors.
         device: the name of the device of the program.
-        chosen: where it runs whatever its arguments are, if the function says so.
+        chosen: the device that the function asks for regardless of its arguments, if any.
     """
     in_tree, avals, statics = key[:3]
     if in_tree.num_leaves > MAX_LEAVES:
@@ -125,17 +126,17 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
         src.lines.append(f"  try: place = common_place(({memory}), str)\n"
                          "  except PlacementError: return MISS")
         src.guard(f"(config.device if place is None else place.device) != {device!r}")
-    if donated:  # given once: else the general path says what is wrong
+    if donated:  # must be distinct: otherwise the slow path raises the error
         ids = ", ".join(f"id({x}._storage)" for x in leaves)
         src.guard(f"len({{{ids}}}) != {len(leaves)}")
     ins = "".join(f"{x}._storage, " for x in leaves)
     ins += "".join(f"{src.constant(s, 's')}, " for s in captured)
     if donated:
-        src.lines.append("  def begin():")  # no loop and no call: Ctrl-C can't come in between
+        src.lines.append("  def begin():")  # no loop, no call: Ctrl-C can't come in between
         src.lines += [f"    {x}._storage = {x}._uop = None; {x}._value = {to!r}"
                       for x in (leaves[i] for i in donated)]
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}), begin)")
-    elif program.is_plain and not config.check:  # as ``run``, without the call
+    elif program.is_plain and not config.check:  # ``run`` inlined
         src.lines += [f"  outs = {src.constant(program.fresh)}()",
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
@@ -159,11 +160,13 @@ def make_launcher(key: CallKey, positions: Sequence[int], watched: Sequence[tupl
 def direct_record(key: CallKey, watched: Sequence[tuple[Any, str, Any]], captured: Sequence[Any],
                   out_tree: tree.TreeDef, outs: Sequence[Aval], program: Executable,
                   donated: Sequence[int], chosen: PlacedAt | None, hits: Any) -> Any | None:
-    """The record with which a device runs this signature without Python, under a launcher; None:
-    it does not. Arguments are Arrays, given by position, results Arrays or a tuple of them.
+    """Make the native call of a signature, with which a device bypasses the Python launcher.
+
+    None if the device does not support it. Arguments are Arrays passed by position, and results are
+    an Array or a tuple of Arrays.
 
     Args: as of ``make_launcher``;
-        hits: an array of one word, which counts calls.
+        hits: a one-element array that counts calls.
     """
     in_tree, avals, statics = key[:3]
     dynamic, named = in_tree.subtrees
@@ -189,7 +192,7 @@ def _is_flat_tuple(treedef: tree.TreeDef) -> bool:
 
 def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStatic],
                positions: Sequence[int], leaves: list[str]) -> bool:
-    """Take the arguments apart; False where a container is not known."""
+    """Emit the unpacking of the arguments; False if a container is not supported."""
     dynamic, named = in_tree.subtrees
     by_name = [s for s in statics if type(s[0]) is str]
     src.guard(f"len(args) != {len(positions) + len(statics) - len(by_name)}",
@@ -206,7 +209,7 @@ def _arguments(src: _Source, in_tree: tree.TreeDef, statics: Sequence[NamedStati
 
 
 def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -> bool:
-    """Name the leaves of ``what``, after checking that it has this structure."""
+    """Emit the unpacking of ``what`` to named leaves, with guards on its structure."""
     if treedef.container is None:
         name = what
         if not what.isidentifier():
@@ -229,7 +232,7 @@ def _unpack(src: _Source, treedef: tree.TreeDef, what: str, leaves: list[str]) -
 
 
 def _unpack_items(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str]) -> bool:
-    """Name the leaves of the values of a dict of so many items."""
+    """Emit the unpacking of the values of a dict."""
     keys = list(treedef.data)  # type: ignore[call-overload]
     if all(type(k) is int for k in keys):  # 1 is equal to True and 1.0
         if keys:
@@ -237,20 +240,20 @@ def _unpack_items(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[s
     elif any(type(k) is not str for k in keys):
         return False
     names = [src.name("i") for _ in keys]
-    if keys:  # one look at each item: a guard that it is there would be another
+    if keys:  # a single lookup for each item, without a separate guard
         src.lines += ["  try:", *[f"    {x} = {here}[{k!r}]" for x, k in zip(names, keys)],
                       "  except KeyError: return MISS"]
     return all(_unpack(src, c, x, leaves) for x, c in zip(names, treedef.subtrees))
 
 
 def _take_apart(src: _Source, treedef: tree.TreeDef, here: str, leaves: list[str]) -> bool:
-    """Name the leaves of a registered type, by its own function."""
+    """Emit the unpacking of a registered type, by its own function."""
     row, data = treedef.container, treedef.data
     assert row is not None
     src.guard(f"type({here}) is not {src.constant(row.kind)}")
     children, found = src.name("a"), src.name("d")
     src.lines.append(f"  {children}, {found} = {src.constant(row.take, 't')}({here})")
-    if isinstance(data, Keyed):  # the names of children do not count
+    if isinstance(data, Keyed):  # the names of children do not matter
         src.guard(f"not same({found}.data, {src.constant(data.data)})")
     else:
         src.guard(f"not same({found}, {src.constant(data)})")
@@ -262,7 +265,7 @@ def _leaf_guards(src: _Source, leaves: list[str], avals: Sequence[Aval]) -> None
     for x, (shape, t, weak) in zip(leaves, avals):
         may = _NUMBERS if weak else _ARRAYS if shape else _SCALARS
         known = src.constant(shape, "S")
-        other = f" or {x}.shape != {known}" if may is _ARRAYS else ""  # before it is uploaded
+        other = f" or {x}.shape != {known}" if may is _ARRAYS else ""  # checked before upload
         src.lines.append(f"  if type({x}) is not Array:\n"
                          f"    if type({x}) not in {src.constant(may, 'T')}{other}: return MISS\n"
                          f"    {x} = convert({x})")
@@ -293,7 +296,7 @@ def _configuration(src: _Source) -> None:
 
 
 def _built(src: _Source, treedef: tree.TreeDef, made: Iterator[str]) -> str:
-    """An expression that puts the results together; what it nests is named on lines before."""
+    """Return an expression that builds the results; nested parts are bound on prior lines."""
     if treedef.container is None:
         return next(made)
     kind = treedef.container.kind

@@ -1,8 +1,8 @@
-"""What this machine can do, measured: arithmetic of each type, and reading of each level of memory.
+"""Measured limits of this machine: peak arithmetic of each type, and read bandwidth of each level.
 
-Each is a kernel that does nothing else, which all workers run beside one another: a register tile
-of products over factors that stay in the L1 cache; sums over memory as large as half of a level.
-It takes half a second, once: what was found is kept in the process and on disk.
+Each limit is measured by a microbenchmark kernel on all workers at once: a register tile of
+products of operands in the L1 cache; sums over memory of half the size of a cache level. This takes
+half a second, once: the results are cached in the process and on disk.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from fnx.transforms.replay.stored import Disk
 from fnx.transforms.replay.trials import Begin
 
 _ROUNDS = 7
-_READ = 1 << 26    # bytes that a kernel reads of a cache
-_LARGE = 1 << 26   # bytes of a worker's share of memory that is no cache
-_TERMS = 64       # of the sums of a tile
-_TIMES = 1 << 14   # that a tile is computed
-_VECTORS = 2       # of a tile
+_READ = 1 << 26    # bytes a kernel reads from a cache level
+_LARGE = 1 << 26   # bytes for each worker in main memory
+_TERMS = 64       # of each sum of a tile
+_TIMES = 1 << 14   # repetitions of a tile
+_VECTORS = 2       # in each row of a tile
 
 _found: Cache[bytes, Limits] = Cache("limits of machines", 8)
-_again: set[bytes] = set()  # of those that were measured once more
+_again: set[bytes] = set()  # keys that were measured a second time
 
 
 def limits(device: Any, begin: Begin, disk: Disk, beyond: bool = False) -> Limits:
-    """What a device can do, measured where that is not known yet.
+    """Return the limits of a device, and measure them if they are not cached.
 
     Args:
-        device: the device, whose kernels take loops and vectors.
-        begin: makes a program of a FUNCTION.
-        disk: where what is found is kept.
-        beyond: whether a kernel was faster than what is known allows, as other work took time of
-            the machine when it was measured: then it is, once more in this process.
+        device: a device whose kernels have loops and vectors.
+        begin: compiles a FUNCTION to a program.
+        disk: the disk cache of the results.
+        beyond: whether a kernel exceeded the cached limits, so that other work must have slowed
+            down their measurement: they are then measured once more in this process.
     """
     target: Target = device.target
     workers = config.workers or target.cores
@@ -68,7 +68,7 @@ def limits(device: Any, begin: Begin, disk: Disk, beyond: bool = False) -> Limit
 
 
 def _faster(a: Limits, b: Limits) -> Limits:
-    """What either of two measurements reached."""
+    """Return the maximum of two measurements."""
     return Limits(
         tuple([(name, max(rate, other)) for (name, rate), (_, other) in zip(a.flops, b.flops)]),
         tuple([(name, size, max(rate, other))
@@ -83,7 +83,7 @@ def _measured(target: Target, workers: int, shared: int,
         flops[dtype.name] = work / best(kernel, schedule, dtype)
     for unit in target.units:
         words = UNITS[unit].in_word
-        flops[unit] = words * flops["float32"]  # each lane of an instruction has so many terms
+        flops[unit] = words * flops["float32"]  # each SIMD lane multiplies and adds so many terms
     levels = []
     for name, size in _sizes(target, workers, shared):
         kernel, schedule, work = _sums(target, size // 2 if size else _LARGE, workers)
@@ -92,13 +92,13 @@ def _measured(target: Target, workers: int, shared: int,
 
 
 def _sizes(target: Target, workers: int, shared: int) -> list[tuple[str, int]]:
-    """The levels of memory, with the bytes of a worker's share of those that are caches."""
+    """Return (level of memory, bytes of a worker's share); 0 bytes for main memory."""
     last = [("L3", shared // workers)] if shared > target.l2 * workers else []
     return [("L1", target.l1), ("L2", target.l2), *last, ("memory", 0)]
 
 
 def _products(target: Target, dtype: DType, workers: int) -> tuple[UOp, Schedule, int]:
-    """Register tiles: o[p, i, j] = sum over t and k of a[p, k, i] * b[p, k, j], both in x."""
+    """Build the kernel o[p, i, j] = sum over t, k of a[p, k, i] * b[p, k, j], with a and b in x."""
     lanes = target.lanes(dtype.itemsize)
     rows = max(1, min(14, (target.vector_registers - 2 - _VECTORS) // _VECTORS))
     columns = _VECTORS * lanes
@@ -119,13 +119,15 @@ def _products(target: Target, dtype: DType, workers: int) -> tuple[UOp, Schedule
 
 
 def _half(t: UOp) -> UOp:
-    """Which half of the data is next: so what is read depends on t, as the estimate of the
-    kernel's time should say, by which it is shared by workers."""
+    """Return the half of the data to read next, which alternates with t.
+
+    Reads that depend on t count fully in the estimate by which the kernel is split among workers.
+    """
     return build.elementwise(ops.REM, t, build.index_const(2))
 
 
 def _sums(target: Target, nbytes: int, workers: int) -> tuple[UOp, Schedule, int]:
-    """o[p] = sum over t and i of x[p, i], where x[p] is so many bytes."""
+    """Build the kernel o[p] = sum over t and i of x[p, i], where x[p] has ``nbytes``."""
     lanes = target.lanes(4)
     step = 8 * lanes
     n = max(1, nbytes // 8 // step) * step  # of each half
@@ -142,7 +144,7 @@ def _sums(target: Target, nbytes: int, workers: int) -> tuple[UOp, Schedule, int
 
 
 def _best(device: Any, begin: Begin, kernel: UOp, schedule: Schedule, dtype: DType) -> float:
-    """Nanoseconds of a kernel, the least of some runs."""
+    """Return the nanoseconds of a kernel, the minimum of several runs."""
     refs = {n.arg.slot: n for n in toposort([kernel]) if n.op is ops.REF}
     shapes = [tuple([int(build.const_of(d)) for d in refs[slot].src]) for slot in (0, 1)]
     x = build.param(0, dtype, shapes[0])
@@ -160,7 +162,7 @@ def _best(device: Any, begin: Begin, kernel: UOp, schedule: Schedule, dtype: DTy
 
 
 def _read(data: bytes | None) -> Limits | None:
-    """What is kept; what cannot be read is as nothing."""
+    """Decode cached limits; None if they cannot be read."""
     try:
         flops, levels = json.loads(data or b"")
         found = Limits(tuple([(str(name), float(rate)) for name, rate in flops]),

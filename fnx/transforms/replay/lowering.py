@@ -1,8 +1,8 @@
-"""Lowering: what ``jit(f).lower(*args)`` shows of a signature, from the graph to the commands.
+"""Lowering: the steps from graph to commands that ``jit(f).lower(*args)`` shows.
 
-``show()`` prints all of them, ``show("kernels", "commands")`` some; in a notebook the value
-itself is a page that opens at each step. Each step stands under the passes that made it and their
-times. What lies between the graph and the commands is made again for a reader, once.
+``show()`` prints all steps, ``show("kernels", "commands")`` some; in a notebook the object displays
+as a page with a section for each step. Each step is headed by its passes and their times. The steps
+between graph and commands are recomputed on demand, once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fnx.transforms.replay.roofline import KernelCost, Roofline
 from fnx.transforms.replay.search import outcome_of
 from fnx.transforms.replay.signed import CompiledFace, OfSignature, SignedCall
 
-# Each step, and passes whose work it shows; one that is not named goes with the one before it.
+# Each step, and its passes; a pass that is not named belongs to the step of the pass before it.
 STEPS: dict[str, tuple[str, ...]] = {
     "graph": ("trace",),
     "simplified": ("inline", "simplify", "split_reduce", "unique_results"),
@@ -39,7 +39,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "llvm": ("render", "print", "llvm", "link"),
     "commands": ("memory", "commands"),
 }
-# What kind of kernel it is, by the first word of its name, and what follows for its loops.
+# The kind of a kernel, by the first word of its name, and the consequences for its loops.
 _WHY = {
     "contract": "a sum of products: a tile of the result stays in registers during the sum",
     "rows": "rows that are read again: each stays in the cache, with lanes along it",
@@ -51,13 +51,13 @@ _WHY = {
 }
 
 
-_CALLS = 3  # that are timed, of which the fastest counts
-_BEYOND = 1.2  # times a limit of the machine: then it was measured beside other work
+_CALLS = 3  # timed calls, of which the fastest counts
+_BEYOND = 1.2  # ratio to a limit above which the limit is measured again
 
 
 class KernelInfo(Record):
-    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node, and the
-    numbers that it is given."""
+    """One command: its kernel's name, bytes of its buffers, arithmetic operations, node, and scalar
+    operands."""
 
     name: str
     bytes: int
@@ -73,12 +73,12 @@ class Lowering(OfSignature):
         graph: the FUNCTION as traced.
         simplified: the FUNCTION after the tensor passes.
         commands: the COMMANDS node.
-        kernels: a KernelInfo per command, in the order they run.
+        kernels: a KernelInfo for each command, in execution order.
         arena: bytes of intermediate buffers.
-        milliseconds: of the trace, of each pass, of LLVM (it runs beside the passes) and of
-            linking.
-        steps: the names that ``show`` takes.
-        passes: every pass of the compiler with what it was given and what it made.
+        milliseconds: times of the trace, of each pass, of LLVM (which runs concurrently with the
+            passes) and of linking.
+        steps: the names that ``show`` accepts.
+        passes: every pass of the compiler with its input and output.
     """
 
     def __init__(self, graph: UOp, lowered: LoweredFace, device: DeviceFace, trace: float,
@@ -94,7 +94,7 @@ class Lowering(OfSignature):
         self.steps = tuple(STEPS)
 
     def sign(self, signed: SignedCall, compiled: Callable[[], CompiledFace]) -> None:
-        """Say of which signature it is, and how to compile it."""
+        """Set the signature, and the function that compiles it."""
         self._signed, self._compiled = signed, compiled
 
     def __repr__(self) -> str:
@@ -104,8 +104,8 @@ class Lowering(OfSignature):
                f"{self.arena} bytes of arena>"
 
     def show(self, *steps: str) -> None:
-        """Print steps (all of them, if none is named): graph, simplified, groups, kernels,
-        schedules, tiled, programs, llvm, commands.
+        """Print steps, by default all: graph, simplified, groups, kernels, schedules, tiled,
+        programs, llvm, commands.
 
         >>> import fnx, fnx.numpy as jnp
         >>> steps = fnx.jit(lambda x: jnp.exp(x) + 1).lower(jnp.zeros(3))
@@ -117,23 +117,23 @@ class Lowering(OfSignature):
         print("\n\n".join(f"==== {name}  ({self.times(name)})\n{text}" for name, text in texts))
 
     def text(self, step: str = "graph") -> str:
-        """One step as text."""
+        """Return one step as text."""
         row = _TEXTS.get(step)
         if row is None:
             raise ArgumentError(f"expected a step of {', '.join(STEPS)}; got {step!r}")
         return row(self)
 
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> CompiledFace:
-        """A function of such arguments only, which is never traced again.
+        """Compile to a function of this signature only, which is never traced again.
 
         Args:
-            compiler_options: None: there are no options of XLA here.
+            compiler_options: must be None, as there are no XLA options.
 
         Returns:
-            A ``fnx.stages.Compiled``, which is called with the arguments that are not static.
+            A ``fnx.stages.Compiled``, called with the dynamic arguments.
 
         Raises:
-            ArgumentError: options for XLA.
+            ArgumentError: ``compiler_options`` are given.
 
         >>> import fnx, fnx.numpy as jnp
         >>> fnx.jit(lambda x: 2 * x).lower(jnp.ones(2)).compile()(jnp.ones(2))
@@ -145,31 +145,31 @@ class Lowering(OfSignature):
         return self._compiled()
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """One step as text.
+        """Return one step as text.
 
         Args:
-            dialect: a step of ``show``; None: the graph.
-            debug_info: accepted as JAX's: the user's lines are always there.
+            dialect: a step of ``show``; None for the graph.
+            debug_info: accepted for JAX compatibility; the user's lines are always shown.
 
         Returns:
             A str.
 
         Raises:
-            ArgumentError: no step; JAX's dialects are none, as nothing here is written in them.
+            ArgumentError: ``dialect`` is not a step; the dialects of JAX are not supported.
         """
         return self.text("graph" if dialect is None else dialect)
 
     def compiler_ir(self, dialect: str | None = None) -> UOp:
-        """The graph as the compiler has it.
+        """Return a step as an IR node.
 
         Args:
-            dialect: "graph", "simplified" or "commands"; None: the graph.
+            dialect: "graph", "simplified" or "commands"; None for the graph.
 
         Returns:
             The node of that step.
 
         Raises:
-            ArgumentError: another dialect.
+            ArgumentError: ``dialect`` is something else.
         """
         nodes = {"graph": self.graph, "simplified": self.simplified, "commands": self.commands}
         if dialect is not None and dialect not in nodes:
@@ -179,10 +179,10 @@ class Lowering(OfSignature):
         return nodes[dialect or "graph"]
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates of what a call costs; of what a loop repeats, once.
+        """Estimate the cost of a call, with the body of a loop counted once.
 
         Returns:
-            A dict: "flops", arithmetic of floats, and "bytes accessed", of the kernels' buffers.
+            A dict: "flops", floating-point operations, and "bytes accessed", by the kernels.
 
         >>> import fnx, fnx.numpy as jnp
         >>> fnx.jit(lambda x: 2 * x).lower(jnp.ones(16)).cost_analysis()
@@ -192,7 +192,7 @@ class Lowering(OfSignature):
                 "bytes accessed": float(sum(k.bytes for k in self.kernels))}
 
     def times(self, step: str) -> str:
-        """The passes of a step and their times; of what came from a cache, made again."""
+        """Return the passes of a step and their times; cached passes are run again."""
         spent = dict(self.milliseconds)
         for ran in self.passes:
             if ran.name not in self.milliseconds:
@@ -201,11 +201,11 @@ class Lowering(OfSignature):
                          if of == step and name in spent) or "no pass of its own"
 
     def llvm(self) -> str:
-        """LLVM IR of the distinct kernels."""
+        """Return the LLVM IR of the distinct kernels."""
         return "\n".join(code.text() for code in self._codes())
 
     def assembly(self) -> str:
-        """Machine code of the distinct kernels, as text."""
+        """Return the assembly of the distinct kernels."""
         return "\n".join(self._device.assembly(code.text()) for code in self._codes())
 
     def _repr_html_(self) -> str:
@@ -213,13 +213,15 @@ class Lowering(OfSignature):
         return lowering_html.page(repr(self)[1:-1], self.rows, texts)
 
     def roofline(self, measured: bool = True) -> Roofline:
-        """What each kernel costs: loops, arithmetic, bytes, how long it should take, takes, and
-        has to take at least on this machine, whose limits are measured once and kept on disk.
+        """Compare the cost of each kernel with the limits of this machine.
+
+        Lists loops, arithmetic, bytes, and the predicted, measured and least possible time. The
+        limits of the machine are measured once and cached on disk.
 
         Args:
             measured: whether to run the program to time its kernels, on the arguments of
-                ``lower``; where these are ShapeDtypeStructs, on numbers that leave no part of
-                the work out (replay/timeline.py).
+                ``lower``; for ShapeDtypeStructs, on generated numbers that exercise all of the
+                work (replay/timeline.py).
 
         Returns:
             A Roofline, which prints as a table; its ``rows`` are a KernelCost for each command.
@@ -255,8 +257,10 @@ class Lowering(OfSignature):
         return Roofline(rows, limits, why)
 
     def _times(self) -> list[float | None]:
-        """Nanoseconds of each command in the timeline: of those that a loop runs again, and of
-        equal name, the mean."""
+        """Return the nanoseconds of each command; None if it did not run.
+
+        If a loop repeats commands, each gets the mean over all runs of its name.
+        """
         found: dict[str, list[int]] = {}
         runs = self._recorded().runs
         if len(runs) == len(self.kernels):
@@ -267,20 +271,22 @@ class Lowering(OfSignature):
         return [sum(found[name]) / len(found[name]) if name in found else None for name in names]
 
     def view(self, port: int = 0, browser: bool = True) -> Any:
-        """Serve a page of this machine on all of it: the graph after each pass and the rules that
-        matched, kernels at every level, a timeline of a call with what each worker did
-        and the memory in use, buffers over the commands, the lines of the source.
+        """Serve an interactive local web page of all steps.
+
+        It shows the graph after each pass and the rules that matched, kernels at every level, a
+        timeline of a call with the work of each worker and the memory in use, the live ranges of
+        buffers, and the source lines.
 
         Args:
-            port: where; 0 takes one that is free.
-            browser: whether to open it in one.
+            port: the port; 0 for a free one.
+            browser: whether to open the page in a browser.
 
         Returns:
-            A Page with the ``url`` (it ends in a random token, without which nothing is
-            answered) and ``close()``; also a context manager.
+            A Page with the ``url`` (which ends in a random token that every request needs) and
+            ``close()``; also a context manager.
 
         Raises:
-            ArgumentError: the port is taken.
+            ArgumentError: the port is in use.
 
         >>> import fnx, fnx.numpy as jnp
         >>> with fnx.jit(jnp.tanh).lower(jnp.zeros(3)).view(browser=False) as page:
@@ -289,18 +295,17 @@ class Lowering(OfSignature):
         """
         return load("fnx.transforms.view.server").serve([(self._name, lambda: self)], port, browser)
 
-    # ---- what each step prints
+    # ---- text of each step
 
     @cached
     def rows(self) -> list[lowering_html.KernelRow]:
-        """Of each command: name, line, loops, arithmetic operations, bytes, schedule and who chose
-        it."""
+        """For each command: name, line, loops, arithmetic operations, bytes, schedule and its
+        origin."""
         return [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
                  *self._schedules.get(k.node, ("", ""))) for k in self.kernels]
 
     def kernel_texts(self, kernel: UOp) -> dict[str, Callable[[], str]]:
-        """A kernel of a command at its levels, from its loops to machine code; each is made when
-        it is asked for."""
+        """Return level -> text of a kernel, from loops to assembly; texts are built on demand."""
         texts = {"tiled": lambda: self._pretty([kernel])}
         code = self._code.get(kernel)
         if code is not None:
@@ -310,7 +315,7 @@ class Lowering(OfSignature):
 
     @cached
     def timeline(self) -> Recorded:
-        """When each kernel of one call ran, which is made now."""
+        """The times at which each kernel ran, in a call made for this."""
         return self._recorded()
 
     def _recorded(self) -> Recorded:
@@ -326,7 +331,7 @@ class Lowering(OfSignature):
 
     @cached
     def _step_of(self) -> dict[str, str]:
-        """The step of each pass: the one that names it, else that of the pass before."""
+        """The step of each pass: the one that lists it, else that of the pass before."""
         out = {name: step for step, names in STEPS.items() for name in names}
         at = "graph"
         for ran in self.passes:
@@ -340,7 +345,7 @@ class Lowering(OfSignature):
 
     @cached
     def _schedules(self) -> dict[UOp, tuple[str, str]]:
-        """The schedule of each tiled kernel, on one line, and who chose it."""
+        """For each tiled kernel, its schedule on one line and its origin."""
         found: dict[UOp, tuple[str, str]] = {}
         schedule = "", ""
         for ran in self.passes:
@@ -369,7 +374,7 @@ class Lowering(OfSignature):
         return self._pretty(list(kernels))
 
     def _chosen(self) -> str:
-        """What became of loops, which kernels were full, and the schedule of each kernel."""
+        """Return the decisions that passes report, and the schedule of each kernel."""
         why = dict.fromkeys(line for ran in self.passes for line in ran.why)
         texts = [_explained(ran.before, ran.after) for ran in self.passes if ran.name == "choose"]
         return "\n\n".join(["\n".join(why)] * bool(why) + texts)
@@ -394,14 +399,14 @@ def _name_and_line(name: str) -> tuple[str, str]:
 
 
 def _who(work: Any) -> str:
-    """Who chose a schedule."""
+    """Return the origin of a schedule: "search", "user" or "model"."""
     found = outcome_of(work.kernel.arg.name, work.schedule)
     return "search" if found is not None else "user" if work.schedule else "model"
 
 
 def _explained(before: Any, after: Any) -> str:
-    """A schedule with who chose it and why: the user, a search, or the model by what kind of kernel
-    it is."""
+    """Describe a schedule and its origin: the user, a search, or the heuristic for its kind of
+    kernel."""
     name = before.kernel.arg.name
     outcome = outcome_of(name, before.schedule)
     why = str(outcome) if outcome is not None else \
@@ -418,7 +423,7 @@ def _explained(before: Any, after: Any) -> str:
 
 
 def _loops(kernel: UOp) -> str:
-    """``par(7) seq(300) vec(16)``: the loops of a kernel, outermost first."""
+    """Format the loops of a kernel, outermost first: ``par(7) seq(300) vec(16)``."""
     if kernel.op is not ops.KERNEL:
         return kernel.op.name.lower()
     ranges = sorted((n for n in toposort([kernel]) if n.op is ops.RANGE),

@@ -1,6 +1,6 @@
-"""Lowering as HTML for notebooks: a table of kernels, and a part that opens for each step.
+"""A Lowering as HTML for notebooks: a table of kernels, and a collapsible section for each step.
 
-All text of the user (names of functions, files) is escaped.
+All text from the user (names of functions and files) is escaped.
 
 >>> row = "add", "m.py:3", "vec(16)", 16, 64, "", "model"
 >>> page("<f>", [row], [("graph", "1 ms", "a < b")])[:28]
@@ -20,7 +20,7 @@ KernelRow = tuple[str, str, str, int, int, str, str]
 
 
 def page(title: str, kernels: Sequence[KernelRow], steps: Sequence[tuple[str, str, str]]) -> str:
-    """HTML of rows (as in ``HEADS``) and of steps (name, times, text)."""
+    """Return HTML of rows (columns as in ``HEADS``) and of steps (name, times, text)."""
     heads = "".join(f"<th>{h}</th>" for h in HEADS)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in kernels)
     parts = "".join(

@@ -1,4 +1,4 @@
-"""What memory a jitted call takes: ``f.memory(*args)``.
+"""The memory that a jitted call takes: ``f.memory(*args)``.
 
     print(f.memory(x))
 
@@ -6,8 +6,8 @@
              MB  commands  made by
            4.19    0 to 2  contract_tanh (model.py:12)
 
-What is listed are the buffers between the kernels, in the memory of one call: those whose lives do
-not overlap share their place, so together they may be more than the temporaries.
+The table lists the buffers between kernels, in the memory of one call. Buffers whose lifetimes do
+not overlap share memory, so they may sum to more than the temporaries.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fnx.transforms.replay.executable import Executable
 
 
 class LivingBuffer(Record):
-    """A buffer between kernels.
+    """A buffer between kernels, with its live range.
 
     Attributes:
         nbytes: its size.
-        offset: its place in the memory of the call.
-        first, last: numbers of the commands that use it first and last.
-        name: of the kernel that makes it.
-        sites: the user's lines that it is of.
+        offset: its offset in the arena of the call.
+        first, last: the numbers of the first and the last command that use it.
+        name: the name of the kernel that writes it.
+        sites: the user's lines that it belongs to.
     """
 
     nbytes: int
@@ -44,17 +44,17 @@ class LivingBuffer(Record):
 
 
 class MemoryUse(Record):
-    """Bytes of one call.
+    """The bytes that one call uses.
 
     Attributes:
-        arguments: arrays that are given, or captured.
-        results: arrays that are made; one that is written over a donated argument is none.
-        temporaries: what is there while the call runs, and free afterwards.
-        scratch: what workers keep for themselves, of all calls together.
-        rounding: what blocks of memory are larger than what is asked for; small ones share slabs,
-            which other calls use, too.
-        aliased: results that are written over donated arguments.
-        buffers: what the temporaries are, in the order they are made.
+        arguments: arrays passed or captured.
+        results: newly allocated results, without those in the memory of a donated argument.
+        temporaries: memory used while the call runs, and free afterwards.
+        scratch: memory of the workers, shared by all calls.
+        rounding: the excess of allocated blocks over the requested sizes; small blocks share
+            slabs, which other calls use, too.
+        aliased: results in the memory of donated arguments.
+        buffers: the buffers that make up the temporaries, in the order they are written.
     """
 
     arguments: int
@@ -67,22 +67,22 @@ class MemoryUse(Record):
 
     @property
     def argument_size_in_bytes(self) -> int:
-        """The arguments, under the name that JAX has for it; so are the next four."""
+        """The arguments. This and the next four properties have the names of JAX."""
         return self.arguments
 
     @property
     def output_size_in_bytes(self) -> int:
-        """All results."""
+        """All results, aliased ones included."""
         return self.results + self.aliased
 
     @property
     def alias_size_in_bytes(self) -> int:
-        """Results that are written over donated arguments."""
+        """Results in the memory of donated arguments."""
         return self.aliased
 
     @property
     def temp_size_in_bytes(self) -> int:
-        """What is there while the call runs."""
+        """Temporaries and scratch."""
         return self.temporaries + self.scratch
 
     @property
@@ -92,12 +92,12 @@ class MemoryUse(Record):
 
     @property
     def total(self) -> int:
-        """Bytes that are held of the system at once, at most, if nothing else is."""
+        """The peak bytes allocated from the system by this call alone."""
         return self.arguments + self.results + self.temporaries + self.scratch + self.rounding
 
     @property
     def lines(self) -> dict[str, int]:
-        """Bytes of the buffers that each of the user's lines makes, the largest first."""
+        """The bytes of the buffers that each of the user's lines writes, largest first."""
         sums: dict[str, int] = {}
         for buffer in self.buffers:
             line = labelled("", buffer.sites[:1]).strip(" ()") or "?"
@@ -119,7 +119,7 @@ class MemoryUse(Record):
 
 
 class Measured(Protocol):
-    """What a command buffer says of its memory."""
+    """The memory sizes of a command buffer."""
 
     @property
     def temporary(self) -> int: ...
@@ -129,7 +129,7 @@ class Measured(Protocol):
 
 def of_call(executable: Executable, arguments: Sequence[Aval], captured: Sequence[Any]
             ) -> MemoryUse:
-    """Bytes of a call of a program on arguments, and on memory that its function closes over."""
+    """Return the memory use of a call of a program, given its arguments and captured memory."""
     given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in arguments]
     given += [memory.nbytes for memory in captured if memory is not None]
     made = [nbytes for i, nbytes in enumerate(executable.sizes) if i not in dict(executable.over)]
@@ -140,15 +140,18 @@ def of_call(executable: Executable, arguments: Sequence[Aval], captured: Sequenc
 
 def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int],
                aliased: int, held: Callable[[Iterable[int]], int]) -> MemoryUse:
-    """The memory of COMMANDS with arguments and results of so many bytes, and ``aliased`` ones
-    over arguments; ``held`` says what is held of the system for memory of some sizes."""
+    """Return the memory use of COMMANDS, given the bytes of arguments and results.
+
+    ``aliased`` are the bytes of results in the memory of arguments. ``held`` returns the bytes
+    that the allocator takes from the system for blocks of some sizes.
+    """
     sizes = [*arguments, *results, buffer.temporary, buffer.scratch]
     return MemoryUse(sum(arguments), sum(results), buffer.temporary, buffer.scratch,
                      tuple(_buffers(commands)), held(sizes) - sum(sizes), aliased)
 
 
 def _buffers(commands: UOp) -> list[LivingBuffer]:
-    """What lives in the arena; what a LOOP uses lives for as long as it runs."""
+    """Return the buffers in the arena; one used in a LOOP is live for the whole loop."""
     found: dict[tuple[int, int], LivingBuffer] = {}
     open_at: dict[tuple[int, int], int] = {}
     out: list[LivingBuffer] = []
@@ -175,6 +178,6 @@ def _buffers(commands: UOp) -> list[LivingBuffer]:
 
 
 def _reads(memory: Sequence[UOp], written: set[int], slot: Any) -> bool:
-    """Whether a command also reads a place that it writes."""
+    """Whether a command also reads the slot that it writes."""
     return any((s.offset, s.nbytes) == (slot.offset, slot.nbytes)
                for i, place in enumerate(memory) if i not in written for s in parts.slots(place))

@@ -1,4 +1,4 @@
-"""Progress of long work: a line that is written over on a terminal or in a notebook, else nothing.
+"""Progress bar of long work: one updating line on a terminal or in a notebook, else nothing.
 
 >>> with Progress("searching", 2.0) as progress:  # what doctests read is no terminal
 ...     progress.tell(0.5, "kernel 1 of 3")
@@ -14,11 +14,11 @@ _WIDTH, _PAUSE = 24, 0.1  # characters of the bar; seconds between lines
 
 
 class Progress:
-    """A bar for work that may take ``seconds``; leaving its block takes it away.
+    """A progress bar for work limited to ``seconds``; it is erased when its block exits.
 
     Args:
-        title: what is done.
-        seconds: all that it may take.
+        title: the name of the work.
+        seconds: the time limit of the work.
     """
 
     def __init__(self, title: str, seconds: float) -> None:
@@ -35,7 +35,7 @@ class Progress:
             self._write("")
 
     def tell(self, spent: float, text: str) -> None:
-        """Show how many of the seconds are over, and what is being done."""
+        """Show how many seconds are spent, and the current step."""
         now = time.perf_counter()
         if self._shown and now - self._last >= _PAUSE:
             self._last = now
@@ -44,17 +44,17 @@ class Progress:
                         f"{spent:.1f} of {self.seconds:g} s: {text}")
 
     def _write(self, line: str) -> None:
-        """A line in place of the one before."""
+        """Overwrite the previous line."""
         try:
             sys.stderr.write("\r" + line.ljust(self._length) + ("" if line else "\r"))
             sys.stderr.flush()
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # the reader is gone
             self._shown = False
         self._length = len(line)
 
 
 def _is_watched() -> bool:
-    """Whether somebody sees stderr now: it is a terminal, or that of a notebook."""
+    """Whether stderr is a terminal, or that of a notebook."""
     try:
         return "ipykernel" in sys.modules or sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # it is closed

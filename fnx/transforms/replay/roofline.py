@@ -1,10 +1,10 @@
-"""Roofline: of each kernel how long it takes, should take, and has to take on this machine.
+"""Roofline: measured, predicted and least possible time of each kernel on this machine.
 
-    least = max(arithmetic / that of the machine, bytes / those of the level that they lie in)
-    limit = least / measured                  the share of the machine's limit that it reaches
+    least = max(flops / peak arithmetic, bytes / bandwidth of the level that holds them)
+    limit = least / measured                  the fraction of the machine's limit that it reaches
 
-What the machine can do is measured (limits.py); predicted is what the queue goes by when it shares
-work among workers, a factor of a few from the truth.
+The limits of the machine are measured (limits.py). The predicted time is the estimate by which
+the queue splits work among workers; it is accurate to a small factor.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _HEADS = ("FLOP", "bytes", "predicted", "measured", "least", "limit")
 
 
 class KernelCost(Record):
-    """What one kernel of a program costs.
+    """The cost of one kernel of a program.
 
     Attributes:
-        name: of the kernel.
-        line: the user's line, as ``model.py:12``.
-        loops: outermost first, ``par(7) seq(300) unroll(14) vec(16)``: the tile is their end.
+        name: the name of the kernel.
+        line: the user's line, such as ``model.py:12``.
+        loops: outermost first, ``par(7) seq(300) unroll(14) vec(16)``; the last ones are the tile.
         chosen: who chose them: "model", "search" or "user".
-        flops: arithmetic of floats.
-        nbytes: of its buffers, read and written.
-        predicted: nanoseconds, an estimate.
-        measured: nanoseconds of a run; None where it did not run.
-        least: nanoseconds by the limits of the machine; None where they are not known.
-        bound: what limits it: a type of arithmetic, or a level of memory.
+        flops: floating-point operations.
+        nbytes: bytes of its buffers, read and written.
+        predicted: estimated nanoseconds.
+        measured: nanoseconds of a run; None if it did not run.
+        least: nanoseconds by the limits of the machine; None if they are not known.
+        bound: what bounds it: a type of arithmetic, or a level of memory.
     """
 
     name: str
@@ -46,17 +46,17 @@ class KernelCost(Record):
 
     @property
     def limit(self) -> float | None:
-        """The share of the machine's limit that it reaches."""
+        """The fraction of the machine's limit that it reaches."""
         return None if not self.measured or self.least is None else self.least / self.measured
 
 
 class Roofline:
-    """Costs of the kernels of a program, in the order they run; prints as a table.
+    """The costs of the kernels of a program, in execution order; prints as a table.
 
     Attributes:
         rows: a KernelCost for each command.
-        limits: what the machine can do; None where that is not known.
-        why: why nothing was measured, if so.
+        limits: the limits of the machine; None if they are not known.
+        why: the reason why nothing was measured, or empty.
 
     >>> row = KernelCost("add", "m.py:3", "vec(16)", "model", 16, 64, 5.0, 8.0, 4.0, "L1")
     >>> print(Roofline([row], None))

@@ -1,16 +1,15 @@
-"""search: schedules by timing, of hand-written kernels and of those that fnx makes.
+"""Schedule search by timing, for user-written and for generated kernels.
 
     CALL(KERNEL, x, schedule = (search(3.0),))    ->    CALL(KERNEL, x, schedule = (split ...))
     KERNELs of a program, ``config.search``       ->    the schedule of each, while it is lowered
 
-A search begins with the model's choice and goes to the fastest of the candidates that are near to
-it (lower/schedule/candidates.py), from there on in the same way, until none is faster, or its time
-is over. Each candidate's results are held against those of the model's choice on the same data:
-those of hand-written kernels have the same bits, others are equal up to the order of their sums.
-One that is not legal, is not compiled, fails or computes something else is left out. What was found
-is kept in the process and in the disk cache, under the digest of the kernel's code, also where it
-is the model's choice: the next process has the same schedules, and so the same bits. Where nothing
-is compiled there is no search.
+A search is a hill climb: it starts from the heuristic schedule and moves to the fastest of the
+neighboring candidates (lower/schedule/candidates.py) until none is faster or the time is up. Each
+candidate's results are compared with those of the heuristic on the same data: bitwise for
+user-written kernels, up to the order of sums for others. A candidate that is illegal, does not
+compile, fails or computes other results is skipped. The outcome is cached in the process and on
+disk, by the digest of the kernel's code, even if it is the heuristic: so the next process uses the
+same schedules and gets the same bits. There is no search on devices that do not compile code.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ from fnx.transforms.replay.stored import Disk
 from fnx.transforms.replay.trials import Begin, Trials, call_of
 
 MAX_FOUND = 1024
-_FASTER = 0.97  # of the time, to be worth another schedule
-_CERTAIN = 3    # times the rounds, before a candidate is taken
-_TOGETHER = 4   # candidates that are compiled beside one another
-_MOST_NOTES = 3  # reasons for leaving candidates out that are kept
+_FASTER = 0.97  # ratio of times below which a candidate is accepted
+_CERTAIN = 3    # factor on the rounds before a candidate is accepted
+_TOGETHER = 4   # candidates compiled concurrently
+_MOST_NOTES = 3  # reasons for skipped candidates to report
 
 
 class HasSchedule(Protocol):
-    """What may be tried: a Candidate of lower/schedule/candidates.py."""
+    """A Candidate of lower/schedule/candidates.py."""
 
     @property
     def schedule(self) -> Schedule: ...
 
 
 class Space(Protocol):
-    """Where to begin, and what is near: lower/schedule/candidates.py."""
+    """The search space of lower/schedule/candidates.py: a start and neighbors."""
 
     def first(self, kernel: UOp, target: Any, /) -> tuple[UOp, HasSchedule]: ...
     def near(self, kernel: UOp, target: Any, found: Any, same_bits: bool, /
@@ -58,8 +57,11 @@ class Space(Protocol):
 
 
 class Outcome(Record):
-    """What a search found: milliseconds of the model's choice and of this, how many were tried,
-    why some of them were left out."""
+    """The outcome of a search.
+
+    ``own`` and ``best`` are milliseconds of the heuristic and of ``schedule``; ``tried`` is the
+    number of candidates, and ``notes`` say why some were skipped.
+    """
 
     schedule: Schedule
     own: float
@@ -80,11 +82,11 @@ _shown: Cache[tuple[str, Schedule], Outcome] = Cache("outcomes of searches", MAX
 
 
 def outcome_of(name: str, schedule: Schedule | None) -> Outcome | None:
-    """How a schedule of a kernel was found, if it was."""
+    """Return the outcome of the search that found a schedule; None if no search did."""
     return None if not schedule else _shown.get((name, schedule))
 
 
-# ---- hand-written kernels ----------------------------------------------------------------------
+# ---- user-written kernels ----------------------------------------------------------------------
 
 
 def is_searched(call: UOp) -> bool:
@@ -93,14 +95,14 @@ def is_searched(call: UOp) -> bool:
 
 
 def searched(fn: UOp, device: Any, begin: Begin, space: Space, disk: Disk) -> UOp:
-    """A FUNCTION whose CALLs of KERNELs have schedules.
+    """Replace the searches in a FUNCTION by the schedules they find.
 
     Args:
-        fn: the FUNCTION; its bodies are looked into.
-        device: what it will run on.
-        begin: makes a program of a FUNCTION.
-        space: which schedules there are.
-        disk: where what is found is kept.
+        fn: the FUNCTION, bodies included.
+        device: the device it will run on.
+        begin: compiles a FUNCTION to a program.
+        space: the search space.
+        disk: the disk cache of the outcomes.
     """
     done: dict[UOp, UOp] = {}
 
@@ -125,21 +127,21 @@ def _of_call(call: UOp, device: Any, begin: Begin, space: Space, disk: Disk) -> 
         return task.schedule(lambda: seconds, progress.tell)
 
 
-# ---- kernels that fnx makes --------------------------------------------------------------------
+# ---- generated kernels -------------------------------------------------------------------------
 
 
 def schedules(kernels: Sequence[UOp], device: Any, begin: Begin, space: Space, disk: Disk,
               seconds: float, name: str) -> Mapping[UOp, Schedule]:
-    """The schedules of a program's kernels, by timing: of what it runs longest the longest.
+    """Search the schedules of a program's kernels, with time in proportion to their run time.
 
     Args:
-        kernels: the KERNEL of each launch, as it is before its schedule.
-        device: what it will run on.
-        begin: makes a program of a FUNCTION.
-        space: which schedules there are.
-        disk: where what is found is kept.
-        seconds: that this may take.
-        name: of the program.
+        kernels: the unscheduled KERNEL of each launch.
+        device: the device it will run on.
+        begin: compiles a FUNCTION to a program.
+        space: the search space.
+        disk: the disk cache of the outcomes.
+        seconds: the time limit.
+        name: the name of the program.
     """
     tasks, found = {}, dict[UOp, Schedule]()
     for kernel in dict.fromkeys(kernels):
@@ -185,7 +187,7 @@ class _Task:
         self._key = b""
 
     def known(self) -> Outcome | None:
-        """What a search before this one found."""
+        """Return the cached outcome of an earlier search, or None."""
         if not self.first.schedule:
             return Outcome((), 0.0, 0.0, 0)
         found = _found.get(self.key) or _read(self.disk.get(self.key))
@@ -193,12 +195,12 @@ class _Task:
 
     def schedule(self, seconds: Callable[[], float], tell: Callable[[float, str], None]
                  ) -> Schedule:
-        """What was found before, else now, in so many seconds."""
+        """Return the cached schedule, or search for one within ``seconds()``."""
         found = self.known()
         if found is None:
             climb = _Climb(self, seconds(), tell)
             try:
-                with override(check=""):  # the data means nothing
+                with override(check=""):  # the data is arbitrary
                     climb.run()
             except KeyboardInterrupt:
                 if climb.best is not self.first:
@@ -208,21 +210,21 @@ class _Task:
         return found.schedule
 
     def milliseconds(self) -> float:
-        """A run of the model's choice."""
+        """Return the milliseconds of a run of the heuristic schedule."""
         with override(check=""):
             return self.trials.in_turns(self.base, self.base)[0]
 
     @property
     def base(self) -> Any:
-        """The program of the model's choice."""
+        """The program of the heuristic schedule."""
         if self._base is None:
             self._base = self.trials.begun(self.first.schedule)()
         return self._base
 
     @property
     def key(self) -> bytes:
-        """What names this search: the code that the model's choice becomes says which kernel it is,
-        and the version of all that takes part."""
+        """The cache key: the code of the heuristic schedule, which identifies the kernel and the
+        versions of all code involved."""
         if not self._key:
             codes = sorted(code.key for code in self.base.lowered.code.values())
             self._key = hashlib.sha256(b"search 2" + bytes([self.same_bits]) + b"".join(codes)
@@ -230,8 +232,8 @@ class _Task:
         return self._key
 
     def _keep(self, found: Outcome) -> Outcome:
-        """Keep what was found, unless another process was first; where there was no time to try
-        anything, in this process only."""
+        """Cache an outcome, unless another process was first; on disk only if anything was
+        tried."""
         found = _read(self.disk.get(self.key)) or found
         if found.tried > 1:
             self.disk.put(self.key, _written(found), f"schedule of {self.name}")
@@ -239,13 +241,13 @@ class _Task:
 
     def _kept(self, found: Outcome) -> Outcome:
         found = _found.keep(self.key, found)
-        _shown.drop((self.name, found.schedule))  # that of an equal name
+        _shown.drop((self.name, found.schedule))  # an outcome of the same name
         _shown.keep((self.name, found.schedule), found)
         return found
 
 
 class _Climb:
-    """From the model's choice to the fastest of those near to it, and so on."""
+    """Hill climb from the heuristic schedule to ever faster neighbors."""
 
     def __init__(self, task: _Task, seconds: float, tell: Callable[[float, str], None]) -> None:
         self.task, self.trials, self.tell = task, task.trials, tell
@@ -257,7 +259,7 @@ class _Climb:
         self.end = self.began + seconds
 
     def run(self) -> None:
-        """Go on until nothing near is faster, or the time is over."""
+        """Climb until no neighbor is faster or the time is up."""
         task, going = self.task, True
         while going:
             going = self._one_of(task.space.near(task.kernel, task.target, self.best,
@@ -265,8 +267,7 @@ class _Climb:
                 self._one_of(task.space.further(task.kernel, task.target, self.best))
 
     def _one_of(self, candidates: Iterator[HasSchedule]) -> bool:
-        """Whether one of these is faster: of the first few of which one is, the fastest is the
-        best from now on."""
+        """Try candidates in batches until one batch has a faster one; return whether it has."""
         fresh = (c for c in candidates if c.schedule not in self.tried)
         while time.perf_counter() < self.end and (batch := list(islice(fresh, _TOGETHER))):
             self.tried.update([c.schedule for c in batch])
@@ -275,7 +276,7 @@ class _Climb:
         return False
 
     def _improved(self, batch: Sequence[HasSchedule]) -> bool:
-        """Whether one of these is faster: the fastest is the best from now on."""
+        """Try a batch, make its fastest candidate the best, and return whether it is faster."""
         before = self.best
         links = [(candidate, link) for candidate in batch
                  if (link := self._safely(partial(self.trials.begun, candidate.schedule,
@@ -301,15 +302,15 @@ class _Climb:
         self.best, self.program = candidate, made
 
     def _safely(self, run: Callable[[], Any]) -> Any:
-        """What it gives; None, and a note, where a candidate is not legal or fails."""
+        """Call ``run``; on an exception, note it and return None."""
         try:
             return run()
-        except Exception as e:  # whatever a schedule that nobody asked for runs into
+        except Exception as e:  # a generated schedule may fail in any way
             self.notes[f"{type(e).__name__}: {getattr(e, 'message', e)}"] += 1
             return None
 
     def outcome(self) -> Outcome:
-        """The best, held once more against the model's choice."""
+        """Return the best schedule, after a last comparison with the heuristic."""
         task = self.task
         notes = tuple([f"{count} for {note}" for note, count in
                        self.notes.most_common(_MOST_NOTES)])
@@ -335,7 +336,7 @@ def _written(outcome: Outcome) -> bytes:
 
 
 def _read(data: bytes | None) -> Outcome | None:
-    """What is kept; what cannot be read is as nothing."""
+    """Decode a cached outcome; None if it cannot be read."""
     try:
         rows, own, best, tried, notes = json.loads(data or b"")
         steps = [_KINDS[kind](*[tuple(f) if isinstance(f, list) else f for f in fields])

@@ -1,9 +1,9 @@
-"""What makes two calls of a jitted function the same.
+"""Signatures: the part of a call of a jitted function that its trace depends on.
 
     f(params, x, n=3), n static   ->   key: (tree, Avals of the leaves, statics,
                                              device and configuration)
 
-``Key`` is looked up; ``difference`` says in words why it was not found.
+``CallKey`` is the cache key; ``difference`` explains a cache miss in words.
 Static values are compared exactly (core/array/equality.py): 1, 1.0 and True are three signatures.
 """
 
@@ -39,16 +39,16 @@ CallKey = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tu
                 tuple[Any, ...]]
 
 
-# Arguments that become Arrays in one step: NumPy data and numbers.
+# Types that convert to Arrays directly: NumPy data and numbers.
 CONVERTED = frozenset({np.ndarray, float, int, bool, np.bool_, np.float16, np.float32, np.float64,
                        np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
                        np.uint64})
 
 
 class Arguments:
-    """How the arguments of a function become leaves and a signature.
+    """Flattens the arguments of a function to leaves and a signature.
 
-    Static ones are values of the trace, by position and by name.
+    Static arguments, given by position and by name, are constants of the trace.
     """
 
     __slots__ = ("numbers", "names", "function", "f")
@@ -60,8 +60,10 @@ class Arguments:
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False,
             shapes: bool = False) -> tuple[list[Array], CallKey]:
-        """The dynamic arguments as Arrays (``concrete``: with memory; ``shapes``: or as they are
-        where they only have a shape and a dtype), and the signature."""
+        """Return the dynamic arguments as Arrays, and the signature.
+
+        ``concrete`` asks for Arrays with memory. ``shapes`` lets ShapeDtypeStructs pass unchanged.
+        """
         statics: tuple[NamedStatic, ...] = ()
         if self.numbers or self.names:
             args, kwargs, statics = self._split(args, kwargs)
@@ -69,7 +71,7 @@ class Arguments:
         return self._key(leaves, in_tree, statics, concrete, shapes)
 
     def of_leaves(self, leaves: list[Any], in_tree: tree.TreeDef) -> tuple[list[Array], CallKey]:
-        """Leaves of the dynamic arguments as Arrays with memory, and their signature."""
+        """Return leaves of the dynamic arguments as Arrays with memory, and their signature."""
         return self._key(leaves, in_tree, (), True, False)
 
     def _key(self, leaves: list[Any], in_tree: tree.TreeDef, statics: tuple[NamedStatic, ...],
@@ -81,7 +83,7 @@ class Arguments:
         return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *context())
 
     def _array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
-        """An argument as an Array; an error says which one."""
+        """Convert an argument to an Array; errors name the argument."""
         try:
             if concrete and type(x) in CONVERTED:
                 return public.concrete(x)
@@ -96,7 +98,7 @@ class Arguments:
         return made
 
     def _cure(self, x: Any) -> str:
-        """How to pass what is no array."""
+        """Return a hint on how to pass an argument that is not an array."""
         own = getattr(type(x), self.function, None)
         if getattr(own, "__wrapped__", None) is self.f:
             kind = type(x).__name__
@@ -111,7 +113,7 @@ class Arguments:
                 f"its arrays are arguments; {static}")
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise where the function does not take so many, or not by these names."""
+        """Raise if the function does not accept these arguments."""
         try:
             signature = inspect.signature(self.f)
         except (ValueError, TypeError):
@@ -125,7 +127,7 @@ class Arguments:
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[NamedStatic, ...]]:
-        """Dynamic arguments by position and by name, and the static ones as a part of a key."""
+        """Return dynamic args and kwargs, and the static arguments as part of a key."""
         static = positions(self.numbers, len(args))
         values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static)
                                                if 0 <= i < len(args)]
@@ -143,22 +145,22 @@ class Arguments:
                 tuple([(name, Static(value)) for name, value in values]))
 
     def filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
-        """Positional arguments with traced values in the places of the dynamic ones."""
+        """Return positional arguments with the dynamic ones replaced by traced values."""
         static = positions(self.numbers, len(args))
         values = iter(dynamic)
         return [x if i in static else next(values) for i, x in enumerate(args)]
 
 
 def context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
-    """What a trace depends on besides the arguments and what its function reads: part of keys."""
+    """Return what a trace depends on besides its arguments and captures, as part of a key."""
     return config.device, config.key(), scope.axes()
 
 
 def place_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> PlacedAt | None:
-    """Where the arguments of a call, and what it captures, were placed.
+    """Return the common device of the arguments and captures of a call.
 
     Raises:
-        PlacementError: on several devices.
+        PlacementError: they are on several devices.
     """
     count = len(key[1])
     try:
@@ -170,12 +172,12 @@ def place_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> PlacedA
 
 
 def several(x: Any) -> tuple[Any, ...]:
-    """Positions or names of arguments, of one or of a sequence of them; None: of none."""
+    """Normalize argument positions or names to a tuple; None gives an empty one."""
     return (x,) if isinstance(x, (int, str)) else () if x is None else tuple(x)
 
 
 def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of a function; where Python does not know them, any."""
+    """Return the parameters of a function; ``*args, **kwargs`` if Python cannot inspect it."""
     try:
         return list(inspect.signature(f).parameters.values())
     except (ValueError, TypeError):
@@ -184,10 +186,10 @@ def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> list[str]:
-    """The names of the positional parameters.
+    """Return the names of the positional parameters.
 
     Raises:
-        StaticArgumentError: one of the ``numbers`` is the place of none of them.
+        StaticArgumentError: one of the ``numbers`` is not the position of a parameter.
     """
     parameters = parameters_of(f)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -205,8 +207,7 @@ def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> 
 
 def both_ways(f: Callable[..., Any], kind: str, nums: tuple[int, ...], names: tuple[str, ...]
               ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Arguments that an option of ``kind`` names, as "static": both by position and by name,
-    whichever way they were given."""
+    """Complete the positions and names of an option such as "static" from each other."""
     if not nums and not names:
         return nums, names
     by_position, parameters = positional(f, f"{kind}_argnums", nums), parameters_of(f)
@@ -227,13 +228,13 @@ def both_ways(f: Callable[..., Any], kind: str, nums: tuple[int, ...], names: tu
 
 
 def argument(in_tree: tree.TreeDef, i: int) -> str:
-    """Where leaf ``i`` of (args, kwargs) is found: ``args[0]['w']`` or ``kwargs['scale']``."""
+    """Return the path of leaf ``i`` of (args, kwargs): ``args[0]['w']``, ``kwargs['scale']``."""
     where, *rest = tree.paths(in_tree)[i]
     return f"{'kwargs' if where.idx else 'args'}{tree.keystr(tuple(rest))}"
 
 
 def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
-    """A name for each leaf of a signature: its parameter's, and its path behind underscores.
+    """Return a name for each leaf of a signature: parameter and path, joined by underscores.
 
     >>> x = public.asarray(1.0)
     >>> def f(params, n, x): ...
@@ -255,18 +256,18 @@ def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
     return out
 
 
-_text = reprlib.Repr()  # looks at the beginning only, and survives a __repr__ that raises
+_text = reprlib.Repr()  # truncates early, and tolerates a __repr__ that raises
 _text.maxother = _text.maxstring = _text.maxlong = 60
 
 
 def short(x: Any) -> str:
-    """A value in a few words; of an array, which may not be there yet, only its kind."""
+    """Return a short text of a value; of an array, which may be pending, only its type."""
     aval = x._aval if type(x) is Array else x
     return f"an array {aval}" if type(aval) is Aval else _text.repr(x)
 
 
 def difference(old: Any, new: Any) -> str:
-    """Which argument differs between two signatures, from what to what."""
+    """Describe the first difference between two signatures."""
     if old[0] != new[0]:
         return tree.difference(old[0], new[0])
     for i, (a, b) in enumerate(zip(old[1], new[1])):

@@ -1,4 +1,4 @@
-"""A jitted function for one signature: what it takes and returns, of its trace."""
+"""A jitted function specialized to one signature, and what it takes and returns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fnx.transforms.replay.signature import CallKey
 
 
 class ArgInfo(Record):
-    """What is known of one array among the arguments.
+    """Description of one array among the arguments.
 
     Attributes:
         aval: shape, dtype and weak type.
-        donated: whether its memory is given away with the call.
+        donated: whether its memory is donated to the call.
     """
 
     aval: ShapedArray
@@ -28,7 +28,7 @@ class ArgInfo(Record):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+        """The lengths of the axes."""
         return self.aval.shape
 
     @property
@@ -38,15 +38,15 @@ class ArgInfo(Record):
 
 
 class SignedCall(Record):
-    """A jitted function for one signature: what it takes and returns.
+    """A jitted function specialized to one signature.
 
     Attributes:
-        name: of the function.
+        name: the name of the function.
         function: the Python function.
         replay: its trace.
         key: the signature.
-        donated: numbers of the leaves that are donated.
-        donation: of the arguments that are not static.
+        donated: the numbers of the donated leaves.
+        donation: the donation of the dynamic arguments.
     """
 
     name: str
@@ -58,7 +58,7 @@ class SignedCall(Record):
 
 
 class OfSignature:
-    """What a jitted function is traced, lowered and compiled to: each says of which signature."""
+    """Mixin of the traced, lowered and compiled stages of a jitted function: its signature."""
 
     _signed: SignedCall
 
@@ -79,7 +79,7 @@ class OfSignature:
 
     @property
     def in_avals(self) -> Any:
-        """Shapes and dtypes of ``(args, kwargs)``."""
+        """The shapes and dtypes of ``(args, kwargs)``."""
         return self.in_tree.unflatten([ShapedArray.of(a) for a in self._signed.key[1]])
 
     @property
@@ -97,12 +97,12 @@ class OfSignature:
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """Numbers of the leaves that are donated."""
+        """The numbers of the donated leaves."""
         return self._signed.donated
 
 
 class CompiledFace(Protocol):
-    """What ``Lowering.compile`` returns."""
+    """The type that ``Lowering.compile`` returns."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def as_text(self) -> str: ...

@@ -1,13 +1,13 @@
-"""Programs on disk: what a FUNCTION became, so that the next process runs no pass.
+"""Disk cache of compiled programs, so that the next process runs no pass.
 
-    key    the FUNCTION's content, the target, fnx's sources, the configuration, what is donated
+    key    the FUNCTION's content, the target, fnx's sources, the configuration, donated parameters
     value  COMMANDS over LINKED (kernels by the key of their objects, slots), results, lines
 
-A program is of no file: an equal FUNCTION may come from another one, or from the same after an
-edit. So the user's lines are kept as places in the FUNCTION: the node that had the line, and
-which of its lines it was; who restores it says the lines of his own.
+A program is independent of source files: an equal FUNCTION may come from another file, or from the
+same one after an edit. So the user's lines are stored as positions in the FUNCTION: the number of a
+node, and which of its lines it was. Restoring a program uses the lines of the current FUNCTION.
 
-What cannot be read back (another version of a class, an object that is gone) is as nothing.
+An entry that cannot be read (another version of a class, a missing object) is a cache miss.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ class Disk(Protocol):
 
 
 class StoredCommands(Record):
-    """A Block of commands over LINKED. ``outs`` are PARAMs of the types of what is allocated;
-    ``arena``: bytes that the commands reach of it."""
+    """A Block of commands over LINKED.
+
+    ``outs`` are PARAMs with the types of the allocated results; ``arena`` is the number of bytes of
+    the arena that the commands access.
+    """
 
     commands: UOp
     arena: int
@@ -49,13 +52,13 @@ class StoredCommands(Record):
 
 
 class StoredExecutable:
-    """The place of a FUNCTION's program on disk.
+    """The disk cache entry of a FUNCTION's program.
 
     Args:
         fn: the FUNCTION.
-        device: what it runs on.
-        disk: where it is kept.
-        donated: parameters that it may write over.
+        device: the device that runs it.
+        disk: the disk cache.
+        donated: the parameters that it may overwrite.
     """
 
     def __init__(self, fn: UOp, device: DeviceFace, disk: Disk, donated: Sequence[int] = ()
@@ -67,7 +70,7 @@ class StoredExecutable:
         self._key: bytes = b"program" + content.digest()
 
     def restored(self, encode: Callable[[StoredCommands], Any]) -> Any:
-        """What ``encode`` makes of the program that is kept; None where there is none."""
+        """Read the program and return ``encode`` of it; None if it is not cached."""
         data = self._disk.get(self._key)
         if data is None:
             return None
@@ -85,7 +88,7 @@ class StoredExecutable:
             return None
 
     def keep(self, block: BlockFace, commands: UOp) -> None:
-        """Store the program: its commands are over LINKED."""
+        """Store the program, whose commands are over LINKED."""
         outs = [build.param(i, n.dtype, n.shape) for i, n in enumerate(block.outs)]
         lines, nodes = self._lines(commands), self._nodes()
         reached = stored_checks.Uses(commands, stored_checks.longest(nodes)).arena
@@ -95,7 +98,7 @@ class StoredExecutable:
         self._disk.put(self._key, data, f"program {self._fn.arg.name}: {count} kernels")
 
     def _lines(self, commands: UOp) -> dict[Site, tuple[int, int]]:
-        """The user's lines in commands, each with a node of the FUNCTION that has it."""
+        """Return the position in the FUNCTION of each of the user's lines in commands."""
         named = {s for n in toposort([commands]) if n.op in _NAMED for s in n.arg.sites}
         found: dict[Site, tuple[int, int]] = {}
         for i, node in enumerate(self._nodes()):
@@ -109,7 +112,7 @@ class StoredExecutable:
 
 
 def _with_lines(commands: UOp, lines: dict[Site, tuple[int, int]], nodes: Sequence[UOp]) -> UOp:
-    """The commands with the lines that these places have now."""
+    """Replace the lines of commands by those at the same positions in ``nodes``."""
     now = {site: nodes[i].sites[k] if k < len(nodes[i].sites) else None
            for site, (i, k) in lines.items()}
     if all(site == other for site, other in now.items()):

@@ -1,10 +1,10 @@
-"""What is read back of a program on disk: data only, and commands that stay in their memory.
+"""Validation of programs read from disk: data only, and commands within their memory.
 
-    SLOT arena 0..4096 of an arena of 64    ->    as if nothing were there: it is made anew
+    SLOT arena 0..4096 of an arena of 64    ->    a cache miss: it is compiled anew
 
-Entries are read only where nobody else may write (backends/private_files.py), and the code of
-kernels is taken as it is; this keeps a file that was damaged, or made by somebody who was careless,
-from being more than a miss.
+Entries are read only from files that others cannot write (backends/private_files.py), and the
+code of kernels is trusted. These checks ensure that a damaged or badly written file causes no more
+than a cache miss.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FUNCTIONS = frozenset({("fnx.core.uop", "_restored"), ("fnx.core.op", "named"),
 
 
 class _DataUnpickler(pickle.Unpickler):
-    """Makes nodes, and what they carry; calls nothing else."""
+    """Unpickler that only constructs nodes and their arguments."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _FUNCTIONS or module == op_args.__name__ and \
@@ -35,29 +35,29 @@ class _DataUnpickler(pickle.Unpickler):
 
 
 def read(data: bytes) -> Any:
-    """What was stored.
+    """Unpickle an entry.
 
     Raises:
-        Exception: it is no such thing, or more than data.
+        Exception: it is not a valid entry, or contains more than data.
     """
     return _DataUnpickler(io.BytesIO(data)).load()
 
 
-LoopsAround = tuple[int | None, ...]  # a command: iterations of each; None: not known
+LoopsAround = tuple[int | None, ...]  # trip count of each loop around a command; None if unknown
 
 
 class Uses:
-    """All memory of commands: each SLOT with the loops around it.
+    """All memory accessed by commands: each SLOT with the loops around it.
 
     Args:
         commands: COMMANDS over LINKED.
-        longest: iterations of the longest loop of what they compute.
+        longest: the trip count of the longest loop of the FUNCTION.
 
     Attributes:
         found: the SLOTs and loops, in the order of the commands.
 
     Raises:
-        Exception: no pass writes such commands.
+        Exception: the commands are malformed.
     """
 
     def __init__(self, commands: UOp, longest: int) -> None:
@@ -67,12 +67,12 @@ class Uses:
 
     @property
     def arena(self) -> int:
-        """Bytes of the arena that they reach."""
+        """The bytes of the arena that the commands access."""
         return max([_span(slot, loops)[1] for slot, loops in self.found if slot.kind == "arena"],
                    default=0)
 
     def _commands(self, commands: UOp, loops: LoopsAround, behind: bool) -> None:
-        """``behind``: a loop at their depth was before them, whose iterations a SWAP may count."""
+        """``behind``: a loop at this depth came before, whose iterations a SWAP may count."""
         _require(commands.op is ops.COMMANDS)
         for node in commands.src:
             if node.op is ops.EXEC:
@@ -110,7 +110,7 @@ class Uses:
             _require(kernel.op is ops.HOST)
 
     def _memory(self, memory: UOp, loops: LoopsAround, behind: bool) -> int:
-        """Bytes of a SLOT or SWAP, which is added to what was found."""
+        """Record a SLOT or SWAP, and return its bytes."""
         if memory.op is ops.SWAP:
             _require(_counts(memory.arg) and memory.arg < len(loops) + behind)
             return max([self._memory(s, loops, behind) for s in memory.src])
@@ -133,42 +133,41 @@ def _counts(*numbers: object) -> bool:
 
 
 def _span(slot: op_args.Slot, loops: LoopsAround) -> tuple[int, int]:
-    """Where a SLOT begins and ends in all iterations of the loops around it."""
+    """Return the start and end of a SLOT over all iterations of the loops around it."""
     moves = [s * max(n - 1, 0) for s, n in zip(slot.strides, loops) if n]
     return (slot.offset + sum([min(m, 0) for m in moves]),
             slot.offset + slot.nbytes + sum([max(m, 0) for m in moves]))
 
 
 def _nbytes(node: UOp) -> int:
-    """Of an array."""
+    """Return the bytes of an array."""
     return math.prod(node.shape) * node.dtype.itemsize
 
 
 def _lines(nbytes: int) -> int:
-    """Bytes of the memory of an array: whole cache lines."""
+    """Round the bytes of an array up to whole cache lines."""
     return max(-(-nbytes // _LINE), 1) * _LINE
 
 
 def longest(nodes: Iterable[UOp]) -> int:
-    """Iterations of the longest loop among nodes: no pass makes a longer one."""
+    """Return the trip count of the longest SCAN; no pass makes a longer loop."""
     return max([n.arg.length for n in nodes if n.op is ops.SCAN], default=0)
 
 
 def is_block(block: Record, fn: UOp, nodes: Sequence[UOp], donated: Collection[int]) -> bool:
-    """Whether what was read are the commands of a FUNCTION, and their memory.
+    """Whether a block read from disk fits a FUNCTION and stays within its memory.
 
-    What the FUNCTION says bounds arguments, results and iterations, and what the commands reach is
-    the arena. What a kernel does in the memory of its command is taken from its writer, as its
-    code is.
+    The FUNCTION bounds arguments, results and trip counts, and the arena must be exactly what the
+    commands access. The accesses of a kernel within its slots are trusted, like its code.
 
     Args:
-        block: what was read.
+        block: the block.
         fn: the FUNCTION.
-        nodes: all of its nodes, those of its bodies too.
-        donated: parameters that may be written over.
+        nodes: all of its nodes, bodies included.
+        donated: the parameters that may be overwritten.
 
     Raises:
-        Exception: it is no such thing.
+        Exception: the block is malformed.
     """
     commands, arena, outs, results, over = block
     params = build.params(fn)

@@ -1,10 +1,9 @@
-"""When each kernel of a program runs, and which worker has which part of it: of one call that is
-made for the reader.
+"""Timeline of one call, made for inspection: when each kernel and each worker runs.
 
-Its arguments are what the lowering was given. In place of those that have only a type, or are gone
-since, are numbers that leave nothing out: floats that are positive, masks at random, so that each
-row sees something near its end, integers of the upper half of the longest axis, as lengths and
-places may be. A program whose loops end by what they compute is not run, nor one with effects.
+The arguments are those of the lowering. Arguments that have only a type, or have lost their value,
+are replaced by numbers that exercise all of the work: positive floats, random masks, which have
+true elements near the end of each row, and integers in the upper half of the longest axis, as
+lengths and indices may be. A program with effects or with data-dependent loops is not run.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from fnx.core.program import Recorded
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.executable import Executable, Replay
 
-_CALLS = 3  # the last one counts: workers are awake, memory is there
-_BLOCK = 65_521  # numbers that are drawn; more are these again
+_CALLS = 3  # the last one counts: workers are awake, memory is allocated
+_BLOCK = 65_521  # random numbers drawn; they repeat beyond that
 
 
 def timeline(replay: Replay, executable: Executable, avals: Sequence[Any],
              given: Sequence[Any] = ()) -> Recorded:
-    """What runs in one call.
+    """Run a program and record its kernels.
 
     Args:
         replay: the trace.
         executable: its program.
         avals: (shape, dtype, weak) of the arguments.
-        given: the arguments, or what only has their shapes and dtypes; (): none is at hand.
+        given: the arguments, or ShapeDtypeStructs of them; () if none are available.
 
     Raises:
-        ArgumentError: the program is not to be run for that, or something is profiled.
-        NotBuiltError: the device times no kernels.
+        ArgumentError: the program may not be run for inspection, or a profile is being recorded.
+        NotBuiltError: the device does not time kernels.
     """
     why = _not_run(replay, executable.block.commands)
     if why:
@@ -51,7 +50,7 @@ def timeline(replay: Replay, executable: Executable, avals: Sequence[Any],
     ins = [device.upload(numbers(shape, dtype, longest) if x is None else x)
            for (shape, dtype, _), x in zip(avals, known)]
     for storage in ins:
-        storage.lent = True  # so each call has them as they are: none is written over
+        storage.lent = True  # so that no call overwrites them
     ins += replay.storages
     stop = device.record()
     try:
@@ -65,7 +64,7 @@ def timeline(replay: Replay, executable: Executable, avals: Sequence[Any],
 
 
 def _known(x: Any) -> NDArray | None:
-    """The value of an argument; None where it has none, or has lost it."""
+    """Return the value of an argument; None if it has none any more."""
     try:
         return x._numpy() if type(x) is Array else None
     except FnxError:  # traced, or donated since
@@ -73,7 +72,7 @@ def _known(x: Any) -> NDArray | None:
 
 
 def numbers(shape: tuple[int, ...], dtype: DType, longest: int) -> NDArray:
-    """Numbers for an argument that nobody knows, where the longest axis of all has a length.
+    """Generate numbers for an argument without a value, given the length of the longest axis.
 
     >>> from fnx.core import dtypes
     >>> bool((numbers((3, 4), dtypes.int32, 100) >= 50).all())
@@ -93,7 +92,7 @@ def numbers(shape: tuple[int, ...], dtype: DType, longest: int) -> NDArray:
 
 
 def _not_run(replay: Replay, commands: UOp) -> str:
-    """Why a program does not run for a reader; empty if it may."""
+    """Return why a program may not run for inspection; empty if it may."""
     if replay.closed.effects:
         return "has effects"
     if None in replay.storages:

@@ -1,14 +1,14 @@
-"""Traces of a function: by signature, and by the values that it read from outside.
+"""Trace cache of a function: by signature, and by the values that it captured.
 
     flag = True;  f(x)  ->  trace 1     (the signature is not known)
-    flag = False; f(x)  ->  trace 2     (nor is this value)
-    flag = True;  f(x)  ->  trace 1     (both are kept)
+    flag = False; f(x)  ->  trace 2     (nor is this capture)
+    flag = True;  f(x)  ->  trace 1     (both are cached)
 
-Nothing is ever put into a trace in the place of something else: another value outside is
-another trace. Arrays from outside are operands of the FUNCTION, so that is the identical node
-where they have the same types, and nothing compiles again.
+A trace is never patched: another captured value means another trace. Captured arrays are operands
+of the FUNCTION, so traces with captures of equal types give the identical node, and nothing is
+compiled again.
 
-No lock is held while f runs. Two threads may trace the same thing; the first that is in wins.
+No lock is held while f runs. Two threads may trace the same signature; the first insertion wins.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fnx.core.uop import UOp
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.signature import difference, short
 
-MAX_SIGNATURES = 256    # kept for each function, and programs
+MAX_SIGNATURES = 256    # cached for each function; also of programs
 TRACE_BYTES = 96 * MEGABYTE  # ... of a function
-MAX_VARIANTS = 8        # traces kept for each signature
-MAX_MISSES = 32         # explanations kept
-PATIENCE = 5            # traces because of one name or argument before it is said aloud
+MAX_VARIANTS = 8        # traces cached for each signature
+MAX_MISSES = 32         # explanations retained
+PATIENCE = 5            # retraces due to one name or argument before a warning
 
 T = TypeVar("T")
 
@@ -48,18 +48,18 @@ class CacheInfo(Record):
 
 
 class Variant(Record, Generic[T]):
-    """A trace, and what it read from outside."""
+    """A trace and its captures."""
 
     captures: Captures
     value: T
 
 
 class Traces(Generic[T]):
-    """What ``f`` was traced to. ``made`` counts the traces that were kept, ``misses`` says why.
+    """Cache of the traces of ``f``. ``made`` counts traces, ``misses`` explains them.
 
-    A trace is a graph, or has ``graphs``, by which it is counted.
+    A trace is a graph, or has an attribute ``graphs``, whose size counts toward the byte limit.
 
-    ``f`` is a reference to the function, so that what is remembered of it may die with it.
+    ``f`` is called for the function, so that it can be a weak reference.
     """
 
     def __init__(self, f: Callable[[], Any]) -> None:
@@ -78,20 +78,20 @@ class Traces(Generic[T]):
         return self._kept.get(key) is not None
 
     def values(self) -> list[Variant[T]]:
-        """All that are kept, of the most recently used signature last."""
+        """Return all cached traces, those of the most recently used signature last."""
         return [v for variants in self._kept.values() for v in variants]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Clear the cache."""
         self._kept.clear()
 
     def find(self, key: Any, make: Callable[[], tuple[T, list[UOp]]]) -> Variant[T]:
-        """The trace of a signature; ``make()`` gives it with the nodes that it captured."""
+        """Return the trace of a signature; ``make()`` returns a new one and the captured nodes."""
         variants = self._kept.get(key)
         found = None if variants is None else _valid(variants)
         if variants is not None and found is not None:
             self.hits += 1
-            if found is not variants[-1]:  # the last is the one used last
+            if found is not variants[-1]:  # most recently used last
                 _discard(variants, found)
                 variants.append(found)
             return found
@@ -118,7 +118,7 @@ class Traces(Generic[T]):
         if change is not None:
             name, then, now = change
             self._say(f"{name}: {short(then)} -> {short(now)}")
-            if scope.is_open():  # where what is read is often made by the trace around it
+            if scope.is_open():  # captures often come from the outer trace
                 return
             self._rebound[name] += 1
             if self._rebound[name] == PATIENCE:
@@ -140,7 +140,7 @@ class Traces(Generic[T]):
 
 
 def _valid(variants: list[Variant[T]]) -> Variant[T] | None:
-    """The first whose captures all hold."""
+    """Return the first variant whose captures are unchanged."""
     for v in list(variants):
         if v.captures.changed() is None:
             return v

@@ -1,10 +1,10 @@
-"""Trials: one kernel as a program under several schedules, on data, beside one another.
+"""Trials: run one kernel under several schedules on data, and compare results and times.
 
     CALL(KERNEL, x, ..., schedule = ...)    ->    an executable of it alone, its results, its time
 
-Programs are made ready several at a time, so LLVM compiles them beside one another, and are run
-when it is done, so nothing else works while one is timed. Two are timed in turns: what slows the
-machine down slows down both.
+Programs are compiled several at a time, concurrently, and run after compilation is done, so that
+nothing else runs while one is timed. Two programs are timed in alternation, so that a slowdown of
+the machine affects both.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from fnx.core.narrow import decoded, encoded
 from fnx.core.tiling import Schedule
 from fnx.core.uop import UOp, toposort
 
-_ROUNDS, _ROUND_SECONDS = 11, 0.08  # of two programs that are timed in turns, at most
-_SAMPLE = 1e-3      # seconds that a sample should take at least: short programs run several times
-_MOST_BYTES = 1 << 30  # of the data of a kernel
-_SLOWER = 1.5       # times the other's time, from which on it is clear
-_HOPELESS, _FIRST = 8, 5e-3  # times the other's, and seconds that a first run may take longer
-_LONGER, _LONG = 4, 1 << 14  # times the text of the model's choice, and characters beside
-# Steps of the type of the arithmetic by which two orders of a sum may differ, and for each square
-# root of its terms, each of which is rounded as it goes in; steps of the result's own type.
+_ROUNDS, _ROUND_SECONDS = 11, 0.08  # of alternating timing, at most
+_SAMPLE = 1e-3      # least seconds of a sample; short programs are repeated
+_MOST_BYTES = 1 << 30  # of data for a kernel, at most
+_SLOWER = 1.5       # ratio of times that is clearly slower
+_HOPELESS, _FIRST = 8, 5e-3  # ratio, and extra seconds, allowed for a first run
+_LONGER, _LONG = 4, 1 << 14  # longest code: ratio to the heuristic's, extra characters
+# Ulps by which two orders of a sum may differ: constant, and for each square root of the number of
+# terms (in the type of the arithmetic), and constant in the type of the result.
 _ULPS, _TERM_ULPS, _OWN_ULPS = 8, 4, 4
 
-# Of a FUNCTION, with at most so many characters of text (0: any): to be linked when asked for.
+# (FUNCTION, longest code in characters, 0 for any) -> function that links the program.
 Begin = Callable[[UOp, int], Callable[[], Any]]
 
 
 class Trials:
-    """Programs of one CALL under schedules, and data for them.
+    """Programs of one CALL under several schedules, and data for them.
 
     Args:
         call: the CALL of a KERNEL.
-        kernel: the KERNEL as schedules name its ranges.
-        device: where they run.
-        begin: makes a program of a FUNCTION.
+        kernel: the KERNEL with the range names that schedules use.
+        device: the device that runs them.
+        begin: compiles a FUNCTION to a program.
     """
 
     def __init__(self, call: UOp, kernel: UOp, device: Any, begin: Begin) -> None:
@@ -52,14 +52,14 @@ class Trials:
         self.params = [build.param(i, x.dtype, x.shape)
                        for i, x in enumerate(parts.operands(call))]
         self._device = device
-        self._data: list[list[Any]] = []  # sets of inputs; the first one is for times
+        self._data: list[list[Any]] = []  # sets of inputs; the first is used for timing
 
     def begun(self, schedule: Schedule, beside: Any = None) -> Callable[[], Any]:
-        """The CALL alone under a schedule, which is compiled from now on: what links it.
+        """Start compiling the CALL under a schedule; return the function that links it.
 
         Args:
             schedule: the schedule.
-            beside: a program with another one, whose code is not much shorter.
+            beside: a program to compare with, which limits the length of the code.
 
         Raises:
             KernelError: the schedule is not legal, or its code is too long to be worth compiling.
@@ -72,16 +72,16 @@ class Trials:
                            longest)
 
     def results(self, made: Any) -> list[NDArray]:
-        """What a program computes of each set of data, as bytes."""
+        """Return the results of a program on each set of inputs, as bytes."""
         return [storage.view(np.dtype(np.uint8), (storage.nbytes,)).copy()
                 for inputs in self._inputs() for storage in made.run(inputs)]
 
     def is_hopeless(self, ours: Any, theirs: Any) -> bool:
-        """Whether ours is so much slower in its first run that no second one is worth its time."""
+        """Whether the first run of ours is too slow to be worth timing further."""
         return self._seconds(ours, 1) > _HOPELESS * self._seconds(theirs, 1) + _FIRST
 
     def agree(self, ours: Sequence[NDArray], theirs: Sequence[NDArray], same_bits: bool) -> bool:
-        """Whether results are equal; else up to the order of sums."""
+        """Whether results are equal, bitwise or else up to the order of sums."""
         if same_bits:
             return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
         outs = [*self.call.arg.outs] * len(self._inputs())
@@ -90,8 +90,10 @@ class Trials:
                    for a, b, (_, dtype) in zip(ours, theirs, outs, strict=True))
 
     def in_turns(self, ours: Any, theirs: Any, times: int = 1) -> tuple[float, float]:
-        """Milliseconds of a run of two programs, medians of rounds in which they take turns; fewer
-        rounds where ours is clearly slower, so many times as many where it has to be certain."""
+        """Time two programs in alternating rounds; return the median milliseconds of each.
+
+        It stops early if ours is clearly slower. ``times`` multiplies the number of rounds.
+        """
         once = min(self._seconds(ours, 1), self._seconds(theirs, 1))
         count = max(1, min(1000, int(_SAMPLE / max(once, 1e-7))))
         found: tuple[list[float], list[float]] = [], []
@@ -106,7 +108,7 @@ class Trials:
         return mine, other
 
     def _seconds(self, made: Any, count: int) -> float:
-        """Of a run, of so many in a row; each is waited for."""
+        """Return the mean seconds of ``count`` synchronous runs."""
         inputs = self._inputs()[0]
         start = time.perf_counter()
         for _ in range(count):
@@ -123,9 +125,11 @@ class Trials:
 
 
 def call_of(kernel: UOp) -> UOp | None:
-    """A KERNEL that fnx made as a CALL on operands of its own; None where data that nobody knows
-    would decide what it touches or when it ends, where a result is also read, and where there is
-    too much of it."""
+    """Wrap a generated KERNEL in a CALL on parameters.
+
+    None if unknown data would determine its indices or trip counts, if it reads a result, or if its
+    buffers are too large.
+    """
     nodes = toposort([kernel])
     if any(n.op is ops.VAR or n.op is ops.ITER and parts.stop(n) is not None or
            n.op is ops.INDEX and _is_data(n) for n in nodes) or \
@@ -161,7 +165,7 @@ def _is_data(place: UOp) -> bool:
 
 
 def _positive(rng: np.random.Generator, param: UOp) -> NDArray:
-    """Numbers that are ordinary for most functions."""
+    """Generate numbers in the normal domain of most functions."""
     dtype = param.dtype
     if dtype.is_float:
         return encoded(rng.uniform(0.1, 1.0, param.shape), dtype)
@@ -169,7 +173,7 @@ def _positive(rng: np.random.Generator, param: UOp) -> NDArray:
 
 
 def _around_zero(rng: np.random.Generator, param: UOp) -> NDArray:
-    """Numbers of which long sums of products are neither large nor small."""
+    """Generate numbers scaled so that long sums of products stay of order one."""
     if not param.dtype.is_float:
         return _positive(rng, param)
     return encoded(rng.normal(size=param.shape) * max(param.shape, default=1) ** -0.25,
@@ -177,14 +181,13 @@ def _around_zero(rng: np.random.Generator, param: UOp) -> NDArray:
 
 
 def _terms(kernel: UOp) -> int:
-    """Of the longest sum."""
+    """Return the number of terms of the longest sum."""
     return max([math.prod([int(build.const_of(parts.extent(r))) for r in parts.closed(n)])
                 for n in toposort(kernel.src) if n.op in (ops.REDUCE, ops.ITER)], default=1)
 
 
 def near(ours: NDArray, theirs: NDArray, dtype: dtypes.DType, terms: int) -> bool:
-    """Whether two results, as bytes, are equal up to what another order of sums of so many terms
-    changes.
+    """Whether two results, as bytes, are equal up to the order of sums of ``terms`` terms.
 
     >>> one, other = (np.array([1 + i * 2.0 ** -17], "f4").view("u1") for i in range(2))
     >>> near(one, other, dtypes.float32, 10), near(one, other, dtypes.float32, 1000)

@@ -1,12 +1,12 @@
-"""Functions that are the same: ``jit(f)(x)``, written at each call, traces once.
+"""Cache of traces by code and closure, so that ``jit(lambda ...)`` in a loop traces once.
 
     def step(lr):
-        return jit(lambda x: x * lr)(x)        each call has a function of its own; those with an
-                                               equal lr have the same code, reading equal values
+        return jit(lambda x: x * lr)(x)        each call makes a new function; those with an
+                                               equal lr have equal code and closure
 
-Two functions are twins if they have the same code, globals and options, and what they have closed
-over and their defaults are plain values, and the same. (What they read from globals is looked at
-as ever.) A trace that captures memory is not kept here: it would keep the memory, too.
+Two functions share a trace if they have the same code, globals and options, and if their closures
+and defaults are plain, equal values. (Values read from globals are checked as usual.) A trace that
+captures memory is not cached here, as that would keep the memory alive.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN = BY_VALUE | {type(None)}
 
 
 class Twin(Record):
-    """A trace, what it was of, what it read from outside, and its program."""
+    """A trace with its function, its captures and its program."""
 
     f: Callable[..., Any]
     captures: Captures
@@ -42,16 +42,16 @@ _kept: Cache[tuple[Any, ...], Twin] = Cache(
 
 
 _launchers: Cache[tuple[Any, ...], list[Launcher]] = Cache("launchers of twins", _LIMIT)
-_MOST = 4  # of a family
+_MOST = 4  # for each code key
 
 
 def launchers(of: tuple[Any, ...]) -> Sequence[Launcher]:
-    """Those of a family: each looks itself whether it is meant."""
+    """Return the launchers of a code key; each checks by itself whether it applies."""
     return tuple(_launchers.get(of) or ())
 
 
 def keep_launcher(of: tuple[Any, ...], launch: Launcher | None) -> None:
-    """Keep the launcher of a trace that twins of a family take."""
+    """Cache the launcher of a trace for functions with equal code."""
     if launch is not None:
         found = _launchers.find(of, list)
         found.insert(0, launch)
@@ -59,13 +59,13 @@ def keep_launcher(of: tuple[Any, ...], launch: Launcher | None) -> None:
 
 
 def forget() -> None:
-    """Forget all twins."""
+    """Clear the caches."""
     _kept.clear()
     _launchers.clear()
 
 
 def family(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
-    """What f has in common with its twins; None where it has none.
+    """Return the key of the code and closure of f. None if its trace cannot be shared.
 
     >>> def scaled(n):
     ...     return lambda x: x * n
@@ -78,7 +78,7 @@ def family(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
         return None
     try:
         values = [cell.cell_contents for cell in f.__closure__ or ()]
-    except ValueError:  # a variable that has no value yet
+    except ValueError:  # an unbound variable
         return None
     named = f.__kwdefaults__ or {}
     values += [*(f.__defaults__ or ()), *named.values()]
@@ -89,13 +89,13 @@ def family(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
 
 
 def find(key: tuple[Any, ...]) -> Twin | None:
-    """What is kept of a family and a signature, if what was read from outside is the same."""
+    """Return the cached trace of a code key and a signature, if its captures are unchanged."""
     found = _kept.get(key)
     return found if found is not None and found.captures.changed() is None else None
 
 
 def keep(key: tuple[Any, ...], twin: Twin) -> None:
-    """Keep a trace for twins, in place of one whose globals have changed."""
+    """Cache a trace, replacing one whose captures have changed."""
     if twin.closed.captures or twin.closed.effects:
         return
     if _kept.get(key) is not None and find(key) is None:

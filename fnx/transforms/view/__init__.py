@@ -1,1 +1,1 @@
-"""A local page on what jit made of a function: passes, graphs, kernels, memory, source."""
+"""A local web page on a jitted function: passes, graphs, kernels, memory, source."""

@@ -1,7 +1,7 @@
 """``FNX_VIZ=1``: one page with every function that jit links in this process.
 
-The address is told once, on stderr. A page shows what was made so far; at the end of the process
-it stays until Ctrl-C, if somebody sits at a terminal.
+The address is printed once, on stderr. The page lists the functions so far; at the end of the
+process it is served until Ctrl-C if stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import sys
 from fnx.core.process import fork_safe_lock
 from fnx.transforms.view.server import Offer, Page
 
-MAX_FUNCTIONS = 100  # each keeps its graph: later ones are not on the page
+MAX_FUNCTIONS = 100  # each retains its graph, so later functions are not added
 
 _lock = fork_safe_lock()
 _views: list[Page] = []
 
 
 def offer(found: Offer) -> None:
-    """Put a function on the page."""
+    """Add a function to the page."""
     with _lock:
         if not _views:
             _views.append(Page([], 0))

@@ -1,7 +1,7 @@
 """What the page shows of a Lowering, as values that become JSON.
 
-The overview names all passes and kernels; what is long (texts, graphs, memory, source) is made
-when the reader asks for it, and kept.
+The overview names all passes and kernels; large parts (texts, graphs, memory, source) are made when
+the reader asks for them, and cached.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay.lowering import Lowering
 from fnx.transforms.view.layout import layered
 
-MAX_NODES = 20_000  # of a graph that is drawn
-MAX_RUNS = 4_000  # kernels of a timeline
-MAX_TEXTS = 8  # of graphs that are kept
-_AROUND = 3  # lines of the source before and after those that nodes came from
+MAX_NODES = 20_000  # most nodes of a graph that is drawn
+MAX_RUNS = 4_000  # most kernels of a timeline
+MAX_TEXTS = 8  # most cached texts of graphs
+_AROUND = 3  # context lines before and after source lines with nodes
 
-Json = Any  # dict, list, str, int, float, None of the same
+Json = Any  # dict, list, str, int, float or None, nested
 
 
 class PageData:
-    """One Lowering for the page; each method is a part of it."""
+    """One Lowering for the page; each method returns a part of it."""
 
     def __init__(self, name: str, lowering: Lowering) -> None:
         self.name, self.lowering = name, lowering
@@ -49,12 +49,12 @@ class PageData:
                             for row in made.rows]}
 
     def step(self, name: str) -> Json:
-        """The text of a step of ``show``."""
+        """Return the text of a step of ``show``."""
         return {"text": self.lowering.text(name)}
 
     @cached
     def passes(self) -> Json:
-        """A row for each pass that ran; what ran on a kernel is named by it."""
+        """An entry for each pass that ran; a pass over a kernel bears the kernel's name."""
         rows, of = [], ""
         for ran in self.lowering.passes:
             before, after = graphs_of(ran.before), graphs_of(ran.after)
@@ -65,24 +65,25 @@ class PageData:
         return rows
 
     def ran(self, i: int) -> Json:
-        """A pass: what it was given and what it made as text, and the graph that it made."""
+        """Return a pass: its input and output as text, and the graph of its output."""
         before, after = (graphs_of(side) for side in
                          (self.lowering.passes[i].before, self.lowering.passes[i].after))
         return {**self.passes[i], "before": self._text(before), "after": self._text(after),
                 "graph": drawing(after, set(toposort(before, into_functions=True)))}
 
     def _text(self, graphs: Sequence[UOp]) -> str:
-        """Graphs as text: what a pass made is what the next one is given."""
+        """Return graphs as text, cached, as the output of a pass is the input of the next."""
         return self._texts.find(tuple(graphs), lambda: show.pretty(
             list(graphs)) if graphs else "(no graph at this border)")
 
     def kernel(self, i: int) -> Json:
-        """A command's kernel: its graph, and the levels at which it can be read."""
+        """Return a command's kernel: its graph, and the levels at which its text is available."""
         node = self.lowering.kernels[i].node
         return {"levels": list(self.lowering.kernel_texts(node)), "graph": drawing([node], set())}
 
     def level(self, i: int, name: str) -> Json:
-        """The text of a command's kernel at a level: of a large one machine code takes a while."""
+        """Return the text of a command's kernel at a level; for a large one machine code takes a
+        while."""
         texts = self.lowering.kernel_texts(self.lowering.kernels[i].node)
         if name not in texts:
             raise ArgumentError("expected a level of the kernel")
@@ -90,7 +91,7 @@ class PageData:
 
     @cached
     def memory(self) -> Json:
-        """Where the intermediate buffers lie, from which command to which."""
+        """The intermediate buffers: offset, size, and the first and last command that use each."""
         runs = parts.executions(self.lowering.commands)
         spans = _loop_spans(self.lowering.commands, {run: i for i, run in enumerate(runs)})
         found: dict[tuple[int, int], list[int]] = {}
@@ -111,8 +112,8 @@ class PageData:
 
     @cached
     def timeline(self) -> Json:
-        """The kernels of one call in nanoseconds since its first one began, the parts of them that
-        each worker ran, and the bytes of intermediate buffers that live beside each."""
+        """The kernels of one call in nanoseconds since the first one began, the parts that each
+        worker ran, and the bytes of intermediate buffers that are live at each."""
         recorded = self.lowering.timeline
         runs = recorded.runs[:MAX_RUNS]
         begun = runs[0].start if runs else 0
@@ -135,7 +136,8 @@ class PageData:
 
     @cached
     def source(self) -> Json:
-        """The user's lines that nodes came from, with how many, and the kernels of each."""
+        """The user's source lines that nodes came from, with node counts and the kernels of
+        each."""
         counts: dict[tuple[str, int], int] = {}
         for node in toposort([self.lowering.graph], into_functions=True):
             for file, line, *_ in node.sites[:1]:
@@ -149,7 +151,7 @@ class PageData:
 
 
 def parts_of(data: PageData) -> dict[str, Callable[..., Json]]:
-    """The parts of the page by name; those in the second row take a number or a name."""
+    """Return the parts of the page by name; all but the first four use a number or a name."""
     return {"overview": lambda _: data.overview, "memory": lambda _: data.memory,
             "timeline": lambda _: data.timeline, "source": lambda _: data.source,
             "step": data.step,
@@ -172,9 +174,9 @@ def _index(text: str, size: int) -> int:
 
 
 def drawing(roots: Sequence[UOp], known: set[UOp]) -> Json:
-    """The nodes of graphs with their places and edges; ``known`` are those that are not new.
+    """Return the nodes of graphs with coordinates and edges; nodes in ``known`` are not new.
 
-    Constants are written into the nodes that read them.
+    Constants are shown in the nodes that read them.
     """
     every = toposort(roots, into_functions=True)
     if len(every) > MAX_NODES:
@@ -191,7 +193,7 @@ def drawing(roots: Sequence[UOp], known: set[UOp]) -> Json:
 
 
 def _detail(node: UOp) -> str:
-    """The arg of a node, and its constant operands."""
+    """Return the arg of a node and its constant operands as text."""
     arg = number(node).text if node.op is ops.CONST else \
         "" if node.arg is None else show.python_arg(node.arg, False)
     constants = [f"[{i}]={number(s).text}" for i, s in enumerate(node.src) if s.op is ops.CONST]
@@ -199,8 +201,8 @@ def _detail(node: UOp) -> str:
 
 
 def _subject(graphs: Sequence[UOp], before: str) -> str:
-    """What a pass ran on: a kernel, by its name; a program is of the kernel before; else the
-    function, without a name."""
+    """Return the name of the kernel that a pass ran on: for a program, that of the kernel before
+    it; "" for the whole function."""
     kernels = [str(g.arg.name) for g in graphs if g.op is ops.KERNEL]
     if kernels:
         return kernels[0]
@@ -208,13 +210,15 @@ def _subject(graphs: Sequence[UOp], before: str) -> str:
 
 
 def _next(names: Sequence[str], name: str, at: int) -> int:
-    """The next command of this name behind one, round and round as in a loop; -1: there is none."""
+    """Return the next command of this name after an index, wrapping around as in a loop; -1 if
+    none."""
     order = [*range(at + 1, len(names)), *range(at + 1)]
     return next((i for i in order if names[i] == name), -1)
 
 
 def _loop_spans(commands: UOp, number_of: dict[UOp, int]) -> dict[int, tuple[int, int]]:
-    """Of each command in a loop, the first and the last of the outermost loop around it."""
+    """Return, for each command in a loop, the first and last command of the outermost loop around
+    it."""
     spans: dict[int, tuple[int, int]] = {}
     for node in commands.src:
         if node.op is ops.LOOP:
@@ -224,7 +228,7 @@ def _loop_spans(commands: UOp, number_of: dict[UOp, int]) -> dict[int, tuple[int
 
 
 def _file(name: str, counts: dict[int, int], kernels: dict[str, list[str]]) -> Json:
-    """The lines of a file near those that have nodes."""
+    """Return the lines of a file near those with nodes."""
     text = linecache.getlines(name)
     near = sorted({n for line in counts for n in range(line - _AROUND, line + _AROUND + 1)
                    if 0 < n <= max(len(text), line)})

@@ -1,8 +1,8 @@
-"""Where the nodes of a graph are drawn: in layers, operands above what reads them.
+"""Layered layout of a graph: operands above the nodes that read them.
 
-A node stands right above the first that reads it, so all edges lead down. In each layer nodes are
-ordered by the mean place of their neighbours, downwards and upwards in turn (the barycenter
-method: Sugiyama, Tagawa and Toda, 1981), then each is moved as near to that mean as those on its
+A node is placed directly above its first consumer, so that all edges lead down. In each layer nodes
+are ordered by the mean position of their neighbors, downwards and upwards in turn (the barycenter
+method: Sugiyama, Tagawa and Toda, 1981), then each is moved as close to that mean as those on its
 left allow.
 
     a   b           a  b
@@ -18,10 +18,10 @@ SWEEPS = 4
 
 
 def layered(operands: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """(place in its layer, layer) of each node, in units of one node.
+    """Return (position in its layer, layer) of each node, in units of one node.
 
     Args:
-        operands: of each node, the numbers of nodes before it.
+        operands: for each node, the numbers of earlier nodes.
 
     >>> layered([[], [], [0, 1]])
     [(0.0, 0), (1.0, 0), (0.5, 1)]
@@ -33,7 +33,7 @@ def layered(operands: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     for node, sources in enumerate(operands):
         for s in sources:
             readers[s].append(node)
-    for node in reversed(range(len(level))):  # right above its first reader
+    for node in reversed(range(len(level))):  # directly above its first consumer
         if readers[node]:
             level[node] = min(level[r] for r in readers[node]) - 1
     layers: list[list[int]] = [[] for _ in range(1 + max(level, default=-1))]
@@ -54,12 +54,13 @@ def layered(operands: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
 
 
 def _place(layer: Sequence[int], x: list[float], wish: dict[int, float] | None = None) -> None:
-    """A place for each node of a layer, in order: as wished, but one apart at least."""
+    """Place the nodes of a layer in order: as close to the wished positions as a distance of 1
+    allows."""
     if wish is None:
         for i, node in enumerate(layer):
             x[node] = float(i)
         return
-    groups: list[tuple[float, list[int]]] = []  # (left end, nodes that stand side by side)
+    groups: list[tuple[float, list[int]]] = []  # (left end, nodes side by side)
     for node in layer:
         start, members = wish[node], [node]
         while groups and groups[-1][0] + len(groups[-1][1]) > start:

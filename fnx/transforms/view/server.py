@@ -1,15 +1,15 @@
-"""The server of the page: this machine only, and only for who knows the token.
+"""The server of the page: bound to this machine, and requests need a token.
 
     http://127.0.0.1:<port>/<token>/            the page
     http://127.0.0.1:<port>/<token>/app.js      and its parts
     http://127.0.0.1:<port>/<token>/data/<function>/<part>/<number or name>
 
-Any program of any user of the machine can connect, and any page in the browser can send requests:
-so a request needs the token, which is random, and a Host that is this one (a name that an
-attacker lets point at 127.0.0.1 is another). What is connected without it is few and short
-(strangers.py). The browser's command line, which every user can read, has the path of a file that
-only this one can, and that leads to the page. Answers forbid everything that is not from here.
-Texts of the user travel as JSON and are shown as text, never as HTML.
+Any program of any user of the machine can connect, and any page in the browser can send requests.
+So a request needs the token, which is random, and a Host header of this server (an attacker's name
+that resolves to 127.0.0.1 is a different Host). Connections without the token are limited in number
+and time (strangers.py). The browser's command line, which every user can read, contains only the
+path of a file that its owner alone can read and that redirects to the page. Response headers forbid
+all content from elsewhere. User text travels as JSON and is shown as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"}
 
-Offer = tuple[str, Callable[[], Lowering]]  # a function: its name, and what was made of it
+Offer = tuple[str, Callable[[], Lowering]]  # a function: its name, and how to make its Lowering
 
 
 _open: weakref.WeakSet[Page] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    """A child does not answer: its parent does."""
+    """Close the server in a forked child: the parent answers."""
     for view in list(_open):
         view.leave()
 
@@ -73,7 +73,7 @@ class Page:
     def __init__(self, offers: Sequence[Offer], port: int) -> None:
         self._data: list[tuple[str, Callable[[], PageData]]] = []
         self._token = secrets.token_urlsafe(18)
-        self._forget: Callable[[], Any] | None = None  # removes the file that leads here
+        self._forget: Callable[[], Any] | None = None  # removes the redirect file
         try:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as e:
@@ -98,7 +98,7 @@ class Page:
         self.close()
 
     def add(self, offer: Offer) -> None:
-        """One function more on the page."""
+        """Add a function to the page."""
         name, make = offer
         made: list[PageData] = []
         lock = threading.Lock()
@@ -113,7 +113,7 @@ class Page:
 
     @property
     def size(self) -> int:
-        """How many functions are on the page."""
+        """The number of functions on the page."""
         return len(self._data)
 
     @property
@@ -121,15 +121,15 @@ class Page:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End the server; the page in the browser stays as it is."""
+        """Stop the server; an open browser page stays as it is."""
         self._server.shutdown()
         self._server.server_close()
         self.forget_file()
 
     def private_file(self) -> str:
-        """The address of a file that leads to the page, and that nobody else can read. It is there
-        until the page was asked for, or ends."""
-        folder = tempfile.mkdtemp(prefix="fnx-view-")  # of mode 0700
+        """Return the URI of a file that redirects to the page and that only its owner can read. The
+        file exists until the page is requested or closed."""
+        folder = tempfile.mkdtemp(prefix="fnx-view-")  # created with mode 0700
         self._forget = weakref.finalize(self, _remove, folder, os.getpid())
         path = Path(folder, "page.html")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -139,28 +139,28 @@ class Page:
         return path.as_uri()
 
     def forget_file(self) -> None:
-        """Remove that file, if there is one."""
+        """Remove the redirect file, if there is one."""
         if self._forget is not None:
             self._forget()
 
     def leave(self) -> None:
-        """Close what a forked child has of the server."""
+        """Close the server's socket in a forked child."""
         self._server.socket.close()
 
     def wait(self) -> None:
-        """Return at Ctrl-C."""
+        """Wait until Ctrl-C."""
         self._thread.join()
 
-    # ---- answers
+    # ---- responses
 
     def allows(self, host: str | None, token: str) -> bool:
-        """Whether a request with this Host and token is one of the page's own."""
+        """Return whether a request has this server's Host and token."""
         port = self._server.server_port
         return host in (f"127.0.0.1:{port}", f"localhost:{port}") \
             and hmac.compare_digest(token.encode(), self._token.encode())
 
     def data(self, path: Sequence[str]) -> Json:
-        """What ``functions`` or ``<function>/<part>/<which>`` names.
+        """Return the data that ``functions`` or ``<function>/<part>/<which>`` names.
 
         Raises:
             ArgumentError: there is no such part.
@@ -177,7 +177,7 @@ class Page:
 
 
 def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # a forked child leaves it to its parent
+    if os.getpid() == process:  # a forked child leaves the folder to its parent
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -200,20 +200,20 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Now and then."""
+        """Close connections that have exceeded their time; called periodically."""
         self.strangers.close_old()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):  # a reader who left
+        if not isinstance(sys.exception(), ConnectionError):  # the client closed the connection
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """GET of a file or of data."""
+    """Answer GET requests for files and data."""
 
     server: _Server
     server_version, sys_version = "fnx", ""
-    timeout = 30  # of one who knows the token
+    timeout = 30  # seconds, for an authenticated client
 
     def do_GET(self) -> None:
         _, token, *path = [*self.path.partition("?")[0].split("/"), ""]
@@ -236,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, value = 200, self.server.view.data(path)
         except ArgumentError as e:
             status, value = 404, {"error": str(e)}
-        except Exception as e:  # a reader is told, and can go on with the other parts
+        except Exception as e:  # the client gets the error and can request other parts
             status, value = 500, {"error": f"{type(e).__name__}: {e}"}
         self._answer(status, "application/json", json.dumps(value).encode())
 
@@ -250,11 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not told on the user's terminal."""
+        """Do not log requests on the user's terminal."""
 
 
 def serve(offers: Sequence[Offer], port: int = 0, browser: bool = True) -> Page:
-    """Serve functions, and open the page; without a browser its address is printed."""
+    """Serve functions and open the page; without a browser, print its address."""
     view = Page(offers, port)
     if browser and not webbrowser.open(view.private_file()):
         view.forget_file()

@@ -1,8 +1,8 @@
-"""Connections that have not said the token yet: few, for a short time, the silent go first.
+"""Unauthenticated connections: limit their number and time, and drop silent ones first.
 
-Any program of any user can connect. Each connection has a thread until it has sent its request; so
-at most ``MOST`` wait at a time, ``SECONDS`` each. Where one more comes, the oldest is closed of
-those that have sent nothing: who knows the token sends it at once, and is not kept waiting.
+Any program of any user can connect. Each connection has a thread until it has sent its request, so
+at most ``MOST`` wait at a time, for ``SECONDS`` each. If one more connects, the oldest that has
+sent nothing is closed: a client that knows the token sends it at once, and is not kept waiting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST, SECONDS = 32, 5.0
 
 
 class Strangers:
-    """The connections that wait, the oldest first."""
+    """The waiting connections, oldest first."""
 
     def __init__(self) -> None:
         self._since: dict[socket.socket, float] = {}
@@ -27,26 +27,26 @@ class Strangers:
         return len(self._since)
 
     def add(self, connection: socket.socket) -> None:
-        """One more, in place of one that is silent where there are too many."""
+        """Add a connection; close a silent one if there are too many."""
         with self._lock:
             while len(self._since) >= MOST:
                 self._close(self._silent())
             self._since[connection] = time.monotonic()
 
     def leave(self, connection: socket.socket) -> None:
-        """It has said the token, or is gone."""
+        """Remove a connection that is authenticated or closed."""
         with self._lock:
             self._since.pop(connection, None)
 
     def close_old(self) -> None:
-        """Close those whose time is over, whatever they send."""
+        """Close connections that have exceeded their time, whatever they have sent."""
         with self._lock:
             end = time.monotonic() - SECONDS
             for connection in [c for c, since in self._since.items() if since < end]:
                 self._close(connection)
 
     def _silent(self) -> socket.socket:
-        """The oldest that has nothing to be read; else the oldest."""
+        """Return the oldest connection without data to read; else the oldest."""
         waiting = select.poll()
         for connection in self._since:
             waiting.register(connection, select.POLLIN)
@@ -55,7 +55,7 @@ class Strangers:
                     next(iter(self._since)))
 
     def _close(self, connection: socket.socket) -> None:
-        """Its thread reads the end, and closes it."""
+        """Shut a connection down: its thread reads the end of file and closes it."""
         del self._since[connection]
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)

@@ -1,10 +1,10 @@
 """Elementary functions written as graphs of basic IEEE operations.
 
-``FORMULAS`` of a file says which op each of its functions computes, with the largest errors seen,
-in units in the last place, fused or not (float32: 42 million bit patterns and 2 million ordinary
-arguments; float64: 60,000 arguments against mpmath).
+``FORMULAS`` of a module maps each op to the function that computes it, with the largest errors seen
+in units in the last place, with and without fused multiply-add (float32: 42 million bit patterns
+and 2 million ordinary arguments; float64: 60,000 arguments against mpmath).
 
-Polynomials (constant term first) are own minimax fits: ``scripts/fit_polynomials.py`` derives
-them, and with ``--check`` verifies the error bounds of those that stand here. The error noted is
-weighted: it is relative to the whole function. Where a constant has another source, it is named.
+Polynomials (constant term first) are minimax fits by ``scripts/fit_polynomials.py``; ``--check``
+verifies the error bounds of those stored here. The noted error is weighted: it is relative to the
+whole function. Constants from other sources name the source.
 """

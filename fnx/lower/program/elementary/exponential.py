@@ -2,10 +2,10 @@
 
     exp(x) = 2**n * exp(r),   n = round(x / log 2),   r = x - n * log 2
 
-n comes out of the low bits of x / log 2 + 1.5 * 2**mantissa, so its float and its integer cost one
-addition each, and 2**n is a shift. 2**n does not fit the format where the result is subnormal
-or close to overflow: there the exponent is offset by a power of two that is multiplied in last,
-where it rounds (or overflows) once.
+n is in the low bits of x / log 2 + 1.5 * 2**mantissa, so as float and integer it costs one addition
+each, and 2**n is a shift. 2**n does not fit the format if the result is subnormal or close to
+overflow. There the exponent is offset, and a power of two multiplied in last, where it rounds (or
+overflows) once.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ _LN2 = {dtypes.float32: LN2_32, dtypes.float64: LN2_64}
 _EXP = {dtypes.float32: EXP_32, dtypes.float64: EXPM1_64}
 _TANH = {dtypes.float32: TANH_32, dtypes.float64: TANH_64}
 _EXPM1 = {dtypes.float32: EXPM1_32, dtypes.float64: EXPM1_64}
-# Below the first exp(x) rounds to 0; above the second it overflows.
+# Below the first, exp(x) rounds to 0; above the second, it overflows.
 _EXP_RANGE = {dtypes.float32: (-104.5, 89.0), dtypes.float64: (-746.0, 710.0)}
-_EXP2_RANGE = (-151.0, 129.0)  # the same of 2**x
-# Below the first expm1(x) rounds to -1.
+_EXP2_RANGE = (-151.0, 129.0)  # the same for 2**x
+# Below the first, expm1(x) rounds to -1.
 _EXPM1_RANGE = {dtypes.float32: (-18.0, 89.0), dtypes.float64: (-38.0, 710.0)}
-# Here tanh(x) rounds to 1.
+# From here on tanh(x) rounds to 1.
 _TANH_LIMIT = {dtypes.float32: 9.5, dtypes.float64: 19.5}
 
 
 def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """(n, bits whose lowest are n, x - n * the high part of log 2)"""
+    """Return (n, bits with n in the low bits, x - n * the high part of log 2)."""
     big = rounder(x.dtype)
     shifted = mulacc(x, LOG2_E, big)
     n = shifted - big
@@ -111,12 +111,12 @@ def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _power_of_two(n: Expr, offset: Expr | int, like: Expr) -> Expr:
-    """2**n from the low bits of n; ``offset`` is the bias, in place in the exponent field."""
+    """Return 2**n from the low bits of n; ``offset`` is the bias, shifted to the exponent field."""
     return ((n << like.dtype.mantissa) + offset).bitcast(like.dtype)
 
 
 def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
-    """(bits whose lowest are n, exp(r))"""
+    """Return (bits with n in the low bits, exp(r))."""
     n, bits, high = _reduce(x)
     r = mulacc(n, -_LN2[x.dtype][1], high)
     return bits, mulacc(r, mulacc(r, polynomial(_EXP[x.dtype], r), 1.0), 1.0)
@@ -130,7 +130,7 @@ def exp(x: Expr) -> Expr:
 
 
 def exp2(x: Expr) -> Expr:
-    """2**x of float32; of whole numbers without error."""
+    """2**x of float32; exact for integers."""
     a = clamp(x, *_EXP2_RANGE)
     shifted = a + rounder(a.dtype)
     f = a - (shifted - rounder(a.dtype))
@@ -138,7 +138,7 @@ def exp2(x: Expr) -> Expr:
 
 
 def _scaled(p: Expr, n: Expr, negative: Expr) -> Expr:
-    """p * 2**n, where that may be no normal number."""
+    """Return p * 2**n, which may be subnormal or overflow."""
     form = p.dtype
     lift = (form.bias + 1) // 2
     offset = where(negative, n.like(form.bias + lift << form.mantissa),
@@ -149,8 +149,8 @@ def _scaled(p: Expr, n: Expr, negative: Expr) -> Expr:
 def expm1(x: Expr) -> Expr:
     """e**x - 1, precise near 0.
 
-    The low part of r is added last, or its rounding would double near x = log(2) / 2. Half of
-    2**n is used, since 2**n may overflow where the result does not.
+    The low part of r is added last; otherwise the rounding error would double near
+    x = log(2) / 2. Half of 2**n is used, since 2**n may overflow where the result does not.
     """
     form = x.dtype
     n, bits, high = _reduce(clamp(x, *_EXPM1_RANGE[x.dtype]))
@@ -173,7 +173,7 @@ def tanh(x: Expr) -> Expr:
     return with_sign(where(size < 0.55, near, 1.0 - 2.0 / (e + 1.0)), x)
 
 
-# with the largest errors seen: float32, float64
+# with the largest errors seen in ulp: float32, float64
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.EXP: exp,      # 1.16  1.02
     ops.EXPM1: expm1,  # 1.41  1.39

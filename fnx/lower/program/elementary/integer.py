@@ -1,8 +1,8 @@
-"""Integer division, whose corner cases the machine leaves undefined, and Threefry.
+"""Integer division with defined corner cases, and Threefry.
 
-Division by zero gives -1 (all ones) and leaves the dividend as remainder; INT_MIN / -1 is
-INT_MIN. 32-bit quotients are computed in float64, which vectorizes and is exact: where the
-quotient is no integer, it is further from the next one than float64 rounds.
+Division by zero gives -1 (all ones), and its remainder is the dividend; INT_MIN / -1 is INT_MIN.
+32-bit quotients are computed in float64, which vectorizes and is exact: a quotient that is not an
+integer is further from the next integer than the rounding error of float64.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fnx.lower.program.elementary.floats import as_integer
 
 
 def divides_safely(divisor: Expr) -> bool:
-    """Whether it is a constant other than 0 and -1: then the machine's division is defined."""
+    """Return whether the divisor is a constant other than 0 and -1, so division is defined."""
     node = divisor.node
     return node.op is ops.CONST and build.const_of(node) not in (0, -1)
 
 
 def machine_quotient(a: Expr, b: Expr) -> Expr:
-    """a / b rounded to zero, by the machine's division; any value where b = 0."""
+    """Return a / b rounded toward zero by the machine's division; any value if b = 0."""
     if a.dtype.kind == "uint":
         return a // where(b.eq(0), 1, b)
     minus = b.eq(-1)
@@ -30,7 +30,7 @@ def machine_quotient(a: Expr, b: Expr) -> Expr:
 
 
 def _quotient(a: Expr, b: Expr) -> Expr:
-    """The same, of 32 bits in float64."""
+    """Return a / b rounded toward zero; of 32 bits in float64."""
     if a.dtype.bits != 32:
         return machine_quotient(a, b)
     ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
@@ -38,7 +38,7 @@ def _quotient(a: Expr, b: Expr) -> Expr:
 
 
 def divide(a: Expr, b: Expr, quotient: Callable[[Expr, Expr], Expr] = _quotient) -> Expr:
-    """IDIV, of a quotient that may be anything where b = 0."""
+    """IDIV, from a quotient that may have any value if b = 0."""
     if divides_safely(b):
         return a // b
     ones = (1 << a.dtype.bits) - 1 if a.dtype.kind == "uint" else -1
@@ -46,7 +46,7 @@ def divide(a: Expr, b: Expr, quotient: Callable[[Expr, Expr], Expr] = _quotient)
 
 
 def remainder(a: Expr, b: Expr, quotient: Callable[[Expr, Expr], Expr] = _quotient) -> Expr:
-    """REM of integers: the sign of the dividend."""
+    """REM of integers, with the sign of the dividend."""
     if divides_safely(b):
         return a % b
     return where(b.eq(0), a, a - quotient(a, b) * b)
@@ -57,9 +57,9 @@ _PARITY = 0x1BD11BDA
 
 
 def threefry(node: UOp) -> UOp:
-    """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011); ``arg`` is the word returned.
+    """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011); ``arg`` is the index of the result.
 
-    The two words of one block are two nodes; the rounds below them are the same nodes.
+    The two results of a block are two nodes that share the nodes of the rounds.
     """
     k0, k1, c0, c1 = map(Expr, node.src)
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)

@@ -2,9 +2,9 @@
 
     log(x) = e * log 2 + log(1 + f),   x = 2**e * (1 + f),   sqrt(1/2) <= 1 + f < sqrt(2)
 
-e and f are cut out of the bit pattern. float32 takes log(1 + f) from a polynomial in f, which
-needs no division; float64 from atanh(f / (2 + f)), whose polynomial is half as long (fdlibm's
-way of adding f last is used: it keeps the result below one ulp).
+e and f are extracted from the bit pattern. float32 computes log(1 + f) by a polynomial in f, which
+needs no division; float64 by atanh(f / (2 + f)), whose polynomial is half as long. As in fdlibm, f
+is added last, which keeps the error below one ulp.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}
 
 
 def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
-    """(m, e) with x = m * 2**e and sqrt(1/2) <= m < sqrt(2), for x > 0 and normal; e integer."""
+    """Return (m, e) with x = m * 2**e, sqrt(1/2) <= m < sqrt(2), e integer, for normal x > 0."""
     form, base = x.dtype, _SQRT_HALF[x.dtype]
     above = x.bits() - base
     m = ((above & (1 << form.mantissa) - 1) + base).bitcast(x.dtype)
@@ -51,7 +51,7 @@ def mantissa_and_exponent(x: Expr) -> tuple[Expr, Expr]:
 
 
 def scaled_to_normal(x: Expr) -> tuple[Expr, Expr]:
-    """x, or 2**(mantissa + 1) * x where x is subnormal; and the exponent to add for that."""
+    """Scale subnormal x by 2**(mantissa + 1); return it and the exponent correction."""
     shift = x.dtype.mantissa + 1
     subnormal = x < 2.0 ** (1 - x.dtype.bias)
     return where(subnormal, x * 2.0 ** shift, x), where(subnormal, x.like(-shift), 0.0)
@@ -80,7 +80,7 @@ _LOG = {dtypes.float32: _log_32, dtypes.float64: _log_64}
 
 
 def _special(x: Expr, y: Expr) -> Expr:
-    """The result y of log(x), mended for x not in (0, inf)."""
+    """Correct the result y of log(x) for x not in (0, inf)."""
     y = where(x < INF, y, x)
     y = where(x < 0.0, NAN, y)
     return where(x.eq(0.0), -INF, y)
@@ -95,7 +95,7 @@ def log(x: Expr) -> Expr:
 
 
 def log1p(x: Expr) -> Expr:
-    """log(1 + x), precise near 0: what rounding 1 + x lost is scaled and added to f."""
+    """log(1 + x), precise near 0: the rounding error of 1 + x is scaled and added to f."""
     form = x.dtype
     u, lost = two_sum(x.like(1.0), x)
     m, e = mantissa_and_exponent(u)
@@ -105,7 +105,7 @@ def log1p(x: Expr) -> Expr:
     return where(abs(x) < tiny(form), x, y)
 
 
-# with the largest errors seen: float32, float64
+# with the largest errors seen in ulp: float32, float64
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.LOG: log,      # 0.82  0.75
     ops.LOG1P: log1p,  # 1.39  1.26

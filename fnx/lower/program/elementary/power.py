@@ -1,8 +1,8 @@
 """pow and cbrt. x**y = sign * 2**(y * log2 |x|), with C99's special cases (annex F).
 
-The logarithm needs as many more bits as the exponent of the result has. A float32 power is
-computed in float64 throughout; a float64 power carries the logarithm as an unevaluated sum of
-two float64 with about 66 bits.
+The logarithm needs as many extra bits as the exponent of the result has. A float32 power is
+computed in float64 throughout; a float64 power has the logarithm as an unevaluated sum of two
+float64 with about 66 bits.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ POW_EXP2_64 = (
 LOG2_E_PARTS = (1.4426950408889634, 2.0355273740931033e-17)
 THIRD_PARTS = (0.3333333333333333, 1.850371707708594e-17)
 
-# 2 to the power of these is 0 or infinite (in float32: once rounded to it); and so is x**y,
-# unless x = 1, for all larger |y| than the last.
+# 2 to the power of these is 0 or infinite (for float32: after rounding to it); and so is x**y,
+# unless x = 1, for all |y| larger than the last.
 _LIMIT_32, _LIMIT = 200.0, 1100.0
 _LARGEST_Y = 2.0 ** 66
 
@@ -99,7 +99,7 @@ def _power_of_two(n: Expr) -> Expr:
 
 
 def _log2_64(x: Expr) -> Double:
-    """log2 x of a float64 x > 0 as an unevaluated sum."""
+    """Return log2 x of a float64 x > 0 as an unevaluated sum."""
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
     f = m - 1.0
@@ -157,15 +157,15 @@ def power(x: Expr, y: Expr) -> Expr:
 
 # ---- cube root --------------------------------------------------------------------------------
 
-_THIRD = 0x5555_5556  # times a number below 2**31, over 2**32: a third of it
-_OFFSET = 0x2A9F_7893  # two thirds of float64's bias, less what makes the error even: 2**-4.9
+_THIRD = 0x5555_5556  # n * _THIRD >> 32 is n / 3 for n < 2**31
+_OFFSET = 0x2A9F_7893  # two thirds of float64's bias, adjusted to balance the error: 2**-4.9
 _FAR, _BACK = 2.0 ** 300, 2.0 ** 100
 
 
 def _cube_root(x: Expr) -> Expr:
-    """Of a float64 0 < x < inf whose powers are far from overflow, to 2**-40.
+    """Return the cube root to 2**-40 of a float64 0 < x < inf whose powers do not overflow.
 
-    The exponent is divided by 3 among the bits; each step (Halley) then triples the digits.
+    Dividing the bits by 3 divides the exponent; each step (Halley) then triples the correct digits.
     """
     y = (((x.bits() >> 32) * _THIRD >> 32) + _OFFSET << 32).bitcast(dtypes.float64)
     for _ in range(2):
@@ -185,14 +185,14 @@ def _cbrt_64(x: Expr) -> Expr:
 
 
 def cbrt(x: Expr) -> Expr:
-    """CBRT: odd, and exact at 0 and infinity."""
+    """CBRT; odd, and exact at 0 and infinity."""
     a = abs(x)
     root = _cbrt_64(a) if x.dtype is dtypes.float64 else \
         _cube_root(a.cast(dtypes.float64)).cast(x.dtype)
     return where((a > 0.0) & (a < INF), with_sign(root, x), x)
 
 
-# with the largest errors seen: float32, float64
+# with the largest errors seen in ulp: float32, float64
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.POW: power,  # 0.51  1.19
     ops.CBRT: cbrt,  # 0.50  0.50

@@ -1,8 +1,8 @@
-"""Rounding to whole numbers, for processors that have no instruction for it (x86-64 before SSE4.1).
+"""Rounding to integers, for processors without an instruction for it (x86-64 before SSE4.1).
 
-Adding and taking away 2**mantissa rounds what is smaller, half to even, in the machine's own
-rounding; what is as large is whole, and NaN and infinities are no smaller. All keep the sign, of
-zeros too: floor(-0.0) = -0.0 and ceil(-0.5) = -0.0 (IEEE 754-2019, 5.9).
+Adding and subtracting 2**mantissa rounds smaller numbers half to even, by the machine's rounding
+mode. Larger numbers are integers already; NaN and infinities do not compare as smaller either. All
+functions keep the sign, also of zeros: floor(-0.0) = -0.0, ceil(-0.5) = -0.0 (IEEE 754-2019, 5.9).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fnx.lower.program.elementary.floats import magnitude, with_sign
 
 
 def _of_small(round_small: Callable[[Expr, Expr], Expr]) -> Callable[[Expr], Expr]:
-    """``round_small(x, nearest)`` where x is not whole anyway, with the sign of x."""
+    """Return a function: ``round_small(x, nearest)``, or x if it is large, with the sign of x."""
     def rounded(x: Expr) -> Expr:
         large = 2.0 ** x.dtype.mantissa
         size = (x.bits() & magnitude(x.dtype)).bitcast(x.dtype)

@@ -1,10 +1,10 @@
-"""Elementary functions and division by formulas of 32 bits, for targets that have no wider types.
+"""Elementary functions and division in 32-bit arithmetic, for targets without 64-bit types.
 
     before   IDIV(a, b)                  computed in float64 by integer.py
     after    WHERE(b == 0, -1, a // b')  in int32
 
-Less exact than the formulas in float64: the largest errors seen stand beside them, in units in the
-last place. None leans on fused operations, or on subnormal numbers.
+These are less accurate than the formulas in float64. None relies on fused multiply-add or on
+subnormal numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def divide(a: Expr, b: Expr) -> Expr:
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """REM: the sign of the dividend."""
+    """REM, with the sign of the dividend."""
     return _fmod(a, b) if a.dtype.is_float else integer.remainder(a, b, integer.machine_quotient)
 
 
@@ -43,18 +43,18 @@ def _bits(x: Expr) -> Expr:
 
 
 def _fraction_and_field(x: Expr) -> tuple[Expr, Expr]:
-    """(i, p): x >= 0 is i * 2**(p - 150), i an integer below 2**24."""
+    """Return (i, p) with x = i * 2**(p - 150), i an integer below 2**24, x >= 0."""
     field, fraction = _bits(x) >> 23, _bits(x) & 0x7FFFFF
     subnormal = field.eq(0)
     return where(subnormal, fraction, fraction | 0x800000), where(subnormal, 1, field)
 
 
-_AT_ONCE = 8                  # bits: a residue and as many more are a word
+_AT_ONCE = 8                  # bits per step: a residue of 24 bits and these fit in 32
 _STEPS = -(-253 // _AT_ONCE)  # for the largest difference of two exponents
 
 
 def _fmod(a: Expr, b: Expr) -> Expr:
-    """Long division, some bits at once: exact where the result is no subnormal number."""
+    """Long division, several bits at a time; exact unless the result is subnormal."""
     x, y = abs(a), abs(b)
     (i, p), (m, q) = _fraction_and_field(x), _fraction_and_field(y)
     divisor = where(m.eq(0), 1, m)
@@ -70,32 +70,32 @@ def _fmod(a: Expr, b: Expr) -> Expr:
 
 
 def _two_to(n: Expr, less: int) -> Expr:
-    """2**(n - less), of a small integer."""
+    """Return 2**(n - less) for a small integer n."""
     return ((n + (127 - less)) << 23).bitcast(dtypes.float32)
 
 
-# ---- angles: Payne and Hanek's reduction in words of 32 bits ------------------------------------
+# ---- angles: the Payne-Hanek reduction in 32-bit words ------------------------------------------
 
-_LEAST = 126            # exponent field of 1/2: smaller angles are as they are
-_LEADING = 24           # zeros in front of the digits of 1 / (2 pi), for the bits of a mantissa
-_SKIPPED = 5            # words that the largest number skips, and one
+_LEAST = 126            # exponent field of 1/2: smaller angles are not reduced
+_LEADING = 24           # leading zeros before the bits of 1 / (2 pi), one per mantissa bit
+_SKIPPED = 5            # one more than the words that the largest number skips
 _TURN = 6.2831854820251465
 
 
 def _word(i: int) -> int:
-    """Word ``i`` of the zeros and the digits of 1 / (2 pi)."""
+    """Return word ``i`` of 1 / (2 pi) with its leading zeros."""
     return INVERSE_TWO_PI >> INVERSE_TWO_PI_BITS + _LEADING - 32 * (i + 1) & 0xFFFFFFFF
 
 
 def _high(m: Expr, w: Expr) -> Expr:
-    """The upper word of a product of m < 2**24."""
+    """Return the upper 32 bits of the product m * w, for m < 2**24."""
     low, high = m & 0xFFFF, m >> 16
     middle = (low * (w & 0xFFFF) >> 16) + (low * (w >> 16) & 0xFFFF) + high * (w & 0xFFFF)
     return high * (w >> 16) + (low * (w >> 16) >> 16) + (middle >> 16)
 
 
 def _turns(x: Expr) -> tuple[Expr, Expr]:
-    """(quadrant, angle from it in radians) of x >= 1/2."""
+    """Return (quadrant, angle within it in radians) of x >= 1/2."""
     field = _bits(x) >> 23
     m = _bits(x) & 0x7FFFFF | 0x800000
     at = where(field < _LEAST, 0, field - _LEAST)
@@ -117,7 +117,7 @@ def _turns(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _rotated(x: Expr, ahead: int) -> Expr:
-    """sin(|x| + ahead * pi / 2)"""
+    """Return sin(|x| + ahead * pi / 2)."""
     a = abs(x)
     small = a < 0.5
     quadrant, angle = _turns(a)
@@ -163,7 +163,7 @@ _LOG2_E_PARTS = (1.44269502162933349609375, 1.925963033500011079e-08)
 
 
 def _log2(x: Expr) -> Double:
-    """Of a number > 0, as an unevaluated sum."""
+    """Return log2 of a number > 0, as an unevaluated sum."""
     bits = _bits(x) - 0x3F3504F3  # the square root of 1/2
     e = (bits.bitcast(dtypes.int32) >> 23).cast(x.dtype)
     m = ((bits & 0x7FFFFF) + 0x3F3504F3).bitcast(x.dtype)
@@ -194,7 +194,7 @@ def _power(x: Expr, y: Expr) -> Expr:
     n = rint(exponent)
     part = exponential.FORMULAS[ops.EXP](((exponent - n) + rest) * 0.6931471824645996)
     whole = n.cast(dtypes.int32)
-    quarter = whole >> 2  # 2**whole itself may be no float
+    quarter = whole >> 2  # 2**whole itself may overflow or underflow
     return part * _two_to(quarter, 0) * _two_to(quarter, 0) * _two_to(quarter, 0) * _two_to(
         whole - 3 * quarter, 0)
 
@@ -221,7 +221,7 @@ def cbrt(x: Expr) -> Expr:
     return where((a > 0.0) & (a < INF), with_sign(y, x), x)
 
 
-# with the largest errors seen
+# op -> the function that computes it
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.IDIV: divide, ops.REM: remainder,
     ops.SIN: sin, ops.COS: cos, ops.TAN: tan, ops.POW: power, ops.CBRT: cbrt,

@@ -1,19 +1,19 @@
 """sin, cos, tan, atan and asin.
 
-sin, cos and tan are right for every argument, however large, without a table in memory.
+sin, cos and tan are accurate for every argument, however large, without a table in memory.
 
     u = x / (2 pi) mod 1,   q = round(4 u),   r = 2 pi (u - q / 4),   |r| <= pi / 4
 
-Payne and Hanek's reduction (1983) in floating point: the digits of 1 / (2 pi) are cut into words
-so short that word * x is exact, each product drops its integer part by itself, and q / 4 is
-taken away before anything is rounded, so that what is left has full relative precision however
-near x lies to a multiple of pi / 2.
+This is the Payne-Hanek reduction (1983) in floating point: the bits of 1 / (2 pi) are split into
+words so short that word * x is exact, each product drops its integer part separately, and q / 4 is
+subtracted before anything is rounded. So the result has full relative precision however close x is
+to a multiple of pi / 2.
 
-float32 computes in float64 with all of the 8 words that any argument needs, where one is beyond
-2**19; up to there q * pi / 2 is taken away in two parts (Cody and Waite). float64 needs up to
-50 words, 9 at a time: a barrel shifter of WHEREs picks the window by the size of x.
+float32 computes in float64, with all 8 words that any argument needs, if an argument exceeds
+2**19; up to there it subtracts q * pi / 2 in two parts (Cody and Waite). float64 needs up to 50
+words, 9 at a time: a barrel shifter of WHEREs selects the window by the magnitude of x.
 
-    tan(x) = t or, a quarter of a turn further, -1 / t      t = tan(r)
+    tan(x) = t or, in odd quadrants, -1 / t      t = tan(r)
 
     atan(x) = base + atan(t),   |t| <= 1/2
               base, t = 0, x or pi / 4, (x - 1) / (x + 1) or pi / 2, -1 / x
@@ -142,7 +142,7 @@ HALF_PI_32 = (1.5707963705062866, -4.371138828673793e-08)
 HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
 # 2 pi as an unevaluated sum
 TWO_PI_PARTS = (6.283185307179586, 2.4492935982947064e-16)
-# floor(2**1248 / (2 pi)): the digits that Payne and Hanek's reduction takes its window from.
+# floor(2**1248 / (2 pi)): the bits from which the Payne-Hanek reduction takes its window.
 INVERSE_TWO_PI_BITS = 1248
 INVERSE_TWO_PI = int(
     "28be60db9391054a7f09d5f47d4d377036d8a5664f10e4107f9458eaf7aef1586dc91b8e909374b8"
@@ -159,34 +159,34 @@ _ASIN = {dtypes.float32: ASIN_32, dtypes.float64: ASIN_64}
 _HALF_PI = {dtypes.float32: HALF_PI_32, dtypes.float64: HALF_PI_64}
 
 _INVERSE_HALF_PI = 0.6366197723675814
-# pi / 2 as a sum: 33 bits, so that times q below 2**20 they are exact, and the rest
+# pi / 2 as a sum: 33 bits, so that the product with q < 2**20 is exact, and the rest
 _HALF_PI_PARTS = (1.5707963267341256, 6.077100506506192e-11)
-_FAR_32 = 2.0 ** 19               # q of larger numbers may not be below 2**20
+_FAR_32 = 2.0 ** 19               # for larger arguments q may reach 2**20
 _TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
 _WORD_32, _WORDS_32 = 26, 8       # 24 + 26 bits are exact in 53; 8 * 26 >= 128 + 31 + 24
 _WORD_64, _WORDS_64 = 24, 9       # 27 + 24 bits, and the sum of two such products
 _STEPS = (32, 16, 8, 4, 2, 1)     # words that the barrel shifter skips
-_LARGE = 7                        # products below this place may exceed 1/2
+_LARGE = 7                        # products before this index may exceed 1/2
 
 
 @cache
 def _words(width: int, count: int) -> tuple[float, ...]:
-    """The leading ``count`` words of 1 / (2 pi), as integers of ``width`` bits."""
+    """Return the leading ``count`` words of 1 / (2 pi), as integers of ``width`` bits."""
     whole = INVERSE_TWO_PI
     return tuple(float(whole >> INVERSE_TWO_PI_BITS - width * (i + 1) & (1 << width) - 1)
                  for i in range(count))
 
 
 def _fraction(x: Expr) -> Expr:
-    """x less the nearest integer: exact."""
+    """Return x minus the nearest integer, exactly."""
     return x - rint(x)
 
 
 def _quarters_32(x: Expr) -> Expr:
-    """q and r in float64 of a float32 x >= 0: r, with the two low bits of q for its own.
+    """Return r in float64 for a float32 x >= 0, with its two low bits replaced by those of q.
 
-    So they are one value, of which large numbers have another. Of others q * pi / 2 is taken away
-    in two parts, of which q times the first is exact.
+    As one value, r and q need only one unlikely WHERE, for large numbers. For others, q * pi / 2
+    is subtracted in two parts, and q times the first is exact.
     """
     wide = x.cast(dtypes.float64)
     shifted = mulacc(wide, _INVERSE_HALF_PI, rounder(wide.dtype))
@@ -199,15 +199,15 @@ def _quarters_32(x: Expr) -> Expr:
 
 
 def _with_quarters(r: Expr, q: Expr) -> Expr:
-    """r with the low bits of q."""
+    """Return r with its two low bits replaced by those of q."""
     return ((r.bits() & ~3) | (q & 3)).bitcast(r.dtype)
 
 
 def _turns_32(wide: Expr) -> tuple[Expr, Expr]:
-    """(4 u rounded, 2 pi (u - q / 4)) in float64, for a float32 x >= 0.
+    """Return (q, r) = (round(4 u), 2 pi (u - q / 4)) in float64, for a float32 x >= 0.
 
-    Of the products at most three are not integers or negligible. The sum of the first two of
-    them and q is exact, since all are multiples of 2**-52 or |x| is small.
+    At most three products are neither integers nor negligible. The sum of the first two of them
+    and q is exact, since all are multiples of 2**-52 or |x| is small.
     """
     parts = [_fraction(wide * (w * 2.0 ** (-_WORD_32 * (i + 1))))
              for i, w in enumerate(_words(_WORD_32, _WORDS_32))]
@@ -223,7 +223,7 @@ def _sum(xs: Sequence[Expr]) -> Expr:
 
 
 def _window(x: Expr) -> tuple[Expr, list[Expr]]:
-    """(X, words) with x / (2 pi) = X * (0.words) + an integer, and X < 2**76."""
+    """Return (X, words) with x / (2 pi) = X * (0.words) + an integer, and X < 2**76."""
     words: list[Expr] = [x.like(w) for w in _words(_WORD_64, 52)]
     for step in _STEPS:
         far = x >= 2.0 ** (52 + _WORD_64 * step)  # then 2**(WORD * step) divides x
@@ -235,11 +235,11 @@ def _window(x: Expr) -> tuple[Expr, list[Expr]]:
 
 
 def _turns_64(x: Expr) -> tuple[Expr, Double]:
-    """(4 u rounded, 2 pi (u - q / 4)) for a float64 x >= 0.
+    """Return (q, r) = (round(4 u), 2 pi (u - q / 4)) for a float64 x >= 0; r is a pair.
 
-    ``parts[j]`` is about 2**24 times smaller than the one before it once that is below 1, and
-    exact but for a last bit of the first ones; so the errors of these and of the running sum can be
-    summed plainly.
+    ``parts[j]`` is about 2**24 times smaller than its predecessor once that is below 1, and exact
+    except for a last bit of the first ones. So the errors of these and of the running sum can be
+    added in plain arithmetic.
     """
     large, words = _window(x)
     high, low = split(large)
@@ -261,7 +261,7 @@ def _turns_64(x: Expr) -> tuple[Expr, Double]:
 
 
 def _sin_cos_of(r: Expr, low: Expr | float) -> Double:
-    """sin and cos of r + low, |r| <= pi / 4."""
+    """Return sin and cos of r + low, |r| <= pi / 4."""
     z = r * r
     sin = r + mulacc(z * r, polynomial(_SIN[r.dtype], z), low)
     half = 0.5 * z
@@ -272,7 +272,7 @@ def _sin_cos_of(r: Expr, low: Expr | float) -> Double:
 
 
 def _tan_of(r: Expr, low: Expr) -> Double:
-    """tan of r + low, |r| <= pi / 4, and what its rounding lost."""
+    """Return tan of r + low, |r| <= pi / 4, and its rounding error."""
     z = r * r
     tail = z * r * polynomial(_TAN[r.dtype], z)
     t = r + tail
@@ -281,7 +281,7 @@ def _tan_of(r: Expr, low: Expr) -> Double:
 
 
 def _rotated(x: Expr, ahead: int) -> Expr:
-    """sin(|x| + ahead * pi / 2)"""
+    """Return sin(|x| + ahead * pi / 2)."""
     a = abs(x)
     dtype: DType = x.dtype
     if dtype is dtypes.float32:
@@ -330,7 +330,7 @@ def tan(x: Expr) -> Expr:
 
 
 def atan(x: Expr) -> Expr:
-    """The angle in -pi / 2 .. pi / 2 whose tangent is x."""
+    """Inverse tangent, in -pi / 2 .. pi / 2."""
     a = abs(x)
     middle, large = a > 0.5, a > 2.0
     numerator = where(large, -1.0, where(middle, a - 1.0, a))
@@ -343,9 +343,9 @@ def atan(x: Expr) -> Expr:
 
 
 def asin(x: Expr) -> Expr:
-    """The angle in -pi / 2 .. pi / 2 whose sine is x; NaN where there is none.
+    """Inverse sine, in -pi / 2 .. pi / 2; NaN for |x| > 1.
 
-    asin(a) = pi / 2 - 2 asin(sqrt((1 - a) / 2)) from 1/2 on, so the series sees at most 1/2.
+    asin(a) = pi / 2 - 2 asin(sqrt((1 - a) / 2)) for a > 1/2, so the series gets at most 1/2.
     """
     a = abs(x)
     far = a > 0.5
@@ -357,7 +357,7 @@ def asin(x: Expr) -> Expr:
     return with_sign(y, x)
 
 
-# with the largest errors seen: float32, float64
+# with the largest errors seen in ulp: float32, float64
 FORMULAS: dict[Op, Callable[..., Expr]] = {
     ops.SIN: sin,    # 1.53  1.02
     ops.COS: cos,    # 1.55  0.84
