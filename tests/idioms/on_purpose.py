@@ -18,6 +18,10 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
      "the same; JAX's loses it in the slices of x * s, and keeps it under jit for some"),
     ("custom_vjp", r"refuses: RuleError .* of \w+ to return cotangent.* like the argument, "
      "[a-z]+[0-9]+", "a cotangent has the dtype of its argument"),
+    (r"nn\.sigmoid", "JAX refuses: TypeError logistic does not accept dtype int",
+     "activations take integers as floats"),
+    (r"lax\.select", "JAX refuses: TypeError lax.select requires arguments to have the same dtypes",
+     "a weak operand takes the dtype of the other"),
     (r"class Layer_", "JAX refuses: TypeError unhashable type", "callables need not be hashable"),
 )
 
