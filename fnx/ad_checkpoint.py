@@ -1,4 +1,4 @@
-"""Checkpoints under the names of ``jax.ad_checkpoint``."""
+"""Rematerialization under the names of ``jax.ad_checkpoint``."""
 
 from typing import TYPE_CHECKING
 
@@ -7,5 +7,5 @@ from fnx.transforms.checkpoint import checkpoint, checkpoint_name
 
 __all__ = ["checkpoint", "checkpoint_name"]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

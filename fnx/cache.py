@@ -1,10 +1,10 @@
-"""The cache on disk: what it holds, how large it is; taking it along, and emptying it.
+"""The compilation cache on disk: list, measure, export and clear it.
 
-fnx keeps there what it compiles: each kernel's machine code, and each jitted program (which
-kernels run in which order on which memory). A process that jits an equal graph runs no pass of
-the compiler then. Nothing has to be asked for: ``fnx.config.cache_dir`` says where it is (None:
-the usual place of the system, "": there is none), ``fnx.config.cache_bytes`` how large it may
-grow; what was used least recently goes first. An entry is of one version of fnx and of LLVM, one
+The cache holds what fnx compiles: the machine code of each kernel, and each jitted program (which
+kernels run in which order on which memory). A process that jits an equal graph then runs no
+compiler pass. It is on by default. ``fnx.config.cache_dir`` is its directory (None: the system's
+default cache directory, "": no cache), ``fnx.config.cache_bytes`` its maximal size; the least
+recently used entries are evicted first. An entry is valid for one version of fnx and LLVM, one
 processor and one configuration; others neither read nor remove it.
 
 >>> import fnx, tempfile
@@ -30,12 +30,12 @@ __all__ = ["CacheEntry", "at", "clear", "directory", "entries", "export", "nbyte
 
 
 class CacheEntry(Record):
-    """Something that is kept.
+    """An entry of the cache.
 
     Attributes:
-        about: what it is.
-        nbytes: its size on disk.
-        age: seconds since it was last used, about: reading counts once an hour.
+        about: a description.
+        nbytes: its size on disk, in bytes.
+        age: approximate seconds since its last use; reads are recorded at most once an hour.
     """
 
     about: str
@@ -44,10 +44,10 @@ class CacheEntry(Record):
 
 
 def directory() -> str:
-    """The directory of the cache; empty where there is none.
+    """Return the directory of the cache.
 
     Returns:
-        Its path.
+        Its path; empty if there is no cache.
 
     >>> with at("/tmp/models"):
     ...     directory()
@@ -60,10 +60,10 @@ def directory() -> str:
 @contextlib.contextmanager
 @checked
 def at(folder: str) -> Iterator[None]:
-    """Keep the cache in another directory for the length of a ``with`` block.
+    """Use another cache directory in a ``with`` block.
 
     Args:
-        folder: its path; "" for none.
+        folder: its path; "" for no cache.
 
     Returns:
         A context manager.
@@ -77,7 +77,7 @@ def at(folder: str) -> Iterator[None]:
 
 
 def entries() -> list[CacheEntry]:
-    """What the cache holds.
+    """List the entries of the cache.
 
     Returns:
         The entries, the most recently used last.
@@ -91,10 +91,10 @@ def entries() -> list[CacheEntry]:
 
 
 def nbytes() -> int:
-    """The size of the cache.
+    """Return the size of the cache.
 
     Returns:
-        Bytes of all entries.
+        The size of all entries, in bytes.
 
     >>> with at(""):
     ...     nbytes()
@@ -105,17 +105,19 @@ def nbytes() -> int:
 
 @checked
 def export(folder: str) -> int:
-    """Copy all entries to another directory: with ``FNX_CACHE_DIR`` set to it, or to a copy of it
-    on a machine with such a processor, programs start there as fast as here.
+    """Copy all entries to another directory.
+
+    With ``FNX_CACHE_DIR`` set to it, or to a copy of it on a machine with the same kind of
+    processor, programs start as fast as here.
 
     Args:
-        folder: its path; it is made where it is missing.
+        folder: its path; it is created if it does not exist.
 
     Returns:
-        How many entries were copied.
+        The number of copied entries.
 
     Raises:
-        ArgumentError: it can't be written, or others may write it.
+        ArgumentError: the directory cannot be written, or other users can write it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as here, at(""):
@@ -133,7 +135,7 @@ def export(folder: str) -> int:
 
 
 def clear() -> None:
-    """Delete all entries; what is linked in this process goes on.
+    """Delete all entries. Programs loaded in this process remain usable.
 
     >>> with at(""):
     ...     clear()

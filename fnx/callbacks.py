@@ -1,4 +1,4 @@
-"""Calls of Python functions: ``pure_callback``, and ``experimental.io_callback``."""
+"""Python callbacks: ``pure_callback``, and ``experimental.io_callback``."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all",
 @public
 def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
                   vmap_method: str | None = None, **kwargs: Any) -> Any:
-    """The results of a Python function without side effects, also from compiled code.
+    """Call a Python function without side effects, also from compiled code.
 
-    It is called when its results are needed: not at all where nobody reads them, and perhaps
-    more than once. It may itself use fnx.
+    It is called when its results are needed: not at all if they are unused, and perhaps more than
+    once. It may itself use fnx.
 
     Args:
-        callback: gets ``args`` and ``kwargs`` with concrete arrays; returns arrays.
-        result_shape_dtypes: a pytree like the result, of things with ``shape`` and ``dtype``.
-        args: pytrees of arrays; leaves that are no arrays are passed on as they are.
-        vmap_method: how it is called for a batch: "sequential" (once for each element),
-            "expand_dims" (once, with a batch axis in front; of length 1 where there is none),
-            "broadcast_all" (once, with the batch axis everywhere), "legacy_vectorized" (once,
-            with a batch axis only where there is one). By default vmap refuses it.
-        kwargs: as ``args``, by name.
+        callback: called with ``args`` and ``kwargs``, whose arrays are concrete; returns arrays.
+        result_shape_dtypes: a pytree like the result, of objects with ``shape`` and ``dtype``.
+        args: pytrees of arrays; leaves that are not arrays are passed on unchanged.
+        vmap_method: how it is called for a batch: "sequential" (once per element), "expand_dims"
+            (once, with a leading batch axis; of length 1 for unbatched arguments),
+            "broadcast_all" (once, with the batch axis on all arguments), "legacy_vectorized" (once,
+            with a batch axis only on batched arguments). By default vmap raises.
+        kwargs: like ``args``, by name.
 
     Returns:
         A pytree of Arrays like ``result_shape_dtypes``.
 
     Raises:
         CallbackError: the function raised, or returned other arrays.
-        GradError: its derivative is asked for: give it one with custom_jvp or custom_vjp.
+        GradError: its derivative is needed: define one with custom_jvp or custom_vjp.
 
     >>> import fnx
     >>> import numpy as np
@@ -57,24 +57,24 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
 @public
 def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
                 ordered: bool = False, **kwargs: Any) -> Any:
-    """The results of a Python function with side effects, also from compiled code.
+    """Call a Python function with side effects, also from compiled code.
 
-    It is called once where the program calls it, in the order of the program; under vmap once
-    for each element, in order. It may itself use fnx.
+    It is called once per call in the program, in program order; under vmap once per element, in
+    order. It may itself use fnx.
 
     Args:
-        callback: gets ``args`` and ``kwargs`` with concrete arrays; returns arrays.
-        result_shape_dtypes: a pytree like the result, of things with ``shape`` and ``dtype``.
-        args: pytrees of arrays; leaves that are no arrays are passed on as they are.
-        ordered: accepted as JAX's; the order is that of the program in any case.
-        kwargs: as ``args``, by name.
+        callback: called with ``args`` and ``kwargs``, whose arrays are concrete; returns arrays.
+        result_shape_dtypes: a pytree like the result, of objects with ``shape`` and ``dtype``.
+        args: pytrees of arrays; leaves that are not arrays are passed on unchanged.
+        ordered: accepted for compatibility with JAX; calls are always in program order.
+        kwargs: like ``args``, by name.
 
     Returns:
         A pytree of Arrays like ``result_shape_dtypes``.
 
     Raises:
         CallbackError: the function raised, or returned other arrays.
-        GradError: its derivative is asked for: give it one with custom_jvp or custom_vjp.
+        GradError: its derivative is needed: define one with custom_jvp or custom_vjp.
 
     >>> import fnx
     >>> from fnx.experimental import io_callback
@@ -95,10 +95,10 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
 
 @public
 def effects_barrier() -> None:
-    """Wait until all calls of Python functions so far have been made.
+    """Wait until all pending callbacks have run.
 
     Raises:
-        CallbackError: one of them raised, and nobody has heard of it yet.
+        CallbackError: one of them raised, and the error was not reported yet.
 
     >>> import fnx
     >>> fnx.jit(lambda x: fnx.debug.print("x is {}", x))(2.5); fnx.effects_barrier()

@@ -1,7 +1,6 @@
-"""What ``fnx.checkpoint`` keeps for the backward pass, under the names of
-``jax.checkpoint_policies``.
+"""Rematerialization policies of ``fnx.checkpoint``, under the names of ``jax.checkpoint_policies``.
 
-There is one memory here, so what a policy would offload is kept where it is.
+There is a single memory, so values that a policy would offload are saved in place.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ def _names(given: tuple[str, ...] | list[str]) -> tuple[str, ...]:
 
 
 def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
-    """Keep what ``checkpoint_name`` named so, and nothing else.
+    """Save values that ``checkpoint_name`` gave one of these names, and nothing else.
 
     Args:
         names_which_can_be_saved: the names.
@@ -48,7 +47,7 @@ def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
 
 
 def save_any_names_but_these(*names_not_to_save: str) -> Policy:
-    """Keep what has a name, but not one of these.
+    """Save values that have a name other than these.
 
     Args:
         names_not_to_save: the names.
@@ -64,7 +63,7 @@ def save_any_names_but_these(*names_not_to_save: str) -> Policy:
 
 
 def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
-    """Keep what is kept without a checkpoint, but not what has one of these names.
+    """Save all that is saved without a checkpoint, except values that have one of these names.
 
     Args:
         names_not_to_save: the names.
@@ -80,10 +79,10 @@ def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Keep what one of two policies keeps.
+    """Save values that either of two policies saves.
 
     Args:
-        policy_1, policy_2: the two.
+        policy_1, policy_2: the policies.
 
     Returns:
         A policy for ``fnx.checkpoint``.
@@ -100,11 +99,11 @@ def save_and_offload_only_these_names(*, names_which_can_be_saved: list[str] | t
                                       names_which_can_be_offloaded: list[str] | tuple[str, ...],
                                       offload_src: str = "device", offload_dst: str = "pinned_host"
                                       ) -> Policy:
-    """Keep what has one of these names. There is no other memory to offload to.
+    """Save values that have one of these names. There is no other memory to offload to.
 
     Args:
         names_which_can_be_saved, names_which_can_be_offloaded: the names.
-        offload_src, offload_dst: accepted as JAX's; both are the memory that all is in.
+        offload_src, offload_dst: accepted for compatibility with JAX; there is a single memory.
 
     Returns:
         A policy for ``fnx.checkpoint``.
@@ -119,10 +118,10 @@ def save_and_offload_only_these_names(*, names_which_can_be_saved: list[str] | t
 
 def offload_dot_with_no_batch_dims(offload_src: str = "device", offload_dst: str = "pinned_host"
                                    ) -> Policy:
-    """Keep matrix products without a batch axis. There is no other memory to offload to.
+    """Save matrix products without a batch axis. There is no other memory to offload to.
 
     Args:
-        offload_src, offload_dst: accepted as JAX's; both are the memory that all is in.
+        offload_src, offload_dst: accepted for compatibility with JAX; there is a single memory.
 
     Returns:
         A policy for ``fnx.checkpoint``.
@@ -134,5 +133,5 @@ def offload_dot_with_no_batch_dims(offload_src: str = "device", offload_dst: str
     return dots_with_no_batch_dims_saveable
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""``with`` blocks: names for parts of a program, values while tracing, settings of JAX."""
+"""Context managers: named scopes, evaluation during tracing, and JAX's settings."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_d
 
 @contextlib.contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """A part of the program that errors name: a context manager, and a decorator.
+    """Name a part of the program for error messages: a context manager and a decorator.
 
     Args:
-        name: how it is called.
+        name: its name.
 
     Returns:
         A context manager.
 
     Raises:
-        ArgumentError: no text.
+        ArgumentError: the name is not a str.
 
     >>> with named_scope("first layer"):
     ...     pass
@@ -47,14 +47,14 @@ def named_scope(name: str) -> Iterator[None]:
 
 
 def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R]:
-    """A function whose name errors show, with the transforms around it.
+    """Wrap a function so that errors list its name among the enclosing transforms.
 
     Args:
         fun: a function.
-        name: how it is called; by default as it is defined.
+        name: its name; by default ``fun.__name__``.
 
     Returns:
-        The function.
+        The wrapped function.
 
     >>> named_call(lambda x: x + 1, name="next")(1)
     2
@@ -70,7 +70,7 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 
 @contextlib.contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """A part of a traced function that is computed at once, of values that are known.
+    """Evaluate a part of a traced function immediately; its inputs must have known values.
 
     Returns:
         A context manager.
@@ -91,7 +91,7 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
 @contextlib.contextmanager
 def numpy_dtype_promotion(new_val: str = "standard") -> Iterator[None]:
-    """How dtypes promote in a ``with`` block: always by the standard lattice.
+    """Set dtype promotion in a ``with`` block; only the standard lattice is supported.
 
     Args:
         new_val: "standard".
@@ -100,7 +100,7 @@ def numpy_dtype_promotion(new_val: str = "standard") -> Iterator[None]:
         A context manager.
 
     Raises:
-        ArgumentError: "strict" or something else.
+        ArgumentError: another value, such as "strict".
 
     >>> with numpy_dtype_promotion("standard"):
     ...     pass
@@ -111,7 +111,7 @@ def numpy_dtype_promotion(new_val: str = "standard") -> Iterator[None]:
 
 @contextlib.contextmanager
 def numpy_rank_promotion(new_val: str = "allow") -> Iterator[None]:
-    """Whether arrays of fewer axes broadcast in a ``with`` block: always.
+    """Set rank promotion in a ``with`` block; arrays of fewer axes always broadcast.
 
     Args:
         new_val: "allow" or "warn".
@@ -120,7 +120,7 @@ def numpy_rank_promotion(new_val: str = "allow") -> Iterator[None]:
         A context manager.
 
     Raises:
-        ArgumentError: "raise" or something else.
+        ArgumentError: another value, such as "raise".
 
     >>> with numpy_rank_promotion("allow"):
     ...     pass
@@ -131,7 +131,7 @@ def numpy_rank_promotion(new_val: str = "allow") -> Iterator[None]:
 
 @contextlib.contextmanager
 def default_matmul_precision(new_val: Any = None) -> Iterator[None]:
-    """The precision of products in a ``with`` block: float32 is float32, whatever is asked.
+    """Set the matmul precision in a ``with`` block; products of float32 are always float32.
 
     Args:
         new_val: one of JAX's names, or None.
@@ -147,10 +147,10 @@ def default_matmul_precision(new_val: Any = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def checking_leaks(new_val: bool = True) -> Iterator[None]:
-    """Whether arrays that outlive their trace raise in a ``with`` block: always.
+    """Check for leaked tracers in a ``with`` block; arrays that outlive their trace always raise.
 
     Args:
-        new_val: accepted as JAX's.
+        new_val: accepted for compatibility with JAX.
 
     Returns:
         A context manager.
@@ -166,19 +166,19 @@ check_tracer_leaks = checking_leaks
 
 @contextlib.contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """In a ``with`` block jitted functions and loops run in Python: values can be printed.
+    """Run jitted functions and loops in Python in a ``with`` block, so that values can be printed.
 
-    ``grad``, ``vmap`` and their like trace as ever, and loops in them. It sets
+    ``grad``, ``vmap`` and other transforms still trace, including loops in them. It sets
     ``fnx.config.disable_jit`` for the thread or task that enters it.
 
     Args:
-        disable: whether.
+        disable: whether to disable jit.
 
     Returns:
         A context manager.
 
     Raises:
-        ArgumentError: no bool.
+        ArgumentError: ``disable`` is not a bool.
 
     >>> import fnx
     >>> @fnx.jit
@@ -202,13 +202,13 @@ def _check(name: str, what: str, values: tuple[Any, ...], given: Any) -> None:
 
 @contextlib.contextmanager
 def no_tracing(new_val: bool = True) -> Iterator[None]:
-    """A block in which no jitted function may be traced.
+    """Forbid the tracing of jitted functions in a ``with`` block.
 
-    It is for the part of a program that is meant to be fast. What jit has seen before runs; a
-    call with other shapes, types or static values raises, and says what differs.
+    It is meant for the performance-critical part of a program. Calls with known signatures run; a
+    call with other shapes, dtypes or static values raises an error that says what differs.
 
     Args:
-        new_val: False: tracing is allowed, inside of such a block.
+        new_val: whether to forbid it; False allows tracing again inside such a block.
 
     Returns:
         A context manager.
@@ -227,7 +227,8 @@ def no_tracing(new_val: bool = True) -> Iterator[None]:
 
 
 def _inert(name: str, what: str, *values: Any) -> Callable[..., Any]:
-    """A block that takes a setting of JAX which is as it is here: these values, or any."""
+    """Create a context manager for a JAX setting without effect; accepts only ``values`` if given.
+    """
     @contextlib.contextmanager
     def block(new_val: Any = values[0] if values else True) -> Iterator[None]:
         _check(name, what, values, new_val)
@@ -275,10 +276,10 @@ transfer_guard_host_to_device = _inert("transfer_guard_host_to_device",
 
 @contextlib.contextmanager
 def default_device(new_val: Any = None) -> Iterator[None]:
-    """Where arrays are made, and computed if none is committed, in a ``with`` block.
+    """Set the device of new and uncommitted arrays in a ``with`` block.
 
     Args:
-        new_val: a Device or its name, or None: as before.
+        new_val: a Device or its name, or None for no change.
 
     Returns:
         A context manager.
@@ -295,5 +296,5 @@ def default_device(new_val: Any = None) -> Iterator[None]:
         yield
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Functions with rules for batches, under the names of ``jax.custom_batching``."""
+"""Functions with custom batching rules, under the names of ``jax.custom_batching``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ R = TypeVar("R")
 
 @checked
 def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
-    """A function that ``vmap`` calls for one element of a batch after the other.
+    """Decorate a function so that ``vmap`` calls it sequentially, once per batch element.
 
     Args:
-        f: of pytrees of arrays.
+        f: a function of pytrees of arrays.
 
     Returns:
-        The function.
+        The decorated function.
 
     >>> import fnx, fnx.numpy as jnp
     >>> @sequential_vmap
@@ -61,5 +61,5 @@ def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Functions with derivatives of their own, under the names of ``jax.custom_derivatives``."""
+"""Functions with custom derivatives, under the names of ``jax.custom_derivatives``."""
 
 from typing import TYPE_CHECKING
 
@@ -16,5 +16,5 @@ from fnx.transforms.shapes import closure_convert
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
            "custom_vjp", "custom_vjp_primal_tree_values", "zero_from_primal"]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Looking into compiled code while it runs: ``print``, ``callback``, ``breakpoint``."""
+"""Debugging of compiled code at run time: ``print``, ``callback``, ``breakpoint``, NaN checks."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 @public
 def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
              **kwargs: Any) -> None:
-    """Call a Python function when the values are there, for what it does; also in compiled code.
+    """Call a Python function for its side effects once its arguments are computed.
 
-    It is called once where the program calls it, in the order of the program; under vmap once
-    for each element, in order; under grad once, with the forward pass. What it returns is
-    dropped. It may itself use fnx. Results are the same bits with and without it.
+    This works in compiled code, too. The function is called once per call in the program, in
+    program order; under vmap once per element, in order; under grad once, in the forward pass. Its
+    result is discarded. It may itself use fnx. Results of the program are bitwise the same with and
+    without it.
 
     Args:
-        callback: gets ``args`` and ``kwargs`` with concrete arrays.
-        args: pytrees of arrays; leaves that are no arrays are passed on as they are.
-        ordered: accepted as JAX's; the order is that of the program in any case.
-        kwargs: as ``args``, by name.
+        callback: called with ``args`` and ``kwargs``, whose arrays are concrete.
+        args: pytrees of arrays; leaves that are not arrays are passed on unchanged.
+        ordered: accepted for compatibility with JAX; calls are always in program order.
+        kwargs: like ``args``, by name.
 
     Raises:
         CallbackError: the function raised.
@@ -60,23 +61,22 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
 
 @public
 def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: Any) -> Any:
-    """Print values when they are there, also from compiled code.
+    """Print values once they are computed, also from compiled code.
 
     Args:
-        fmt: a format string as ``str.format`` takes it, for ``args`` and ``kwargs``. Left out:
-            ``print(ordered=True)(fmt, ...)`` prints.
-        args: pytrees of arrays, printed as NumPy prints them; anything else as it is.
-        ordered: accepted as JAX's; the order is that of the program in any case.
-        kwargs: as ``args``, by name.
+        fmt: a format string for ``str.format``, applied to ``args`` and ``kwargs``. If omitted, a
+            printing function is returned: ``print(ordered=True)(fmt, ...)``.
+        args: pytrees; arrays are printed like NumPy arrays, other objects by ``str.format``.
+        ordered: accepted for compatibility with JAX; lines are always in program order.
+        kwargs: like ``args``, by name.
 
     Returns:
         None; without a format string, this function.
 
     Raises:
-        ArgumentError: the format string names an argument that is not there, or does not name
-            one that is.
+        ArgumentError: the format string names a missing argument, or leaves one unused.
 
-    In a hand-written kernel it is ``fnx.kernel.print``.
+    In a user-written kernel it is ``fnx.kernel.print``.
 
     >>> import fnx
     >>> @fnx.jit
@@ -98,10 +98,10 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: A
 
 @public
 def breakpoint() -> None:
-    """Stop in Python's debugger when the values are there, with the variables of this function.
+    """Stop in Python's debugger once the local variables of the calling function are computed.
 
-    Only on the interpreter (``fnx.config.device = "interp"``), where compiled code runs step by
-    step. ``sys.breakpointhook`` is called, as by Python's own ``breakpoint``.
+    Only the interpreter (``fnx.config.device = "interp"``) supports it, as it runs compiled code
+    step by step. ``sys.breakpointhook`` is called, as by Python's own ``breakpoint``.
 
     Raises:
         ArgumentError: another device.
@@ -132,27 +132,27 @@ def breakpoint() -> None:
 
 
 def _stopped(file: str, line: int, names: dict[str, Any], /, **variables: Any) -> None:
-    """Call the debugger from a frame with these variables, which seems to be the user's."""
+    """Call the debugger from a frame with these variables and the user's file and line."""
     code = compile("\n" * (line - 1) + "__import__('builtins').breakpoint(); pass", file, "exec")
     exec(code, names, variables)
 
 
 @contextlib.contextmanager
 def nans(enable: bool = True) -> Iterator[None]:
-    """A time in which a NaN in a result raises, and names the op that made it.
+    """Raise for a NaN in a result in a ``with`` block, and name the op that produced it.
 
-    The same as ``fnx.config.check = "nan"``: each result is looked at; where one has a NaN, what
-    it was computed from is computed again, node by node. It works on what compiled code, ``grad``,
-    ``vmap`` and loops compute.
+    The same as ``fnx.config.check = "nan"``: each result is checked; if it has a NaN, it is
+    computed again from its inputs, node by node. This covers compiled code, ``grad``, ``vmap`` and
+    loops.
 
     Args:
-        enable: whether to look.
+        enable: whether to check.
 
     Returns:
         A context manager.
 
     Raises:
-        NotFiniteError: op, line, iteration and index of the first.
+        NotFiniteError: has the op, line, iteration and index of the first one.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -169,16 +169,16 @@ def nans(enable: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def infs(enable: bool = True) -> Iterator[None]:
-    """A time in which a NaN or an infinity in a result raises, and names the op that made it.
+    """Raise for a NaN or infinity in a result in a ``with`` block, and name the op that made it.
 
     Args:
-        enable: whether to look.
+        enable: whether to check.
 
     Returns:
         A context manager.
 
     Raises:
-        NotFiniteError: op, line, iteration and index of the first.
+        NotFiniteError: has the op, line, iteration and index of the first one.
 
     >>> import fnx
     >>> with fnx.debug_infs():
@@ -201,5 +201,5 @@ def _as_numpy(x: Any) -> Any:
     return np.asarray(x) if type(x) is Array else x
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

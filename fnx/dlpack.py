@@ -1,4 +1,4 @@
-"""Arrays of other libraries and ours in the same memory: the names of ``jax.dlpack``.
+"""Zero-copy exchange of arrays with other libraries, under the names of ``jax.dlpack``.
 
 >>> import numpy as np, fnx.numpy as jnp
 >>> x = jnp.asarray([1.0, 2.0])
@@ -24,24 +24,24 @@ __all__ = ["from_dlpack", "is_supported_dtype"]
 
 @checked
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of another library, in its memory where that is possible.
+    """Convert an array of another library, sharing its memory if possible.
 
-    It must be in rows, at an address that is a multiple of 64, and of a type that stays what it
-    is: 64 bits become 32 unless ``config.x64``. Whoever writes that memory later changes the
-    Array, so do not.
+    Sharing needs row-major memory at a 64-byte aligned address, and a dtype that is not converted:
+    64-bit types become 32 bits wide unless ``config.x64``. Do not write to shared memory
+    afterwards, as that would change the Array.
 
     Args:
-        x: what has ``__dlpack__`` and ``__dlpack_device__``: a NumPy array, a tensor of PyTorch.
+        x: an object with ``__dlpack__`` and ``__dlpack_device__``: a NumPy array, a PyTorch tensor.
         device: None, or a device of this process.
-        copy: True for memory of its own; False to be refused where a copy is needed.
+        copy: True: always copy; False: raise if a copy is needed.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: no array of such a library; no device.
-        ExchangeError: memory of another device, a type that fnx does not hold, or a copy where
-            none is wanted.
+        ArgumentError: x has no ``__dlpack__``, or ``device`` is not a device.
+        ExchangeError: memory of another device, an unsupported dtype, or a copy is needed and
+            ``copy=False``.
 
     >>> import numpy as np, fnx.dlpack
     >>> fnx.dlpack.from_dlpack(np.array([[1, 2], [3, 4]], np.int32).T)
@@ -60,13 +60,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 @checked
 def is_supported_dtype(dtype: DTypeLike) -> bool:
-    """Whether arrays of a type can be exchanged.
+    """Whether arrays of a dtype can be exchanged.
 
     Args:
-        dtype: a type.
+        dtype: a dtype.
 
     Returns:
-        A bool: true of all but int4 and uint4, which DLPack packs by two.
+        A bool: True for all but int4 and uint4, which DLPack packs in pairs.
 
     >>> import fnx.dlpack
     >>> fnx.dlpack.is_supported_dtype("bfloat16"), fnx.dlpack.is_supported_dtype("int4")

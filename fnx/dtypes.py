@@ -23,17 +23,17 @@ float0 = np.dtype([("float0", np.void, 0)])
 
 @public
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype[Any]:
-    """The dtype that data of a dtype gets: 64 bits become 32 unless ``config.x64``.
+    """Return the dtype that data is converted to: 64 bits become 32 unless ``config.x64``.
 
     Args:
         dtype: a dtype.
-        allow_extended_dtype: accepted as JAX's; there are none.
+        allow_extended_dtype: accepted for compatibility with JAX; there are none.
 
     Returns:
         A NumPy dtype.
 
     Raises:
-        DTypeError: no dtype that fnx holds.
+        DTypeError: an unsupported dtype.
 
     >>> canonicalize_dtype("float64")
     dtype('float32')
@@ -44,7 +44,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
 
 @public
 def itemsize_bits(dtype: Any) -> int:
-    """How many bits an element has.
+    """Return the number of bits of an element.
 
     Args:
         dtype: a dtype.
@@ -61,7 +61,7 @@ def itemsize_bits(dtype: Any) -> int:
 
 @public
 def scalar_type_of(x: Any) -> type:
-    """Python's type of numbers like the elements of x.
+    """Return the Python type of scalars like the elements of x.
 
     Args:
         x: an array or a number.
@@ -70,7 +70,7 @@ def scalar_type_of(x: Any) -> type:
         bool, int or float.
 
     Raises:
-        DTypeError: no numbers.
+        DTypeError: the elements are not numbers.
 
     >>> scalar_type_of(1.5)
     <class 'float'>
@@ -82,10 +82,10 @@ def scalar_type_of(x: Any) -> type:
     return kinds[kind]
 
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.core.errors import TypePromotionError
     from fnx.numpy import bfloat16
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__, homes={
         "TypePromotionError": "fnx.core.errors", "bfloat16": "fnx.numpy"})

@@ -1,4 +1,4 @@
-"""All errors that users may catch: the classes of fnx/core/errors.py, and ``jax.errors``' names.
+"""All errors that users may catch: the classes of fnx/core/errors.py, with ``jax.errors`` aliases.
 
 >>> import fnx
 >>> try:
@@ -7,7 +7,7 @@
 ...     print(type(error).__name__)
 FileNotFoundError
 
-The names of ``jax.errors`` are other names of these classes:
+The names of ``jax.errors`` are aliases of these classes:
 
 >>> import fnx
 >>> try:
@@ -86,8 +86,8 @@ InconclusiveDimensionOperation = ShapeError
 
 
 class KeyReuseError(FnxError, RuntimeError):
-    """A random key that was used twice."""
+    """A random key was used twice."""
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

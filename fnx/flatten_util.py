@@ -1,4 +1,4 @@
-"""A pytree as one vector, and back, as in ``jax.flatten_util``."""
+"""Flatten a pytree to one vector and back, as in ``jax.flatten_util``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["ravel_pytree"]
 
 @public
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
-    """All leaves behind one another in a vector, and the function that undoes this.
+    """Concatenate all leaves to a vector; also return the inverse function.
 
     Args:
         pytree: a pytree of arrays and numbers.
 
     Returns:
-        (vector of the dtype that all leaves promote to, function of such a vector).
+        (vector of the dtype that all leaves promote to, function from such a vector to the pytree).
 
     Raises:
-        ShapeError: the function is called with another shape.
+        ShapeError: the function is called with a vector of another length.
 
     >>> import fnx.numpy as jnp
     >>> flat, back = ravel_pytree({"a": jnp.ones(2), "b": 3.0})
@@ -52,5 +52,5 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     return flat, unravel
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

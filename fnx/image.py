@@ -1,4 +1,4 @@
-"""Images of other sizes, as in ``jax.image``: weighted means of neighbouring elements."""
+"""Image resizing, as in ``jax.image``: weighted means of neighboring elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 
 class ResizeMethod(enum.Enum):
-    """How elements between others are found.
+    """The interpolation method.
 
     >>> ResizeMethod.from_string("bilinear")
     <ResizeMethod.LINEAR: 1>
@@ -37,10 +37,10 @@ class ResizeMethod(enum.Enum):
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
-        """The method of a name.
+        """Return the method of a name.
 
         Raises:
-            ArgumentError: another name.
+            ArgumentError: an unknown name.
         """
         arguments.one_of("method", s, tuple(_NAMES))
         return _NAMES[s]
@@ -76,7 +76,7 @@ def _lanczos(radius: float) -> Callable[[Array], Array]:
 
 
 def _cubic(a: float) -> Callable[[Array], Array]:
-    """Keys's cubic of a slope: -0.5 is his own, -0.75 that of some libraries."""
+    """Return Keys's cubic kernel with slope a: -0.5 in his paper, -0.75 in some libraries."""
     def weight(x: Array) -> Array:
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
@@ -88,11 +88,11 @@ _WEIGHTS: dict[ResizeMethod, Callable[[Array], Array]] = {
     ResizeMethod.LINEAR: _triangle, ResizeMethod.LANCZOS3: _lanczos(3.0),
     ResizeMethod.LANCZOS5: _lanczos(5.0), ResizeMethod.CUBIC: _cubic(-0.5),
     ResizeMethod.CUBIC_PYTORCH: _cubic(-0.75)}
-_TINY = 1000 * 2.0 ** -23  # a sum of weights that counts as none
+_TINY = 1000 * 2.0 ** -23  # a smaller sum of weights counts as zero
 
 
 def _overlaps(n: int, m: int, inverse: Array, shift: Array) -> Array:
-    """How much of each of n elements each of m results covers."""
+    """Return how much of each of n elements each of m results covers: [n, m]."""
     low = jnp.arange(m, dtype=inverse.dtype) * inverse - shift * inverse
     place = jnp.arange(n, dtype=inverse.dtype)[:, None]
     return jnp.maximum(0.0, jnp.minimum(low + inverse, place + 1) - jnp.maximum(low, place))
@@ -100,7 +100,7 @@ def _overlaps(n: int, m: int, inverse: Array, shift: Array) -> Array:
 
 def _matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, antialias: bool
             ) -> Array:
-    """The weight of each of n elements in each of m results."""
+    """Return the weight of each of n elements in each of m results: [n, m]."""
     at_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
     if method is ResizeMethod.CUBIC_PYTORCH and antialias:
         method = ResizeMethod.CUBIC
@@ -113,7 +113,7 @@ def _matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, an
         weights = _overlaps(n, m, inverse, shift)
     else:
         weights = _WEIGHTS[method](jnp.abs(centre - places[:, None]) / width)
-    if at_edges:  # what is outside of the image counts for its edge
+    if at_edges:  # positions outside the image add to its edge
         inside = jnp.clip(places.astype("int32"), 0, n - 1)
         weights = jnp.zeros((n, m), weights.dtype).at[inside].add(weights)
     total = jnp.sum(weights, 0, keepdims=True)
@@ -154,7 +154,7 @@ def _of_rank(x: Array, shape: ShapeLike) -> tuple[int, ...]:
 @_family()
 def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
            antialias: bool = True, precision: PrecisionLike = "highest") -> Array:
-    """An image of another size.
+    """Resize an image.
 
     >>> import fnx.numpy as jnp
     >>> fnx.image.resize(jnp.asarray([0.0, 2.0]), (4,), "linear")
@@ -181,7 +181,7 @@ def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
 def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequence[int],
                         scale: ArrayLike, translation: ArrayLike, method: str | ResizeMethod,
                         antialias: bool = True, precision: PrecisionLike = "highest") -> Array:
-    """An image that is scaled and moved; 0 where nothing of it is.
+    """Scale and translate an image; elements outside it are 0.
 
     >>> import fnx.numpy as jnp
     >>> one = jnp.ones(1)
@@ -203,5 +203,5 @@ def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequen
                      [shifts[i] for i in range(len(over))], how, antialias)
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

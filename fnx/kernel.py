@@ -1,4 +1,4 @@
-"""Hand-written kernels: what is computed at each place, and separately how to tile it.
+"""User-written kernels: an algorithm per element, and separately a schedule that tiles it.
 
     import fnx.kernel as k
 
@@ -8,20 +8,21 @@
         m, n, kk = k.range(o.shape[0], "m"), k.range(o.shape[1], "n"), k.range(x.shape[1], "k")
         o[m, n] = k.sum(x[m, kk] * w[kk, n], over=kk)
 
-A kernel gets references, inputs then outputs. It makes ranges, reads places (``x[m, kk]``),
-computes with operators and the functions here, and writes places (``o[m, n] = ...``). Python
-runs once, when the kernel is traced; loops come from the ranges.
+A kernel takes references, first the inputs, then the outputs. It creates ranges, loads elements
+(``x[m, kk]``), computes with operators and the functions here, and stores elements
+(``o[m, n] = ...``). Python runs once, when the kernel is traced; loops come from the ranges.
 
-What a kernel may do is the same on every device, and the rest is refused where it is written:
+A kernel may do the same on every device; anything else raises at the line that does it:
 
-- The length of a range is a number. Mask what is ragged: ``x.load(i, j, valid=j <= i)``.
-- Outputs are written and not read. Iterations have no order: a plain store writes each place
-  once; ``o.combine("add", i, value)`` folds what meets, "set" keeps the last one.
-- Places that nothing writes are 0; where a kernel combines, they start from what changes nothing.
-- An index made of ranges is inside, or ``valid=`` leaves out where it is not. An index that is
-  data is clamped when it reads and left out when it writes, where bounds do not prove it inside;
-  ``config.check_index`` makes it an error, ``checked=False`` says that you have proved it.
-- ``k.loop`` hands values from one iteration to the next; ``k.when`` skips work; ``k.print``
+- The length of a range is a number. Mask ragged accesses: ``x.load(i, j, valid=j <= i)``.
+- Outputs are written and not read. Iterations are unordered: a plain store writes each element
+  at most once; ``o.combine("add", i, value)`` reduces colliding values, "set" keeps the last one.
+- Elements that nothing writes are 0; with ``combine`` they start from the identity of the
+  reduction.
+- An index built from ranges must be in bounds, or ``valid=`` must mask it. An index that is data is
+  clamped by a load and skipped by a store, unless bounds prove it in range;
+  ``config.check_index`` makes it an error, ``checked=False`` states that you have proved it.
+- ``k.loop`` carries values from one iteration to the next; ``k.when`` skips work; ``k.print``
   shows values, on the interpreter.
 """
 
@@ -73,14 +74,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def range(n: Value | SupportsIndex, name: str = "") -> Value:
-    """A loop 0 <= i < n.
+    """Create a loop 0 <= i < n.
 
     Args:
         n: its length: a number, or a value that depends on no other range.
-        name: what schedules call it; each name once.
+        name: its name in schedules; it must be unique.
 
     Returns:
-        The range: a value of dtype ``index``, for places.
+        The range: a value of dtype ``index``, for use as an index.
 
     Raises:
         KernelError: a negative length, or a name that is taken.
@@ -97,17 +98,17 @@ def range(n: Value | SupportsIndex, name: str = "") -> Value:
 
 
 def local(value: Operand, over: Ranges) -> Reference:
-    """Keep a value over ranges, to read it by index in other loops.
+    """Store a value over ranges in a local array, to read it by index in other loops.
 
     Args:
         value: a value of the kernel.
-        over: a range, or a tuple of ranges, which are closed.
+        over: a range, or a tuple of ranges; these loops end here.
 
     Returns:
-        A reference with one axis for each range.
+        A reference with one axis per range.
 
     Raises:
-        KernelError: ``over`` is no range.
+        KernelError: ``over`` is not a range.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -124,23 +125,23 @@ def local(value: Operand, over: Ranges) -> Reference:
 
 def loop(n: Value | SupportsIndex, step: Callable[..., Any], *first: Operand,
          until: Callable[..., Any] | None = None, name: str = "") -> Any:
-    """Iterations in order, each of which hands values to the next.
+    """Run iterations in order, with values carried from each to the next.
 
     Args:
-        n: how many there are.
-        step: (i, *values) -> the next values: of iteration i, and of what the one before it gave.
-            It may store to outputs.
-        first: the values that the first iteration gets.
-        until: (i, *values) -> a condition; where it holds, this iteration and those after it
-            are not run. Neighbours may end apart: each runs as long as its own does not hold.
-        name: what schedules call the range of i.
+        n: the number of iterations.
+        step: maps (i, *values), the iteration and the carried values, to the next values. It may
+            store to outputs.
+        first: the initial values.
+        until: maps (i, *values) to a condition; if it holds, this and later iterations do not run.
+            Elements of parallel ranges may end in different iterations.
+        name: the name of the range of i in schedules.
 
     Returns:
-        The last values: one, or a tuple.
+        The final values: one, or a tuple.
 
     Raises:
-        KernelError: no first values, or another number of next ones.
-        DTypeError: a next value is of another dtype than the first one.
+        KernelError: no initial values, or ``step`` returns another number of values.
+        DTypeError: ``step`` returns a value of another dtype than the initial one.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -156,12 +157,12 @@ def loop(n: Value | SupportsIndex, step: Callable[..., Any], *first: Operand,
 
 
 def when(condition: Value, then: Callable[[], Any], *otherwise: Operand) -> Any:
-    """What ``then()`` returns where a condition holds; elsewhere its work is not done.
+    """Evaluate ``then()`` only if a condition holds.
 
     Args:
         condition: a value of dtype bool.
         then: returns as many values as ``otherwise`` has. It may store to outputs.
-        otherwise: the values where the condition does not hold.
+        otherwise: the values if the condition does not hold.
 
     Returns:
         None, a value, or a tuple of values.
@@ -183,18 +184,17 @@ def when(condition: Value, then: Callable[[], Any], *otherwise: Operand) -> Any:
 def print(fmt: str, *args: Any, **kwargs: Any) -> None:
     """Print a line in each iteration; only on the interpreter (``device="interp"``).
 
-    There is one for each value of the ranges that the arguments depend on, and of the loops
-    around it; none where ``k.when`` skips it. Lines come in the order of the program: prints that
-    follow one another share the loops that they have in common. A kernel that prints runs
-    without its schedule.
+    A line is printed for each value of the ranges that the arguments depend on, and of the
+    enclosing loops; none where ``k.when`` skips it. Lines are in program order: consecutive prints
+    share their common loops. A kernel that prints ignores its schedule.
 
     Args:
-        fmt: a format string as ``str.format`` takes it.
+        fmt: a format string for ``str.format``.
         args: values of the kernel, or anything that is known while it is traced.
-        kwargs: as ``args``, by name.
+        kwargs: like ``args``, by name.
 
     Raises:
-        ArgumentError: the format string does not name the arguments.
+        ArgumentError: the format string does not match the arguments.
         KernelError: another device.
 
     >>> import fnx, fnx.kernel as k
@@ -213,7 +213,7 @@ def print(fmt: str, *args: Any, **kwargs: Any) -> None:
 
 
 def cast(x: Operand, dtype: DTypeLike) -> Value:
-    """A value (or a range) as another dtype.
+    """Convert a value (or a range) to another dtype.
 
     Args:
         x: a value of the kernel or a number.
@@ -223,7 +223,7 @@ def cast(x: Operand, dtype: DTypeLike) -> Value:
         A value of that dtype.
 
     Raises:
-        DTypeError: a dtype that fnx does not hold.
+        DTypeError: an unsupported dtype.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)
@@ -237,7 +237,7 @@ def cast(x: Operand, dtype: DTypeLike) -> Value:
 
 
 def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Value:
-    """A value kept between bounds, where they are given; the upper one wins.
+    """Clamp a value to the given bounds; the upper bound wins.
 
     Args:
         x: a value of the kernel or a number.
@@ -261,7 +261,7 @@ def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> 
 
 
 def where(condition: Value, a: Operand, b: Operand) -> Value:
-    """``a`` where the condition holds, else ``b``; both are computed.
+    """Select ``a`` where the condition holds, else ``b``; both are computed.
 
     Args:
         condition: a value of dtype bool.
@@ -271,7 +271,7 @@ def where(condition: Value, a: Operand, b: Operand) -> Value:
         A value of the dtype of a and b.
 
     Raises:
-        KernelError: the condition is no comparison.
+        KernelError: the condition is not a bool value.
 
     >>> import fnx, fnx.kernel as k
     >>> @fnx.call(out=lambda x: x)

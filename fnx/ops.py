@@ -1,4 +1,4 @@
-"""Sums and other folds of segments, as in ``jax.ops``."""
+"""Segment reductions, as in ``jax.ops``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _most(x: Array) -> Any:
 def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
                 bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
-    """The sum of the rows of each segment.
+    """Sum the rows of each segment.
 
     >>> ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([1, 2], dtype=int32)
@@ -80,7 +80,7 @@ def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | No
                  indices_are_sorted: bool = False, unique_indices: bool = False,
                  bucket_size: None = None, mode: Outside = None,
                  out_sharding: None = None) -> Array:
-    """The product of the rows of each segment.
+    """Multiply the rows of each segment.
 
     >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))
     Array([2, 3], dtype=int32)
@@ -93,7 +93,7 @@ def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | No
 def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
                 bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
-    """The largest of the rows of each segment.
+    """Take the maximum over the rows of each segment.
 
     >>> ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([1, 2], dtype=int32)
@@ -106,7 +106,7 @@ def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
 def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
                 bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
-    """The smallest of the rows of each segment.
+    """Take the minimum over the rows of each segment.
 
     >>> ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([0, 2], dtype=int32)
@@ -115,5 +115,5 @@ def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Non
                    (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

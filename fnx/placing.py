@@ -1,7 +1,7 @@
-"""What moves arrays between devices, and waits for them.
+"""Transfer arrays between devices, and wait for them.
 
-    fnx.device_put(x, d)     x there, committed: what is computed of it runs there
-    fnx.device_get(x)        NumPy's array
+    fnx.device_put(x, d)     x on device d, committed: computations on it run there
+    fnx.device_get(x)        a NumPy array
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _moved_memory = deferred("fnx.transforms.link", "moved")
 @public
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False,
                may_alias: bool | None = None) -> Any:
-    """The leaves of a tree as Arrays, on a device.
+    """Transfer the leaves of a tree to a device.
 
-    Where a device is named they are committed: what is computed of them runs there. Others follow
-    those that they are computed with, else ``config.device``.
+    With a device, the results are committed: computations on them run there. Uncommitted arrays
+    follow the committed arrays that they are combined with, else ``config.device``.
 
     Args:
         x: a pytree of arrays and numbers.
         device: a Device or its name, a sharding, a tree of these, or None.
-        src: accepted as JAX's.
-        donate: accepted as JAX's; memory is shared where it can be.
-        may_alias: accepted as JAX's.
+        src: accepted for compatibility with JAX.
+        donate: accepted for compatibility with JAX; memory is shared if possible.
+        may_alias: accepted for compatibility with JAX.
 
     Returns:
         A pytree of Arrays.
 
     Raises:
-        ArgumentError: a place that is none of those.
-        DeviceError: the device is not here.
+        ArgumentError: ``device`` is none of these.
+        DeviceError: the device is not available.
 
     >>> import fnx
     >>> device_put({"a": 1.5})
@@ -85,7 +85,7 @@ def _is_tree(device: Any) -> bool:
 
 
 def platform_of(place: Any) -> str | None:
-    """The name of the device that a Device, a name or a sharding means; None: of any."""
+    """Return the name of the device of a Device, a name or a sharding; None: any device."""
     if isinstance(place, str):
         return opened(place).platform
     if isinstance(place, Device):
@@ -98,7 +98,7 @@ def platform_of(place: Any) -> str | None:
 
 
 def device_of(x: Array) -> Device:
-    """Where the memory of an array is; of one that is traced, where it will be computed."""
+    """Return the device that holds an array; for a traced one, where it will be computed."""
     memory = x._storage
     place = committed.place_of(memory)
     if place is not None:
@@ -110,7 +110,7 @@ def device_of(x: Array) -> Device:
 
 
 def _moved(x: Array, name: str) -> Array:
-    """x in the memory of a device, committed."""
+    """Copy x to the memory of a device, committed."""
     made = _moved_memory(x._storage, name)
     made.placed = committed.PlacedAt(name, current_site.site)
     placed_on_device(name)
@@ -118,7 +118,7 @@ def _moved(x: Array, name: str) -> Array:
 
 
 def check_place(device: Any) -> None:
-    """Refuse what names no place: neither a Device, nor a sharding, nor a tree of these."""
+    """Raise unless it is a Device, its name, a sharding or a tree of these."""
     if device is None or isinstance(device, Device):
         return
     for leaf in tree.leaves(device, is_leaf=_is_place):
@@ -130,13 +130,13 @@ def check_place(device: Any) -> None:
 
 @checked
 def device_get(x: Any) -> Any:
-    """The leaves of a tree as NumPy data.
+    """Convert the leaves of a tree to NumPy arrays.
 
     Args:
         x: a pytree of arrays and numbers.
 
     Returns:
-        A pytree of NumPy arrays; what is no Array stays as it is.
+        A pytree of NumPy arrays; leaves that are not Arrays are unchanged.
 
     >>> import fnx.numpy as jnp
     >>> device_get({"a": jnp.ones(2)})
@@ -148,13 +148,13 @@ def device_get(x: Any) -> Any:
 
 @checked
 def block_until_ready(x: Any) -> Any:
-    """A tree, once the values of all its arrays are there.
+    """Wait until all arrays of a tree are computed.
 
     Args:
         x: a pytree.
 
     Returns:
-        The same.
+        The same pytree.
 
     >>> import fnx.numpy as jnp
     >>> block_until_ready([jnp.ones(2)])
@@ -168,7 +168,7 @@ def block_until_ready(x: Any) -> Any:
 
 @public
 def copy_to_host_async(x: Any) -> None:
-    """Begin to copy a pytree to the host, where that is not where it is.
+    """Start to copy the arrays of a pytree to the host, if they are not there.
 
     Args:
         x: a pytree of arrays.
@@ -184,20 +184,20 @@ def copy_to_host_async(x: Any) -> None:
 @public
 def make_array_from_callback(shape: Any, sharding: Any, data_callback: Callable[[Any], Any],
                              dtype: DTypeLike | None = None) -> Array:
-    """An array whose parts a function gives: here one part, which is all of it.
+    """Create an array from a function that returns its parts: with one device, the whole array.
 
     Args:
-        shape: of the array.
+        shape: the shape of the array.
         sharding: a device or a sharding of one device.
-        data_callback: of an index, a tuple of slices; returns what is there.
-        dtype: of the array; by default that of the data.
+        data_callback: maps an index, a tuple of slices, to the data at the index.
+        dtype: the dtype of the array; by default that of the data.
 
     Returns:
         An Array.
 
     Raises:
         ShapeError: data of another shape.
-        ArgumentError: no device.
+        ArgumentError: ``sharding`` is neither a device nor a sharding.
 
     >>> import fnx, numpy as np
     >>> data = np.arange(4.0, dtype=np.float32)
@@ -212,19 +212,19 @@ def make_array_from_callback(shape: Any, sharding: Any, data_callback: Callable[
 @public
 def make_array_from_single_device_arrays(shape: Any, sharding: Any, arrays: Sequence[Any], *,
                                          dtype: DTypeLike | None = None) -> Array:
-    """An array of its parts on each device: here one part, which is all of it.
+    """Create an array from its parts on each device: with one device, the whole array.
 
     Args:
-        shape: of the array.
+        shape: the shape of the array.
         sharding: a device or a sharding of one device.
         arrays: a list of one Array.
-        dtype: of the array; by default that of the part.
+        dtype: the dtype of the array; by default that of the part.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: more parts than one, or no device.
+        ArgumentError: not exactly one part, or ``sharding`` is neither a device nor a sharding.
         ShapeError: a part of another shape.
 
     >>> import fnx, fnx.numpy as jnp
@@ -243,5 +243,5 @@ def _placed(shape: tuple[int, ...], sharding: Any, x: Array) -> Array:
     return placed
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

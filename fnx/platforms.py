@@ -1,9 +1,9 @@
-"""Devices as users know them: by the name of their platform.
+"""User-facing devices, by the name of their platform.
 
-    fnx.devices()            those of the configured platform (``config.device``)
-    fnx.devices("gpu")       another one; a driver that is not here says what was looked for
+    fnx.devices()            the devices of the configured platform (``config.device``)
+    fnx.devices("gpu")       another platform; the error of a missing driver says what was searched
 
-There is one device of each name. Nothing is opened before somebody asks for it.
+There is one device per platform. Devices are opened on first use.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = [
 
 
 class Device:
-    """A device: its platform, kind and number.
+    """A device: its platform, kind and id.
 
     Args:
-        platform: what it is called, as in ``config.device``.
+        platform: its name, as in ``config.device``.
 
     >>> devices()
     [CpuDevice(id=0)]
@@ -38,13 +38,13 @@ class Device:
 
     @property
     def device_kind(self) -> str:
-        """What its vendor calls it; of the host's devices the platform."""
+        """The vendor's name of the device; for host devices the platform."""
         driver = getattr(_opened(self.platform), "driver", None)
         return self.platform if driver is None else str(driver.kind)
 
     @property
     def client(self) -> Device:
-        """What libraries ask for its platform: itself."""
+        """The device itself: libraries read ``device.client.platform``."""
         return self
 
     def __reduce__(self) -> Any:
@@ -57,7 +57,7 @@ class Device:
         return f"{self.platform}:0"
 
     def memory_stats(self) -> dict[str, int] | None:
-        """Bytes in use and held, of a device with memory of its own; else None."""
+        """Return bytes in use and reserved if the device has its own memory, else None."""
         device = _opened(self.platform)
         if getattr(device, "driver", None) is None:
             return None
@@ -66,7 +66,7 @@ class Device:
                 "bytes_limit": device.driver.limits.memory}
 
     def synchronize_all_activity(self) -> None:
-        """Return when all that it was given is done."""
+        """Wait until all work submitted to the device is done."""
         _opened(self.platform).synchronize()
 
 
@@ -75,12 +75,12 @@ _made: dict[str, Device] = {}
 
 
 def device_named(platform: str) -> Device:
-    """The one device of a platform, whether it is here or not."""
+    """Return the device of a platform, whether it is available or not."""
     return _made.setdefault(platform, Device(platform))
 
 
 def opened(backend: Any) -> Device:
-    """The device of a backend, which is opened."""
+    """Open and return the device of a backend."""
     if backend is None:
         return device_named(config.device)
     if backend == "gpu":
@@ -108,18 +108,18 @@ def _first_gpu() -> Device:
 
 @checked
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices of a platform.
+    """Return all devices of a platform.
 
     Args:
-        backend: the name of a device, as ``config.device`` has it; "gpu": the first of those that
-            is here; None: that of ``config.device``.
+        backend: a name as in ``config.device``; "gpu": the first available GPU; None:
+            ``config.device``.
 
     Returns:
         A list of one Device.
 
     Raises:
-        ArgumentError: no such name.
-        DeviceError: it is not here; says which package or file was looked for.
+        ArgumentError: an unknown name.
+        DeviceError: the device is not available; the message has the package or file searched.
 
     >>> devices()
     [CpuDevice(id=0)]
@@ -130,18 +130,18 @@ def devices(backend: str | None = None) -> list[Device]:
 @checked
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
-    """The devices of this process.
+    """Return the devices of this process.
 
     Args:
         process_index: None or 0.
-        backend: as ``devices`` has it.
+        backend: as for ``devices``.
         host_id: None or 0.
 
     Returns:
         A list of one Device.
 
     Raises:
-        ArgumentError: another process, or no such backend.
+        ArgumentError: another process, or an unknown backend.
 
     >>> local_devices()
     [CpuDevice(id=0)]
@@ -153,10 +153,10 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 @checked
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are.
+    """Return the number of devices.
 
     Args:
-        backend: as ``devices`` has it.
+        backend: as for ``devices``.
 
     Returns:
         1.
@@ -169,10 +169,10 @@ def device_count(backend: str | None = None) -> int:
 
 @checked
 def local_device_count(backend: str | None = None) -> int:
-    """How many devices this process has.
+    """Return the number of devices of this process.
 
     Args:
-        backend: as ``devices`` has it.
+        backend: as for ``devices``.
 
     Returns:
         1.
@@ -185,7 +185,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 @checked
 def default_backend() -> str:
-    """The platform that computes.
+    """Return the platform that is used by default.
 
     Returns:
         A str, such as "cpu".
@@ -198,10 +198,10 @@ def default_backend() -> str:
 
 @checked
 def process_index(backend: str | None = None) -> int:
-    """The number of this process.
+    """Return the index of this process.
 
     Args:
-        backend: as ``devices`` has it.
+        backend: as for ``devices``.
 
     Returns:
         0.
@@ -215,10 +215,10 @@ def process_index(backend: str | None = None) -> int:
 
 @checked
 def process_count(backend: str | None = None) -> int:
-    """How many processes compute together.
+    """Return the number of processes that compute together.
 
     Args:
-        backend: as ``devices`` has it.
+        backend: as for ``devices``.
 
     Returns:
         1.
@@ -232,10 +232,10 @@ def process_count(backend: str | None = None) -> int:
 
 @checked
 def process_indices(backend: str | None = None) -> list[int]:
-    """The numbers of all processes.
+    """Return the indices of all processes.
 
     Args:
-        backend: as ``devices`` has it.
+        backend: as for ``devices``.
 
     Returns:
         [0].
@@ -247,5 +247,5 @@ def process_indices(backend: str | None = None) -> list[int]:
     return [0]
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,8 +1,8 @@
-"""Marks in programs and where their time goes, under the names of ``jax.profiler``.
+"""Trace annotations and their timing, under the names of ``jax.profiler``.
 
 Between ``start_trace`` and ``stop_trace`` (or in ``trace``) each annotation that a thread enters
-and leaves is a span, written as a Chrome trace: open it with Perfetto. What the kernels of a call
-cost is told by ``f.lower(*args).show()``.
+and leaves is recorded as a span, and written as a Chrome trace, which Perfetto opens. For the cost
+of the kernels of a call see ``f.lower(*args).show()``.
 
 >>> import fnx, tempfile
 >>> from pathlib import Path
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 class _Recording:
-    """The spans of a trace that runs."""
+    """The spans of an active trace."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.spans = folder, list[dict[str, Any]]()
@@ -61,7 +61,7 @@ _lock = threading.Lock()
 
 
 class ProfileOptions:
-    """Options of JAX's profiler: attributes that may be set; none changes anything here.
+    """Options of JAX's profiler: attributes that may be set, without effect.
 
     >>> options = ProfileOptions()
     >>> options.python_tracer_level = 1
@@ -72,11 +72,11 @@ class ProfileOptions:
 
 
 class TraceAnnotation:
-    """A span of a trace, entered and left as a context manager.
+    """A span of a trace, as a context manager.
 
     Args:
-        name: of the span.
-        kwargs: what else is said of it.
+        name: the name of the span.
+        kwargs: metadata of the span.
 
     >>> with TraceAnnotation("step", number=1):
     ...     pass
@@ -99,8 +99,8 @@ class StepTraceAnnotation(TraceAnnotation):
     """A span of one step of a program.
 
     Args:
-        name: of the span.
-        kwargs: what else is said of it, as ``step_num=``.
+        name: the name of the span.
+        kwargs: metadata of the span, such as ``step_num=``.
 
     >>> with StepTraceAnnotation("train", step_num=1):
     ...     pass
@@ -109,15 +109,15 @@ class StepTraceAnnotation(TraceAnnotation):
 
 def annotate_function(func: Callable[P, R] | None = None, name: str | None = None,
                       **decorator_kwargs: Any) -> Any:
-    """Make each call of a function a span.
+    """Record each call of a function as a span.
 
     Args:
-        func: the function; without it a decorator is returned.
-        name: of the span; by default that of the function.
-        decorator_kwargs: what else is said of it.
+        func: the function; if omitted, a decorator is returned.
+        name: the name of the span; by default that of the function.
+        decorator_kwargs: metadata of the span.
 
     Returns:
-        The function.
+        The wrapped function.
 
     >>> @annotate_function
     ... def step(x: float) -> float:
@@ -139,16 +139,17 @@ def annotate_function(func: Callable[P, R] | None = None, name: str | None = Non
 def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False,
                 create_perfetto_trace: bool = False,
                 profiler_options: ProfileOptions | None = None) -> None:
-    """Begin to record spans, of all threads.
+    """Start to record spans of all threads.
 
     Args:
-        log_dir: the folder that ``stop_trace`` writes to.
-        create_perfetto_link: False: nothing is sent anywhere.
-        create_perfetto_trace: accepted as JAX's; the file can be read by Perfetto in any case.
-        profiler_options: accepted as JAX's.
+        log_dir: the directory that ``stop_trace`` writes to.
+        create_perfetto_link: must be False: nothing is uploaded.
+        create_perfetto_trace: accepted for compatibility with JAX; Perfetto can always read the
+            file.
+        profiler_options: accepted for compatibility with JAX.
 
     Raises:
-        ArgumentError: a trace runs already.
+        ArgumentError: a trace is already active.
 
     >>> start_trace("/tmp/never written")
     >>> start_trace("/tmp/never written")           # doctest: +IGNORE_EXCEPTION_DETAIL
@@ -177,10 +178,10 @@ def _stopped() -> _Recording:
 
 
 def stop_trace() -> None:
-    """End the trace that runs, and write it.
+    """Stop the active trace and write it.
 
     Raises:
-        ArgumentError: none runs.
+        ArgumentError: no trace is active.
 
     >>> stop_trace()                                # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
@@ -193,19 +194,20 @@ def stop_trace() -> None:
 def trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False,
           create_perfetto_trace: bool = False,
           profiler_options: ProfileOptions | None = None) -> Iterator[None]:
-    """Record spans for the length of a ``with`` block.
+    """Record spans in a ``with`` block.
 
     Args:
-        log_dir: the folder that they are written to.
-        create_perfetto_link: False: nothing is sent anywhere.
-        create_perfetto_trace: accepted as JAX's; the file can be read by Perfetto in any case.
-        profiler_options: accepted as JAX's.
+        log_dir: the directory that they are written to.
+        create_perfetto_link: must be False: nothing is uploaded.
+        create_perfetto_trace: accepted for compatibility with JAX; Perfetto can always read the
+            file.
+        profiler_options: accepted for compatibility with JAX.
 
     Returns:
         A context manager.
 
     Raises:
-        ArgumentError: a trace runs already.
+        ArgumentError: a trace is already active.
 
     >>> import fnx, tempfile
     >>> with tempfile.TemporaryDirectory() as folder, fnx.profiler.trace(folder):
@@ -221,5 +223,5 @@ def trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False,
 _XLA = ("ProfileData", "ProfileEvent", "ProfilePlane", "device_memory_profile",
         "register_subprocess", "save_device_memory_profile", "start_server", "stop_server")
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__, _XLA)

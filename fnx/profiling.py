@@ -1,4 +1,4 @@
-"""Where the time of a program goes: ``fnx.profile``.
+"""Kernel-level profiling: ``fnx.profile``.
 
     print(fnx.profile(step)(params, batch))        one call, kernel by kernel
 
@@ -6,14 +6,14 @@
         params = step(params, batch)
     print(seen)
 
-Times are of the kernels themselves, noted by the threads that run them; nothing is traced or
-compiled again for it. On devices with a queue of their own each command is waited for while a
-profile is open: its time is that from the launch until the host knows its end. A row is a kernel
-with the user's line that it came from. ``limit`` is the share of what this machine can do that it
-reached, in arithmetic of its type or in bytes of the level of memory that its buffers fit in,
-whichever is more; the machine's limits are measured once and kept on disk. ``busy`` is how many
-workers were at work on average. The last two rows are what no kernel took: with them the first
-column is all of the time by the clock, of which ``%`` is the share.
+Times are those of the kernels themselves, recorded by the threads that run them; nothing is traced
+or compiled again. On devices with their own queue, each command is waited for while a profile is
+open: its time is from the launch until the host sees its end. A row is a kernel with the user's
+line that it came from. ``limit`` is the fraction of the machine's peak that it reached: of the
+arithmetic rate for its dtype, or of the bandwidth of the memory level that its buffers fit in,
+whichever is higher; the peak rates are measured once and cached on disk. ``busy`` is the average
+number of active workers. The last two rows are the time outside kernels, so that the first column
+sums to the wall-clock time; ``%`` is the share of it.
 
 >>> import fnx, fnx.numpy as jnp
 >>> seen = fnx.profile(fnx.jit(lambda x: jnp.exp(x) @ x))(jnp.ones((64, 64)))
@@ -48,18 +48,18 @@ R = TypeVar("R")
 
 
 class KernelTime(Record):
-    """What the runs of one kernel, or of the kernels of one line, took together.
+    """The total time of the runs of one kernel, or of the kernels of one line.
 
     Attributes:
-        name: of the kernel, or the line.
-        line: the user's line, as ``model.py:12``.
-        count: how often it ran.
-        nanoseconds: of all runs.
-        nbytes: of its buffers, read and written.
-        flops: arithmetic of floats.
-        busy: nanoseconds that workers were at work on them, of all workers together.
-        arithmetic: the type of most of their arithmetic.
-        device: that they ran on.
+        name: the kernel, or the line.
+        line: the user's line, such as ``model.py:12``.
+        count: the number of runs.
+        nanoseconds: the time of all runs.
+        nbytes: the bytes of its buffers, read and written.
+        flops: the floating-point operations.
+        busy: the nanoseconds that workers were active, summed over all workers.
+        arithmetic: the dtype of most of the arithmetic.
+        device: the device that they ran on.
     """
 
     name: str
@@ -74,14 +74,14 @@ class KernelTime(Record):
 
 
 class Profile(Generic[R]):
-    """What ran in a time, and for how long.
+    """The kernels that ran in a call or a block, and their times.
 
     Attributes:
-        result: of the function that was profiled; None of a ``with`` block.
-        runs: each kernel that ran, in order, with its times.
-        lost: how many more ran, or parts of them, than could be noted.
-        seconds: of the call or block, until its results were there.
-        workers: threads that there were.
+        result: the result of the profiled function; None for a ``with`` block.
+        runs: the kernels that ran, in order, with their times.
+        lost: the number of runs, or chunks of runs, that exceeded the recording buffer.
+        seconds: the time of the call or block, until its results were computed.
+        workers: the number of threads.
 
     >>> Profile([], 0, 0.0).nanoseconds
     0
@@ -119,7 +119,7 @@ class Profile(Generic[R]):
 
     @property
     def nanoseconds(self) -> int:
-        """The time of all kernels."""
+        """The time of all kernels, in nanoseconds."""
         return sum([run.stop - run.start for run in self.runs])
 
     @property
@@ -130,14 +130,19 @@ class Profile(Generic[R]):
 
     @property
     def outside(self) -> int:
-        """Nanoseconds in no submission: Python before, between and after calls, handing over, and
-        waking up who waits. With the kernels and ``gaps`` they are all of ``seconds``."""
+        """Nanoseconds outside submissions; with the kernels and ``gaps`` they sum to ``seconds``.
+
+        It is spent in Python before, between and after calls, in handing work over, and in waking
+        up waiting threads.
+        """
         return max(0, round(self.seconds * 1e9) - self.nanoseconds - self.gaps)
 
     @property
     def busy(self) -> list[int]:
-        """Nanoseconds that each worker was in kernels; the first one leads: it runs what is short
-        alone."""
+        """Nanoseconds that each worker spent in kernels.
+
+        The first worker is the leader thread, which runs short kernels alone.
+        """
         found = [0] * self.workers
         for run in self.runs:
             for chunk in _chunks(run):
@@ -146,30 +151,30 @@ class Profile(Generic[R]):
 
     @property
     def kernels(self) -> list[KernelTime]:
-        """Sums by kernel and line, the longest first."""
+        """Totals by kernel and line, the longest first."""
         return _sums(self.runs, lambda run: (run.name, run.sites[:1], run.device),
                      lambda run: (run.name, _line(run.sites)))
 
     @property
     def lines(self) -> list[KernelTime]:
-        """Sums by the user's line, the longest first."""
+        """Totals by the user's line, the longest first."""
         return _sums(self.runs, lambda run: run.sites[:1],
                      lambda run: (_line(run.sites) or "?", _line(run.sites)))
 
     # ---- for readers
 
     def table(self, by: str = "kernel", most: int = 20) -> str:
-        """The sums as text.
+        """Return the totals as text.
 
         Args:
             by: "kernel" or "line".
-            most: rows that are shown.
+            most: the maximal number of rows.
 
         Returns:
             Lines of text.
 
         Raises:
-            ArgumentError: by something else.
+            ArgumentError: another value of ``by``.
 
         >>> print(Profile().table())
         nothing ran
@@ -227,11 +232,12 @@ class Profile(Generic[R]):
         return f"<div><p>{html.escape(title)}</p><table><tr>{heads}</tr>{cells}</table></div>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the kernels as a trace that ui.perfetto.dev and chrome://tracing open: a row of
-        kernels, and one of each worker with the parts of kernels that it ran.
+        """Write the kernels as a trace for ui.perfetto.dev and chrome://tracing.
+
+        It has a row of kernels, and one per worker with the chunks of kernels that it ran.
 
         Args:
-            path: of the file, usually ``.json``.
+            path: the path of the file, usually ``.json``.
 
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile() as file:
@@ -269,12 +275,12 @@ def profile(f: Callable[..., Any] | None = None) -> Any:
     """Time each kernel of a call, or of a ``with`` block.
 
     Args:
-        f: a function, jitted or not. Left out: a context manager that gives the Profile.
+        f: a function, jitted or not. If omitted: a context manager that returns the Profile.
 
     Returns:
-        A function that takes what f takes and gives a Profile, whose ``result`` is what f gives.
-        ``print`` shows a Profile as a table; ``lines`` sums by the user's lines, ``save`` writes
-        a trace for Perfetto.
+        A function that takes the arguments of f and returns a Profile, whose ``result`` is that of
+        f. ``print`` shows a Profile as a table; ``lines`` has totals by the user's lines, ``save``
+        writes a trace for Perfetto.
 
     Raises:
         ArgumentError: within another profile, or within a trace.
@@ -308,7 +314,7 @@ def _check_no_trace() -> None:
 
 
 def _chunks(run: KernelRun) -> Sequence[Chunk]:
-    """What workers did of a kernel."""
+    """Return the chunks of a kernel that the workers ran."""
     return run.chunks or (Chunk(0, run.start, run.stop),)
 
 
@@ -330,7 +336,7 @@ def _sums(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
 
 
 def _share(row: KernelTime, known: Limits | None) -> float:
-    """The share of the machine's limit that the kernels of a row reach; 0 where it is not known."""
+    """Return the fraction of the machine's peak rate that a row reaches; 0 if it is not known."""
     if known is None or not row.nanoseconds or row.device != "cpu":
         return 0.0
     least, _ = known.least(row.flops // row.count, row.nbytes // row.count, row.arithmetic)

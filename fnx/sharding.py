@@ -1,4 +1,4 @@
-"""Layouts over devices, of which there is one: a mesh has axes of length 1, and nothing is cut."""
+"""Shardings over devices. There is one device: meshes have axes of length 1, arrays are whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class AxisType(enum.Enum):
-    """How JAX treats an axis of a mesh; of one device all mean the same.
+    """How JAX treats an axis of a mesh; with one device all types are equivalent.
 
     >>> AxisType.Auto.name
     'Auto'
@@ -39,10 +39,10 @@ class AxisType(enum.Enum):
 
 
 class PartitionSpec(tuple[Any, ...]):
-    """The axes of a mesh over which each axis of an array is cut.
+    """The mesh axes over which each axis of an array is partitioned.
 
     Args:
-        partitions: for each axis of the array a name, several, or None.
+        partitions: for each axis of the array a name, a tuple of names, or None.
 
     >>> PartitionSpec("x", None)
     P('x', None)
@@ -66,7 +66,7 @@ class AbstractMesh:
     Args:
         axis_sizes: their lengths, each 1.
         axis_names: their names.
-        axis_types: accepted as JAX's.
+        axis_types: accepted for compatibility with JAX.
 
     >>> AbstractMesh((1,), ("x",)).shape
     {'x': 1}
@@ -82,12 +82,12 @@ class AbstractMesh:
 
     @property
     def shape(self) -> dict[Hashable, int]:
-        """Name -> length."""
+        """A dict from axis name to length."""
         return dict(zip(self.axis_names, self.axis_sizes))
 
     @property
     def size(self) -> int:
-        """How many devices."""
+        """The number of devices."""
         return math.prod(self.axis_sizes)
 
     @property
@@ -107,12 +107,12 @@ class AbstractMesh:
 
 
 class Mesh(AbstractMesh):
-    """Devices in a grid whose axes have names: of one device, each axis has length 1.
+    """A grid of devices with named axes. There is one device, so each axis has length 1.
 
     Args:
-        devices: the device, in an array of as many axes as names.
-        axis_names: a name, or one for each axis.
-        axis_types: accepted as JAX's.
+        devices: the device, in an array with one axis per name.
+        axis_names: a name, or one per axis.
+        axis_types: accepted for compatibility with JAX.
 
     >>> import fnx
     >>> Mesh(fnx.devices(), "x")
@@ -127,7 +127,7 @@ class Mesh(AbstractMesh):
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
-        """Its axes without the devices."""
+        """The axes of the mesh without the devices."""
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
     def __enter__(self) -> Mesh:
@@ -142,7 +142,7 @@ _meshes: ContextVar[tuple[AbstractMesh, ...]] = ContextVar("fnx meshes", default
 
 
 class Sharding:
-    """How an array lies on devices: whole, on the one there is.
+    """The placement of an array on devices: whole, on a single device.
 
     >>> import fnx
     >>> isinstance(SingleDeviceSharding(fnx.devices()[0]), Sharding)
@@ -164,20 +164,20 @@ class Sharding:
         return set(devices())
 
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a part: that of the whole."""
+        """Return the shape of a shard: that of the array."""
         return tuple(global_shape)
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """Whether two mean the same: all do."""
+        """Whether two shardings are equivalent: all are."""
         return isinstance(other, Sharding)
 
 
 class SingleDeviceSharding(Sharding):
-    """On one device.
+    """A sharding on one device.
 
     Args:
         device: the device.
-        memory_kind: accepted as JAX's.
+        memory_kind: accepted for compatibility with JAX.
 
     >>> import fnx
     >>> SingleDeviceSharding(fnx.devices()[0])
@@ -203,12 +203,12 @@ class SingleDeviceSharding(Sharding):
 
 
 class NamedSharding(Sharding):
-    """Cut over the axes of a mesh.
+    """A sharding over the axes of a mesh.
 
     Args:
         mesh: a Mesh.
         spec: a PartitionSpec, whose names are axes of the mesh.
-        memory_kind: accepted as JAX's.
+        memory_kind: accepted for compatibility with JAX.
 
     >>> import fnx
     >>> NamedSharding(Mesh(fnx.devices(), "x"), PartitionSpec("x"))
@@ -239,19 +239,19 @@ class NamedSharding(Sharding):
 @public
 def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Hashable], axis_types: Any = None,
               *, devices: Any = None) -> Mesh:
-    """A mesh of the one device.
+    """Create a mesh of one device.
 
     Args:
         axis_shapes: the lengths of its axes, each 1.
         axis_names: their names.
-        axis_types: accepted as JAX's.
-        devices: the device, by default.
+        axis_types: accepted for compatibility with JAX.
+        devices: a list with the device; by default the current one.
 
     Returns:
         A Mesh.
 
     Raises:
-        ArgumentError: more devices than there are.
+        ArgumentError: an axis longer than 1.
 
     >>> make_mesh((1,), ("x",))
     Mesh('x': 1)
@@ -268,7 +268,7 @@ _devices = devices
 
 
 class _MeshContext(Record):
-    """What ``set_mesh`` returns: the mesh is set; as a context manager, until its end."""
+    """The result of ``set_mesh``: a context manager that restores the previous mesh at its end."""
 
     mesh: AbstractMesh
 
@@ -281,13 +281,13 @@ class _MeshContext(Record):
 
 @public
 def set_mesh(mesh: AbstractMesh) -> Any:
-    """Make a mesh the one that ``get_mesh`` returns.
+    """Set the mesh that ``get_mesh`` returns.
 
     Args:
         mesh: a Mesh.
 
     Returns:
-        A context manager, at whose end the mesh before it is back.
+        A context manager that restores the previous mesh at its end.
 
     >>> with set_mesh(make_mesh((1,), ("x",))) as mesh:
     ...     get_mesh() is mesh
@@ -302,7 +302,7 @@ use_abstract_mesh = set_mesh
 
 @public
 def get_mesh() -> AbstractMesh:
-    """The mesh that is set; an empty one where none is.
+    """Return the current mesh; an empty one if none is set.
 
     Returns:
         A Mesh.
@@ -316,7 +316,7 @@ def get_mesh() -> AbstractMesh:
 
 @public
 def get_abstract_mesh() -> AbstractMesh:
-    """The axes of the mesh that is set.
+    """Return the axes of the current mesh.
 
     Returns:
         An AbstractMesh.
@@ -329,7 +329,7 @@ def get_abstract_mesh() -> AbstractMesh:
 
 
 def _laid_out(given: Any, shardings: Any) -> Any:
-    """The tree as arrays; what they are laid out by has to be a layout."""
+    """Convert the leaves of a tree to Arrays, and check that the shardings are valid."""
     layouts = (Sharding, PartitionSpec, Device)
     for layout in tree.leaves(shardings, is_leaf=lambda s: isinstance(s, layouts)):
         if not isinstance(layout, layouts):
@@ -348,7 +348,7 @@ _layouts = Family(
 
 @_layouts()
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """A tree of arrays, laid out as said: they are whole on the one device.
+    """Constrain the sharding of arrays; no effect with one device.
 
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
@@ -358,7 +358,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 @_layouts()
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """A tree of arrays, laid out anew: they are whole on the one device.
+    """Change the sharding of arrays; no effect with one device.
 
     >>> reshard(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
@@ -370,24 +370,24 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
          out_axes: Any = 0, static_broadcasted_argnums: int | Sequence[int] = (),
          devices: Any = None, backend: str | None = None, axis_size: int | None = None,
          donate_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
-    """A function mapped over devices: over one, a mapped axis of length 1.
+    """Map a function over devices. There is one device, so the mapped axis has length 1.
 
     Args:
-        fun: a function of one part.
-        axis_name: of the axis, for collectives.
-        in_axes: which axis of each argument is mapped, or None.
-        out_axes: where it stands in the results.
-        static_broadcasted_argnums: positions of arguments that are values of the trace.
-        devices: accepted as JAX's.
-        backend: accepted as JAX's.
+        fun: a function of one shard.
+        axis_name: the name of the axis, for collectives.
+        in_axes: the mapped axis of each argument, or None.
+        out_axes: the position of the axis in the results.
+        static_broadcasted_argnums: positions of static arguments.
+        devices: accepted for compatibility with JAX.
+        backend: accepted for compatibility with JAX.
         axis_size: 1.
-        donate_argnums: as ``jit`` has it.
+        donate_argnums: as for ``jit``.
 
     Returns:
-        A function.
+        The mapped function.
 
     Raises:
-        ShapeError: a mapped axis that is longer.
+        ShapeError: a longer mapped axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> pmap(lambda x: lax.psum(x, "i"), "i")(jnp.ones((1, 2)))
@@ -417,24 +417,24 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
 def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_specs: Any = None,
               mesh: AbstractMesh | None = None, axis_names: Any = frozenset(),
               check_vma: bool = True) -> Any:
-    """A function of the parts of arrays on a mesh.
+    """Map a function over the shards of arrays on a mesh.
 
-    On one device the parts are the whole, so the axes that it opens have length 1.
+    With one device a shard is the whole array, and the axes that it opens have length 1.
 
     Args:
-        f: a function of parts. Left out: a decorator.
-        out_specs: how the results lie.
-        in_specs: how the arguments lie.
-        mesh: whose axes are open in f, for collectives; by default the one that is set.
-        axis_names: of them these; by default all.
-        check_vma: accepted as JAX's.
+        f: a function of shards. If omitted: a decorator.
+        out_specs: the partition specs of the results.
+        in_specs: the partition specs of the arguments.
+        mesh: its axes are open in f, for collectives; by default the current mesh.
+        axis_names: the axes to open; by default all.
+        check_vma: accepted for compatibility with JAX.
 
     Returns:
         A function of whole arrays.
 
     Raises:
         ArgumentError: no mesh.
-        NotBuiltError: an axis of several parts.
+        NotBuiltError: an axis longer than 1.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> total = shard_map(lambda x: lax.psum(x, "x"), mesh=make_mesh((1,), ("x",)),
@@ -464,11 +464,11 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
 
 
 def _opened(g: Callable[..., Any], name: Hashable) -> Callable[..., Any]:
-    """g within a named axis of length 1."""
+    """Wrap g in a named axis of length 1."""
     def call(lane: Any) -> Any:
         return tree.map(lambda y: y[0], vmap(lambda _: g(lane), axis_name=name)(lane[:1]))
     return call
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

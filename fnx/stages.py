@@ -1,4 +1,4 @@
-"""The stages of a jitted function, under the names of ``jax.stages``.
+"""The compilation stages of a jitted function, under the names of ``jax.stages``.
 
 >>> import fnx, fnx.numpy as jnp
 >>> isinstance(fnx.jit(jnp.sin).lower(jnp.ones(2)).compile(), Compiled)
@@ -16,5 +16,5 @@ from fnx.transforms.replay.signed import ArgInfo
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Checks of derivatives, for tests."""
+"""Numerical checks of derivatives, for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_grads", "check_jvp", "check_vjp"]
 
 Tolerance: TypeAlias = float | Mapping[Any, float] | None
 
-# By the bits of the narrowest float: how far a difference goes, how exact it then is.
+# By the bits of the narrowest float: the step of a finite difference, and its tolerance.
 _EPS = {16: 3e-2, 32: 1e-3, 64: 1e-4}
 _TOLERANCE = {16: 1e-1, 32: 2e-3, 64: 1e-5}
 
@@ -27,26 +27,26 @@ _TOLERANCE = {16: 1e-1, 32: 2e-3, 64: 1e-5}
 def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int,
                 modes: Sequence[str] = ("fwd", "rev"), atol: Tolerance = None,
                 rtol: Tolerance = None, eps: float | None = None) -> None:
-    """Compare derivatives of a function with differences, in one random direction.
+    """Compare derivatives of a function with finite differences in one random direction.
 
     >>> import fnx.numpy as jnp
     >>> check_grads(jnp.sin, (0.5,), order=2)
 
     Args:
         f: a function of pytrees of float arrays.
-        args: where; a tuple.
-        order: up to which order.
-        modes: of "fwd", "rev" and "lin": by jvp, vjp, linearize, in all combinations.
-        atol: absolute tolerance; one, or one by dtype.
-        rtol: relative tolerance; one, or one by dtype.
-        eps: how far the differences go.
+        args: the arguments of f; a tuple.
+        order: the maximal order of derivatives.
+        modes: some of "fwd" (jvp), "rev" (vjp) and "lin" (linearize), in all combinations.
+        atol: the absolute tolerance: a number, or a dict by dtype.
+        rtol: the relative tolerance: a number, or a dict by dtype.
+        eps: the step of the finite differences.
 
     Returns:
         None.
 
     Raises:
-        AssertionError: a derivative is not what differences show.
-        ArgumentError: a mode of another name.
+        AssertionError: a derivative differs from the finite difference.
+        ArgumentError: an unknown mode.
     """
     if unknown := set(modes) - {"fwd", "rev", "lin"}:
         raise ArgumentError(f'check_grads: expected modes of "fwd", "rev" and "lin", got '
@@ -59,7 +59,7 @@ def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int,
 def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any],
               atol: Tolerance = None, rtol: Tolerance = None, eps: float | None = None,
               err_msg: str = "") -> None:
-    """Compare the derivative along a random direction with a difference.
+    """Compare a jvp along a random direction with a finite difference.
 
     >>> import fnx, functools
     >>> check_jvp(fnx.numpy.sin, functools.partial(fnx.jvp, fnx.numpy.sin), (0.5,))
@@ -67,11 +67,11 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
     Args:
         f: a function of pytrees of float arrays.
         f_jvp: (args, tangents) -> (result, tangent).
-        args: where; a tuple.
-        atol: absolute tolerance; one, or one by dtype.
-        rtol: relative tolerance; one, or one by dtype.
-        eps: how far the difference goes.
-        err_msg: of what, for the message.
+        args: the arguments of f; a tuple.
+        atol: the absolute tolerance: a number, or a dict by dtype.
+        rtol: the relative tolerance: a number, or a dict by dtype.
+        eps: the step of the finite difference.
+        err_msg: a prefix of the message.
 
     Returns:
         None.
@@ -90,7 +90,7 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
 def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any],
               atol: Tolerance = None, rtol: Tolerance = None, eps: float | None = None,
               err_msg: str = "") -> None:
-    """Compare a pulled random cotangent, along a random direction, with a difference.
+    """Compare the vjp of a random cotangent, along a random direction, with a finite difference.
 
     >>> import fnx, functools
     >>> check_vjp(fnx.numpy.sin, functools.partial(fnx.vjp, fnx.numpy.sin), (0.5,))
@@ -98,11 +98,11 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
     Args:
         f: a function of pytrees of float arrays.
         f_vjp: args -> (result, pullback).
-        args: where; a tuple.
-        atol: absolute tolerance; one, or one by dtype.
-        rtol: relative tolerance; one, or one by dtype.
-        eps: how far the difference goes.
-        err_msg: of what, for the message.
+        args: the arguments of f; a tuple.
+        atol: the absolute tolerance: a number, or a dict by dtype.
+        rtol: the relative tolerance: a number, or a dict by dtype.
+        eps: the step of the finite difference.
+        err_msg: a prefix of the message.
 
     Returns:
         None.
@@ -165,7 +165,7 @@ def _is_float(x: NDArray) -> bool:
 
 
 def _like(rng: np.random.Generator, xs: Any) -> Any:
-    """Random numbers like the floats of a tree, float0 for its integers."""
+    """Return a tree of random numbers for floats, and of float0 for integers."""
     def one(x: Any) -> Any:
         value = _value(x)
         return asarray(rng.normal(size=value.shape), value.dtype) if _is_float(value) else \
@@ -179,7 +179,7 @@ def _bits(xs: Any) -> int:
 
 
 def _difference(f: Callable[..., Any], args: Any, direction: Any, eps: float | None) -> Any:
-    """The central difference of f along a direction."""
+    """Return the central difference of f along a direction."""
     h = eps or _EPS[_bits(args)]
 
     def at(step: float) -> Any:
@@ -196,7 +196,7 @@ def _difference(f: Callable[..., Any], args: Any, direction: Any, eps: float | N
 
 
 def _product(xs: Any, ys: Any) -> NDArray:
-    """The sum of products of the floats of two trees."""
+    """Return the inner product of the float leaves of two trees."""
     pairs = [(_value(x), _value(y)) for x, y in zip(tree.leaves(xs), tree.leaves(ys))]
     found = [np.sum(x * y) for x, y in pairs if _is_float(x) and _is_float(y)]
     return np.asarray(sum(found, np.zeros((), found[0].dtype if found else "f4")))

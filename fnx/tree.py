@@ -29,12 +29,14 @@ R = TypeVar("R")
 
 
 def _for_users(f: Callable[P, R], place: int | None = None) -> Callable[P, R]:
-    """A function of trees for which that is a leaf, too, which is one to users (float0);
-    ``place``: that of ``is_leaf`` among positional arguments."""
+    """Wrap a tree function so that containers which users see as leaves (float0) are leaves.
+
+    ``place`` is the position of ``is_leaf`` among the positional arguments.
+    """
     def or_whole(is_leaf: Any) -> Any:
         return is_whole if is_leaf is None else lambda *where: is_leaf(*where) or is_whole(*where)
 
-    inner = checked(f)  # says what it does not take
+    inner = checked(f)  # raises for arguments that do not fit the signature
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,7 +67,7 @@ def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
         A bool.
@@ -82,16 +84,16 @@ _NOTHING = object()
 @checked
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING,
            is_leaf: IsLeaf | None = None) -> Any:
-    """Fold the leaves from left to right.
+    """Reduce the leaves from left to right.
 
     Args:
-        function: of (what was folded so far, leaf).
+        function: a function of (accumulated value, leaf).
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        initializer: to begin with; by default the first leaf.
-        is_leaf: tells of a node that it is taken for a leaf.
+        initializer: the initial value; by default the first leaf.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
-        What the function returned last, or the initializer, or the only leaf.
+        The final value of the function, or the initializer, or the only leaf.
 
     Raises:
         PytreeError: no leaf and no initializer.
@@ -107,16 +109,16 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
 @checked
 def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *,
                        identity: Any = _NOTHING, is_leaf: IsLeaf | None = None) -> Any:
-    """Fold the leaves by pairs, then the pairs, ...: log2(n) deep.
+    """Reduce the leaves pairwise, as a tree of depth log2(n).
 
     Args:
-        operation: an associative function of two leaves, or of what it returned.
+        operation: an associative function of two leaves or intermediate results.
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        identity: of no leaves.
-        is_leaf: tells of a node that it is taken for a leaf.
+        identity: the result for no leaves.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
-        What the operation returned last, or the only leaf.
+        The final value of the operation, or the only leaf.
 
     Raises:
         PytreeError: no leaf and no identity.
@@ -153,7 +155,7 @@ containers.register_static(_Static)
 
 
 def static(**kwargs: Any) -> Any:
-    """A namespace without leaves: its values belong to the structure.
+    """Create a namespace without leaves: its values are part of the structure.
 
     Args:
         kwargs: hashable values.
@@ -170,11 +172,11 @@ def static(**kwargs: Any) -> Any:
 @checked
 def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
                      is_leaf_takes_path: bool = False) -> list[tuple[Any, Any]]:
-    """(path, leaf) pairs.
+    """Return (path, leaf) pairs.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
         is_leaf_takes_path: ``is_leaf`` is called with (path, node).
 
     Returns:
@@ -189,15 +191,15 @@ def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
 @checked
 def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any
               ) -> Any:
-    """A tree of trees inside out.
+    """Transpose a tree of trees.
 
     Args:
-        outer_treedef: structure of the tree that is given.
-        inner_treedef: structure that each of its leaves has; None: that of the first.
+        outer_treedef: the structure of the outer tree.
+        inner_treedef: the structure of each inner tree; None: that of the first.
         pytree_to_transpose: a tree of trees.
 
     Returns:
-        A tree of the inner structure of trees of the outer one.
+        A tree of the inner structure, of trees of the outer structure.
 
     Raises:
         PytreeError: a tree of another structure.

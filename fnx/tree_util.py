@@ -1,4 +1,4 @@
-"""Pytrees under the names of ``jax.tree_util``, with registration of further types."""
+"""Pytrees under the names of ``jax.tree_util``, including the registration of types."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         iterable: any values.
-        is_leaf: tells of an item that it is taken for a leaf.
+        is_leaf: whether to treat an item as a leaf.
 
     Returns:
         A bool.
@@ -98,7 +98,7 @@ def _row(tree: Any) -> containers.Container:
 
 @checked
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
-    """The children of a container.
+    """Return the children of a container.
 
     Args:
         tree: a container.
@@ -118,7 +118,7 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
 
 @checked
 def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """The children of a container with their keys.
+    """Return the children of a container with their keys.
 
     Args:
         tree: a container.
@@ -156,7 +156,7 @@ def treedef_is_leaf(treedef: TreeDef) -> bool:
 
 @checked
 def treedef_children(treedef: TreeDef) -> list[TreeDef]:
-    """The structures of the children of a structure.
+    """Return the structures of the children of a structure.
 
     Args:
         treedef: a structure, as ``tree_structure`` returns it.
@@ -172,7 +172,7 @@ def treedef_children(treedef: TreeDef) -> list[TreeDef]:
 
 @checked
 def treedef_tuple(treedefs: Iterable[TreeDef]) -> TreeDef:
-    """The structure of a tuple.
+    """Return the structure of a tuple.
 
     Args:
         treedefs: the structures of its items.
@@ -189,7 +189,7 @@ def treedef_tuple(treedefs: Iterable[TreeDef]) -> TreeDef:
 
 
 class Registry:
-    """The types that are containers, by the names that libraries use of JAX's registry.
+    """The registry of container types, with the methods of JAX's registry that libraries use.
 
     >>> default_registry.flatten_one_level([1, 2])
     ([1, 2], None)
@@ -197,16 +197,16 @@ class Registry:
 
     def flatten(self, tree: Any, is_leaf: Callable[[Any], bool] | None = None
                 ) -> tuple[list[Any], TreeDef]:
-        """The leaves of a tree in order, and its structure."""
+        """Return the leaves of a tree in order, and its structure."""
         return tree_flatten(tree, is_leaf)
 
     def flatten_one_level(self, tree: Any) -> tuple[list[Any], Any] | None:
-        """(children, data) of a container; None of a leaf."""
+        """Return (children, data) of a container; None for a leaf."""
         return flatten_one_level(tree) if is_tree_node(type(tree)) else None
 
     def register_node(self, cls: type, to_iterable: Callable[[Any], Any],
                       from_iterable: Callable[[Any, Any], Any]) -> None:
-        """Make a type a container."""
+        """Register a type as a pytree container."""
         register_pytree_node(cls, to_iterable, from_iterable)
 
 

@@ -1,4 +1,4 @@
-"""What type checkers call the arguments and results of public functions.
+"""Types of the arguments and results of public functions, for annotations.
 
 >>> from fnx.typing import ArrayLike
 >>> def double(x: ArrayLike) -> Array:

@@ -1,4 +1,4 @@
-"""What a report of a fault should say: versions, the machine, settings."""
+"""Environment information for bug reports: versions, the machine, settings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["print_environment_info", "show_versions"]
 
 @checked
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Print the versions of what computes, for reports of faults.
+    """Print versions and the machine, for bug reports.
 
     Args:
-        return_string: return the text instead.
+        return_string: return the text instead of printing it.
 
     Returns:
         The text, or None.
@@ -40,9 +40,9 @@ def print_environment_info(return_string: bool = False) -> str | None:
 
 
 def show_versions() -> None:
-    """Print what a report of a fault should say.
+    """Print environment information for bug reports.
 
-    That is versions, the machine, and the settings that are not as usual.
+    It has versions, the machine, and the settings that differ from the defaults.
 
     >>> show_versions()  # doctest: +ELLIPSIS
     fnx: ...
@@ -57,5 +57,5 @@ def show_versions() -> None:
     print(f"settings: {'; '.join(changed) or 'the defaults'}")
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

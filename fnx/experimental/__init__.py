@@ -8,5 +8,5 @@ from fnx.experimental.widths import disable_x64, enable_x64
 
 __all__ = ["disable_x64", "enable_x64", "io_callback"]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

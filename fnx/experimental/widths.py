@@ -1,4 +1,4 @@
-"""64-bit defaults for the length of a ``with`` block, under JAX's names."""
+"""Context managers for 64-bit defaults, under JAX's names."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["disable_x64", "enable_x64"]
 
 @contextlib.contextmanager
 def enable_x64(new_val: bool = True) -> Iterator[None]:
-    """64-bit data from NumPy and Python stays 64 bits wide in a ``with`` block.
+    """Keep 64-bit data from NumPy and Python 64 bits wide in a ``with`` block.
 
-    It sets ``config.x64`` for the thread or task that enters it; what was jitted under another
-    value is traced again.
+    It sets ``config.x64`` for the thread or task that enters it; functions that were jitted under
+    another value are traced again.
 
     Args:
-        new_val: False: it becomes 32 bits wide.
+        new_val: True; False: the data becomes 32 bits wide.
 
     Returns:
         A context manager.
 
     Raises:
-        ArgumentError: no bool.
+        ArgumentError: ``new_val`` is not a bool.
 
     >>> import fnx.experimental
     >>> import fnx.numpy as jnp
@@ -39,7 +39,7 @@ def enable_x64(new_val: bool = True) -> Iterator[None]:
 
 
 def disable_x64() -> contextlib.AbstractContextManager[None]:
-    """``enable_x64(False)``.
+    """Return ``enable_x64(False)``.
 
     Returns:
         A context manager.

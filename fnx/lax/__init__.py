@@ -1,4 +1,4 @@
-"""Functions under the names of ``jax.lax``: on arrays, on shapes, loops, lanes of named axes."""
+"""The functions of ``jax.lax``: array and shape operations, control flow, collectives."""
 
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from fnx.lax.shapes import *
 from fnx.lax.slicing import *
 from fnx.lax.sorting import *
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # loaded on first use
     from fnx.lax.bits import *
     from fnx.lax.exchanges import *
     from fnx.lax.implicit import *
@@ -100,5 +100,5 @@ __all__ = [
     *_HOMES,
 ]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)

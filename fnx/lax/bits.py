@@ -1,4 +1,4 @@
-"""Functions of ``jax.lax`` on the bits of numbers, and what is the same in many modules of JAX."""
+"""Bit operations of ``jax.lax``, and small functions that other JAX modules have, too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _family = Family(
 
 
 def _high_word(x: Expr, y: Expr) -> Expr:
-    """The upper half of the bits of a product."""
+    """Return the upper half of the bits of the full product x * y."""
     t = x.dtype
     if t.bits < 64:
         wide = dtypes.int64 if t.kind == "int" else dtypes.uint64
@@ -56,7 +56,7 @@ _MULHI = ElementwiseRow("mulhi", "whole", _high_word)
 
 @elementwise(_MULHI, at="fnx.lax as lax")
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The upper half of the bits of a product.
+    """Return the upper half of the bits of the full product x * y.
 
     >>> print(lax.mulhi(1 << 30, 8))
     2
@@ -65,14 +65,14 @@ def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def _reduced(x: Expr, exponent: int, mantissa: int) -> Expr:
-    """The nearest number of a type with fewer bits; its subnormal numbers are 0."""
+    """Round to the nearest number of a float type with fewer bits; flush its subnormals to 0."""
     t = x.dtype
     unsigned = dtypes.unsigned(t.integer)
     given = x.bitcast(unsigned)
     bits, sign = given, given & 1 << t.bits - 1
     drop = t.mantissa - mantissa
     if drop > 0:
-        kept = (1 << t.bits) - (1 << drop)  # the upper bits
+        kept = (1 << t.bits) - (1 << drop)  # mask of the retained upper bits
         bits = bits + ((bits >> drop & 1) + ((1 << drop - 1) - 1)) & kept
     own = t.bits - 1 - t.mantissa
     if exponent < own:
@@ -88,9 +88,9 @@ def _reduced(x: Expr, exponent: int, mantissa: int) -> Expr:
          exponent_bits="bits of the exponent, at least 1.", mantissa_bits="bits of the mantissa.",
          raises=("DTypeError: no floats.", "ArgumentError: fewer bits than that."))
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Rounded to what a type with fewer bits can hold: infinity above it, 0 below it.
+    """Round to the precision of a float type with fewer bits.
 
-    Its derivative is 1.
+    Values beyond its range become infinity, values below its normal range 0. The derivative is 1.
 
     >>> lax.reduce_precision(3.14159, 5, 4)
     Array(3.125, dtype=float32, weak_type=True)
@@ -111,11 +111,11 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     return done
 
 
-# ---- derivatives that samplers need -------------------------------------------------------------
+# ---- derivatives of samplers ---------------------------------------------------------------------
 
 
 def _by_shape(a: ArrayLike, x: ArrayLike) -> tuple[Array, Array, Array]:
-    """a and x of one shape, and the derivative by a of the incomplete gamma function."""
+    """Return a and x, broadcast, and the derivative of ``gammainc(a, x)`` with respect to a."""
     one, two = jnp.broadcast_arrays(asarray(a), asarray(x))
     gammainc = load("fnx.scipy.special").gammainc
     _, slope = load("fnx.transforms.jvp").jvp(lambda p: gammainc(p, two), (one,),
@@ -125,7 +125,7 @@ def _by_shape(a: ArrayLike, x: ArrayLike) -> tuple[Array, Array, Array]:
 
 @_family()
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
-    """The derivative by a of the incomplete gamma function.
+    """Return the derivative of the incomplete gamma function with respect to a.
 
     >>> print(lax.igamma_grad_a(1.0, 1.0).round(4))
     -0.4317
@@ -135,7 +135,7 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
 @_family(sample="a number drawn from the gamma distribution of a.")
 def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
-    """How a number that was drawn from a gamma distribution moves with its parameter.
+    """Return the derivative of a sample of the gamma distribution with respect to a.
 
     >>> print(lax.random_gamma_grad(1.0, 1.0).round(2))
     1.17
@@ -151,7 +151,7 @@ def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
 @_family("An Array of the shape of ``like_arr``.", arr="what broadcasts to that shape.",
          like_arr="an Array.")
 def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
-    """An array broadcast to the shape of another.
+    """Broadcast an array to the shape of another.
 
     >>> lax.broadcast_like(1, lax.iota(int, 2))
     Array([1, 1], dtype=int32, weak_type=True)
@@ -162,7 +162,7 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
 
 @_family(shape="ints.", dtype="a dtype.", raises=("DTypeError: a dtype that fnx does not hold.",))
 def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: None = None) -> Array:
-    """An array whose elements nobody reads; here they are 0.
+    """Return an array whose contents are unspecified; here they are 0.
 
     >>> lax.empty((2,), float).shape
     (2,)
@@ -175,7 +175,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: None = None) -> A
 @_family(operands="Arrays of one shape and dtype.", axis="where the axis that counts them is.",
          raises=("ShapeError: different shapes.", "DTypeError: different dtypes."))
 def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
-    """Arrays along an axis of their own.
+    """Stack arrays along a new axis.
 
     >>> lax.stack([1.0, 2.0])
     Array([1., 2.], dtype=float32, weak_type=True)
@@ -193,7 +193,7 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
          raises=("AxisError: an axis outside of the array, or twice.",
                  "ShapeError: more or fewer indices than axes."))
 def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
-    """Elements at indices along some axes; what is outside wraps around.
+    """Take elements at indices along some axes; out-of-bounds indices wrap around.
 
     >>> lax.index_take(lax.iota(int, 3), (lax.iota(int, 4),), (0,))
     Array([0, 1, 2, 0], dtype=int32)
@@ -213,7 +213,7 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
          raises=("ArgumentError: no function for the cpu.",))
 def platform_dependent(*args: Any, default: Callable[..., T] | None = None,
                        **per_platform: Callable[..., T]) -> T:
-    """One of several functions, by the platform: here that is the cpu.
+    """Call the function for the current platform, which is always the cpu.
 
     >>> lax.platform_dependent(1.0, cpu=lambda x: x + 1, cuda=lambda x: x - 1)
     2.0

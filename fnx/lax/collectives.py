@@ -1,9 +1,9 @@
-"""Collectives: what lanes of a named axis know of each other, under the names of ``jax.lax``.
+"""Reductions and gathers over a named batch axis: the collectives of ``jax.lax``.
 
-    vmap(f, axis_name="i")  names the axis;  inside f, psum(x, "i") adds up the x of all lanes
+    vmap(f, axis_name="i")  names the axis;  inside f, psum(x, "i") adds up the x of all elements
 
-All of them read the gathered lanes: psum is a sum over them, ppermute picks one of them. So the
-derivative of each follows from these.
+Each collective computes on the gathered batch elements: psum is a sum over them, ppermute selects
+one of them. Its derivative follows from those of the gather and the reduction.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _folded(x: Any, axis_name: Hashable, groups: Groups, monoid: ops.Op) -> Any:
 @_over_lanes(x="a pytree of arrays, or of numbers: of a number it is the multiple, so "
                "that ``psum(1, name)`` is the number of lanes, which Python knows.")
 def psum(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
-    """The sum over the lanes of a named axis.
+    """Return the sum over a named axis.
 
     >>> fnx.vmap(lambda x: x / fnx.lax.psum(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([0.25, 0.75], dtype=float32)
@@ -67,7 +67,7 @@ def psum(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> An
 
 @_over_lanes(returns="A pytree like x, of floats, the same for all lanes.")
 def pmean(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
-    """The mean over the lanes of a named axis.
+    """Return the mean over a named axis.
 
     >>> fnx.vmap(lambda x: x - fnx.lax.pmean(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([-1.,  1.], dtype=float32)
@@ -79,7 +79,7 @@ def pmean(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> A
 
 @_over_lanes()
 def pmax(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
-    """The largest value over the lanes of a named axis.
+    """Return the maximum over a named axis.
 
     >>> fnx.vmap(lambda x: x - fnx.lax.pmax(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([-2.,  0.], dtype=float32)
@@ -89,7 +89,7 @@ def pmax(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> An
 
 @_over_lanes()
 def pmin(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> Any:
-    """The smallest value over the lanes of a named axis.
+    """Return the minimum over a named axis.
 
     >>> fnx.vmap(lambda x: x - fnx.lax.pmin(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([0., 2.], dtype=float32)
@@ -103,7 +103,7 @@ def pmin(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None) -> An
                    "more.")
 def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None, axis: int = 0,
                tiled: bool = False) -> Any:
-    """The values of all lanes of a named axis, in each of them.
+    """Gather the values of all elements of a named axis in each of them.
 
     >>> fnx.vmap(lambda x: fnx.lax.all_gather(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([[1., 3.],
@@ -131,7 +131,7 @@ def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: Groups = None,
                      "ShapeError: the axis has another length."])
 def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
                  axis_index_groups: Groups = None, tiled: bool = False) -> Any:
-    """The sum over the lanes of a named axis, of which each lane gets its part.
+    """Sum over a named axis and scatter the result: each element gets its part of it.
 
     >>> fnx.vmap(lambda x: fnx.lax.psum_scatter(x, "i"), axis_name="i")(jnp.ones((2, 2)))
     Array([2., 2.], dtype=float32)
@@ -152,7 +152,7 @@ def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
              axis_name="of an open ``vmap``; several in a tuple, of which the last goes "
                        "fastest.")
 def axis_index(axis_name: Hashable) -> Array:
-    """The number of the lane along a named axis.
+    """Return the index along a named axis.
 
     >>> fnx.vmap(lambda x: x + fnx.lax.axis_index("i"), axis_name="i")(jnp.ones(3))
     Array([1., 2., 3.], dtype=float32)
@@ -163,7 +163,7 @@ def axis_index(axis_name: Hashable) -> Array:
 @_over_lanes(returns="An int.",
              axis_name="of an open ``vmap``; of several in a tuple it is the product.")
 def axis_size(axis_name: Hashable) -> int:
-    """How many lanes a named axis has.
+    """Return the size of a named axis.
 
     >>> fnx.vmap(lambda x: x + fnx.lax.axis_size("i"), axis_name="i")(jnp.ones(3))
     Array([4., 4., 4.], dtype=float32)

@@ -1,4 +1,4 @@
-"""Contractions under the names of ``jax.lax``."""
+"""Contractions of ``jax.lax``: dot, dot_general and batch_matmul."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ __all__ = ["batch_matmul", "dot", "dot_general"]
 @public
 def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
-    """Product of vectors and matrices.
+    """Multiply vectors and matrices.
 
     Args:
-        lhs: of one axis or two.
-        rhs: of one axis or two.
+        lhs: a vector or a matrix.
+        rhs: a vector or a matrix.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: a dtype to convert the operands to before the multiplication.
 
     Returns:
         An Array of the common dtype.
 
     Raises:
-        ShapeError: the folded axes differ in length.
+        ShapeError: the contracted axes differ in length.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> print(lax.dot(jnp.ones(3), jnp.ones(3)))
@@ -47,22 +46,22 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
 def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
                 precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
                ) -> Array:
-    """Sum of products over pairs of axes, for each index of the batch axes.
+    """Contract pairs of axes, for each index of the batch axes.
 
     Args:
-        lhs: an Array or what ``asarray`` takes, of any shape and dtype.
-        rhs: an Array or what ``asarray`` takes, of any shape and dtype.
-        dimension_numbers: ((folded of lhs, folded of rhs), (batch of lhs, batch of rhs)).
+        lhs: an Array or array-like of any shape and dtype.
+        rhs: an Array or array-like of any shape and dtype.
+        dimension_numbers: ((contracted axes of lhs, of rhs), (batch axes of lhs, of rhs)).
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: a dtype to convert the operands to before the multiplication.
 
     Returns:
-        An Array of the batch axes, then the other axes of lhs, then of rhs; of the common dtype.
+        An Array with the batch axes, then the other axes of lhs, then those of rhs; of the common
+        dtype.
 
     Raises:
-        ArgumentError: dimension_numbers of another form, or an axis without its pair.
-        AxisError: an axis that is not there, or is named twice.
+        ArgumentError: dimension_numbers of another form, or with an unpaired axis.
+        AxisError: an axis is out of range or repeated.
         ShapeError: paired axes that differ in length.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
@@ -93,7 +92,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
 
 def _paired_axes(numbers: Any, rank_l: int, rank_r: int
                  ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The pairs of batch axes and of folded axes that ``dimension_numbers`` names."""
+    """Split ``dimension_numbers`` into the pairs of batch axes and of contracted axes."""
     try:
         (fold_l, fold_r), (batch_l, batch_r) = numbers
     except (TypeError, ValueError):
@@ -112,7 +111,7 @@ def _paired_axes(numbers: Any, rank_l: int, rank_r: int
 
 @public
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
-    """Matrix product of the last two axes, for each index of the others.
+    """Multiply matrices in the last two axes, for each index of the others.
 
     Args:
         lhs: of shape (..., m, k).
@@ -123,7 +122,7 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
         An Array of shape (..., m, n), of the common dtype.
 
     Raises:
-        ShapeError: the folded axes differ in length.
+        ShapeError: the contracted axes differ in length.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.batch_matmul(jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))).shape

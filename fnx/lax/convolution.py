@@ -1,9 +1,9 @@
-"""Convolutions: sums of products of windows with kernels, under the names of ``jax.lax``.
+"""Convolutions of ``jax.lax``, as contractions of windows with a kernel.
 
     out[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation] * w[o, c, k]
 
-Windows are UNFOLD, the sum is a contraction: so a convolution is a matrix product, one factor of
-which is never written out, and its derivatives are convolutions again.
+UNFOLD makes the windows and a contraction the sum. So a convolution is a matrix product (implicit
+GEMM: the windows are never written to memory), and its derivatives are convolutions again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ __all__ = [
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Which axis of the operands and of the result of a convolution is which.
+    """The roles of the axes of the operands and of the result of a convolution.
 
     Args:
-        lhs_spec: the axes of the batch, of the features and of the places of the input.
-        rhs_spec: the axes of the features of the result, of those of the input, and of the places
+        lhs_spec: the axes of the batch, the features and the spatial dimensions of the input.
+        rhs_spec: the axes of the output features, the input features and the spatial dimensions
             of the kernel.
-        out_spec: the axes of the batch, of the features and of the places of the result.
+        out_spec: the axes of the batch, the features and the spatial dimensions of the result.
 
     >>> import fnx.lax as lax
     >>> lax.ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2)).out_spec
@@ -65,21 +65,21 @@ _LAYOUT = "('NCHW', 'OIHW', 'NCHW') says: batch, channels, height, width, and so
 @public
 def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
                            dimension_numbers: DimensionNumbers) -> ConvDimensionNumbers:
-    """The axes that a text like ("NHWC", "HWIO", "NHWC") names.
+    """Parse layouts such as ("NHWC", "HWIO", "NHWC") into axis numbers.
 
     Args:
-        lhs_shape: of the input.
-        rhs_shape: of the kernel.
-        dimension_numbers: a text for the input, the kernel and the result, with a letter for each
-            axis: N batch, C features, O features of the result, I features of the input, any
-            other letter a place. None: in the order NC..., OI..., NC...
+        lhs_shape: the shape of the input.
+        rhs_shape: the shape of the kernel.
+        dimension_numbers: a layout string each for the input, the kernel and the result, with one
+            letter per axis: N batch, C features, O output features, I input features, any other
+            letter a spatial dimension. None means NC..., OI..., NC...
 
     Returns:
-        The numbers of these axes.
+        The axis numbers.
 
     Raises:
-        ShapeError: an input and a kernel of different ranks, or of less than two axes.
-        ArgumentError: texts that do not name each axis once.
+        ShapeError: the ranks of input and kernel differ or are less than two.
+        ArgumentError: a layout string does not name each axis once.
 
     >>> import fnx.lax as lax
     >>> lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC"))
@@ -115,12 +115,12 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
 
 
 class _How(Record):
-    """The numbers of a convolution, one for each place."""
+    """The parameters of a convolution, one entry per spatial dimension."""
 
     strides: Shape
     padding: list[tuple[int, int]]
-    apart: Shape  # of the input
-    dilation: Shape  # of the kernel
+    apart: Shape  # lhs_dilation
+    dilation: Shape  # rhs_dilation
 
 
 @public
@@ -130,33 +130,33 @@ def conv_general_dilated(
         dimension_numbers: DimensionNumbers = None, feature_group_count: int = 1,
         batch_group_count: int = 1, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
-    """The sum of products of a kernel with each window of an input.
+    """Convolve an input with a kernel.
 
     Args:
-        lhs: the input, of n + 2 axes: batch, features and n places.
-        rhs: the kernel, of n + 2 axes: features of the result, features of the input, places.
-        window_strides: how far the next window is, for each place.
-        padding: zeros before and after each place, as pairs (negative ones cut). "VALID" for none,
-            "SAME" for as many windows as strides fit ("SAME_LOWER": an odd one is in front).
-        lhs_dilation: how far apart the elements of the input are put first.
-        rhs_dilation: how far apart the elements of a window are.
-        dimension_numbers: which axes are which (``conv_dimension_numbers``); None: as above.
-        feature_group_count: groups of features that are convolved each with their own part of the
-            kernel; the features of the input are as many times those of the kernel.
-        batch_group_count: the same for parts of the batch.
+        lhs: the input, of n + 2 axes: batch, features and n spatial dimensions.
+        rhs: the kernel, of n + 2 axes: output features, input features, spatial dimensions.
+        window_strides: the stride of the windows in each spatial dimension.
+        padding: pairs of zeros before and after each spatial dimension (negative ones crop).
+            "VALID" means none, "SAME" as many as ceil(n / stride) windows need ("SAME_LOWER":
+            the odd zero goes in front).
+        lhs_dilation: the dilation of the input: the distance of its elements before padding.
+        rhs_dilation: the dilation of the kernel: the distance of the elements of a window.
+        dimension_numbers: the roles of the axes (``conv_dimension_numbers``); None: as above.
+        feature_group_count: the number of groups of features, each convolved with its own part of
+            the kernel; the input has this many times the features of the kernel.
+        batch_group_count: the number of groups of the batch, in the same way.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: a dtype to convert the operands to before the multiplication.
 
     Returns:
-        An Array of as many places as windows fit, of the dtype of the operands.
+        An Array with one spatial element per window, of the dtype of the operands.
 
     Raises:
-        DTypeError: operands of different dtypes.
-        ShapeError: ranks or features that do not fit, groups that do not divide them, padding
-            that cuts more than there is.
-        ArgumentError: not a number >= 1 for each place; another padding; dimension_numbers that do
-            not name each axis once.
+        DTypeError: the operands differ in dtype.
+        ShapeError: ranks or features do not match, a group count does not divide them, or padding
+            crops more than there is.
+        ArgumentError: a stride or dilation is missing or below 1, the padding is unknown, or
+            dimension_numbers do not name each axis once.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> x = jnp.asarray([[[1.0, 2.0, 4.0, 8.0]]])
@@ -189,8 +189,10 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _groups(x: Shape, w: Shape, features: int, batches: int) -> int:
-    """In how many groups either the features or the batch are; shapes are (batch, features, ...)
-    and (features of the result, features, ...)."""
+    """Return the number of groups of the features or of the batch.
+
+    The shapes are (batch, features, ...) and (output features, features, ...).
+    """
     features = arguments.integer("feature_group_count", features)
     batches = arguments.integer("batch_group_count", batches)
     if min(features, batches) < 1 or max(features, batches) > 1 < min(features, batches):
@@ -231,8 +233,10 @@ def _how(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
 
 def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool, spec: Sequence[int]
                ) -> UOp:
-    """(batch, features, places...) with (features of the result, features, places...), which are
-    where ``spec`` says."""
+    """Convolve (batch, features, spatial...) with (output features, features, spatial...).
+
+    ``spec`` is the layout of the result.
+    """
     spreads = _spreads(x.shape, w.shape, how)
     size, padding, apart = list(w.shape[2:]), list(how.padding), list(how.apart)
     for i, spread in spreads.items():
@@ -263,7 +267,7 @@ def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool, spec: Seq
 
 
 def _spreads(x: Shape, w: Shape, how: _How) -> dict[int, Spread]:
-    """The places along which elements are put apart and windows are neighbours."""
+    """Return the polyphase plan of each spatial dimension with input dilation and stride 1."""
     if 0 in (*x, *w):
         return {}
     found = {}
@@ -275,7 +279,7 @@ def _spreads(x: Shape, w: Shape, how: _How) -> dict[int, Spread]:
 
 
 def _placed(x: UOp, how: _How) -> UOp:
-    """The input with zeros between and around its elements, or cut."""
+    """Dilate the input, then pad or crop it."""
     for axis, d in enumerate(how.apart, 2):
         if d > 1 and x.shape[axis] > 1:
             length = (x.shape[axis] - 1) * d + 1
@@ -306,7 +310,7 @@ _family = Family(
 @_family()
 def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
          precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """``conv_general_dilated`` without dilation, in the order NC..., OI..., NC...
+    """Call ``conv_general_dilated`` without dilation, in the layouts NC..., OI..., NC...
 
     >>> lax.conv(jnp.ones((1, 2, 5, 5)), jnp.ones((3, 2, 3, 3)), (2, 2), "VALID").shape
     (1, 3, 2, 2)
@@ -320,7 +324,7 @@ def conv_with_general_padding(
         lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
         lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
         precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """``conv_general_dilated`` in the order NC..., OI..., NC...
+    """Call ``conv_general_dilated`` in the layouts NC..., OI..., NC...
 
     >>> x, w = jnp.ones((1, 2, 5)), jnp.ones((3, 2, 3))
     >>> lax.conv_with_general_padding(x, w, (1,), [(1, 2)], (2,), None).shape
@@ -344,31 +348,31 @@ def conv_transpose(
         transpose_kernel: bool = False, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None, use_consistent_padding: bool = False
         ) -> Array:
-    """A convolution of an input whose elements are put apart: it grows by the strides.
+    """Compute a transposed convolution: dilate the input by the strides, then convolve.
 
     Args:
         lhs: the input, of n + 2 axes.
         rhs: the kernel, of n + 2 axes.
-        strides: how far apart the elements are put, for each place.
-        padding: "SAME" and "VALID" are those of the convolution whose transpose it is; pairs are
-            zeros before and after each place of what is put apart.
-        rhs_dilation: how far apart the elements of a window are.
-        dimension_numbers: which axes are which; None: NHWC, HWIO, NHWC and their like.
-        transpose_kernel: flip the places of the kernel and swap its features: so it is the
-            transpose of the convolution with that kernel.
+        strides: the dilation of the input in each spatial dimension.
+        padding: "SAME" and "VALID" name the padding of the convolution that is transposed; pairs
+            are zeros before and after each spatial dimension of the dilated input.
+        rhs_dilation: the dilation of the kernel: the distance of the elements of a window.
+        dimension_numbers: the roles of the axes; None: channels last (NHWC, HWIO, NHWC).
+        transpose_kernel: whether to flip the spatial dimensions of the kernel and swap its
+            features, which gives the transpose of the convolution with that kernel.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
-        use_consistent_padding: pairs, too, are those of the convolution whose transpose it is.
+        preferred_element_type: a dtype to convert the operands to before the multiplication.
+        use_consistent_padding: whether pairs, too, are those of the convolution that is
+            transposed.
 
     Returns:
         An Array of the dtype of the operands.
 
     Raises:
-        DTypeError: operands of different dtypes.
-        ShapeError: ranks or features that do not fit.
-        ArgumentError: not a number >= 1 for each place; another padding; more than three places
-            without dimension_numbers.
+        DTypeError: the operands differ in dtype.
+        ShapeError: ranks or features do not match.
+        ArgumentError: a stride or dilation is missing or below 1, the padding is unknown, or there
+            are more than three spatial dimensions without dimension_numbers.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.conv_transpose(jnp.ones((1, 5, 5, 2)), jnp.ones((3, 3, 2, 4)), (2, 2), "SAME").shape
@@ -396,7 +400,7 @@ def conv_transpose(
 
 
 def _channels_last(n: int) -> tuple[str, str, str]:
-    """The axes of n places where none are named."""
+    """Return the default layouts for n spatial dimensions: channels last."""
     if n not in range(len(_PLACES)):
         raise ArgumentError(f"expected dimension_numbers for {n + 2} axes, got None", hint=_LAYOUT)
     places = _PLACES[n]
@@ -404,7 +408,7 @@ def _channels_last(n: int) -> tuple[str, str, str]:
 
 
 def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
-    """Zeros around what is put apart, for a window that reaches over k and strides s."""
+    """Return the padding of the dilated input, for windows of dilated size k and stride s."""
     if padding == "VALID":
         return k - 1, s - 1 + max(k - s, 0)
     if padding == "SAME":
@@ -428,26 +432,26 @@ def conv_general_dilated_patches(
         padding: Padding, lhs_dilation: Sequence[int] | None = None,
         rhs_dilation: Sequence[int] | None = None, dimension_numbers: DimensionNumbers = None,
         precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """The windows that a convolution sees, each as features: channels, then places of the window.
+    """Extract the windows of a convolution (im2col) as features: channels, then window elements.
 
     Args:
-        lhs: the input, of n + 2 axes: batch, features and n places.
-        filter_shape: how many elements of each place are in a window.
-        window_strides: how far the next window is, for each place.
-        padding: "VALID", "SAME", or zeros before and after each place, as pairs.
-        lhs_dilation: how far apart the elements of the input are put first.
-        rhs_dilation: how far apart the elements of a window are.
-        dimension_numbers: which axes are which (``conv_dimension_numbers``).
-        precision: one of JAX's names, or a pair of them; nothing is multiplied.
-        preferred_element_type: a dtype that the elements are converted to.
+        lhs: the input, of n + 2 axes: batch, features and n spatial dimensions.
+        filter_shape: the size of a window in each spatial dimension.
+        window_strides: the stride of the windows in each spatial dimension.
+        padding: "VALID", "SAME", or pairs of zeros before and after each spatial dimension.
+        lhs_dilation: the dilation of the input: the distance of its elements before padding.
+        rhs_dilation: the distance of the elements of a window.
+        dimension_numbers: the roles of the axes (``conv_dimension_numbers``).
+        precision: one of JAX's names, or a pair of them; ignored, as nothing is multiplied.
+        preferred_element_type: a dtype to convert the elements to.
 
     Returns:
-        An Array of as many places as windows fit.
+        An Array with one spatial element per window.
 
     Raises:
-        ShapeError: another rank; padding that cuts more than there is.
-        ArgumentError: not a number >= 1 for each place; another padding; dimension_numbers that do
-            not name each axis once.
+        ShapeError: the rank does not match, or padding crops more than there is.
+        ArgumentError: a size, stride or dilation is missing or below 1, the padding is unknown, or
+            dimension_numbers do not name each axis once.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.conv_general_dilated_patches(jnp.arange(4).reshape(1, 1, 4), (2,), (1,), "VALID")

@@ -1,4 +1,4 @@
-"""Windows of a convolution, so that their neighbours are neighbours in memory.
+"""Convolution windows with unit stride in memory, by space-to-depth and flattening of rows.
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, (1, 2, 9))
@@ -21,25 +21,27 @@ from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 from fnx.lax.folds import windows
 
-_LANES = 16  # of float32 on wide machines
+_LANES = 16  # float32 lanes of the widest vectors
 
 
 class ConvolvedPlaces:
-    """An input, whose windows are counted along one axis where that is possible.
+    """The input of a convolution, whose windows are flattened into one axis where that pays.
 
-    Rows of an input that lie one behind the other are one long row. Windows with strides of 1
-    along that row are all that there are, and some over the ends of rows, which are dropped: so
-    neighbours are neighbours in memory, for results, gradients, and small images, too.
+    Contiguous rows of the input are treated as one long row. The windows with stride 1 along it
+    include all windows of the convolution, and some that straddle the ends of rows, which
+    ``unrolled`` drops. So adjacent windows are adjacent in memory, in results, in gradients and
+    in small images.
 
     Attributes:
-        x: the input, of (batch, features and their phases, places).
-        size: how many places a window has, along each of them.
-        long: of how many of those of its first phase.
-        phases: of a feature, along each place.
-        strides, dilation: of windows in one phase.
-        late: along which places windows are read again one place later, and so often; ``windows``
-            has an axis for each, behind all others.
-        out: how many windows there are.
+        x: the input, of axes (batch, features times phases, spatial...).
+        size: the window size in each spatial dimension.
+        long: the window size within the first phase, in each spatial dimension.
+        phases: the number of phases of a feature in each spatial dimension.
+        strides, dilation: those of windows within one phase.
+        late: spatial dimension -> how many times its windows are read, each time one element
+            later; ``windows`` adds one axis for each at the end.
+        out: the number of windows in each spatial dimension.
+        is_flat: whether ``windows`` flattened the spatial dimensions into one axis.
     """
 
     def __init__(self, x: UOp, size: Shape, strides: Shape, dilation: Shape,
@@ -53,7 +55,7 @@ class ConvolvedPlaces:
         self.is_flat = False
 
     def in_phases(self) -> None:
-        """Strides of s: every s-th place is a phase of its own, and the stride is 1.
+        """Split strided dimensions into phases (space-to-depth), after which the stride is 1.
 
             x[p * s + k]  =  phases[k % s, p + k // s]
         """
@@ -63,7 +65,7 @@ class ConvolvedPlaces:
             size = self.size[i]
             if s == 1 or d % s and size > 1 and d > 1:
                 continue
-            if size == 1 or d > 1:  # all places of a window are in the first phase
+            if size == 1 or d > 1:  # all elements of a window are in the first phase
                 self.dilation[i] = max(1, d // s)
             else:
                 self.phases[i], self.long[i] = min(s, size), -(-size // s)
@@ -72,11 +74,12 @@ class ConvolvedPlaces:
             self.strides[i] = 1
 
     def windows(self, alone: bool, may_join: bool = True) -> tuple[UOp, list[Any]]:
-        """(batch, features, windows..., places of a window...) and names of the axes of windows.
+        """Return (batch, features, windows..., window elements...) and labels of the window axes.
 
-        ``alone``: each feature by itself, which is no matrix product: there windows of several rows
-        share what they read, which pays for what rows leave of their last vectors. ``may_join``:
-        rows may be one.
+        Args:
+            alone: whether the convolution is depthwise, which is no matrix product. There, windows
+                of several rows share loads, which pays for the partial vectors at the ends of rows.
+            may_join: whether rows may be flattened into one.
         """
         n, x = len(self.strides), self.x
         rows = [math.prod(x.shape[3 + i:]) for i in range(n)]
@@ -90,7 +93,7 @@ class ConvolvedPlaces:
                         tuple([self.strides[i] for i, *_ in steps]),
                         tuple([d for *_, d in steps]), axes=[2 + i for i, *_ in steps])
             return self._of_kernel(x, n, steps), [("at", i) for i in range(n)]
-        if rows[0] > math.prod(self.out[1:]):  # the last windows reach over the end
+        if rows[0] > math.prod(self.out[1:]):  # the last windows extend past the end
             x = build.pad(x, [(0, int(a == 2)) for a in range(2 + n)])
         x = build.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), *(1,) * len(steps)))
         x = build.expand(x, (*x.shape[:3], *[size for _, size, _ in steps]))
@@ -102,10 +105,11 @@ class ConvolvedPlaces:
         return self._of_kernel(x, 1, steps), ["at"]
 
     def _of_kernel(self, seen: UOp, places: int, steps: Sequence[tuple[int, int, int]]) -> UOp:
-        """Windows whose elements are counted as those of the kernel: k = l * phases + phase; and
-        behind them how late."""
+        """Order window elements as those of the kernel, k = l * phases + phase, then the ``late``
+        axes.
+        """
         n, (batch, features) = len(self.size), seen.shape[:2]
-        at, behind = 2 + n, 2 + n + places  # the first axes of places, and of those of windows
+        at, behind = 2 + n, 2 + n + places  # the first axis of windows, and of window elements
         first = [[i for i, *_ in steps].index(i) for i in range(n)]
         order = [*first, *[a for a in range(len(steps)) if a not in first]]
         seen = build.permute(seen, [*range(2 + places), *[2 + places + a for a in order]])
@@ -122,15 +126,18 @@ class ConvolvedPlaces:
         return build.shrink(seen, [(0, m) for m in (*there, *self.size, *late)])
 
     def _pays(self, places: int, alone: bool) -> bool:
-        """Whether one row of so many places wastes less than rows apart: of lanes, where rows
-        fill vectors; shorter ones are read more than once, or have lanes along features."""
+        """Return whether one flat row of ``places`` windows wastes less than separate rows.
+
+        The waste is counted in SIMD lanes where rows fill vectors. Shorter rows are vectorized
+        along features or read more than once.
+        """
         if not alone and self.out[-1] < _LANES:
             return 2 * places <= 3 * math.prod(self.out)
         apart = math.prod(self.out[:-1]) * -(-self.out[-1] // _LANES) * _LANES
         return 3 * places <= 2 * apart if alone else -(-places // _LANES) * _LANES <= apart
 
     def unrolled(self, out: UOp) -> UOp:
-        """(batch, features, windows...) with an axis for each place again."""
+        """Restore one axis per spatial dimension in (batch, features, windows...)."""
         if not self.is_flat:
             return out
         out = build.reshape(out, (*out.shape[:2], self.out[0], *self.x.shape[3:]))
@@ -138,8 +145,9 @@ class ConvolvedPlaces:
 
 
 def _in_phases(x: UOp, axis: int, count: int, step: int, phases: int) -> UOp:
-    """Some axis as ``count`` times ``step`` places, the first ``phases`` of which are features,
-    those of one feature behind one another."""
+    """Split an axis into ``count`` x ``step`` elements and move the first ``phases`` of each step
+    into the feature axis, where the phases of one feature are adjacent.
+    """
     n, rank = x.shape[axis], len(x.shape)
     x = build.shrink(x, [(0, min(n, count * step) if a == axis else m)
                          for a, m in enumerate(x.shape)])

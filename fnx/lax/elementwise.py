@@ -1,7 +1,7 @@
-"""Elementwise functions under the names of ``jax.lax``.
+"""Elementwise functions of ``jax.lax``.
 
-Those that ``fnx.numpy`` has too are the same functions: operands promote and broadcast, where
-``jax.lax`` refuses all but equal dtypes and shapes.
+Those that ``fnx.numpy`` also has are the same functions: operands promote and broadcast, whereas
+``jax.lax`` requires equal dtypes and shapes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _quotient(a: Expr, b: Expr) -> Expr:
 
 
 def _logical_shift(a: Expr, b: Expr) -> Expr:
-    """Zeros come in from above, whatever the sign."""
+    """Shift right and fill with zeros, whatever the sign."""
     bits = dtypes.unsigned(a.dtype)
     return (a.bitcast(bits) >> b.bitcast(bits)).bitcast(a.dtype)
 
@@ -92,7 +92,7 @@ shift_right_arithmetic = alias("shift_right_arithmetic", jnp.right_shift)
 
 @elementwise(rows.SIGMOID, at="fnx.lax as lax")
 def logistic(x: ArrayLike, /) -> Array:
-    """1 / (1 + exp(-x)), by the exponential that does not overflow.
+    """Return 1 / (1 + exp(-x)), computed without overflow.
 
     >>> print(lax.logistic(0.0))
     0.5
@@ -102,7 +102,7 @@ def logistic(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.RSQRT, at="fnx.lax as lax")
 def rsqrt(x: ArrayLike, /) -> Array:
-    """1 / sqrt(x).
+    """Return 1 / sqrt(x).
 
     >>> print(lax.rsqrt(4.0))
     0.5
@@ -112,7 +112,7 @@ def rsqrt(x: ArrayLike, /) -> Array:
 
 @elementwise(special.ERF, at="fnx.lax as lax")
 def erf(x: ArrayLike, /) -> Array:
-    """The error function. Its method is described in core/array/special.py.
+    """Return the error function. core/array/special.py describes the method.
 
     >>> print(lax.erf(0.0))
     0.0
@@ -122,7 +122,7 @@ def erf(x: ArrayLike, /) -> Array:
 
 @elementwise(special.ERFC, at="fnx.lax as lax")
 def erfc(x: ArrayLike, /) -> Array:
-    """1 - erf(x), without the loss of small values.
+    """Return 1 - erf(x), without cancellation for large x.
 
     >>> print(lax.erfc(0.0))
     1.0
@@ -132,7 +132,7 @@ def erfc(x: ArrayLike, /) -> Array:
 
 @elementwise(special.ERF_INV, at="fnx.lax as lax")
 def erf_inv(x: ArrayLike, /) -> Array:
-    """The inverse of erf; NaN outside of -1..1.
+    """Return the inverse of erf; NaN outside of [-1, 1].
 
     >>> print(lax.erf_inv(0.0))
     0.0
@@ -142,7 +142,7 @@ def erf_inv(x: ArrayLike, /) -> Array:
 
 @elementwise(_DIV, at="fnx.lax as lax")
 def div(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x / y; of integers, rounded towards zero.
+    """Return x / y; integer quotients are rounded towards zero.
 
     >>> print(lax.div(-7, 2))
     -3
@@ -152,7 +152,7 @@ def div(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(_REM, at="fnx.lax as lax")
 def rem(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The remainder that has the sign of x; of integers by zero, x.
+    """Return the remainder with the sign of x; for integers and y = 0 return x.
 
     >>> print(lax.rem(-7, 2), lax.rem(5, 0))
     -1 5
@@ -162,7 +162,7 @@ def rem(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(_SHIFT_RIGHT_LOGICAL, at="fnx.lax as lax")
 def shift_right_logical(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x shifted down by y bits; zeros come in, whatever the sign.
+    """Shift x right by y bits and fill with zeros, whatever the sign.
 
     >>> print(lax.shift_right_logical(-1, 28))
     15
@@ -172,17 +172,17 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @public
 def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
-    """The nearest whole number; of two, the one away from zero, or the even one.
+    """Round to the nearest integer.
 
     Args:
         x: floats; integers become the default float.
-        rounding_method: 1 (to the nearest even).
+        rounding_method: how to round halves: 0 away from zero, 1 to the nearest even integer.
 
     Returns:
         An Array of the shape of x, of a float dtype.
 
     Raises:
-        ArgumentError: another ``rounding_method``.
+        ArgumentError: ``rounding_method`` is neither 0 nor 1.
 
     >>> import fnx.lax as lax
     >>> print(lax.round(2.5), lax.round(2.5, 1))
@@ -199,17 +199,17 @@ def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
 
 @public
 def integer_pow(x: ArrayLike, y: int) -> Array:
-    """x to a known whole power, by multiplication.
+    """Raise x to a static integer power by repeated multiplication.
 
     Args:
-        x: an Array or what ``asarray`` takes, of any shape and dtype.
+        x: an Array or array-like of any shape and dtype.
         y: an int.
 
     Returns:
         An Array of the shape and dtype of x.
 
     Raises:
-        DTypeError: a negative power of integers.
+        DTypeError: x has an integer dtype and y is negative.
 
     >>> import fnx.lax as lax
     >>> print(lax.integer_pow(2.0, 3))
@@ -220,15 +220,15 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
 
 @public
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
-    """on_true where pred holds, else on_false.
+    """Select elements of on_true where pred holds, else of on_false.
 
     Args:
-        pred: of any dtype; what is not zero is true.
-        on_true: Arrays or numbers, which promote.
-        on_false: Arrays or numbers, which promote.
+        pred: an Array of any dtype; nonzero values are true.
+        on_true: an Array or a number; promoted with on_false.
+        on_false: an Array or a number; promoted with on_true.
 
     Returns:
-        An Array of the shape that all three broadcast to.
+        An Array of the broadcast shape of all three.
 
     Raises:
         ShapeError: the shapes do not broadcast.
@@ -242,17 +242,17 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
 
 @public
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
-    """The case that a bool or an integer picks, elementwise.
+    """Select one of the cases elementwise, by a bool or an integer.
 
     Args:
-        which: bool, or integers in 0..len(cases)-1; others take the last or the first.
-        cases: Arrays or numbers, which promote.
+        which: bool, or integers in 0..len(cases)-1; others are clamped to this range.
+        cases: Arrays or numbers; promoted to a common dtype.
 
     Returns:
         An Array of the common dtype of the cases.
 
     Raises:
-        ArgumentError: no case at all.
+        ArgumentError: there are no cases.
         ShapeError: the shapes do not broadcast.
 
     >>> import fnx.lax as lax
@@ -270,12 +270,12 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
 
 @public
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
-    """x kept between min and max.
+    """Clamp x to the range from min to max.
 
     Args:
         min: lower bounds.
-        x: an Array or what ``asarray`` takes, of any shape and dtype.
-        max: upper bounds; they win over lower ones.
+        x: an Array or array-like of any shape and dtype.
+        max: upper bounds; where they are below the lower ones, they are the result.
 
     Returns:
         An Array of the common dtype.
@@ -292,17 +292,17 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
 
 @public
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
-    """The values as another dtype.
+    """Convert an array to another dtype.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        new_dtype: of the result.
+        operand: an Array or array-like of any shape and dtype.
+        new_dtype: the dtype of the result.
 
     Returns:
         An Array of the shape of the operand.
 
     Raises:
-        DTypeError: a dtype that fnx does not hold.
+        DTypeError: fnx does not support the dtype.
 
     >>> import fnx.lax as lax
     >>> print(lax.convert_element_type(1.5, int))
@@ -313,7 +313,7 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 
 @public
 def stop_gradient(x: Tree) -> Tree:
-    """x (a pytree), which derivatives take for a constant.
+    """Return x, a pytree, as a constant for differentiation.
 
     Args:
         x: a pytree of Arrays and numbers.

@@ -1,4 +1,4 @@
-"""Collectives that move values from lane to lane, under the names of ``jax.lax``."""
+"""Collectives of ``jax.lax`` that move values between the elements of a named axis."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ __all__ = ["all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"]
 
 @public
 def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> Any:
-    """Values sent from lane to lane.
+    """Permute the values along a named axis by pairs (source, destination).
 
     Args:
         x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        perm: pairs (from, to) of numbers of lanes; no lane sends, or is sent, twice.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        perm: pairs (source, destination) of axis indices; each index occurs at most once as
+            source and once as destination.
 
     Returns:
-        A pytree like x; zeros in a lane that nothing is sent to.
+        A pytree like x; zeros at indices that are no destination.
 
     Raises:
-        AxisNameError: no such axis is open.
-        ArgumentError: a lane that does not exist, or that is there twice.
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ArgumentError: an index is out of range or repeated.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -69,19 +70,19 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
 
 @public
 def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
-    """Each lane gets the values of another.
+    """Permute the values along a named axis by a list of sources.
 
     Args:
         x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        perm: for each lane, the one whose values it gets; each lane once.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        perm: the source index for each index of the axis; a permutation.
 
     Returns:
         A pytree like x.
 
     Raises:
-        AxisNameError: no such axis is open.
-        ArgumentError: ``perm`` does not have each lane once.
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ArgumentError: ``perm`` is not a permutation of the indices.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -98,19 +99,19 @@ def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
 
 @public
 def pbroadcast(x: Any, axis_name: Hashable, source: int) -> Any:
-    """The values of one lane, in all of them.
+    """Broadcast the values at one index of a named axis to all of it.
 
     Args:
         x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        source: the number of the lane.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        source: the index along the axis.
 
     Returns:
-        A pytree like x, the same for all lanes.
+        A pytree like x, the same at all indices.
 
     Raises:
-        AxisNameError: no such axis is open.
-        ArgumentError: there is no such lane.
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ArgumentError: the index is out of range.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -128,23 +129,24 @@ def pbroadcast(x: Any, axis_name: Hashable, source: int) -> Any:
 @public
 def all_to_all(x: Any, axis_name: Hashable, split_axis: int, concat_axis: int, *,
                axis_index_groups: Groups = None, tiled: bool = False) -> Any:
-    """Each lane sends part j of its array to lane j, and joins what it is sent.
+    """Exchange parts along a named axis: index i sends part j to index j, and joins what it gets.
 
     Args:
         x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        split_axis: the axis of x that is cut into a part for each lane.
-        concat_axis: where the parts are in the result, in the order of the lanes.
-        axis_index_groups: numbers of lanes, in groups of one size; each exchanges its own.
-        tiled: ``split_axis`` stays, with the length of a part, and the parts are joined along
-            an axis that is there; else it is as long as there are lanes, and goes.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        split_axis: the axis of x to split into one part per index of the named axis.
+        concat_axis: the axis of the result along which the received parts are joined.
+        axis_index_groups: axis indices in groups of equal size; parts are exchanged within each.
+        tiled: True: ``split_axis`` remains, with the length of a part, and the parts are
+            concatenated along an existing axis. False: ``split_axis`` has the size of the named
+            axis and is removed, and the parts are stacked along a new axis.
 
     Returns:
         A pytree like x.
 
     Raises:
-        AxisNameError: no such axis is open.
-        ShapeError: ``split_axis`` has another length.
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ShapeError: the length of ``split_axis`` does not match the size of the named axis.
 
     >>> import fnx
     >>> import fnx.numpy as jnp
@@ -169,20 +171,20 @@ def all_to_all(x: Any, axis_name: Hashable, split_axis: int, concat_axis: int, *
 
 @public
 def pswapaxes(x: Any, axis_name: Hashable, axis: int, *, axis_index_groups: Groups = None) -> Any:
-    """A named axis and one of the array in each other's place.
+    """Swap a named axis with an axis of the array.
 
     Args:
         x: a pytree of arrays.
-        axis_name: of an open ``vmap``; several in a tuple.
-        axis: of x; it is as long as there are lanes.
-        axis_index_groups: numbers of lanes, in groups of one size; each exchanges its own.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        axis: an axis of x, of the size of the named axis.
+        axis_index_groups: axis indices in groups of equal size; parts are exchanged within each.
 
     Returns:
         A pytree like x.
 
     Raises:
-        AxisNameError: no such axis is open.
-        ShapeError: the axis has another length.
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ShapeError: the length of the axis is not the size of the named axis.
 
     >>> import fnx
     >>> import fnx.numpy as jnp

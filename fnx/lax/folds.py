@@ -1,4 +1,4 @@
-"""Folds of axes and of windows with any function, under the names of ``jax.lax``."""
+"""``jax.lax.reduce`` and ``reduce_window``: reductions with a user-given function."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ Padding = str | Sequence[tuple[int, int]]
 @public
 def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
            dimensions: Sequence[int]) -> Any:
-    """A fold over axes with any function.
+    """Reduce axes with any associative function.
 
-    Sums, products, extremes and bitwise functions of the two arguments are recognized and as fast
-    as ``jnp.sum``; any other function is applied from the first element to the last.
+    Sums, products, maxima, minima and bitwise functions of the two arguments are recognized and as
+    fast as ``jnp.sum``; any other function is applied sequentially, from the first element to the
+    last.
 
     Args:
         operands: an Array, or a pytree of Arrays of one shape.
-        init_values: a scalar for each, which comes first.
-        computation: ``computation(folded, element)``, of scalars (or of pytrees of them);
+        init_values: a scalar for each operand, the start of the reduction.
+        computation: ``computation(accumulator, element)``, of scalars (or pytrees of them);
             associative.
-        dimensions: which axes go.
+        dimensions: the axes to reduce.
 
     Returns:
-        The operands without these axes.
+        The operands without the reduced axes.
 
     Raises:
-        PytreeError: another structure of ``init_values``, or of what ``computation`` returns.
-        ShapeError: operands of different shapes; an initial value that is no scalar.
-        DTypeError: an initial value, or a result of ``computation``, of another dtype.
-        AxisError: an axis outside of the array, or named twice.
+        PytreeError: ``init_values`` or the result of ``computation`` has another structure.
+        ShapeError: the operands differ in shape, or an initial value is not a scalar.
+        DTypeError: an initial value or a result of ``computation`` has another dtype.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> x = jnp.asarray([3, 9, 4])
@@ -60,7 +61,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
 
 
 def _operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UOp], tree.TreeDef]:
-    """Arrays of one shape, scalars of their dtypes, and the structure of both."""
+    """Check operands and initial values; return the nodes of each and their tree structure."""
     xs, structure = tree.flatten(operands)
     given, of_inits = tree.flatten(init_values)
     if not xs:
@@ -100,31 +101,31 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
                   padding: str | Sequence[tuple[int, int]] = "VALID",
                   base_dilation: Sequence[int] | None = None,
                   window_dilation: Sequence[int] | None = None) -> Any:
-    """A fold of each window of an array with any function.
+    """Reduce each window of an array with any associative function.
 
-    Of elements of a window that are its extreme, the first has the derivative.
+    The derivative of a maximum or minimum goes to the first such element of the window.
 
     Args:
         operand: an Array, or a pytree of Arrays of one shape.
-        init_value: a scalar for each, which every fold begins with.
-        computation: ``computation(folded, element)``, of scalars (or of pytrees of them);
+        init_value: a scalar for each operand, the start of each reduction.
+        computation: ``computation(accumulator, element)``, of scalars (or pytrees of them);
             associative.
-        window_dimensions: how many elements of each axis are in a window.
-        window_strides: how far the next window is; by default 1.
-        padding: places before and after each axis, as pairs, of which windows may reach into;
-            nothing is folded there. "VALID" for none, "SAME" for as many windows as strides fit
-            into the axis ("SAME_LOWER": an odd one is in front).
-        base_dilation: how far apart the elements are put before windows are taken.
-        window_dilation: how far apart the elements of a window are.
+        window_dimensions: the size of a window along each axis.
+        window_strides: the stride of the windows along each axis; by default 1.
+        padding: pairs of elements before and after each axis, into which windows may extend; they
+            are left out of the reduction. "VALID" means none, "SAME" as many as ceil(n / stride)
+            windows need ("SAME_LOWER": the odd one goes in front).
+        base_dilation: the distance of the elements of the operand before windows are taken.
+        window_dilation: the distance of the elements of a window.
 
     Returns:
-        The operand with as many elements along each axis as windows fit.
+        The operand with one element per window along each axis.
 
     Raises:
-        ArgumentError: not a number for each axis, or one below 1; another padding.
-        PytreeError: another structure of ``init_value``, or of what ``computation`` returns.
-        ShapeError: operands of different shapes; an initial value that is no scalar.
-        DTypeError: an initial value, or a result of ``computation``, of another dtype.
+        ArgumentError: a number is missing or below 1, or the padding is unknown.
+        PytreeError: ``init_value`` or the result of ``computation`` has another structure.
+        ShapeError: the operands differ in shape, or an initial value is not a scalar.
+        DTypeError: an initial value or a result of ``computation`` has another dtype.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> x = jnp.asarray([1.0, 5.0, 2.0, 4.0])
@@ -151,7 +152,7 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
 
 
 def numbers_for_axes(name: str, given: Sequence[int] | None, rank: int) -> Shape:
-    """A number >= 1 for each axis; by default 1."""
+    """Check that there is a number >= 1 for each axis; None means 1 for each."""
     if given is None:
         return (1,) * rank
     try:
@@ -165,7 +166,7 @@ def numbers_for_axes(name: str, given: Sequence[int] | None, rank: int) -> Shape
 
 
 def padded(padding: Any, shape: Shape, reach: Shape, strides: Shape) -> list[tuple[int, int]]:
-    """Elements before and after each axis."""
+    """Resolve a padding argument to (before, after) for each axis."""
     if padding == "VALID":
         return [(0, 0)] * len(shape)
     if padding in ("SAME", "SAME_LOWER"):
@@ -187,9 +188,9 @@ def padded(padding: Any, shape: Shape, reach: Shape, strides: Shape) -> list[tup
 
 def windows(x: UOp, size: Shape, strides: Shape, dilation: Shape,
             axes: Sequence[int] | None = None) -> UOp:
-    """All windows of an array: its axes count them, as many axes behind are their elements.
+    """Return all windows of an array: its axes index them, new axes at the end their elements.
 
-    ``axes``: along which of its axes; None: along all.
+    ``axes``: the axes to take windows along; None means all.
     """
     rank = len(x.shape)
     tiled = [n == s and d == 1 for n, s, d in zip(size, strides, dilation)]
@@ -202,7 +203,9 @@ def windows(x: UOp, size: Shape, strides: Shape, dilation: Shape,
 
 
 def _cut(x: UOp, axis: int, offset: int, size: int) -> UOp:
-    """Windows side by side: each element is in one of them. ``offset`` has length 1 so far."""
+    """Cut an axis into disjoint windows by reshapes; axis ``offset``, of length 1, receives their
+    elements.
+    """
     count = x.shape[axis] // size
     x = build.shrink(x, [(0, count * size if a == axis else n) for a, n in enumerate(x.shape)])
     shape = [n for a, n in enumerate(x.shape) if a != offset]

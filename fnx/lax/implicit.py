@@ -1,4 +1,4 @@
-"""Solvers whose derivatives follow from the equation that they solve."""
+"""Solvers with implicit differentiation: derivatives follow from the equation that is solved."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["custom_linear_solve", "custom_root"]
 @public
 def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
                 tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
-    """A root of a function, with derivatives in what the function closes over.
+    """Find a root of a function, differentiable with respect to what the function closes over.
 
     Args:
-        f: takes a pytree and returns one like it.
-        initial_guess: where ``solve`` begins; it has no derivative.
-        solve: ``solve(f, initial_guess)`` gives x with f(x) = 0, or (x, aux).
-        tangent_solve: ``tangent_solve(g, y)`` gives x with g(x) = y, for a linear g; for scalars
+        f: a function from a pytree to a pytree like it.
+        initial_guess: the start value for ``solve``; it is not differentiated.
+        solve: ``solve(f, initial_guess)`` returns x with f(x) = 0, or (x, aux).
+        tangent_solve: ``tangent_solve(g, y)`` returns x with g(x) = y, for a linear g; for scalars
             ``lambda g, y: y / g(1.0)``.
-        has_aux: whether ``solve`` returns a pair whose second part is only handed on.
+        has_aux: whether ``solve`` returns a pair (x, aux); aux is returned unchanged.
 
     Returns:
         x, or (x, aux).
 
     Raises:
-        ShapeError, PytreeError: ``f`` does not return what is like its argument.
+        ShapeError, PytreeError: ``f`` returns a value unlike its argument.
 
     >>> import fnx
     >>> import fnx.lax as lax
@@ -52,22 +52,22 @@ def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., 
 def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
                         transpose_solve: Callable[..., Any] | None = None,
                         symmetric: bool = False, has_aux: bool = False) -> Any:
-    """The x with matvec(x) = b, with derivatives in b and in what ``matvec`` closes over.
+    """Solve matvec(x) = b, differentiable with respect to b and what ``matvec`` closes over.
 
     Args:
-        matvec: a linear function of a pytree like ``b`` that returns one like it.
+        matvec: a linear function from a pytree like ``b`` to a pytree like it.
         b: a pytree of arrays.
-        solve: ``solve(matvec, b)`` gives x, or (x, aux).
-        transpose_solve: the same for the transpose of ``matvec``, for reverse mode.
-        symmetric: whether ``matvec`` is its own transpose; then ``solve`` serves both.
-        has_aux: whether solvers return a pair whose second part is only handed on.
+        solve: ``solve(matvec, b)`` returns x, or (x, aux).
+        transpose_solve: a solver for the transpose of ``matvec``, needed for reverse mode.
+        symmetric: whether ``matvec`` is its own transpose; then ``solve`` is used for both.
+        has_aux: whether the solvers return a pair (x, aux); aux is returned unchanged.
 
     Returns:
         x, or (x, aux).
 
     Raises:
-        ArgumentError: ``transpose_solve`` is no function.
-        ShapeError, PytreeError: ``matvec`` does not return what is like its argument.
+        ArgumentError: ``transpose_solve`` is not a function.
+        ShapeError, PytreeError: ``matvec`` returns a value unlike its argument.
 
     >>> import fnx
     >>> import fnx.lax as lax

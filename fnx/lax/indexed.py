@@ -1,11 +1,11 @@
-"""Windows at places that are data, read and written: gather and scatter of ``jax.lax``.
+"""Gather and scatter of ``jax.lax``: read and write windows at computed indices.
 
     gather    out[b, w] = x[start[b] + w]            w counts within a window
-    scatter   x[start[b] + w] = updates[b, w]        or combined with what is there, in order
+    scatter   x[start[b] + w] = updates[b, w]        or combined with the old value, in order
 
-Dimension numbers say which axes are b, which w, and which axes of x the numbers of an index
-vector stand for. Both are one GATHER or SCATTER over the axes whose place is data; the others are
-sliced. Outside are windows of which any part is.
+Dimension numbers say which axes are b, which are w, and which axes of x the components of an index
+vector address. Each is one GATHER or SCATTER over the indexed axes; the other axes are sliced.
+A window is out of bounds if any part of it is.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = [
 
 
 class GatherScatterMode(enum.Enum):
-    """What becomes of windows that are not inside of the array.
+    """How to treat windows that are out of bounds.
 
-    CLIP moves them inside; FILL_OR_DROP fills what is read and drops what is written;
-    PROMISE_IN_BOUNDS says that there are none (read, they are moved inside; written, dropped);
-    ONE_HOT is as FILL_OR_DROP.
+    CLIP moves them into the array. FILL_OR_DROP fills reads and drops writes.
+    PROMISE_IN_BOUNDS asserts that there are none (reads move them into the array, writes drop
+    them). ONE_HOT is the same as FILL_OR_DROP.
 
     Args:
-        value: one of its members.
+        value: the value of a member.
 
     Raises:
-        ValueError: another value.
+        ValueError: no member has this value.
 
     >>> import fnx.lax as lax
     >>> lax.GatherScatterMode.from_any("clip")
@@ -59,7 +59,7 @@ class GatherScatterMode(enum.Enum):
 
     @staticmethod
     def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
-        """A mode from its name in JAX; None: FILL_OR_DROP."""
+        """Return the mode of this JAX name; None means FILL_OR_DROP."""
         if isinstance(s, GatherScatterMode):
             return s
         arguments.one_of("mode", s, (*_MODES, None))
@@ -74,15 +74,15 @@ IndexMode = str | GatherScatterMode | None
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which axes of the operands and of the result of ``gather`` are which.
+    """The roles of the axes of the operands and of the result of ``gather``.
 
     Args:
-        offset_dims: axes of the result along windows.
-        collapsed_slice_dims: axes of the operand that have one place in a window, and go away.
-        start_index_map: the axis of the operand for each number of an index vector.
-        operand_batching_dims: axes of the operand that are walked side by side with those of
-            the indices.
-        start_indices_batching_dims: these axes of the indices.
+        offset_dims: the window axes of the result.
+        collapsed_slice_dims: axes of the operand along which windows have size 1; they are
+            removed.
+        start_index_map: the axis of the operand for each component of an index vector.
+        operand_batching_dims: batch axes of the operand, paired with those of the indices.
+        start_indices_batching_dims: the batch axes of the indices.
 
     >>> import fnx.lax as lax
     >>> lax.GatherDimensionNumbers((1,), (0,), (0,)).start_index_map
@@ -97,15 +97,15 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """Which axes of the operands of ``scatter`` are which.
+    """The roles of the axes of the operands of ``scatter``.
 
     Args:
-        update_window_dims: axes of the updates along windows.
-        inserted_window_dims: axes of the operand that have one place in a window.
-        scatter_dims_to_operand_dims: the axis of the operand for each number of an index vector.
-        operand_batching_dims: axes of the operand that are walked side by side with those of
-            the indices.
-        scatter_indices_batching_dims: these axes of the indices.
+        update_window_dims: the window axes of the updates.
+        inserted_window_dims: axes of the operand along which windows have size 1.
+        scatter_dims_to_operand_dims: the axis of the operand for each component of an index
+            vector.
+        operand_batching_dims: batch axes of the operand, paired with those of the indices.
+        scatter_indices_batching_dims: the batch axes of the indices.
 
     >>> import fnx.lax as lax
     >>> lax.ScatterDimensionNumbers((), (0,), (0,)).inserted_window_dims
@@ -131,28 +131,30 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
            dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
            unique_indices: bool = False, indices_are_sorted: bool = False, mode: IndexMode = None,
            fill_value: ArrayLike | None = None) -> Array:
-    """Windows of an array at places that are data.
+    """Gather windows of an array at computed indices.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any dtype.
-        start_indices: integers; the last axis has the vectors that say where windows begin.
-        dimension_numbers: which axes are which.
-        slice_sizes: how many places of each axis of the operand are in a window.
-        unique_indices: a promise, which nothing here needs.
-        indices_are_sorted: a promise, which nothing here needs.
-        mode: of windows that are not inside: "promise_in_bounds" (default) reads the nearest one
-            as a constant, "clip" as itself, "fill" none; or a GatherScatterMode.
-        fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned int,
-            or True.
+        operand: an Array or array-like of any dtype.
+        start_indices: integers; the last axis holds index vectors, the starts of the windows.
+        dimension_numbers: the roles of the axes.
+        slice_sizes: the size of a window along each axis of the operand.
+        unique_indices: a promise; unused.
+        indices_are_sorted: a promise; unused.
+        mode: how to read windows that are out of bounds: "promise_in_bounds" (default) reads the
+            nearest window as a constant, "clip" the nearest window, "fill" the fill value; or a
+            GatherScatterMode.
+        fill_value: the value for "fill"; by default NaN, the smallest int, the largest unsigned
+            int, or True.
 
     Returns:
-        An Array over the other axes of the indices and, at ``offset_dims``, those of windows.
+        An Array with the batch axes of the indices and, at ``offset_dims``, the window axes.
 
     Raises:
-        ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
-        AxisError: an axis that is not there, or is named twice.
-        ShapeError: windows larger than the array; vectors of another length.
-        DTypeError: indices that are no integers.
+        ArgumentError: the dimension numbers are of another class or inconsistent, or the mode is
+            unknown.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: windows are larger than the array, or index vectors have another length.
+        DTypeError: the indices are not integers.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> rows = lax.GatherDimensionNumbers((1,), (0,), (0,))
@@ -186,7 +188,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
 
 
 def _read(x: UOp, plan: WindowPlan, starts: dict[int, Expr]) -> UOp:
-    """Windows: the batch, then ``window_axes``."""
+    """Read the windows: batch axes, then ``window_axes``."""
     shape = (*plan.batch, *[plan.size[a] for a in plan.window_axes()])
     if 0 in shape:
         return build.const(0, x.dtype, shape)
@@ -211,7 +213,7 @@ def _scattered(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
     how = GatherScatterMode.from_any(mode)
     starts, inside = plan.starts(vectors, how is GatherScatterMode.CLIP)
     if inside is not None and how is not GatherScatterMode.CLIP:
-        first = plan.moved[0]  # no part of a window is inside that begins there
+        first = plan.moved[0]  # start past the end: the whole window is out of bounds
         start = where(Expr(inside), starts[first], plan.shape[first])
         starts = {**starts, first: start}
     order = plan.result_order(windows)
@@ -222,7 +224,7 @@ def _scattered(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
 def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
                   dimension_numbers: ScatterDimensionNumbers
                   ) -> tuple[UOp, WindowPlan, tuple[int, ...]]:
-    """Index vectors, windows, and the axes of the updates along windows."""
+    """Return the index vectors, the window plan, and the window axes of the updates."""
     vectors, batch = index_vectors(indices)
     windows, gone, moved, beside, of_batch = _numbers(
         dimension_numbers, ScatterDimensionNumbers, "dimension_numbers")
@@ -246,11 +248,11 @@ def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
 
 def _written(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: UOp, monoid: Op | None
              ) -> UOp:
-    """The array after SCATTER of windows: the batch, then ``window_axes``."""
+    """SCATTER the windows of ``value`` (batch axes, then ``window_axes``) into the array."""
     if 0 in value.shape:
         return x
     monoid = None if monoid is None else monoid.of(x.dtype)
-    if not plan.indexed:  # the whole array, as often as the batch says
+    if not plan.indexed:  # windows are the whole array, once per batch element
         value = build.reshape(value, (math.prod(plan.batch), *x.shape))
         index = [build.const(0, dtypes.int32, value.shape[:1])]
         out = build.scatter(build.reshape(x, (1, *x.shape)), index, value, monoid)
@@ -259,7 +261,7 @@ def _written(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: UOp, mono
 
 
 def _documented(what: str, result: str) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
-    """Decorate a scatter: its docstring, and what public functions do."""
+    """Return a decorator that gives a scatter its docstring and makes it public."""
     def decorate(f: Callable[..., Array]) -> Callable[..., Array]:
         f.__doc__ = f"""An array with windows at places that are data {what}.
 
@@ -347,27 +349,28 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
                   dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
                   indices_are_sorted: bool = False, unique_indices: bool = False,
                   mode: IndexMode = None) -> Array:
-    """An array with a function applied to windows at places that are data.
+    """Apply a function to windows of an array at computed indices.
 
     Args:
-        operand: an Array or what ``asarray`` takes.
-        scatter_indices: integers; the last axis has the vectors that say where windows begin.
-        func: an elementwise function; applied as often as a place is in a window.
-        dimension_numbers: which axes are which.
-        update_shape: what the shape of updates would be.
-        indices_are_sorted: a promise, which nothing here needs.
-        unique_indices: that no place is in two windows: then nothing is counted.
-        mode: of windows that are not inside: "drop" (default), "clip" or "promise_in_bounds", or
-            a GatherScatterMode.
+        operand: an Array or array-like.
+        scatter_indices: integers; the last axis holds index vectors, the starts of the windows.
+        func: an elementwise function; applied to an element once per window that contains it.
+        dimension_numbers: the roles of the axes.
+        update_shape: the shape that updates would have.
+        indices_are_sorted: a promise; unused.
+        unique_indices: a promise that no element is in two windows, which saves the counting.
+        mode: how to treat windows that are out of bounds: "drop" (default), "clip" or
+            "promise_in_bounds", or a GatherScatterMode.
 
     Returns:
         An Array of the shape and dtype of the operand.
 
     Raises:
-        ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
-        AxisError: an axis that is not there, or is named twice.
-        ShapeError: windows larger than the array.
-        DTypeError: indices that are no integers; a function that returns another dtype.
+        ArgumentError: the dimension numbers are of another class or inconsistent, or the mode is
+            unknown.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: windows are larger than the array.
+        DTypeError: the indices are not integers, or ``func`` returns another dtype.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))

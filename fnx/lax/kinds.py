@@ -1,4 +1,4 @@
-"""Small functions and kinds under the names of ``jax.lax``: precisions, ranks, bits, parts."""
+"""Enums of ``jax.lax`` (precision, rounding), and small functions on bits, ranks and splits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Precision(enum.StrEnum):
-    """How exact products are: all names mean full precision here.
+    """The precision of products; all members mean full precision here.
 
     >>> Precision("highest")
     <Precision.HIGHEST: 'highest'>
@@ -41,7 +41,7 @@ PrecisionLike = arguments.PrecisionLike
 
 
 class RoundingMethod(enum.IntEnum):
-    """What ``round`` does with halves.
+    """How ``round`` rounds halves.
 
     >>> RoundingMethod.TO_NEAREST_EVEN.value
     1
@@ -62,7 +62,7 @@ _CLZ = ElementwiseRow("clz", "whole", lambda x: rows.leading_zeros(x).cast(x.dty
 
 @elementwise(_BITS, at="fnx.lax as lax")
 def population_count(x: ArrayLike) -> Array:
-    """How many bits are set.
+    """Count the bits that are set.
 
     >>> print(lax.population_count(-1))
     32
@@ -72,7 +72,7 @@ def population_count(x: ArrayLike) -> Array:
 
 @elementwise(_CLZ, at="fnx.lax as lax")
 def clz(x: ArrayLike) -> Array:
-    """How many bits are above the highest that is set.
+    """Count the leading zero bits.
 
     >>> print(lax.clz(1))
     31
@@ -83,14 +83,14 @@ def clz(x: ArrayLike) -> Array:
 
 
 def _low_bits(x: ArrayLike) -> Array:
-    """Whole numbers; of 4 bits those bits, in 8."""
+    """Return the integers as they are, 4-bit ones as their bits in uint8."""
     given = asarray(x)
     return given.astype("uint8") & 15 if given._dtype.bits == 4 else given
 
 
 @_family("A NumPy dtype.", raises=(), canonicalize="accepted as JAX's.")
 def dtype(x: Any, *, canonicalize: bool = False) -> np.dtype[Any]:
-    """The dtype that a value has as an array.
+    """Return the dtype that a value has as an array.
 
     >>> lax.dtype(1.5)
     dtype('float32')
@@ -102,7 +102,7 @@ def dtype(x: Any, *, canonicalize: bool = False) -> np.dtype[Any]:
 
 @_family(shape="ints.")
 def shape_as_value(shape: Sequence[int]) -> Array:
-    """A shape as an int32 vector.
+    """Return a shape as an int32 vector.
 
     >>> lax.shape_as_value((2, 3))
     Array([2, 3], dtype=int32)
@@ -112,7 +112,7 @@ def shape_as_value(shape: Sequence[int]) -> Array:
 
 @_family(rank="how many axes.")
 def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
-    """With axes of length 1 in front, up to a number of axes.
+    """Prepend axes of length 1 up to a given rank.
 
     >>> lax.broadcast_to_rank(1.0, 2).shape
     (1, 1)
@@ -125,7 +125,7 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
 
 @_family(start_dimension="the first of them.", stop_dimension="behind the last; by default all.")
 def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Several axes as one.
+    """Collapse a range of axes into one.
 
     >>> import fnx.numpy as jnp
     >>> lax.collapse(jnp.zeros((2, 3, 4)), 1).shape
@@ -143,7 +143,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
 
 @_family("A list of Arrays.", sizes="the lengths of the parts.", axis="along which axis.")
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Parts of some lengths along an axis.
+    """Split an array along an axis into parts of given lengths.
 
     >>> import fnx.numpy as jnp
     >>> [x.shape for x in lax.split(jnp.zeros(5), (2, 3))]

@@ -1,4 +1,4 @@
-"""Lanes of a named axis, in groups: what all collectives read."""
+"""The elements of a named axis, in groups: the common part of all collectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ Groups = Sequence[Sequence[int]] | None
 
 
 class GroupedLanes:
-    """The lanes along one named axis or several, of which the last goes fastest."""
+    """The elements of one or several named axes (row-major), optionally in groups.
+
+    Attributes:
+        axes: the named axes.
+        all: the number of elements.
+        groups: axis indices of each group, or None.
+        size: the number of elements of a group.
+    """
 
     def __init__(self, axis_name: Hashable, groups: Groups = None) -> None:
         names = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
@@ -44,7 +51,7 @@ class GroupedLanes:
         return table.astype(np.int32)
 
     def own(self) -> UOp:
-        """The number of this lane."""
+        """Return the index of this element along the axes."""
         if not self.axes:
             return build.const(0, dtypes.int32)
         number = build.axis_index(self.axes[0])
@@ -54,11 +61,11 @@ class GroupedLanes:
         return number
 
     def looked_up(self, table: Any) -> UOp:
-        """What a table says of this lane."""
+        """Look up the entry of a table for this element."""
         return picked(asarray(table)._node, self.own())
 
     def gathered(self, x: UOp) -> UOp:
-        """The x of all lanes, or of those in the group of this one, in front."""
+        """Gather x from all elements, or those of this element's group, along a new first axis."""
         out = x
         for axis in reversed(self.axes):
             out = build.all_gather(out, axis)
@@ -71,7 +78,7 @@ class GroupedLanes:
         return picked(out, self.looked_up(rows))
 
     def place(self) -> UOp:
-        """The number of this lane in its group."""
+        """Return the index of this element within its group."""
         if self.groups is None:
             return self.own()
         places = np.empty(self.all, np.int32)
@@ -80,31 +87,31 @@ class GroupedLanes:
         return self.looked_up(places)
 
     def from_lane(self, x: UOp, lane: UOp) -> UOp:
-        """The x of another lane."""
+        """Return the x of another element."""
         return picked(self.gathered(x), lane)
 
 
 def picked(x: UOp, index: UOp) -> UOp:
-    """x at an index; where there are no lanes, nobody reads it."""
+    """Gather x at an index of its first axis; zeros if that axis is empty."""
     if x.shape[0]:
         return build.gather(x, index)
     return build.const(0, x.dtype, (*index.shape, *x.shape[1:]))
 
 
 def mapped(f: Callable[[Array], Array], x: Any) -> Any:
-    """A function of arrays on each leaf of a pytree."""
+    """Apply a function of arrays to each leaf of a pytree."""
     return tree.map(lambda leaf: f(asarray(leaf)), x)
 
 
 def stacked(gathered: UOp, at: int) -> UOp:
-    """Gathered lanes along another axis than the first."""
+    """Move the gathered axis from the front to axis ``at``."""
     order = [*range(1, len(gathered.shape))]
     order.insert(at, 0)
     return build.permute(gathered, order)
 
 
 def part_of(lanes: GroupedLanes, x: Array, axis: int, tiled: bool, rows: UOp) -> UOp:
-    """Of rows like x, the part of this lane along an axis of x."""
+    """Cut rows like x along an axis of x and return the part of this element."""
     at, n = axes.one(axis, x.ndim), lanes.size
     length = x.shape[at]
     if (length % n if tiled and n else length != n):

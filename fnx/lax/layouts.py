@@ -1,4 +1,4 @@
-"""Shapes of convolutions and windows, known before there are arrays, under ``jax.lax``'s names."""
+"""Shape inference of ``jax.lax`` for convolutions and windows, without arrays."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _spread(name: str, lengths: Sequence[int], dilation: Sequence[int] | None) -
 @_family("A list of (before, after).", ("ArgumentError: another padding.",))
 def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
                     window_strides: Sequence[int], padding: str) -> list[tuple[int, int]]:
-    """What a padding with a name puts around each axis.
+    """Resolve a named padding to (before, after) for each axis.
 
     >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")
     [(1, 1)]
@@ -70,7 +70,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
 @_family()
 def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int],
                      pads: Padding, batch_group_count: int = 1) -> Shape:
-    """The shape of a convolution, axes in the order of the arguments.
+    """Return the shape of a convolution, with axes in the order of the arguments.
 
     >>> lax.conv_shape_tuple((1, 3, 8), (4, 3, 3), (1,), "VALID")
     (1, 4, 6)
@@ -91,7 +91,7 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
 @_family("Three tuples of axes: of the input, the kernel and the result.",
          ("ArgumentError: texts that do not name each axis once.",))
 def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, Shape, Shape]:
-    """Which axes are the batch, the features and the places.
+    """Return the permutations to (batch, features, spatial...) that layout strings name.
 
     >>> lax.conv_general_permutations(("NWC", "WIO", "NWC"))
     ((0, 2, 1), (2, 1, 0), (0, 2, 1))
@@ -118,7 +118,7 @@ def _laid_out(shape: Sequence[int], order: Sequence[int]) -> Shape:
 def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
                              window_strides: Sequence[int], padding: Padding,
                              dimension_numbers: Sequence[str]) -> Shape:
-    """The shape of a convolution whose axes are named.
+    """Return the shape of a convolution with layout strings.
 
     >>> lax.conv_general_shape_tuple((1, 8, 3), (3, 3, 4), (1,), "SAME", ("NWC", "WIO", "NWC"))
     (1, 8, 4)
@@ -133,7 +133,7 @@ def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
 def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
                                window_strides: Sequence[int], padding: Padding,
                                dimension_numbers: Sequence[str]) -> Shape:
-    """The shape of a transposed convolution whose axes are named.
+    """Return the shape of a transposed convolution with layout strings.
 
     >>> lax.conv_transpose_shape_tuple((1, 4, 3), (3, 3, 5), (2,), "SAME", ("NWC", "WIO", "NWC"))
     (1, 8, 5)
@@ -158,7 +158,7 @@ def reduce_window_shape_tuple(
         window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
         base_dilation: Sequence[int] | None = None,
         window_dilation: Sequence[int] | None = None) -> Shape:
-    """The shape of folds of windows.
+    """Return the shape of a window reduction.
 
     >>> lax.reduce_window_shape_tuple((8,), (3,), (2,), [(0, 0)])
     (3,)
@@ -182,7 +182,7 @@ def conv_general_dilated_local(
         filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None,
         rhs_dilation: Sequence[int] | None = None, dimension_numbers: DimensionNumbers = None,
         precision: PrecisionLike = None) -> Array:
-    """Sums of products of windows with kernels that differ from place to place.
+    """Convolve with a different kernel at each spatial position (a locally connected layer).
 
     >>> import fnx.numpy as jnp
     >>> x, w = jnp.ones((1, 1, 4)), jnp.arange(6.0).reshape(1, 2, 3)

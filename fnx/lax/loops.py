@@ -1,4 +1,4 @@
-"""Loops and branches under the names of ``jax.lax``."""
+"""Control flow of ``jax.lax``: scan, map, fori_loop, while_loop, cond and switch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 CarryT = TypeVar("CarryT")
 X = TypeVar("X")
 Y = TypeVar("Y")
-_NOTHING: Any = object()  # an operand that is not given
+_NOTHING: Any = object()  # sentinel: no operand was passed
 _SCAN, _WHILE, _COND = ("fnx.transforms.loops." + n for n in ("scan", "while_loop", "branches"))
 
 
@@ -25,7 +25,7 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
          length: int | None = None, reverse: bool = False, unroll: int | bool = 1, *,
          checkpoint: int | None = None, progress: bool = False, _split_transpose: bool = False
          ) -> tuple[CarryT, Y]:
-    """A loop that carries a state from step to step and stacks the results of the steps.
+    """Run a loop that carries a state from step to step and stacks the results of the steps.
 
         for t in range(length):
             carry, y = f(carry, xs[t])
@@ -34,26 +34,27 @@ def scan(f: Callable[[CarryT, X], tuple[CarryT, Y]], init: CarryT, xs: X | None 
     ``f`` is traced once. Python numbers in the first carry take the type that a step gives them.
 
     Args:
-        f: one step, ``f(carry, x) -> (carry, y)``; what it closes over is the same in each.
+        f: one step, ``f(carry, x) -> (carry, y)``; values it closes over are loop-invariant.
         init: the carry before the first step, a pytree of arrays.
-        xs: a pytree of arrays; step t gets ``x[t]`` of each. None where the steps get nothing.
-        length: how many steps; needed where ``xs`` has no arrays.
-        reverse: from the last step to the first. Results still stand at the place of their x.
-        unroll: how many steps are compiled as one; True: all of them.
-        checkpoint: reverse mode keeps the carries of every so many steps only, and computes
-            what lies between again; None: it keeps what it reads of every step.
-        progress: print how far it is, on a line of stderr. A loop that is compiled into one
-            kernel does not stop for that: its line tells of the loop as a whole.
-        _split_transpose: accepted as JAX's, which libraries pass.
+        xs: a pytree of arrays; step t gets ``x[t]`` of each. None if the steps take no input.
+        length: the number of steps; required if ``xs`` has no arrays.
+        reverse: whether to run from the last step to the first; the result of a step is still
+            stored at the index of its x.
+        unroll: the number of steps to compile as one; True unrolls all of them.
+        checkpoint: reverse mode saves only the carries of every ``checkpoint``-th step and
+            recomputes the steps between; None saves the residuals of every step.
+        progress: whether to print the progress on a line of stderr. A loop that is compiled into
+            one kernel reports only the loop as a whole.
+        _split_transpose: accepted for compatibility with JAX, as libraries pass it.
 
     Returns:
-        (the last carry, results of the steps stacked along a leading axis).
+        (the last carry, the results of the steps stacked along a leading axis).
 
     Raises:
-        ShapeError: leading axes of different lengths; a carry whose shape a step changes.
-        DTypeError: a carry whose dtype a step changes.
-        PytreeError: f returns no pair, or a carry of another structure.
-        ArgumentError: no length, or a negative one.
+        ShapeError: leading axes differ in length, or a step changes the shape of the carry.
+        DTypeError: a step changes the dtype of the carry.
+        PytreeError: f does not return a pair, or a step changes the structure of the carry.
+        ArgumentError: the length is missing or negative.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.scan(lambda total, x: (total + x, total), 0.0, jnp.asarray([1.0, 2.0, 3.0]))
@@ -77,7 +78,7 @@ def _positive(name: str, given: SupportsIndex) -> int:
 
 
 def _unroll(given: int | bool | None) -> int:
-    """How many steps are one; 0: all."""
+    """Resolve ``unroll`` to the number of steps to compile as one; 0 means all."""
     if given is True:
         return 0
     return 1 if given is False or given is None else _positive("unroll", given)
@@ -85,19 +86,19 @@ def _unroll(given: int | bool | None) -> int:
 
 @public
 def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
-    """A function of each row, one after the other, and the results stacked.
+    """Apply a function to each row, one after the other, and stack the results.
 
     Args:
-        f: of one row.
+        f: a function of one row.
         xs: a pytree of arrays with leading axes of one length.
-        batch_size: so many rows at once, as under ``vmap``.
+        batch_size: the number of rows to process at once, as under ``vmap``.
 
     Returns:
         The results of ``f``, stacked along a leading axis.
 
     Raises:
-        ShapeError: leading axes of different lengths.
-        ArgumentError: ``batch_size`` below 1.
+        ShapeError: leading axes differ in length.
+        ArgumentError: ``batch_size`` is below 1.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.map(lambda x: x * x, jnp.arange(3))
@@ -112,27 +113,27 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
 def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
               body_fun: Callable[[Any, CarryT], CarryT], init_val: CarryT, *,
               unroll: int | bool | None = None) -> CarryT:
-    """A loop over a range of integers.
+    """Run a loop over a range of integers.
 
         for i in range(lower, upper):
             val = body_fun(i, val)
 
     Args:
         lower: the first i.
-        upper: one more than the last i.
+        upper: the end of the range, exclusive.
         body_fun: one step, ``body_fun(i, val) -> val``.
         init_val: the value before the first step, a pytree of arrays.
-        unroll: how many steps are compiled as one, where both bounds are Python integers; True:
-            all of them.
+        unroll: the number of steps to compile as one, if both bounds are Python integers; True
+            unrolls all of them.
 
     Returns:
-        The value after the last step; ``init_val`` where there is none.
+        The value after the last step; ``init_val`` if the range is empty.
 
     Raises:
-        ShapeError: a value whose shape a step changes.
-        DTypeError: a value whose dtype a step changes; bounds that are no integers.
-        PytreeError: a value of another structure.
-        ArgumentError: ``unroll`` with bounds that are data.
+        ShapeError: a step changes the shape of the value.
+        DTypeError: a step changes the dtype of the value, or a bound is not an integer.
+        PytreeError: a step changes the structure of the value.
+        ArgumentError: ``unroll`` is given and a bound is an array.
 
     >>> import fnx.lax as lax
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
@@ -150,7 +151,7 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
 
 
 def _bound(name: str, given: Any) -> int | Array:
-    """A Python integer, or an Array for one that is data."""
+    """Return a loop bound as a Python integer if it is one, else as an Array."""
     if type(given) is not Array and hasattr(given, "__index__") and not isinstance(given, bool):
         return arguments.integer(name, given)
     x = asarray(given)
@@ -165,13 +166,13 @@ def _bound(name: str, given: Any) -> int | Array:
 @public
 def while_loop(cond_fun: Callable[[CarryT], Any], body_fun: Callable[[CarryT], CarryT],
                init_val: CarryT) -> CarryT:
-    """A loop as long as a condition holds.
+    """Run a loop while a condition holds.
 
         while cond_fun(val):
             val = body_fun(val)
 
     Args:
-        cond_fun: of the value; returns a bool scalar.
+        cond_fun: a function of the value that returns a bool scalar.
         body_fun: one step, ``body_fun(val) -> val``.
         init_val: the value before the first step, a pytree of arrays.
 
@@ -179,9 +180,9 @@ def while_loop(cond_fun: Callable[[CarryT], Any], body_fun: Callable[[CarryT], C
         The first value for which ``cond_fun`` does not hold.
 
     Raises:
-        ShapeError: a value whose shape a step changes; a condition that is no scalar.
-        DTypeError: a value whose dtype a step changes; a condition that is no bool.
-        PytreeError: a value of another structure; a condition that is no array.
+        ShapeError: a step changes the shape of the value, or the condition is not a scalar.
+        DTypeError: a step changes the dtype of the value, or the condition is not a bool.
+        PytreeError: a step changes the structure of the value, or the condition is not an array.
 
     >>> import fnx.lax as lax
     >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
@@ -194,25 +195,25 @@ def while_loop(cond_fun: Callable[[CarryT], Any], body_fun: Callable[[CarryT], C
 @public
 def cond(pred: Any, true_fun: Callable[..., Y], false_fun: Callable[..., Y], *operands: Any,
          operand: Any = _NOTHING) -> Y:
-    """One of two functions, the other is not run.
+    """Call one of two functions; the other is not run.
 
         true_fun(*operands) if pred else false_fun(*operands)
 
     Args:
-        pred: a scalar: a bool, or a number that is compared with 0.
-        true_fun: called where it holds.
-        false_fun: called where it does not hold; returns the same structure and types.
-        operands: what both are called with. (The form ``cond(pred, true_operand, true_fun,
-            false_operand, false_fun)`` is understood, too.)
-        operand: another spelling of one operand.
+        pred: a scalar: a bool, or a number, which is true if nonzero.
+        true_fun: the function to call if ``pred`` is true.
+        false_fun: the function to call otherwise; returns the same structure and types.
+        operands: the arguments of both functions. (The form ``cond(pred, true_operand, true_fun,
+            false_operand, false_fun)`` is accepted, too.)
+        operand: a single operand by keyword, instead of ``operands``.
 
     Returns:
-        What the function that was chosen returns.
+        The result of the selected function.
 
     Raises:
-        ShapeError: a predicate that is no scalar, or results of different shapes.
-        DTypeError: results of different dtypes.
-        PytreeError: results of different structures.
+        ShapeError: the predicate is not a scalar, or the results differ in shape.
+        DTypeError: the results differ in dtype.
+        PytreeError: the results differ in structure.
 
     >>> import fnx.lax as lax
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
@@ -244,22 +245,22 @@ def _operands(several: tuple[Any, ...], one: Any) -> tuple[Any, ...]:
 @public
 def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: Any,
            operand: Any = _NOTHING) -> Y:
-    """One of several functions, the others are not run.
+    """Call one of several functions; the others are not run.
 
     Args:
-        index: an integer scalar; outside of the branches it means the nearest one.
+        index: an integer scalar; clamped to the range of the branches.
         branches: functions that return the same structure and types.
-        operands: what they are called with.
-        operand: another spelling of one operand.
+        operands: the arguments of the functions.
+        operand: a single operand by keyword, instead of ``operands``.
 
     Returns:
-        What branch ``index`` returns.
+        The result of branch ``index``.
 
     Raises:
-        ArgumentError: no branches.
-        ShapeError: an index that is no scalar, or results of different shapes.
-        DTypeError: an index that is no integer, or results of different dtypes.
-        PytreeError: results of different structures.
+        ArgumentError: there are no branches.
+        ShapeError: the index is not a scalar, or the results differ in shape.
+        DTypeError: the index is not an integer, or the results differ in dtype.
+        PytreeError: the results differ in structure.
 
     >>> import fnx.lax as lax
     >>> lax.switch(2, [lambda x: x, lambda x: x * 2, lambda x: x * 3], 10.0)

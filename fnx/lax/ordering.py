@@ -1,4 +1,4 @@
-"""What is computed before what."""
+"""``optimization_barrier``: constrain the order of computations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @public
 def optimization_barrier(operand: T, /) -> T:
-    """The same values, none of them before all of them are there.
+    """Return the same values, none of them available before all of them are.
 
-    What is computed from the result is kept apart from the same computed from the operand, and
-    runs later.
+    Computations on the result are not merged (CSE) with equal computations on the operand, and run
+    later.
 
     Args:
         operand: a pytree of arrays.

@@ -1,4 +1,4 @@
-"""Folds of axes under the names of ``jax.lax``."""
+"""Reductions of ``jax.lax`` with known functions: reduce_sum, reduce_max, argmax and others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _reduced(monoid: Op, x: ArrayLike, over: Sequence[int]) -> Array:
 
 @_family(operand=_NUMBERS)
 def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The sum over axes.
+    """Return the sum over axes.
 
     >>> lax.reduce_sum(jnp.asarray([1, 2, 4]), (0,))
     Array(7, dtype=int32)
@@ -50,7 +50,7 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_family(operand=_NUMBERS)
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The product over axes.
+    """Return the product over axes.
 
     >>> lax.reduce_prod(jnp.asarray([1, 2, 4]), (0,))
     Array(8, dtype=int32)
@@ -60,7 +60,7 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_family()
 def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The largest over axes; NaN wins.
+    """Return the maximum over axes; NaN propagates.
 
     >>> lax.reduce_max(jnp.asarray([1, 2, 4]), (0,))
     Array(4, dtype=int32)
@@ -71,7 +71,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_family()
 def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The smallest over axes; NaN wins.
+    """Return the minimum over axes; NaN propagates.
 
     >>> lax.reduce_min(jnp.asarray([1, 2, 4]), (0,))
     Array(1, dtype=int32)
@@ -82,7 +82,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_family(operand=_BITS)
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """All bits that all have, over axes.
+    """Return the bitwise and over axes.
 
     >>> lax.reduce_and(jnp.asarray([3, 6]), (0,))
     Array(2, dtype=int32)
@@ -92,7 +92,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_family(operand=_BITS)
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """All bits that any has, over axes.
+    """Return the bitwise or over axes.
 
     >>> lax.reduce_or(jnp.asarray([3, 6]), (0,))
     Array(7, dtype=int32)
@@ -102,7 +102,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_family(operand=_BITS)
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Exclusive or over axes.
+    """Return the bitwise exclusive or over axes.
 
     >>> lax.reduce_xor(jnp.asarray([3, 6]), (0,))
     Array(5, dtype=int32)
@@ -112,7 +112,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_place()
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
-    """The first index of the largest element along an axis.
+    """Return the first index of the maximum along an axis.
 
     >>> print(lax.argmax(jnp.arange(3), 0, int))
     2
@@ -122,7 +122,7 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array
 
 @_place()
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike = int) -> Array:
-    """The first index of the smallest element along an axis.
+    """Return the first index of the minimum along an axis.
 
     >>> print(lax.argmin(jnp.arange(3), 0, int))
     0

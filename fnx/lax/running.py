@@ -1,4 +1,4 @@
-"""Running folds: every result takes in one element more than the one before it."""
+"""Cumulative reductions (prefix sums) of ``jax.lax``: associative_scan, cumsum and others."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ Fold = Callable[[list[Array], list[Array]], list[Array]]
 
 @public
 def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
-    """Running folds with an associative function, of about 2 n applications in 2 log2(n) steps.
+    """Scan with an associative function, in about 2 n applications and 2 log2(n) parallel steps.
 
-    Each application takes many elements at once: ``fn`` is called with arrays, of which it
-    combines each element of one with that of the other.
+    ``fn`` is called with arrays of many elements and combines them elementwise.
 
     Args:
-        fn: ``fn(folded, element)``, of pytrees like ``elems``; associative.
-        elems: a pytree of arrays that are equally long along the axis.
-        reverse: whether to begin at the end of the axis.
-        axis: along which axis.
+        fn: ``fn(accumulator, element)``, of pytrees like ``elems``; associative.
+        elems: a pytree of arrays of equal length along the axis.
+        reverse: whether to start at the end of the axis.
+        axis: the axis to scan.
 
     Returns:
-        A pytree like ``elems``: place i has the fold of the elements up to i.
+        A pytree like ``elems``: index i holds the reduction of the elements up to i.
 
     Raises:
         ArgumentError: there are no arrays.
-        ShapeError: different lengths; ``fn`` returns another shape.
+        ShapeError: the lengths differ, or ``fn`` returns another shape.
         DTypeError: ``fn`` returns another dtype.
         PytreeError: ``fn`` returns another structure.
-        AxisError: an axis outside of the arrays.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.associative_scan(lambda a, b: a * b, jnp.asarray([1.0, 2.0, 3.0, 4.0]))
@@ -108,7 +107,7 @@ def _checked(got: Array, like: Array) -> Array:
 
 
 def _prefixes(xs: list[Array], n: int, combine: Fold) -> list[Array]:
-    """Folds of pairs, their running folds, and one application more for the places between."""
+    """Combine pairs, scan these recursively, and combine once more for the even indices."""
     if n < 2:
         return xs
     even, odd = _every_second(xs, 0), _every_second(xs, 1)
@@ -135,7 +134,7 @@ def _joined(xs: Sequence[Array]) -> Array:
 
 
 def _every_second(xs: list[Array], start: int) -> list[Array]:
-    """Rows start, start + 2, ... of each."""
+    """Return the rows start, start + 2, ... of each array."""
     out = []
     for x in xs:
         n = x.shape[0]
@@ -148,13 +147,13 @@ def _every_second(xs: list[Array], start: int) -> list[Array]:
 
 
 def _rows_of_pairs(x: UOp) -> UOp:
-    """The first of each pair."""
+    """Return the first row of each pair."""
     first = build.shrink(x, [(0, x.shape[0]), (0, 1), *((0, n) for n in x.shape[2:])])
     return build.reshape(first, (x.shape[0], *x.shape[2:]))
 
 
 def _interleaved(even: Array, odd: Array) -> Array:
-    """Rows of one and the other in turn; ``even`` may have one more."""
+    """Interleave the rows of two arrays; ``even`` may have one row more."""
     n, m = even.shape[0], odd.shape[0]
     both = build.concat([build.reshape(_rows(x._node, 0, m), (m, 1, *x.shape[1:]))
                          for x in (even, odd)], 1)
@@ -164,7 +163,7 @@ def _interleaved(even: Array, odd: Array) -> Array:
     return Array(woven, even.weak and odd.weak)
 
 
-# ---- with monoids -----------------------------------------------------------------------------
+# ---- known monoids ----------------------------------------------------------------------------
 
 
 _family = Family(
@@ -181,7 +180,7 @@ def _running(x: Array, axis: int, reverse: bool, monoid: Op, name: str) -> Array
 
 @_family()
 def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running sums along an axis, from its end if ``reverse``.
+    """Return the cumulative sum along an axis, from its end if ``reverse``.
 
     >>> lax.cumsum(jnp.arange(3), reverse=True)
     Array([3, 3, 2], dtype=int32)
@@ -192,7 +191,7 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_family()
 def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running products along an axis, from its end if ``reverse``.
+    """Return the cumulative product along an axis, from its end if ``reverse``.
 
     >>> lax.cumprod(jnp.arange(1, 4))
     Array([1, 2, 6], dtype=int32)
@@ -203,7 +202,7 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_family()
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running maxima along an axis, from its end if ``reverse``.
+    """Return the cumulative maximum along an axis, from its end if ``reverse``.
 
     >>> lax.cummax(jnp.asarray([1, 3, 2]))
     Array([1, 3, 3], dtype=int32)
@@ -213,7 +212,7 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_family()
 def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running minima along an axis, from its end if ``reverse``.
+    """Return the cumulative minimum along an axis, from its end if ``reverse``.
 
     >>> lax.cummin(jnp.asarray([3, 1, 2]))
     Array([3, 1, 1], dtype=int32)
@@ -226,7 +225,7 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     raises=("DTypeError: an operand that is not of floats.",
             "AxisError: an axis outside of the array."))
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running logarithms of sums of exponentials along an axis, from its end if ``reverse``.
+    """Return the cumulative log-sum-exp along an axis, from its end if ``reverse``.
 
     >>> print(lax.cumlogsumexp(jnp.zeros(1)))
     [0.]

@@ -1,4 +1,4 @@
-"""Movement and creation under the names of ``jax.lax``."""
+"""Shape operations and array creation of ``jax.lax``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = [
 @public
 def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int]
                     ) -> Array:
-    """Axis i of the operand becomes axis ``broadcast_dimensions[i]`` of the shape.
+    """Broadcast to a shape, where axis i of the operand is axis ``broadcast_dimensions[i]``.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        shape: of the result: an int or ints, known while tracing.
-        broadcast_dimensions: for each axis of the operand, which axis of the result it is.
+        operand: an Array or array-like of any shape and dtype.
+        shape: the shape of the result: a static int or ints.
+        broadcast_dimensions: the axis of the result for each axis of the operand.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        ArgumentError: more or fewer axes than the operand's.
-        ShapeError: the lengths do not fit.
+        ArgumentError: ``broadcast_dimensions`` does not have one entry per axis of the operand.
+        ShapeError: the lengths do not match.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.broadcast_in_dim(jnp.arange(2), (2, 2), (0,))
@@ -59,11 +59,11 @@ def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions:
 
 @public
 def broadcast(operand: ArrayLike, sizes: ShapeLike) -> Array:
-    """New leading axes of these lengths.
+    """Add leading axes of given lengths by broadcasting.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        sizes: lengths of the new leading axes.
+        operand: an Array or array-like of any shape and dtype.
+        sizes: the lengths of the new leading axes.
 
     Returns:
         An Array of the dtype of the operand.
@@ -82,18 +82,18 @@ def broadcast(operand: ArrayLike, sizes: ShapeLike) -> Array:
 @public
 def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] | None = None
            ) -> Array:
-    """The elements (of the axes in order ``dimensions``) under another shape.
+    """Reshape an array, whose axes are first permuted to the order ``dimensions``.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        new_sizes: ints.
-        dimensions: the order in which the axes of the operand are read.
+        operand: an Array or array-like of any shape and dtype.
+        new_sizes: ints; the new shape.
+        dimensions: the order in which to read the axes of the operand.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        ShapeError: another number of elements.
+        ShapeError: the number of elements differs.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.reshape(jnp.arange(4), (2, 2)).shape
@@ -105,17 +105,17 @@ def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] 
 
 @public
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
-    """Axes in another order.
+    """Permute the axes.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        permutation: which axis of the operand each axis of the result is.
+        operand: an Array or array-like of any shape and dtype.
+        permutation: the axis of the operand for each axis of the result.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        AxisError: not every axis once.
+        AxisError: ``permutation`` does not name each axis once.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.transpose(jnp.zeros((2, 3)), (1, 0)).shape
@@ -126,17 +126,17 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
 
 @public
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """The order reversed along axes.
+    """Reverse the order of elements along axes.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        dimensions: which axes.
+        operand: an Array or array-like of any shape and dtype.
+        dimensions: the axes to reverse.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.rev(jnp.arange(3), (0,))
@@ -147,18 +147,18 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 @public
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """Without these axes, which have length 1.
+    """Remove axes of length 1.
 
     Args:
-        array: an Array or what ``asarray`` takes, of any shape and dtype.
-        dimensions: which axes.
+        array: an Array or array-like of any shape and dtype.
+        dimensions: the axes to remove.
 
     Returns:
         An Array of the dtype of the array.
 
     Raises:
-        ShapeError: an axis whose length is not 1.
-        AxisError: an axis outside of the array.
+        ShapeError: the length of an axis is not 1.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.squeeze(jnp.zeros((1, 2)), (0,)).shape
@@ -169,17 +169,17 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 @public
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """New axes of length 1.
+    """Insert axes of length 1.
 
     Args:
-        array: an Array or what ``asarray`` takes, of any shape and dtype.
-        dimensions: places in the result.
+        array: an Array or array-like of any shape and dtype.
+        dimensions: the positions of the new axes in the result.
 
     Returns:
         An Array of the dtype of the array.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.expand_dims(jnp.zeros(2), (0,)).shape
@@ -190,18 +190,18 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
 @public
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
-    """Arrays one after the other along an axis.
+    """Concatenate arrays along an axis.
 
     Args:
-        operands: Arrays whose other axes agree, of dtypes that promote.
-        dimension: along which axis.
+        operands: Arrays that agree in all other axes; their dtypes promote.
+        dimension: the axis to concatenate along.
 
     Returns:
         An Array of the common dtype.
 
     Raises:
-        ArgumentError: no array at all.
-        ShapeError: other axes that differ.
+        ArgumentError: there are no arrays.
+        ShapeError: the other axes differ.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.concatenate([jnp.zeros(1), jnp.ones(1)], 0)
@@ -213,10 +213,10 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 @public
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
         ) -> Array:
-    """Elements added before, after and between those of each axis; negative numbers cut.
+    """Pad each axis with elements before, after and between its own; negative numbers crop.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        operand: an Array or array-like of any shape and dtype.
         padding_value: a number.
         padding_config: (before, after, between) for each axis.
 
@@ -224,8 +224,8 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
         An Array of the dtype of the operand.
 
     Raises:
-        ArgumentError: not one triple for each axis.
-        ShapeError: a negative length.
+        ArgumentError: there is not one triple for each axis.
+        ShapeError: the result would have a negative length.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.pad(jnp.arange(1, 3), 0, [(1, 0, 1)])
@@ -263,18 +263,18 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
 
 @public
 def iota(dtype: DTypeLike, size: int) -> Array:
-    """0, 1, ... size - 1.
+    """Return 0, 1, ... size - 1.
 
     Args:
-        dtype: of the result.
-        size: how many.
+        dtype: the dtype of the result.
+        size: the number of elements.
 
     Returns:
         An Array of shape (size,).
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.lax as lax
     >>> lax.iota("float32", 2)
@@ -285,20 +285,20 @@ def iota(dtype: DTypeLike, size: int) -> Array:
 
 @public
 def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int) -> Array:
-    """The index along one axis, at each place of a shape.
+    """Return an array of a shape that holds the index along one axis at each position.
 
     Args:
-        dtype: of the result.
-        shape: of the result: an int or ints, known while tracing.
-        dimension: the axis whose index it is.
+        dtype: the dtype of the result.
+        shape: the shape of the result: a static int or ints.
+        dimension: the axis whose indices to return.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
-        AxisError: an axis outside of the array.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax
     >>> lax.broadcasted_iota("int32", (2, 2), 0)
@@ -313,20 +313,20 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int) -> Arra
 @public
 def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None) -> Array:
-    """One value in the shape and dtype of x.
+    """Fill an array of the shape and dtype of x with one value.
 
     Args:
-        x: an Array, or anything with a shape and a dtype.
+        x: an Array, or any object with a shape and a dtype.
         fill_value: a number, or values that broadcast to the shape.
-        dtype: of the result; by default that of x.
-        shape: of the result; by default that of x.
+        dtype: the dtype of the result; by default that of x.
+        shape: the shape of the result; by default that of x.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.full_like(jnp.zeros(1), 2)

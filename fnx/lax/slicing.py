@@ -1,4 +1,4 @@
-"""Slices at fixed places and at places that are data, under the names of ``jax.lax``."""
+"""Static and dynamic slices of ``jax.lax``."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = [
 @public
 def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
           strides: Sequence[int] | None = None) -> Array:
-    """The part start <= i < limit of each axis, every stride-th element.
+    """Slice each axis: every stride-th element of start <= i < limit.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        start_indices: where each axis begins.
-        limit_indices: where each axis ends.
+        operand: an Array or array-like of any shape and dtype.
+        start_indices: the start along each axis.
+        limit_indices: the end along each axis, exclusive.
         strides: steps >= 1; by default 1.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        OutOfBoundsError: bounds outside of the array.
+        OutOfBoundsError: the bounds are outside of the array.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.slice(jnp.arange(6), (1,), (6,), (2,))
@@ -60,21 +60,21 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
 @public
 def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None,
                  stride: int = 1, axis: int = 0) -> Array:
-    """``slice`` along one axis.
+    """Slice one axis, as ``slice`` does.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        start_index: where it begins, negative: counted from the end; None for the beginning.
-        limit_index: where it ends, in the same way; None for the end.
+        operand: an Array or array-like of any shape and dtype.
+        start_index: the start; negative ones count from the end, None means the beginning.
+        limit_index: the end, exclusive, in the same way; None means the end of the axis.
         stride: a step >= 1.
-        axis: which axis; negative ones count from the end.
+        axis: the axis; negative ones count from the end.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        AxisError: an axis outside of the array.
-        OutOfBoundsError: bounds outside of the array.
+        AxisError: the axis is out of range.
+        OutOfBoundsError: the bounds are outside of the array.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.slice_in_dim(jnp.arange(6), 4, None)
@@ -93,20 +93,20 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 
 @public
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at a fixed index of an axis.
+    """Take the elements at a static index of an axis.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
+        operand: an Array or array-like of any shape and dtype.
         index: an int.
-        axis: which axis; negative ones count from the end.
-        keepdims: whether the axis stays, with length 1.
+        axis: the axis; negative ones count from the end.
+        keepdims: whether to keep the axis, with length 1.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        OutOfBoundsError: an index outside of the axis.
-        AxisError: an axis outside of the array.
+        OutOfBoundsError: the index is outside of the axis.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.index_in_dim(jnp.arange(6), 4)
@@ -124,7 +124,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
 
 def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
-    """Starts as ints or nodes of int32, kept so that the slice is inside the axis."""
+    """Return starts as ints or integer nodes, clamped so that the slice is within the axis."""
     listed = list(starts) if isinstance(starts, (tuple, list)) else \
         [asarray(starts)[i] for i in range(asarray(starts).size)]
     if len(listed) != x.ndim or len(sizes) != x.ndim:
@@ -149,7 +149,7 @@ def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]
 
 def _window(starts: Mapping[int, UOp | int], sizes: Sequence[int], lengths: Sequence[int]
             ) -> list[UOp]:
-    """The indices of a slice along the axes that have a start."""
+    """Return the index arrays of a slice along the axes that have a start."""
     shape = tuple(sizes[a] for a in starts)
     index = []
     for i, (a, start) in enumerate(starts.items()):
@@ -169,18 +169,18 @@ def _fixed(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
 
 @public
 def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
-    """A part of fixed size whose place is data; it is moved inside where it would stick out.
+    """Slice at computed starts with a static size; the slice is moved into the array if needed.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        start_indices: 0-d integers, one for each axis; negative ones count from the end.
-        slice_sizes: ints, known while tracing.
+        operand: an Array or array-like of any shape and dtype.
+        start_indices: integer scalars, one for each axis; negative ones count from the end.
+        slice_sizes: static ints.
 
     Returns:
         An Array of shape ``slice_sizes``, of the dtype of the operand.
 
     Raises:
-        ShapeError: a size longer than its axis, or not one for each axis.
+        ShapeError: a size exceeds its axis, or there is not one for each axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_slice(jnp.arange(6), (jnp.asarray(5),), (2,))
@@ -202,18 +202,18 @@ def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[
 
 @public
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
-    """A copy with a part, whose place is data, replaced.
+    """Return a copy with a slice at computed starts replaced.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        update: of as many axes as the operand; converted to its dtype.
-        start_indices: 0-d integers, one for each axis; negative ones count from the end.
+        operand: an Array or array-like of any shape and dtype.
+        update: an array of the rank of the operand; converted to its dtype.
+        start_indices: integer scalars, one for each axis; negative ones count from the end.
 
     Returns:
         An Array of the shape and dtype of the operand.
 
     Raises:
-        ShapeError: a size longer than its axis, or not one for each axis.
+        ShapeError: a size exceeds its axis, or there is not one for each axis.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_update_slice(jnp.arange(4), jnp.asarray([9, 9]), (jnp.asarray(1),))
@@ -239,20 +239,20 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
 @public
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0
                         ) -> Array:
-    """``dynamic_slice`` along one axis.
+    """Slice one axis at a computed start, as ``dynamic_slice`` does.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        start_index: a 0-d integer.
-        slice_size: an int, known while tracing.
-        axis: which axis; negative ones count from the end.
+        operand: an Array or array-like of any shape and dtype.
+        start_index: an integer scalar.
+        slice_size: a static int.
+        axis: the axis; negative ones count from the end.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        ShapeError: a size longer than its axis, or not one for each axis.
-        AxisError: an axis outside of the array.
+        ShapeError: a size exceeds its axis, or there is not one for each axis.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_slice_in_dim(jnp.arange(6), jnp.asarray(1), 2)
@@ -268,19 +268,19 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 @public
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True
                         ) -> Array:
-    """The elements at an index of an axis that is data.
+    """Take the elements at a computed index of an axis.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        index: a 0-d integer.
-        axis: which axis; negative ones count from the end.
-        keepdims: whether the axis stays, with length 1.
+        operand: an Array or array-like of any shape and dtype.
+        index: an integer scalar.
+        axis: the axis; negative ones count from the end.
+        keepdims: whether to keep the axis, with length 1.
 
     Returns:
         An Array of the dtype of the operand.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_index_in_dim(jnp.arange(6), jnp.asarray(4))
@@ -294,20 +294,20 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
 @public
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
                                 axis: int) -> Array:
-    """``dynamic_update_slice`` along one axis.
+    """Replace a slice of one axis at a computed start, as ``dynamic_update_slice`` does.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        update: of as many axes as the operand; converted to its dtype.
-        start_index: a 0-d integer.
-        axis: which axis; negative ones count from the end.
+        operand: an Array or array-like of any shape and dtype.
+        update: an array of the rank of the operand; converted to its dtype.
+        start_index: an integer scalar.
+        axis: the axis; negative ones count from the end.
 
     Returns:
         An Array of the shape and dtype of the operand.
 
     Raises:
-        ShapeError: a size longer than its axis, or not one for each axis.
-        AxisError: an axis outside of the array.
+        ShapeError: a size exceeds its axis, or there is not one for each axis.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_update_slice_in_dim(jnp.arange(4), jnp.asarray([9]), jnp.asarray(2), 0)
@@ -322,19 +322,19 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
 @public
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
                                ) -> Array:
-    """A copy with the elements at an index of an axis replaced.
+    """Return a copy with the elements at a computed index of an axis replaced.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype.
-        update: of the shape of the operand with or without the axis.
-        index: a 0-d integer.
-        axis: which axis; negative ones count from the end.
+        operand: an Array or array-like of any shape and dtype.
+        update: an array of the shape of the operand, with or without the axis.
+        index: an integer scalar.
+        axis: the axis; negative ones count from the end.
 
     Returns:
         An Array of the shape and dtype of the operand.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.dynamic_update_index_in_dim(jnp.arange(3), 9, jnp.asarray(0), 0)

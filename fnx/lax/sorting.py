@@ -1,4 +1,4 @@
-"""Sorting, and the largest elements, under the names of ``jax.lax``."""
+"""Sorting and top-k of ``jax.lax``."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 
 @public
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """Elements in order along an axis; of several operands, by the first ones.
+    """Sort along an axis; several operands are sorted together by the first ones.
 
-    NaNs come last, -0.0 and 0.0 are equal, and equals stay in order.
+    NaNs come last, -0.0 and 0.0 are equal, and the sort is stable.
 
     Args:
         operand: an Array, or a sequence of Arrays of one shape.
-        dimension: along which axis.
-        is_stable: whether equals stay in order; they do in any case.
-        num_keys: how many operands say the order: the second one that of equals of the first.
+        dimension: the axis to sort along.
+        is_stable: whether the sort must be stable; it always is.
+        num_keys: the number of leading operands that are keys, compared lexicographically.
 
     Returns:
         An Array, or a tuple of them, of the shapes and dtypes of the operands.
 
     Raises:
-        ArgumentError: no operands, or as many keys as there are no operands for.
-        ShapeError: operands of different shapes.
-        AxisError: an axis outside of the arrays.
+        ArgumentError: there are no operands, or ``num_keys`` is not from 1 to their number.
+        ShapeError: the operands differ in shape.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.sort(jnp.asarray([3, 1, 2]))
@@ -64,20 +64,20 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 @public
 def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
                  ) -> tuple[Array, Array]:
-    """Keys in order along an axis, and values in the order of their keys.
+    """Sort keys along an axis, and values together with their keys.
 
     Args:
-        keys: an Array or what ``asarray`` takes, of any dtype.
-        values: of the shape of the keys.
-        dimension: along which axis.
-        is_stable: whether equals stay in order; they do in any case.
+        keys: an Array or array-like of any dtype.
+        values: an array of the shape of the keys.
+        dimension: the axis to sort along.
+        is_stable: whether the sort must be stable; it always is.
 
     Returns:
-        Both, in that order.
+        (sorted keys, sorted values).
 
     Raises:
-        ShapeError: operands of different shapes.
-        AxisError: an axis outside of the arrays.
+        ShapeError: the operands differ in shape.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.sort_key_val(jnp.asarray([3, 1, 2]), jnp.asarray([10, 20, 30]))[1]
@@ -92,21 +92,21 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_sta
 
 @public
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
-    """The k largest elements along an axis, the largest first, and where they stand.
+    """Return the k largest elements along an axis, largest first, and their indices.
 
-    Of equals the first come first. NaNs are larger than all numbers.
+    Equal elements are in the order of their indices. NaNs are larger than all numbers.
 
     Args:
-        operand: an Array or what ``asarray`` takes, with an axis.
-        k: how many, known while tracing.
-        axis: along which axis.
+        operand: an Array or array-like with at least one axis.
+        k: the number of elements, static.
+        axis: the axis to select along.
 
     Returns:
         The elements and their int32 indices.
 
     Raises:
-        ArgumentError: k below 0, or more than there are.
-        AxisError: an axis outside of the array.
+        ArgumentError: k is below 0 or exceeds the length of the axis.
+        AxisError: the axis is out of range.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> lax.top_k(jnp.asarray([1.0, 5.0, 3.0, 5.0]), 3)
@@ -122,7 +122,11 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
 
 
 def _extremes(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
-    """The first k in order; of the largest in the order of the array that is turned around."""
+    """Return the k smallest or largest elements in order, and their indices.
+
+    For the largest the array is reversed first, so that stable sorting puts equal elements in the
+    order of their indices.
+    """
     n = x.shape[axis]
     if k == 1 and largest:
         place = argmax(x, axis, None, True)
@@ -171,7 +175,7 @@ def _approx(operand: ArrayLike, k: int, reduction_dimension: int, recall_target:
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
-    """The k largest elements along an axis and where they stand; exact here.
+    """Return the k largest elements along an axis and their indices; exact here.
 
     >>> lax.approx_max_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
     Array([1, 2], dtype=int32)
@@ -184,7 +188,7 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
-    """The k smallest elements along an axis and where they stand; exact here.
+    """Return the k smallest elements along an axis and their indices; exact here.
 
     >>> lax.approx_min_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
     Array([0, 2], dtype=int32)

@@ -1,15 +1,15 @@
-"""Inputs whose elements are put apart, convolved without the zeros between them.
+"""Convolutions of dilated inputs by polyphase decomposition, without the inserted zeros.
 
     out[p] = sum over k of (x[i] where i * d = p + k - before, else 0) * w[k]
 
-Place p of the result meets elements of the input at every d-th place of the kernel only: at those
-of one of d phases, r + l * d over l. The results of a phase are every d-th, too:
+Result p meets elements of the input only at every d-th element of the kernel: at those of one of
+d phases, r + l * d over l. The results of a phase are every d-th, too:
 
     out[q * d + (before - r) % d] = sum over l of x[q + late(r) + l - before // d] * w[r + l * d]
 
-So each phase is a kernel of its own over the same windows, which are neighbours. ``late`` is 1 for
-phases behind ``before % d``, else 0. Of a kernel whose length d does not divide the first phases
-have one place more than the last.
+So each phase is a kernel of its own over the same windows with stride 1. ``late`` is 1 for phases
+above ``before % d``, else 0. If d does not divide the kernel size, the first phases have one
+element more than the last.
 
 >>> spread = Spread(length=7, size=4, before=2, apart=2)
 >>> spread.parts, spread.size, spread.count
@@ -32,13 +32,13 @@ from fnx.numpy.contraction import Labels, contract
 
 
 class Phases(Record):
-    """Phases with equally many places, in the order of their results: the last one first.
+    """A run of phases of equal size, in the order of their results: the last phase first.
 
     Attributes:
-        start, width: the first of them, and how many there are.
-        size: how many places each has.
-        late: where in the windows they begin.
-        lates: 2: as many phases follow that begin one later.
+        start, width: the first phase, and the number of phases.
+        size: the number of kernel elements of each phase.
+        late: the offset of the phases within the windows.
+        lates: 2 if as many phases follow whose offset is one higher, else 1.
     """
 
     start: int
@@ -48,7 +48,7 @@ class Phases(Record):
     lates: int
 
     def of_kernel(self, w: UOp, axis: int, apart: int) -> UOp:
-        """A kernel with axes (lates, width, size) in place of one."""
+        """Split an axis of the kernel into axes (lates, width, size)."""
         count, length = self.lates * self.width, self.size * apart
         w = _cut(w, axis, 0, min(length, w.shape[axis]))
         w = build.pad(w, [(0, length - n if a == axis else 0) for a, n in enumerate(w.shape)])
@@ -60,19 +60,19 @@ class Phases(Record):
 
 
 class Spread:
-    """How one place of a convolution is made of phases.
+    """The polyphase decomposition of one spatial dimension of a convolution.
 
     Args:
-        length: of the result.
-        size: of the kernel.
-        before: zeros in front of the input, after it is spread.
-        apart: how far apart the elements of the input are.
+        length: the length of the result.
+        size: the kernel size.
+        before: the number of zeros in front of the dilated input.
+        apart: the dilation of the input.
 
     Attributes:
-        parts: the phases, in the order of their results.
-        size, lates: of windows that all of them are inside of.
-        first: where in the input the first window begins.
-        count: how many windows there are.
+        parts: the runs of phases, in the order of their results.
+        size, lates: size and number of offsets of the windows that contain those of all phases.
+        first: the start of the first window in the input.
+        count: the number of windows.
     """
 
     def __init__(self, length: int, size: int, before: int, apart: int) -> None:
@@ -91,22 +91,21 @@ class Spread:
         self.lates = self.parts[0].lates
 
     def padding(self, places: int) -> tuple[int, int]:
-        """Zeros before and after so many places of an input; negative ones are cut."""
+        """Return the padding of an input of length ``places``; negative numbers crop."""
         return -self.first, self.first + self.count - 2 + self.size + self.lates - places
 
 
 def by_phases(w: UOp, seen: UOp, labels: Labels, spreads: Mapping[int, Spread],
               places: ConvolvedPlaces, spec: Sequence[int]) -> UOp:
-    """The convolution of windows with a kernel, whose batch, features and places are where ``spec``
-    says.
+    """Contract windows with each phase of the kernel and interleave the results.
 
     Args:
-        w: the kernel: (group, features of the result, features, places...).
-        seen: windows, as large as of all phases.
-        labels: of the axes of windows.
-        spreads: the places that are spread, by number.
-        places: which counted the windows.
-        spec: the axes of the result.
+        w: the kernel: (group, output features, features, spatial...).
+        seen: the windows, large enough for all phases.
+        labels: the labels of the axes of ``seen``.
+        spreads: spatial dimension -> its polyphase plan.
+        places: the flattened input that the windows were taken from.
+        spec: the layout of the result.
     """
     axes = sorted(spreads)
     lengths = {**dict(zip(labels, seen.shape)), "out": w.shape[1],
@@ -115,7 +114,7 @@ def by_phases(w: UOp, seen: UOp, labels: Labels, spreads: Mapping[int, Spread],
     rest: list[Any] = [x for x in out if x[0] not in ("late", "width")]
     if places.is_flat:
         rest = ["batch", "group", "out", "at"]
-    elif all(len(spreads[i].parts) == 1 for i in axes):  # written where it belongs
+    elif all(len(spreads[i].parts) == 1 for i in axes):  # one contraction writes the final layout
         total = _product(w, seen, labels, {i: spreads[i].parts[0] for i in axes}, spreads, out)
         return build.shrink(build.reshape(total, shape), bounds)
     lead = [(name, i) for i in axes for name in ("late", "width")]
@@ -147,7 +146,7 @@ def by_phases(w: UOp, seen: UOp, labels: Labels, spreads: Mapping[int, Spread],
 
 def _result(spreads: Mapping[int, Spread], spec: Sequence[int], lengths: Mapping[Any, int]
             ) -> tuple[Labels, tuple[int, ...], list[tuple[int, int]]]:
-    """Labels of the result, its shape when phases are neighbours, and what of it is asked for."""
+    """Return the result's labels, its shape with phases merged, and the bounds to shrink it to."""
     labels: Labels = ()
     shape: list[int] = []
     bounds = []
@@ -166,7 +165,7 @@ def _result(spreads: Mapping[int, Spread], spec: Sequence[int], lengths: Mapping
 
 def _product(w: UOp, seen: UOp, labels: Labels, parts: Mapping[int, Phases],
              spreads: Mapping[int, Spread], out: Labels) -> UOp:
-    """The sum of products of some phases of a kernel with what they see."""
+    """Contract some phases of the kernel with their part of the windows."""
     of_kernel: Labels = ("group", "out", "feature", *[x for x in labels if x[0] == "in"])
     for i, part in parts.items():
         at = of_kernel.index(("in", i))

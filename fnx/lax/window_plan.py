@@ -1,4 +1,4 @@
-"""Where windows of an array at index vectors are: what gather and scatter of ``jax.lax`` share.
+"""Windows of an array at index vectors: the index computation of ``jax.lax`` gather and scatter.
 
 >>> plan = WindowPlan((5, 3), (1, 3), (0,), (0,), (), (4,))
 >>> plan.kept, plan.indexed, plan.window_axes()
@@ -25,12 +25,12 @@ class WindowPlan(Record):
     """Windows of an array at index vectors.
 
     Attributes:
-        shape: of the array.
-        size: of a window, along each axis of the array.
-        moved: the axis for each number of an index vector.
-        gone: axes of one place that windows do not have.
-        beside: (axis of the array, axis of the indices) walked side by side.
-        batch: the shape of the indices without their vectors.
+        shape: the shape of the array.
+        size: the size of a window along each axis of the array.
+        moved: the axis of the array for each component of an index vector.
+        gone: axes of window size 1 that windows do not have (collapsed).
+        beside: pairs (axis of the array, axis of the indices) of batch axes.
+        batch: the shape of the indices without the vector axis.
     """
 
     shape: Shape
@@ -42,13 +42,13 @@ class WindowPlan(Record):
 
     @property
     def kept(self) -> list[int]:
-        """The axes of a window."""
+        """Return the axes of the array that windows have."""
         without = (*self.gone, *[a for a, _ in self.beside])
         return [a for a in range(len(self.shape)) if a not in without]
 
     @property
     def indexed(self) -> list[int]:
-        """The axes whose place is data, or of which there is a part."""
+        """Return the axes that need an index: moved, sliced, collapsed or batch axes."""
         return [a for a in range(len(self.shape)) if a not in self.kept or a in self.moved
                 or self.size[a] < self.shape[a]]
 
@@ -56,7 +56,10 @@ class WindowPlan(Record):
         return index_type(self.shape[axis])
 
     def starts(self, vectors: UOp, clip: bool) -> tuple[dict[int, Expr], UOp | None]:
-        """Where windows begin along the axes that indices move them; and which are inside."""
+        """Return the start of the windows along each moved axis, and a mask of in-bounds windows.
+
+        ``clip``: clamp the starts so that windows are within the array.
+        """
         found: dict[int, Expr] = {}
         inside: Expr | None = None
         rank = len(self.batch)
@@ -70,14 +73,15 @@ class WindowPlan(Record):
         return found, None if inside is None else inside.node
 
     def indices(self, starts: dict[int, Expr]) -> list[UOp]:
-        """An index array for each of the ``indexed`` axes: over the batch, then along those of
-        them that windows have."""
+        """Return an index array for each of the ``indexed`` axes, over the batch axes and those
+        ``indexed`` axes that windows have.
+        """
         wide = [a for a in self.indexed if a in self.kept]
         shape = (*self.batch, *[self.size[a] for a in wide])
         beside = dict(self.beside)
 
         def along(values: UOp, at: int) -> UOp:
-            """Values along one axis of the index arrays."""
+            """Broadcast values along one axis of the index arrays."""
             one = tuple([shape[i] if i == at else 1 for i in range(len(shape))])
             return build.expand(build.reshape(values, one), shape)
 
@@ -99,12 +103,12 @@ class WindowPlan(Record):
         return out
 
     def window_axes(self) -> list[int]:
-        """The axes of windows in the order in which GATHER and SCATTER have them."""
+        """Return the window axes in the order of GATHER and SCATTER."""
         return [*[a for a in self.indexed if a in self.kept],
                 *[a for a in range(len(self.shape)) if a not in self.indexed]]
 
     def check(self, windows: Sequence[int], rank: int, vector: int) -> None:
-        """Refuse axes that are not there, are named twice, or do not go together."""
+        """Raise if axes are out of range, repeated or inconsistent."""
         n = len(self.shape)
         axes.listed(self.moved, n)
         axes.listed([*self.gone, *[a for a, _ in self.beside]], n)
@@ -128,7 +132,7 @@ class WindowPlan(Record):
                                  f"indices, got {self.shape[a]} and {self.batch[b]}")
 
     def result_order(self, windows: Sequence[int]) -> list[int]:
-        """Where each axis, of the batch, then of ``window_axes``, is in what users have."""
+        """Return the user-visible position of each axis: batch axes, then ``window_axes``."""
         rank = len(self.batch) + len(windows)
         others = [a for a in range(rank) if a not in windows]
         place = dict(zip(self.kept, sorted(windows)))
@@ -136,7 +140,7 @@ class WindowPlan(Record):
 
 
 def index_vectors(indices: Array) -> tuple[UOp, Shape]:
-    """Indices whose last axis has index vectors, and the shape of the others."""
+    """Return indices whose last axis holds index vectors, and the shape of their other axes."""
     if not indices._dtype.is_integer:
         raise DTypeError(f"expected integer indices, got {indices._dtype}",
                          hint="convert them with .astype(int)")

@@ -1,4 +1,4 @@
-"""Activations, softmax and initializers of neural networks, as in ``jax.nn``.
+"""Activations, softmax, pooling, attention and initializers, as in ``jax.nn``.
 
 >>> import fnx
 >>> fnx.nn.softmax(fnx.numpy.asarray([0.0, 0.0]))
@@ -12,7 +12,7 @@ from fnx.nn import activations, initializers, normalize
 from fnx.nn.activations import *
 from fnx.nn.normalize import *
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # loaded on first use
     from fnx.nn.attention import *
     from fnx.nn.pooling import *
 

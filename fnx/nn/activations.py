@@ -1,4 +1,4 @@
-"""Activation functions: elementwise, of floats (integers become float32)."""
+"""Activation functions: elementwise functions of floats (integers become float32)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def _relu(x: Expr) -> Expr:
-    """The comparison is <= so that NaN stays NaN, and the slope at 0 is 0."""
+    """Return max(x, 0). The comparison is <= so that NaN propagates and the slope at 0 is 0."""
     return where(x <= 0, 0, x)
 
 
@@ -57,7 +57,10 @@ def _sparse_sigmoid(x: Expr) -> Expr:
 
 
 def _log1mexp(x: Expr) -> Expr:
-    """Either form is exact on its side of log 2; each sees arguments of its own side only."""
+    """Return log(1 - exp(-x)) by the form that is accurate on each side of log 2.
+
+    The other form gets a harmless argument, so that its derivative stays finite.
+    """
     near = x < log(2)
     return where(near, expr.log(-expm1(-where(near, x, 0.5))),
                  expr.log1p(-expr.exp(-where(near, 1, x))))
@@ -91,7 +94,7 @@ def _selu(x: Expr) -> Expr:
 
 
 def _elu(x: Expr, alpha: Expr | float) -> Expr:
-    """The argument of expm1 is kept where it matters, so that nothing overflows."""
+    """Return elu. The argument of expm1 is 0 where x > 0, so that nothing overflows."""
     return where(x > 0, x, alpha * expm1(where(x > 0, 0, x)))
 
 
@@ -108,7 +111,7 @@ def _gelu_erf(x: Expr) -> Expr:
     return 0.5 * x * special.erfc(x * -sqrt(0.5))
 
 
-# ---- the public rows --------------------------------------------------------------------------
+# ---- public functions -------------------------------------------------------------------------
 
 _SILU = ElementwiseRow("silu", "inexact", _silu)
 _SOFTPLUS = ElementwiseRow("softplus", "inexact", _softplus)
@@ -131,7 +134,7 @@ _CELU = ElementwiseRow("celu", "inexact", _celu)
 
 
 def _weakly(x: ArrayLike) -> ArrayLike:
-    """Whole numbers as weak floats: what Python's numbers in a formula make of them in JAX."""
+    """Convert integers to weak floats, as arithmetic with Python numbers does in JAX."""
     array = jnp.asarray(x)
     return array if array._dtype.is_float else Array(
         build.cast(array._node, default(float64)), weak=True)
@@ -139,7 +142,7 @@ def _weakly(x: ArrayLike) -> ArrayLike:
 
 @elementwise(rows.SIGMOID, at="fnx")
 def sigmoid(x: ArrayLike, /) -> Array:
-    """1 / (1 + exp(-x)).
+    """Return 1 / (1 + exp(-x)).
 
     >>> print(fnx.nn.sigmoid(0.0))
     0.5
@@ -149,7 +152,7 @@ def sigmoid(x: ArrayLike, /) -> Array:
 
 @elementwise(_SILU, at="fnx")
 def silu(x: ArrayLike, /) -> Array:
-    """x * sigmoid(x): the sigmoid linear unit, also called swish.
+    """Return x * sigmoid(x): the sigmoid linear unit, also called swish.
 
     Source: Elfwing, Uchibe and Doya, Sigmoid-Weighted Linear Units, 2017.
 
@@ -161,7 +164,7 @@ def silu(x: ArrayLike, /) -> Array:
 
 @elementwise(_SOFTPLUS, at="fnx")
 def softplus(x: ArrayLike, /) -> Array:
-    """log(1 + exp(x)), without overflow.
+    """Return log(1 + exp(x)), without overflow.
 
     >>> print(fnx.nn.softplus(-200.0))
     0.0
@@ -171,7 +174,7 @@ def softplus(x: ArrayLike, /) -> Array:
 
 @elementwise(_LOG_SIGMOID, at="fnx")
 def log_sigmoid(x: ArrayLike, /) -> Array:
-    """log(sigmoid(x)), without the loss of small values.
+    """Return log(sigmoid(x)), without cancellation.
 
     >>> print(fnx.nn.log_sigmoid(200.0))
     -0.0
@@ -181,7 +184,7 @@ def log_sigmoid(x: ArrayLike, /) -> Array:
 
 @elementwise(_SOFT_SIGN, at="fnx")
 def soft_sign(x: ArrayLike, /) -> Array:
-    """x / (1 + |x|).
+    """Return x / (1 + |x|).
 
     >>> print(fnx.nn.soft_sign(1.0))
     0.5
@@ -191,7 +194,7 @@ def soft_sign(x: ArrayLike, /) -> Array:
 
 @elementwise(_SPARSE_PLUS, at="fnx")
 def sparse_plus(x: ArrayLike, /) -> Array:
-    """0 below -1, x above 1, the parabola between them that joins smoothly.
+    """Return 0 below -1, x above 1, and between them the parabola that joins smoothly.
 
     >>> print(fnx.nn.sparse_plus(0.0))
     0.25
@@ -201,7 +204,7 @@ def sparse_plus(x: ArrayLike, /) -> Array:
 
 @elementwise(_SPARSE_SIGMOID, at="fnx")
 def sparse_sigmoid(x: ArrayLike, /) -> Array:
-    """0 below -1, 1 above 1, a line between: the derivative of ``sparse_plus``.
+    """Return 0 below -1, 1 above 1, and a line between: the derivative of ``sparse_plus``.
 
     >>> print(fnx.nn.sparse_sigmoid(0.0))
     0.5
@@ -211,7 +214,7 @@ def sparse_sigmoid(x: ArrayLike, /) -> Array:
 
 @elementwise(_LOG1MEXP, at="fnx")
 def log1mexp(x: ArrayLike, /) -> Array:
-    """log(1 - exp(-x)), exact near 0 and far from it; NaN below 0.
+    """Return log(1 - exp(-x)), accurate near 0 and far from it; NaN for x < 0.
 
     >>> print(fnx.nn.log1mexp(0.0))
     -inf
@@ -221,7 +224,7 @@ def log1mexp(x: ArrayLike, /) -> Array:
 
 @elementwise(_HARD_TANH, at="fnx")
 def hard_tanh(x: ArrayLike, /) -> Array:
-    """x cut to [-1, 1].
+    """Clip x to [-1, 1].
 
     >>> print(fnx.nn.hard_tanh(3.0))
     1.0
@@ -231,7 +234,7 @@ def hard_tanh(x: ArrayLike, /) -> Array:
 
 @elementwise(_HARD_SIGMOID, at="fnx")
 def hard_sigmoid(x: ArrayLike, /) -> Array:
-    """relu6(x + 3) / 6.
+    """Return relu6(x + 3) / 6.
 
     >>> print(fnx.nn.hard_sigmoid(0.0))
     0.5
@@ -241,7 +244,7 @@ def hard_sigmoid(x: ArrayLike, /) -> Array:
 
 @elementwise(_HARD_SILU, at="fnx")
 def hard_silu(x: ArrayLike, /) -> Array:
-    """x * hard_sigmoid(x).
+    """Return x * hard_sigmoid(x).
 
     Source: Howard et al., Searching for MobileNetV3, 2019.
 
@@ -253,7 +256,7 @@ def hard_silu(x: ArrayLike, /) -> Array:
 
 @elementwise(_MISH, at="fnx")
 def mish(x: ArrayLike, /) -> Array:
-    """x * tanh(softplus(x)).
+    """Return x * tanh(softplus(x)).
 
     Source: Misra, Mish: A Self Regularized Non-Monotonic Activation Function, 2019.
 
@@ -265,7 +268,7 @@ def mish(x: ArrayLike, /) -> Array:
 
 @elementwise(_SELU, at="fnx")
 def selu(x: ArrayLike, /) -> Array:
-    """Scaled elu, which keeps mean 0 and variance 1.
+    """Return the scaled elu, which preserves mean 0 and variance 1.
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, 2017.
 
@@ -277,7 +280,7 @@ def selu(x: ArrayLike, /) -> Array:
 
 @elementwise(_RELU, at="fnx")
 def relu(x: ArrayLike, /) -> Array:
-    """The larger of x and 0. Its slope at 0 is 0; NaN stays NaN.
+    """Return max(x, 0). The slope at 0 is 0; NaN propagates.
 
     >>> print(fnx.nn.relu(-1.0))
     0.0
@@ -287,7 +290,7 @@ def relu(x: ArrayLike, /) -> Array:
 
 @elementwise(_RELU6, at="fnx")
 def relu6(x: ArrayLike, /) -> Array:
-    """x cut to [0, 6].
+    """Clip x to [0, 6].
 
     >>> print(fnx.nn.relu6(7.0))
     6.0
@@ -301,12 +304,12 @@ hard_swish, swish = hard_silu, silu
 
 @public
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
-    """x times the normal distribution function of x.
+    """Return x times the normal CDF of x: the Gaussian error linear unit.
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        approximate: by tanh, which is off by less than 0.0005; else exactly, by erf.
+        approximate: True computes it by tanh, with an error below 0.0005; False by erf, exactly.
 
     Returns:
         An Array of the shape of x, of a float dtype.
@@ -326,12 +329,12 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
 @public
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """x above 0, alpha * (exp(x) - 1) below.
+    """Return x for x > 0, else alpha * (exp(x) - 1).
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        alpha: what large negative x give, negated; broadcasts with x.
+        alpha: minus the limit for large negative x; broadcasts with x.
 
     Returns:
         An Array of the shape that they broadcast to, of a float dtype.
@@ -347,12 +350,12 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 @public
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """x above 0, alpha * (exp(x / alpha) - 1) below.
+    """Return x for x > 0, else alpha * (exp(x / alpha) - 1).
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        alpha: what large negative x give, negated; broadcasts with x.
+        alpha: minus the limit for large negative x; broadcasts with x.
 
     Returns:
         An Array of the shape that they broadcast to, of a float dtype.
@@ -368,11 +371,11 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 @public
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
-    """x above 0, negative_slope * x below.
+    """Return x for x >= 0, else negative_slope * x.
 
     Args:
-        x: an Array or what ``asarray`` takes, of any shape and dtype.
-        negative_slope: below 0; broadcasts with x.
+        x: an Array or array-like of any shape and dtype.
+        negative_slope: the slope below 0; broadcasts with x.
 
     Returns:
         An Array of the shape that they broadcast to.
@@ -390,12 +393,12 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
 
 @public
 def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
-    """(x + sqrt(x**2 + b)) / 2.
+    """Return (x + sqrt(x**2 + b)) / 2, a smooth relu.
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        b: how far from 0 it differs from relu; broadcasts with x.
+        b: the width of the range around 0 where it differs from relu; broadcasts with x.
 
     Returns:
         An Array of the shape that they broadcast to, of a float dtype.
@@ -413,18 +416,18 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
 
 @public
 def glu(x: ArrayLike, axis: int = -1) -> Array:
-    """The first half along an axis, gated by the sigmoid of the second.
+    """Return the first half along an axis times the sigmoid of the second half.
 
     Args:
-        x: of an even length along the axis.
-        axis: which is halved.
+        x: an Array of even length along the axis.
+        axis: the axis to halve.
 
     Returns:
         An Array whose axis is half as long, of a float dtype.
 
     Raises:
-        ShapeError: an odd length.
-        AxisError: an axis outside of the array.
+        ShapeError: the length is odd.
+        AxisError: the axis is out of range.
 
     Source: Dauphin et al., Language Modeling with Gated Convolutional Networks, 2017.
 
@@ -438,10 +441,10 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 
 @public
 def identity(x: ArrayLike) -> Array:
-    """x itself.
+    """Return x.
 
     Args:
-        x: an Array or what ``asarray`` takes, of any shape and dtype.
+        x: an Array or array-like of any shape and dtype.
 
     Returns:
         An Array of the shape and dtype of x.

@@ -1,4 +1,4 @@
-"""Attention by products of queries and keys, as in ``jax.nn``."""
+"""Scaled dot-product attention, as in ``jax.nn``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _window(given: int | tuple[int, int] | None) -> tuple[int, int] | None:
 
 def _seen(t: int, s: int, causal: bool, window: tuple[int, int] | None, queries: Array | None,
           keys: Array | None) -> Array | None:
-    """Where queries see keys, of a shape that broadcasts to (batch, 1, t, s)."""
+    """Return the mask of queries that attend to keys, broadcastable to (batch, 1, t, s)."""
     i, j = (jnp.arange(n, dtype="int32").reshape(shape) for n, shape in (
         (t, (1, 1, t, 1)), (s, (1, 1, 1, s))))
     tests = []
@@ -96,9 +96,9 @@ def dot_product_attention(
         key_value_seq_lengths: ArrayLike | None = None,
         local_window_size: int | tuple[int, int] | None = None,
         implementation: Literal["xla"] | None = None, return_residual: bool = False) -> Any:
-    """Means of values, weighted by the softmax of products of queries and keys.
+    """Average values with weights softmax(query @ key.T * scale + bias): attention.
 
-    Scores are of float32 or wider. A query that sees nothing weighs all keys alike.
+    Scores are computed in float32 or wider. A query whose keys are all masked weighs them equally.
 
     >>> import fnx.numpy as jnp
     >>> x = jnp.ones((1, 2, 1, 4))

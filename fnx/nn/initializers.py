@@ -1,4 +1,4 @@
-"""Initializers: functions of (key, shape, dtype), scaled by how many inputs or outputs meet."""
+"""Initializers: functions of (key, shape, dtype), some scaled by fan-in or fan-out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AxesLike: TypeAlias = int | Sequence[int]
 
 
 class Initializer(Protocol):
-    """What the functions here return: an Array from a key, a shape and a dtype."""
+    """A function of a key, a shape and a dtype that returns an Array."""
 
     def __call__(self, key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None
                  ) -> Array: ...
@@ -36,12 +36,12 @@ class Initializer(Protocol):
 
 @public
 def zeros(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """Zeros, whatever the key.
+    """Return zeros; the key is ignored.
 
     Args:
-        key: not used.
-        shape: of the result: an int or ints.
-        dtype: of the result; by default the default float.
+        key: unused.
+        shape: the shape of the result: an int or ints.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array of zeros.
@@ -55,12 +55,12 @@ def zeros(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = Non
 
 @public
 def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """Ones, whatever the key.
+    """Return ones; the key is ignored.
 
     Args:
-        key: not used.
-        shape: of the result: an int or ints.
-        dtype: of the result; by default the default float.
+        key: unused.
+        shape: the shape of the result: an int or ints.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array of ones.
@@ -74,7 +74,7 @@ def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None
 
 def _initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array],
                  otherwise: DTypeLike | None) -> Initializer:
-    """``draw`` as an initializer whose dtype is ``otherwise`` where none is named."""
+    """Make an initializer of ``draw``, with ``otherwise`` as the default dtype."""
     if otherwise is not None:
         convert.dtype_argument(otherwise)
 
@@ -86,34 +86,34 @@ def _initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array],
 
 @public
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
-    """One value everywhere.
+    """Make an initializer that fills an array with one value.
 
     Args:
-        value: a number, or values that broadcast to the shapes asked for.
-        dtype: of the results that name none; by default the default float.
+        value: a number, or values that broadcast to the shape of each result.
+        dtype: the default dtype of the results; by default the default float.
 
     Returns:
-        A function of (key, shape, dtype), which makes an Array.
+        A function of (key, shape, dtype) that returns an Array.
 
     >>> import fnx
     >>> fnx.nn.initializers.constant(7.0)(None, (2,))
     Array([7., 7.], dtype=float32)
     """
-    jnp.asarray(value)  # refuses what is none
+    jnp.asarray(value)  # raises if it is not array-like
     return _initializer(lambda key, shape, t: jnp.full(shape, value, t),
                         float if dtype is None else dtype)
 
 
 @public
 def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
-    """Uniform in [0, scale).
+    """Make an initializer with uniform values in [0, scale).
 
     Args:
         scale: the upper bound.
-        dtype: of the results that name none: a float dtype; by default the default float.
+        dtype: the default dtype of the results: a float dtype; by default the default float.
 
     Returns:
-        A function of (key, shape, dtype), which makes an Array.
+        A function of (key, shape, dtype) that returns an Array.
 
     >>> import fnx
     >>> fnx.nn.initializers.uniform(0.1)(fnx.random.key(0), (2, 3)).shape
@@ -125,14 +125,14 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 
 @public
 def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
-    """Normal with mean 0.
+    """Make an initializer with normal values of mean 0.
 
     Args:
         stddev: the standard deviation.
-        dtype: of the results that name none: a float dtype; by default the default float.
+        dtype: the default dtype of the results: a float dtype; by default the default float.
 
     Returns:
-        A function of (key, shape, dtype), which makes an Array.
+        A function of (key, shape, dtype) that returns an Array.
 
     >>> import fnx
     >>> fnx.nn.initializers.normal(0.1)(fnx.random.key(0), (2, 3)).shape
@@ -145,15 +145,15 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 @public
 def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
                      lower: float = -2.0, upper: float = 2.0) -> Initializer:
-    """Normal with mean 0, cut.
+    """Make an initializer with values of a truncated normal distribution of mean 0.
 
     Args:
-        stddev: the standard deviation before cutting.
-        dtype: of the results that name none: a float dtype; by default the default float.
-        lower, upper: where it is cut, in standard deviations.
+        stddev: the standard deviation before truncation.
+        dtype: the default dtype of the results: a float dtype; by default the default float.
+        lower, upper: the bounds, in standard deviations.
 
     Returns:
-        A function of (key, shape, dtype), which makes an Array.
+        A function of (key, shape, dtype) that returns an Array.
 
     >>> import fnx
     >>> fnx.nn.initializers.truncated_normal(0.1)(fnx.random.key(0), (2, 3)).shape
@@ -177,7 +177,7 @@ def _check_axes(**given: AxesLike) -> None:
 
 def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesLike
           ) -> tuple[float, float]:
-    """How many inputs an output has, and how many outputs an input."""
+    """Return fan-in and fan-out: the inputs of an output, and the outputs of an input."""
     if len(shape) < 2:
         raise ShapeError(f"expected a shape of at least 2 axes, got {shape}",
                          hint="use normal or zeros for vectors")
@@ -193,21 +193,21 @@ def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesL
 def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
                      in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
                      dtype: DTypeLike | None = None) -> Initializer:
-    """Random with mean 0 and variance scale / n.
+    """Make an initializer with random values of mean 0 and variance scale / n.
 
     Args:
-        scale: of the variance.
+        scale: the factor of the variance.
         mode: n is "fan_in" (inputs), "fan_out" (outputs) or "fan_avg" (their mean).
-        distribution: "normal", "truncated_normal" (cut at 2 standard deviations) or "uniform".
-        in_axis, out_axis: axes of the shape along which inputs and outputs are counted.
-        batch_axis: axes that count as neither.
-        dtype: of the results that name none: a float dtype; by default the default float.
+        distribution: "normal", "truncated_normal" (at 2 standard deviations) or "uniform".
+        in_axis, out_axis: the input and output axes of the shape.
+        batch_axis: axes that are neither inputs nor outputs.
+        dtype: the default dtype of the results: a float dtype; by default the default float.
 
     Returns:
-        A function of (key, shape, dtype), which makes an Array of at least two axes.
+        A function of (key, shape, dtype) that returns an Array of at least two axes.
 
     Raises:
-        ArgumentError: another mode or distribution.
+        ArgumentError: the mode or distribution is unknown.
 
     Source: Glorot and Bengio, Understanding the Difficulty of Training Deep Feedforward Neural
     Networks, 2010; He et al., Delving Deep into Rectifiers, 2015.
@@ -233,7 +233,7 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
             return random.normal(key, shape, t) * deviation
         if distribution == "uniform":
             return random.uniform(key, shape, t, -1) * (math.sqrt(3.0) * deviation)
-        cut = 0.87962566103423978  # standard deviation of the normal cut at -2 and 2
+        cut = 0.87962566103423978  # standard deviation of the normal truncated at -2 and 2
         return random.truncated_normal(key, -2.0, 2.0, shape, t) * (deviation / cut)
     return _initializer(draw, dtype)
 

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.nn`` over whole axes: softmax and its like, one_hot, standardize."""
+"""Functions of ``fnx.nn`` along axes: softmax, logsumexp, one_hot, standardize and others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "stan
 
 
 def _mask(where: Any, x: Expr, fill: float) -> Expr:
-    """x where the mask holds, else ``fill``."""
+    """Return x where the mask holds, else ``fill``."""
     if where is None:
         return x
     return expr.where(_spread(Expr(as_node(operand(where), dtypes.bool_)), x), x, fill)
 
 
 def _over(x: Expr, monoid: Op, over: tuple[int, ...]) -> Expr:
-    """A fold whose axes stay, with length 1."""
+    """Reduce axes and keep them with length 1."""
     return Expr(build.reshape(build.reduce(x.node, monoid, over), _kept(x, over)))
 
 
@@ -41,7 +41,7 @@ def _spread(x: Expr, to: Expr) -> Expr:
 
 
 def _largest(x: Expr, over: tuple[int, ...]) -> Expr:
-    """The maximum as a constant; shifting by it changes no value, so no derivative either."""
+    """Return the maximum as a constant for differentiation: shifting by it changes no value."""
     if any(x.shape[a] == 0 for a in over):
         return Expr(build.const(0, x.dtype, _kept(x, over)))
     return stop(_over(x, ops.MAX, over))
@@ -53,19 +53,19 @@ def _shifted(x: Expr, over: tuple[int, ...]) -> Expr:
 
 @public
 def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
-    """exp(x) over its sum along an axis; 0 where the mask ``where`` is False.
+    """Return exp(x) divided by its sum along an axis; 0 where the mask ``where`` is False.
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        axis: an axis or several, which it is taken over; None means all.
-        where: a mask that broadcasts to x; what is outside has no part.
+        axis: the axis or axes to sum over; None means all.
+        where: a boolean mask that broadcasts to x, of the elements to include.
 
     Returns:
         An Array of the shape of x, of a float dtype.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ShapeError: the mask does not broadcast.
 
     >>> import fnx
@@ -81,19 +81,19 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
 
 @public
 def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
-    """log(softmax(x)), without the loss of small probabilities.
+    """Return log(softmax(x)), without underflow of small probabilities.
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        axis: an axis or several, which it is taken over; None means all.
-        where: a mask that broadcasts to x; what is outside has no part.
+        axis: the axis or axes to sum over; None means all.
+        where: a boolean mask that broadcasts to x, of the elements to include.
 
     Returns:
         An Array of the shape of x, of a float dtype.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ShapeError: the mask does not broadcast.
 
     >>> import fnx
@@ -110,22 +110,22 @@ def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = Non
 @public
 def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
               keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """log(sum(b * exp(a))), without overflow; -inf, with derivative 0, where all are -inf.
+    """Return log(sum(b * exp(a))), without overflow; -inf, with derivative 0, if all are -inf.
 
     Args:
         a: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        axis: an axis or several, which it is taken over; None means all.
+        axis: the axis or axes to reduce; None means all.
         b: factors, which broadcast with a.
-        keepdims: the axes that go stay with length 1.
-        where: a mask that broadcasts to a; what is outside has no part.
+        keepdims: whether to keep the reduced axes, with length 1.
+        where: a boolean mask that broadcasts to a, of the elements to include.
 
     Returns:
         An Array without the axes, of a float dtype.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
-        ShapeError: shapes that do not broadcast.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: the shapes do not broadcast.
 
     >>> import fnx
     >>> print(fnx.nn.logsumexp(fnx.numpy.asarray([1000.0])))
@@ -152,19 +152,19 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
 @public
 def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = None,
                keepdims: bool = False) -> Array:
-    """The logarithm of the mean of exponentials.
+    """Return the logarithm of the mean of exponentials.
 
     Args:
         x: an Array, NumPy data or a Python number of any shape.
-        axis: an axis or several; None folds all.
-        where: a mask that broadcasts, of the elements that count.
-        keepdims: the axes that go stay with length 1.
+        axis: the axis or axes to reduce; None means all.
+        where: a boolean mask that broadcasts to x, of the elements to include.
+        keepdims: whether to keep the reduced axes, with length 1.
 
     Returns:
         An Array without the axes, of a float dtype.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx
     >>> print(fnx.nn.logmeanexp(fnx.numpy.asarray([1000.0, 1000.0])))
@@ -177,20 +177,20 @@ def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = No
 
 @public
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: int = -1) -> Array:
-    """1 at the place that each integer names, 0 elsewhere, along a new axis.
+    """Encode integers along a new axis: 1 at the index that equals the integer, 0 elsewhere.
 
     Args:
         x: integers of any shape; those outside of 0..num_classes-1 give zeros.
-        num_classes: the length of the new axis, known while tracing.
-        dtype: of the result; by default the default float.
-        axis: where the new axis stands in the result.
+        num_classes: the length of the new axis, static.
+        dtype: the dtype of the result; by default the default float.
+        axis: the position of the new axis in the result.
 
     Returns:
-        An Array with one axis more.
+        An Array with one more axis.
 
     Raises:
-        DTypeError: x is of floats or bool.
-        AxisError: an axis outside of the array.
+        DTypeError: x has a float or bool dtype.
+        AxisError: the axis is out of range.
 
     >>> import fnx
     >>> fnx.nn.one_hot(fnx.numpy.asarray([1, 0]), 2)
@@ -215,22 +215,22 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike = float, axis: i
 def standardize(x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None,
                 variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5,
                 where: ArrayLike | None = None) -> Array:
-    """x less its mean, over the root of its variance plus epsilon.
+    """Return (x - mean) / sqrt(variance + epsilon).
 
     Args:
         x: an Array, NumPy data or a Python number of any shape; bool and integers become the
             default float.
-        axis: an axis or several, which mean and variance are taken over.
-        mean: by default that of x.
-        variance: by default that of x.
-        epsilon: added to the variance.
-        where: a mask that broadcasts, of the elements that count.
+        axis: the axis or axes of mean and variance.
+        mean: the mean to subtract; by default that of x.
+        variance: the variance to divide by; by default that of x.
+        epsilon: a constant to add to the variance.
+        where: a boolean mask that broadcasts to x, of the elements in mean and variance.
 
     Returns:
         An Array of the shape of x, of a float dtype.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     Source: Ba, Kiros and Hinton, Layer Normalization, 2016.
 

@@ -1,4 +1,4 @@
-"""Pooling: what is in a window becomes one element. Axes are (batch, places..., channels)."""
+"""Pooling: reduce each window to one element. Axes are (batch, spatial..., channels)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _pooled(x: Array, first: Array, f: Callable[[Array, Array], Array], how: Poo
 
 def _windows(x: Array, window: Sequence[int], strides: Sequence[int] | None, padding: Padding
              ) -> PoolWindows:
-    """Windows, strides and padding for all axes."""
+    """Extend window, strides and padding to all axes."""
     n = len(window) if isinstance(window, tuple | list) else 1
     size = numbers_for_axes("window_shape", window, n)
     if x.ndim not in (n + 1, n + 2):
@@ -54,7 +54,7 @@ def _windows(x: Array, window: Sequence[int], strides: Sequence[int] | None, pad
 @_family()
 def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID") -> Array:
-    """The largest element of each window.
+    """Return the maximum of each window.
 
     >>> nn.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
     Array([1., 5.], dtype=float32)
@@ -67,7 +67,7 @@ def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
 @_family()
 def min_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID") -> Array:
-    """The smallest element of each window.
+    """Return the minimum of each window.
 
     >>> nn.min_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
     Array([0., 4.], dtype=float32)
@@ -80,23 +80,23 @@ def min_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
 @public
 def avg_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID", count_include_pad: bool = True) -> Array:
-    """The mean of each window.
+    """Return the mean of each window.
 
     Args:
-        inputs: floats of shape (batch, places..., channels), or without batch.
-        window_shape: how many places of each axis are in a window.
-        strides: how far the next window is; by default 1.
-        padding: "VALID", "SAME", or pairs (before, after) for the places, which are zeros.
-        count_include_pad: divide by the size of the window; else by how many of its places are
-            places of the inputs.
+        inputs: floats of shape (batch, spatial..., channels), or without batch.
+        window_shape: the size of a window along each spatial axis.
+        strides: the stride of the windows along each spatial axis; by default 1.
+        padding: "VALID", "SAME", or pairs (before, after) of zeros for each spatial axis.
+        count_include_pad: True divides by the size of the window, False by the number of its
+            elements that are not padding.
 
     Returns:
         An Array of the dtype of the inputs.
 
     Raises:
-        DTypeError: inputs that are not floats.
-        ShapeError: another number of axes.
-        ArgumentError: not a number for each axis, or one below 1; another padding.
+        DTypeError: the inputs are not floats.
+        ShapeError: the number of axes does not match.
+        ArgumentError: a number is missing or below 1, or the padding is unknown.
 
     >>> import fnx.nn as nn, fnx.numpy as jnp
     >>> nn.avg_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()

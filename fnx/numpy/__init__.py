@@ -1,4 +1,4 @@
-"""NumPy's functions on fnx arrays, with the names, arguments and meaning they have in JAX.
+"""NumPy's functions on fnx arrays, with the names, arguments and semantics of ``jax.numpy``.
 
 >>> import fnx.numpy as jnp
 >>> jnp.sum(jnp.asarray([1.0, 2.0]) * 3)
@@ -44,7 +44,7 @@ from fnx.numpy.searching import *
 from fnx.numpy.taking import *
 from fnx.numpy.unary import *
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # loaded on first use
     from fnx.dlpack import from_dlpack
     from fnx.numpy import linalg
     from fnx.numpy.arranging import *
@@ -132,6 +132,6 @@ __all__ = [
     *taking.__all__, *unary.__all__, *_HOMES,
 ]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, ["bfloat16", *np.__all__],
                                         _HOMES)

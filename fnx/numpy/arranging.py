@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that arrange: turn, join, cut, insert, delete, blocks."""
+"""Array manipulation: dimensions, flips, joining, splitting, inserting and deleting."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ __all__ = [
 Sections = int | Sequence[int]
 
 _family = Family(
-    a="an Array or what ``asarray`` takes, of any shape and dtype.", m="of at least two axes.",
-    x="an Array or what ``asarray`` takes.", ary="what is split.", arr="of any shape and dtype.",
-    arys="Arrays or what ``asarray`` takes.",
-    indices_or_sections="how many equal parts, or the places to cut at.",
-    returns="An Array of the same dtype.", axis="which axis.", values="what is put in.",
-    obj="a place, several, a slice or a mask, known while tracing.",
-    inplace="False: arrays are immutable, so the result is another one.",
-    raises=("AxisError: an axis outside of the array.", "ShapeError: too few axes."))
+    a="an Array or array-like of any shape and dtype.",
+    m="an Array or array-like of at least two axes.", x="an Array or array-like.",
+    ary="the Array or array-like to split.", arr="an Array or array-like of any shape and dtype.",
+    arys="Arrays or array-likes.",
+    indices_or_sections="the number of equal parts, or the indices to split at.",
+    returns="An Array of the same dtype.", axis="the axis.", values="the values to insert.",
+    obj="an index, indices, a slice or a mask; static under tracing.",
+    inplace="must be False: arrays are immutable, and the result is a new one.",
+    raises=("AxisError: the axis is out of range.", "ShapeError: the array has too few axes."))
 
 
 def _at_least(arys: tuple[ArrayLike, ...], wide: Callable[[Array], Array]) -> Array | list[Array]:
@@ -57,9 +58,9 @@ def _at_least(arys: tuple[ArrayLike, ...], wide: Callable[[Array], Array]) -> Ar
     return made[0] if len(made) == 1 else made
 
 
-@_family("An Array, or a list of them for several.", raises=())
+@_family("An Array, or a list of Arrays for several inputs.", raises=())
 def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
-    """Arrays with at least one axis.
+    """Convert each input to an array with at least one axis.
 
     >>> jnp.atleast_1d(1.0).shape
     (1,)
@@ -67,9 +68,9 @@ def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
     return _at_least(arys, lambda x: x if x.ndim else x.reshape(1))
 
 
-@_family("An Array, or a list of them for several.", raises=())
+@_family("An Array, or a list of Arrays for several inputs.", raises=())
 def atleast_2d(*arys: ArrayLike) -> Array | list[Array]:
-    """Arrays with at least two axes: those that are missing come first.
+    """Convert each input to an array with at least two axes; missing axes are prepended.
 
     >>> jnp.atleast_2d(jnp.ones(3)).shape
     (1, 3)
@@ -81,9 +82,11 @@ def _rows(x: Array) -> Array:
     return x if x.ndim > 1 else x.reshape(1, -1) if x.ndim else x.reshape(1, 1)
 
 
-@_family("An Array, or a list of them for several.", raises=())
+@_family("An Array, or a list of Arrays for several inputs.", raises=())
 def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
-    """Arrays with at least three axes: a vector lies on the middle one.
+    """Convert each input to an array with at least three axes.
+
+    A vector of length n becomes (1, n, 1); a matrix gets a new last axis.
 
     >>> jnp.atleast_3d(jnp.ones(3)).shape
     (1, 3, 1)
@@ -93,10 +96,10 @@ def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
     return _at_least(arys, wide)
 
 
-@_family(raises=("AxisError: an axis outside of the array.", "ShapeError: shapes that differ."),
-         axis="along which axis; None flattens both first.")
+@_family(raises=("AxisError: the axis is out of range.", "ShapeError: the shapes differ."),
+         axis="the axis; None flattens both first.")
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """``values`` behind an array.
+    """Append ``values`` to the end of an array.
 
     >>> jnp.append(jnp.asarray([1, 2]), 3)
     Array([1, 2, 3], dtype=int32)
@@ -106,9 +109,10 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     return concatenate([asarray(arr), asarray(values)], axis)
 
 
-@_family("A 0-d bool Array.", a1="of any shape.", a2="of any shape.", raises=())
+@_family("A 0-d bool Array.", a1="an Array or array-like of any shape.",
+         a2="an Array or array-like of any shape.", raises=())
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Whether all elements are equal once the shapes are broadcast; False if they are not.
+    """Return whether two arrays are equal after broadcasting; False if they do not broadcast.
 
     >>> print(jnp.array_equiv(jnp.ones(2), 1.0))
     True
@@ -121,9 +125,9 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     return equal(x, y).all()
 
 
-@_family(decimals="how many places behind the point.", raises=("ArgumentError: ``out`` is given.",))
+@_family(decimals="the number of decimal places.", raises=("ArgumentError: ``out`` is given.",))
 def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """To the nearest multiple of 10**-decimals: see ``round``.
+    """Round to the nearest multiple of 10**-decimals: see ``round``.
 
     >>> print(jnp.around(2.5))
     2.0
@@ -134,7 +138,7 @@ def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
 
 @_family(order='None, "C", "A" or "K"; memory is always row-major.', raises=())
 def copy(a: ArrayLike, order: Literal["C", "K", "A"] | None = None) -> Array:
-    """An array of its own memory.
+    """Return a copy of an array, in memory of its own.
 
     >>> jnp.copy(jnp.ones(2))
     Array([1., 1.], dtype=float32)
@@ -144,7 +148,7 @@ def copy(a: ArrayLike, order: Literal["C", "K", "A"] | None = None) -> Array:
     return x.copy() if x._storage is not None else x
 
 
-# ---- turning ------------------------------------------------------------------------------------
+# ---- flips and rotations ------------------------------------------------------------------------
 
 
 def _ranked(name: str, a: ArrayLike, least: int) -> Array:
@@ -157,7 +161,7 @@ def _ranked(name: str, a: ArrayLike, least: int) -> Array:
 
 @_family()
 def fliplr(m: ArrayLike) -> Array:
-    """Columns in reverse order.
+    """Reverse the order of the columns (axis 1).
 
     >>> jnp.fliplr(jnp.asarray([[1, 2]]))
     Array([[2, 1]], dtype=int32)
@@ -167,7 +171,7 @@ def fliplr(m: ArrayLike) -> Array:
 
 @_family()
 def flipud(m: ArrayLike) -> Array:
-    """Rows in reverse order.
+    """Reverse the order of the rows (axis 0).
 
     >>> jnp.flipud(jnp.asarray([1, 2]))
     Array([2, 1], dtype=int32)
@@ -175,9 +179,10 @@ def flipud(m: ArrayLike) -> Array:
     return flip(_ranked("flipud", m, 1), 0)
 
 
-@_family(k="how many quarter turns.", axes="the plane, from the first towards the second axis.")
+@_family(k="the number of quarter turns.",
+         axes="the plane of rotation, from the first axis towards the second.")
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """Quarter turns in a plane.
+    """Rotate an array by 90 degrees, k times, in the plane of two axes.
 
     >>> jnp.rot90(jnp.asarray([[1, 2]]))
     Array([[2],
@@ -200,9 +205,9 @@ def _plane(given: Any, ndim: int) -> tuple[int, int]:
     return found[0], found[1]
 
 
-@_family(start="in front of which axis.")
+@_family(start="the position in front of which the axis is moved.")
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
-    """An axis moved in front of another.
+    """Move an axis in front of the axis at position ``start``.
 
     >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
     (4, 2, 3)
@@ -216,7 +221,7 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
 
 @_family()
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """The last two axes swapped.
+    """Swap the last two axes.
 
     >>> jnp.matrix_transpose(jnp.zeros((4, 2, 3))).shape
     (4, 3, 2)
@@ -224,12 +229,12 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     return swapaxes(_ranked("matrix_transpose", x, 2), -1, -2)
 
 
-# ---- joining and cutting ------------------------------------------------------------------------
+# ---- joining and splitting ----------------------------------------------------------------------
 
 
 @_family("A list of Arrays.")
 def vsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
-    """Parts along the first axis.
+    """Split an array along the first axis.
 
     >>> [x.shape for x in jnp.vsplit(jnp.zeros((4, 2)), 2)]
     [(2, 2), (2, 2)]
@@ -239,7 +244,7 @@ def vsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
 
 @_family("A list of Arrays.")
 def hsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
-    """Parts along the second axis; of a vector along its only one.
+    """Split an array along the second axis, or a vector along its only one.
 
     >>> [x.shape for x in jnp.hsplit(jnp.zeros((4, 2)), 2)]
     [(4, 1), (4, 1)]
@@ -250,7 +255,7 @@ def hsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
 
 @_family("A list of Arrays.")
 def dsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
-    """Parts along the third axis.
+    """Split an array along the third axis.
 
     >>> [x.shape for x in jnp.dsplit(jnp.zeros((1, 1, 4)), [1])]
     [(1, 1, 1), (1, 1, 3)]
@@ -260,7 +265,7 @@ def dsplit(ary: ArrayLike, indices_or_sections: Sections) -> list[Array]:
 
 @_family("A tuple of Arrays without the axis.")
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices along an axis.
+    """Split an array into its slices along an axis.
 
     >>> jnp.unstack(jnp.asarray([[1, 2], [3, 4]]))
     (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
@@ -270,10 +275,10 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     return tuple([rows[i] for i in range(rows.shape[0])])
 
 
-@_family(tup="Arrays of one shape but for the third axis.", dtype="of the result.",
-         raises=("ShapeError: shapes that differ.",))
+@_family(tup="Arrays whose shapes agree except along the third axis.",
+         dtype="the dtype of the result.", raises=("ShapeError: the shapes differ.",))
 def dstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
-    """Joined along the third axis.
+    """Stack arrays along the third axis.
 
     >>> jnp.dstack([jnp.ones(2), jnp.zeros(2)]).shape
     (1, 2, 2)
@@ -282,11 +287,11 @@ def dstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     return concatenate(parts, 2, dtype)
 
 
-@_family(arrays="nested lists of Arrays: the innermost are joined along the last axis.",
-         raises=("ShapeError: shapes that do not fit.",
-                 "ArgumentError: lists of different depths, or an empty one."))
+@_family(arrays="nested lists of Arrays; the innermost are concatenated along the last axis.",
+         raises=("ShapeError: the shapes do not match.",
+                 "ArgumentError: the lists differ in depth, or one is empty."))
 def block(arrays: Any) -> Array:
-    """An array of blocks.
+    """Assemble an array from nested lists of blocks.
 
     >>> jnp.block([[jnp.ones((1, 1)), jnp.zeros((1, 2))]])
     Array([[1., 0., 0.]], dtype=float32)
@@ -319,9 +324,10 @@ def _joined(arrays: Any, depth: int, rank: int) -> Array:
     return concatenate([_joined(x, depth - 1, rank) for x in arrays], -depth)
 
 
-@_family(new_shape="an int or ints.", raises=("ArgumentError: a negative length.",))
+@_family(new_shape="the new shape: an int or ints.",
+         raises=("ArgumentError: a length is negative.",))
 def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
-    """The elements in row-major order, again and again, under another shape.
+    """Return an array of another shape, whose elements repeat those of ``a`` in row-major order.
 
     >>> jnp.resize(jnp.asarray([1, 2]), (3,))
     Array([1, 2, 1], dtype=int32)
@@ -339,7 +345,7 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
 
 
 def _places(obj: Any, n: int) -> np.ndarray[Any, Any]:
-    """The places that an index names, from 0 to n - 1."""
+    """Return the non-negative positions along an axis of length n that an index selects."""
     if isinstance(obj, slice):
         return np.arange(*obj.indices(n))
     found = np.asarray(obj)
@@ -361,13 +367,14 @@ def _line(a: ArrayLike, axis: int | None) -> tuple[Array, int]:
     return (ravel(x), 0) if axis is None else (x, axes.one(axis, x.ndim))
 
 
-@_family(axis="along which axis; None flattens first.",
-         assume_unique_indices="a promise that the places differ, so that they may be traced.",
-         raises=("AxisError: an axis outside of the array.",
-                 "OutOfBoundsError: a place outside of it."))
+@_family(axis="the axis; None flattens the array first.",
+         assume_unique_indices="a promise that the indices are distinct, which lets them be "
+                               "traced.",
+         raises=("AxisError: the axis is out of range.",
+                 "OutOfBoundsError: an index is out of bounds."))
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
            assume_unique_indices: bool = False) -> Array:
-    """An array without some places along an axis.
+    """Remove positions along an axis.
 
     >>> jnp.delete(jnp.asarray([1, 2, 3]), 1)
     Array([1, 3], dtype=int32)
@@ -384,7 +391,10 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *,
 
 
 def _without(x: Array, at: int, places: Array) -> Array:
-    """Along an axis, without places that all differ: what is kept moves up by those before it."""
+    """Delete distinct positions along an axis.
+
+    Each remaining element shifts by the number of deleted positions before it.
+    """
     n = x.shape[at]
     places = where(places < 0, places + n, places)
     kept = arange(max(n - places.size, 0), dtype=places.dtype)
@@ -392,11 +402,11 @@ def _without(x: Array, at: int, places: Array) -> Array:
     return x[(slice(None),) * at + (kept + (gone[:, None] <= kept).sum(0, dtype=kept.dtype),)]
 
 
-@_family(axis="along which axis; None flattens first.",
-         raises=("AxisError: an axis outside of the array.",
-                 "OutOfBoundsError: a place outside of it."))
+@_family(axis="the axis; None flattens the array first.",
+         raises=("AxisError: the axis is out of range.",
+                 "OutOfBoundsError: an index is out of bounds."))
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
-    """An array with values in front of some places along an axis.
+    """Insert values along an axis, before the given positions.
 
     >>> jnp.insert(jnp.asarray([1, 3]), 1, 2)
     Array([1, 2, 3], dtype=int32)
@@ -417,9 +427,10 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     return both[(slice(None),) * at + (order.astype(np.int32),)]
 
 
-@_family(v="of any shape; flattened.", k="0 for the main diagonal, positive above.", raises=())
+@_family(v="an Array or array-like, which is flattened.",
+         k="the diagonal: 0 is the main one, positive above it.", raises=())
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """A matrix with values on a diagonal.
+    """Create a matrix with the flattened input on a diagonal.
 
     >>> jnp.diagflat(jnp.asarray([1, 2]))
     Array([[1, 0],
@@ -432,12 +443,13 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
     return zero.at[rows + max(-k, 0), rows + max(k, 0)].set(x)
 
 
-@_family(val="a number, or values that are repeated along the diagonal.",
-         wrap="begin again after each square of a tall matrix.",
-         raises=("ArgumentError: ``inplace`` is not False.", "ShapeError: too few axes."))
+@_family(val="a scalar, or values that are repeated along the diagonal.",
+         wrap="whether the diagonal restarts after each square block of a tall matrix.",
+         raises=("ArgumentError: ``inplace`` is not False.",
+                 "ShapeError: the array has too few axes."))
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
                   ) -> Array:
-    """A copy with other values on the diagonal.
+    """Return a copy of an array with other values on its main diagonal.
 
     >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False)
     Array([[1., 0.],
@@ -459,19 +471,19 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
 
 
 def immutable(name: str, inplace: bool) -> None:
-    """Refuse ``inplace=True``, the default of NumPy's meaning."""
+    """Raise on ``inplace=True``, NumPy's default."""
     arguments.flag("inplace", inplace)
     if inplace:
         raise ArgumentError(f"{name}: expected inplace=False, as arrays are immutable",
                             hint=f"x = {name}(x, ..., inplace=False)")
 
 
-@_family(filt="of any shape; its values are known.", trim='"f" in front, "b" behind, or "fb".',
-         axis="along which axis or axes; None: all.",
-         raises="TracedValueError: it is traced.")
+@_family(filt="an Array or array-like whose values are known.",
+         trim='which zeros to trim: "f" (front), "b" (back) or "fb" (both).',
+         axis="the axis or axes; None means all.", raises="TracedValueError: the array is traced.")
 def trim_zeros(filt: ArrayLike, trim: Literal["f", "b", "fb"] = "fb", axis: AxisLike = None
                ) -> Array:
-    """Without the zeros at the ends: what is left holds all that is not zero.
+    """Trim leading or trailing zeros, or both; all nonzero elements stay.
 
     >>> jnp.trim_zeros(jnp.asarray([0, 1, 0]))
     Array([1], dtype=int32)

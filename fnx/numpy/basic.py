@@ -1,4 +1,4 @@
-"""What ``fnx.numpy`` loads at once; the modules that are loaded later are made of it."""
+"""The part of ``fnx.numpy`` that is loaded at import; the lazily loaded modules build on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` of two operands: a row of core/array/elementwise.py each."""
+"""Binary universal functions: one entry of core/array/elementwise.py each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _METHODS = ("accumulate", "at", "outer", "reduce", "reduceat")
 
 
 class UniversalFunction(Protocol[P]):
-    """A function of elements with the attributes of ``fnx.numpy.ufunc``."""
+    """An elementwise function with the attributes of ``fnx.numpy.ufunc``."""
 
     nin: int
     nout: int
@@ -42,7 +42,7 @@ class UniversalFunction(Protocol[P]):
 
 def universal(identity: Any = None, nin: int = 2
               ) -> Callable[[Callable[P, Array]], UniversalFunction[P]]:
-    """Decorate a function of ``nin`` operands. Its methods are loaded when they are called."""
+    """Decorate a function of ``nin`` operands with ufunc methods, which load on first call."""
     def decorate(f: Callable[P, Array]) -> UniversalFunction[P]:
         made = cast(UniversalFunction[P], f)
         made.nin, made.nout, made.nargs, made.identity = nin, 1, nin, identity
@@ -63,7 +63,7 @@ def _method(f: Callable[..., Any], identity: Any, nin: int, name: str) -> Callab
 @universal(0)
 @elementwise(rows.ADD)
 def add(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x + y; on bools, or.
+    """Add elementwise: x + y. For bools, logical or.
 
     >>> print(jnp.add(1, 2))
     3
@@ -74,7 +74,7 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal()
 @elementwise(rows.SUBTRACT)
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x - y.
+    """Subtract elementwise: x - y.
 
     >>> print(jnp.subtract(1, 2))
     -1
@@ -85,7 +85,7 @@ def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(1)
 @elementwise(rows.MULTIPLY)
 def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x * y; on bools, and.
+    """Multiply elementwise: x * y. For bools, logical and.
 
     >>> print(jnp.multiply(2, 3))
     6
@@ -95,7 +95,7 @@ def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.DIVIDE)
 def divide(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x / y, a float.
+    """Divide elementwise: x / y. The result is a float.
 
     >>> print(jnp.divide(1, 2))
     0.5
@@ -105,7 +105,7 @@ def divide(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.FLOOR_DIVIDE)
 def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x / y rounded down.
+    """Return the quotient x / y, rounded down.
 
     >>> print(jnp.floor_divide(-7, 2))
     -4
@@ -115,7 +115,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.REMAINDER)
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x - y * floor(x / y): the sign is that of y.
+    """Return the remainder x - y * floor(x / y), which has the sign of y.
 
     >>> print(jnp.remainder(-7, 2))
     1
@@ -125,7 +125,7 @@ def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.FMOD)
 def fmod(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The remainder that has the sign of x.
+    """Return the remainder of truncated division, which has the sign of x.
 
     >>> print(jnp.fmod(-7, 2))
     -1
@@ -136,7 +136,7 @@ def fmod(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal()
 @elementwise(rows.MAXIMUM)
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The larger; NaN wins. Ties share the derivative.
+    """Return the elementwise maximum. NaN propagates; ties split the derivative equally.
 
     >>> print(jnp.maximum(1, 2))
     2
@@ -147,7 +147,7 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal()
 @elementwise(rows.MINIMUM)
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The smaller; NaN wins. Ties share the derivative.
+    """Return the elementwise minimum. NaN propagates; ties split the derivative equally.
 
     >>> print(jnp.minimum(1, 2))
     1
@@ -158,7 +158,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(-float("inf"))
 @elementwise(rows.LOGADDEXP)
 def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """log(exp(x) + exp(y)).
+    """Return log(exp(x) + exp(y)).
 
     >>> print(jnp.logaddexp(0.0, float('-inf')))
     0.0
@@ -169,7 +169,7 @@ def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(-float("inf"))
 @elementwise(rows.LOGADDEXP2)
 def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """log2(2**x + 2**y).
+    """Return log2(2**x + 2**y).
 
     >>> print(jnp.logaddexp2(0.0, 0.0))
     1.0
@@ -179,7 +179,7 @@ def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.ARCTAN2)
 def arctan2(y: ArrayLike, x: ArrayLike, /) -> Array:
-    """The angle of the point (x, y), from -pi to pi.
+    """Return the angle of the point (x, y) in radians, from -pi to pi.
 
     >>> print(jnp.arctan2(1.0, 0.0))
     1.5707964
@@ -189,7 +189,7 @@ def arctan2(y: ArrayLike, x: ArrayLike, /) -> Array:
 
 @elementwise(rows.HYPOT)
 def hypot(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """sqrt(x**2 + y**2), without overflow.
+    """Return sqrt(x**2 + y**2), without intermediate overflow.
 
     >>> print(jnp.hypot(3.0, 4.0))
     5.0
@@ -199,7 +199,7 @@ def hypot(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.LESS, "bool")
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x < y.
+    """Return x < y elementwise.
 
     >>> print(jnp.less(1, 2))
     True
@@ -209,7 +209,7 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.LESS_EQUAL, "bool")
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x <= y.
+    """Return x <= y elementwise.
 
     >>> print(jnp.less_equal(2, 2))
     True
@@ -219,7 +219,7 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.GREATER, "bool")
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x > y.
+    """Return x > y elementwise.
 
     >>> print(jnp.greater(1, 2))
     False
@@ -229,7 +229,7 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.GREATER_EQUAL, "bool")
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x >= y.
+    """Return x >= y elementwise.
 
     >>> print(jnp.greater_equal(2, 2))
     True
@@ -239,7 +239,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.EQUAL, "bool")
 def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x == y.
+    """Return x == y elementwise.
 
     >>> print(jnp.equal(1, 1.0))
     True
@@ -249,7 +249,7 @@ def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.NOT_EQUAL, "bool")
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x != y.
+    """Return x != y elementwise.
 
     >>> print(jnp.not_equal(1, 2))
     True
@@ -260,7 +260,7 @@ def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(-1)
 @elementwise(rows.BITWISE_AND)
 def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Bits that both have.
+    """Compute the bitwise AND.
 
     >>> print(jnp.bitwise_and(6, 3))
     2
@@ -271,7 +271,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(0)
 @elementwise(rows.BITWISE_OR)
 def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Bits that either has.
+    """Compute the bitwise OR.
 
     >>> print(jnp.bitwise_or(6, 3))
     7
@@ -282,7 +282,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(0)
 @elementwise(rows.BITWISE_XOR)
 def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Bits that one has.
+    """Compute the bitwise XOR.
 
     >>> print(jnp.bitwise_xor(6, 3))
     5
@@ -292,7 +292,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.LEFT_SHIFT)
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x * 2**y; 0 past the width.
+    """Shift x left by y bits: x * 2**y, and 0 if y is at least the bit width.
 
     >>> print(jnp.left_shift(1, 4))
     16
@@ -302,7 +302,7 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.RIGHT_SHIFT)
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x shifted down by y bits, keeping its sign.
+    """Shift x right by y bits, arithmetically: the sign is kept.
 
     >>> print(jnp.right_shift(-8, 1))
     -4
@@ -313,7 +313,7 @@ def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(True)
 @elementwise(rows.LOGICAL_AND, "bool")
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Whether both are true.
+    """Compute the logical AND of the truth values.
 
     >>> print(jnp.logical_and(True, 0))
     False
@@ -324,7 +324,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(False)
 @elementwise(rows.LOGICAL_OR, "bool")
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Whether either is true.
+    """Compute the logical OR of the truth values.
 
     >>> print(jnp.logical_or(True, 0))
     True
@@ -335,7 +335,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 @universal(False)
 @elementwise(rows.LOGICAL_XOR, "bool")
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Whether one is true.
+    """Compute the logical XOR of the truth values.
 
     >>> print(jnp.logical_xor(True, 1))
     False
@@ -345,7 +345,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.POWER)
 def power(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x to the power y; a whole power that is a Python number multiplies.
+    """Raise x to the power y. An integral exponent given as a Python number multiplies repeatedly.
 
     >>> print(jnp.power(3.0, 2))
     9.0
@@ -356,7 +356,7 @@ def power(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.FLOAT_POWER)
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x to the power y, as floats.
+    """Raise x to the power y, computed in floating point.
 
     >>> print(jnp.float_power(2, -1))
     0.5

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy``: differences, integrals, convolutions, products of vectors, ranges."""
+"""Differences, integrals, convolutions, vector products and spaced ranges of ``fnx.numpy``."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ __all__ = [
 Ends = Literal["full", "same", "valid"]
 
 _family = Family(
-    a="an Array or what ``asarray`` takes.", v="a vector.", axis="along which axis.",
-    x1="of at least one axis.", x2="of at least one axis.", returns="An Array.",
-    raises=("ShapeError: shapes that do not fit.", "AxisError: an axis outside of the array."))
+    a="an Array or array-like.", v="a vector.", axis="the axis.", x1="of at least one axis.",
+    x2="of at least one axis.", returns="An Array.",
+    raises=("ShapeError: the shapes do not match.", "AxisError: the axis is out of range."))
 
 
-@_family(n="how many times.", prepend="put in front before.", append="put behind before.",
-         raises=("AxisError: an axis outside of the array.", "ArgumentError: a negative n."))
+@_family(n="the number of times.", prepend="values to prepend before taking differences.",
+         append="values to append before taking differences.",
+         raises=("AxisError: the axis is out of range.", "ArgumentError: n is negative."))
 def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
          append: ArrayLike | None = None) -> Array:
-    """The differences of neighbours; of bools, whether they differ.
+    """Return the n-th differences of neighbors along an axis; for bools, whether they differ.
 
     >>> jnp.diff(jnp.asarray([1, 4, 9]))
     Array([3, 5], dtype=int32)
@@ -57,7 +58,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
     if times < 0:
         raise ArgumentError(f"expected n >= 0, got {times}")
     at = axes.one(axis, x.ndim)
-    if not times:  # nor is anything put at the ends
+    if not times:  # n = 0 also ignores prepend and append
         return x
     parts = [x]
     for end, place in ((prepend, 0), (append, len(parts) + 1)):
@@ -67,16 +68,18 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
             parts.insert(place, wide)
     x = concatenate(parts, at) if len(parts) > 1 else x
     front = (slice(None),) * at
-    for _ in range(min(times, x.shape[at])):  # then there are none left
+    for _ in range(min(times, x.shape[at])):  # beyond that the axis is empty
         later, earlier = x[(*front, slice(1, None))], x[(*front, slice(None, -1))]
         x = not_equal(later, earlier) if x._dtype.is_bool else later - earlier
     return x
 
 
-@_family(ary="flattened first.", to_end="put behind.", to_begin="put in front.", raises=())
+@_family(ary="an Array or array-like, which is flattened.",
+         to_end="values to append to the differences.",
+         to_begin="values to prepend to the differences.", raises=())
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
             ) -> Array:
-    """The differences of neighbours of the flattened array.
+    """Return the differences of neighbors in the flattened array.
 
     >>> jnp.ediff1d(jnp.asarray([1, 4, 9]), to_end=0)
     Array([3, 5, 0], dtype=int32)
@@ -87,13 +90,16 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
     return concatenate(parts) if len(parts) > 1 else inner
 
 
-@_family("An Array of the shape of f, or a list of them for several axes.", f="of any shape.",
-         varargs="the spacing: nothing, one for all axes, or one each; a number, or the places.",
-         axis="along which axis, or several; None means all.", edge_order="None.",
-         raises=("ArgumentError: spacings for another number of axes; an ``edge_order``.",
-                 "ShapeError: an axis shorter than 2, or as many places as not on it."))
+@_family("An Array of the shape of f, or a list of them for several axes.",
+         f="an Array or array-like of any shape.",
+         varargs="the spacing: none (1), one for all axes, or one per axis. Each is a number, or "
+                 "the coordinates.", axis="the axis or axes; None means all.",
+         edge_order="unsupported; must be None.",
+         raises=("ArgumentError: the spacings do not match the axes, or ``edge_order`` is given.",
+                 "ShapeError: an axis is shorter than 2, or the coordinates do not match its "
+                 "length."))
 def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: None = None) -> Any:
-    """Slopes by central differences, one-sided at the ends.
+    """Estimate the gradient by central differences, one-sided at the ends.
 
     >>> jnp.gradient(jnp.asarray([1.0, 2.0, 4.0]))
     Array([1. , 1.5, 2. ], dtype=float32)
@@ -131,10 +137,11 @@ def _slope(x: Array, at: int, step: Array) -> Array:
     return moveaxis(concatenate([begin, middle, end], -1), -1, at)
 
 
-@_family(y="values.", x="the places of the values; by default ``dx`` apart.", dx="the spacing.")
+@_family(y="the values to integrate.", x="the sample points; by default evenly spaced by ``dx``.",
+         dx="the spacing of the sample points if x is None.")
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
               ) -> Array:
-    """The integral by the trapezoidal rule.
+    """Integrate along an axis by the trapezoidal rule.
 
     >>> print(jnp.trapezoid(jnp.asarray([1.0, 2.0, 3.0])))
     4.0
@@ -154,9 +161,10 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
 
 _pair = Family(
     a="a vector.", v="a vector.",
-    mode='"full": wherever they overlap, "same": as long as the longer, "valid": wholly inside.',
-    returns="An Array of one axis.",
-    raises=("ShapeError: no vectors, or an empty one.", "ArgumentError: another mode."))
+    mode='"full" (every overlap), "same" (the length of the longer input) or "valid" (complete '
+         "overlap).", returns="A vector.",
+    raises=("ShapeError: an input is not a vector, or is empty.",
+            "ArgumentError: the mode is unknown."))
 
 
 def _slid(name: str, a: ArrayLike, v: ArrayLike, mode: Ends, precision: PrecisionLike,
@@ -186,7 +194,7 @@ def _slid(name: str, a: ArrayLike, v: ArrayLike, mode: Ends, precision: Precisio
 @_pair()
 def convolve(a: ArrayLike, v: ArrayLike, mode: Ends = "full", *, precision: PrecisionLike = None,
              preferred_element_type: DTypeLike | None = None) -> Array:
-    """The convolution: the sum of a[i] v[n - i].
+    """Return the convolution of two vectors: out[n] is the sum of a[i] v[n - i] over i.
 
     >>> jnp.convolve(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
     Array([1., 3., 5., 3.], dtype=float32)
@@ -197,7 +205,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Ends = "full", *, precision: Prec
 @_pair()
 def correlate(a: ArrayLike, v: ArrayLike, mode: Ends = "valid", *, precision: PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None) -> Array:
-    """The correlation: the sum of a[n + i] v[i].
+    """Return the cross-correlation of two vectors: out[n] is the sum of a[n + i] v[i] over i.
 
     >>> jnp.correlate(jnp.asarray([1, 2, 3]), jnp.asarray([1, 1]))
     Array([3., 5.], dtype=float32)
@@ -205,12 +213,16 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Ends = "valid", *, precision: Pr
     return _slid("correlate", a, v, mode, precision, preferred_element_type, False)
 
 
-@_family(a="vectors of 2 or 3 elements.", b="vectors of 2 or 3 elements.",
-         axisa="the axis of the vectors in a.", axisb="the axis of the vectors in b.",
-         axisc="the axis of the vectors in the result.", axis="instead of these three.")
+@_family(a="an Array of vectors of 2 or 3 elements.", b="an Array of vectors of 2 or 3 elements.",
+         axisa="the axis of a that holds the vectors.",
+         axisb="the axis of b that holds the vectors.",
+         axisc="the axis of the result that holds the vectors.",
+         axis="overrides ``axisa``, ``axisb`` and ``axisc``.")
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
           axis: int | None = None) -> Array:
-    """The cross product; of two vectors of 2 elements its only component that is not 0.
+    """Return the cross product of vectors of 2 or 3 elements.
+
+    Two vectors of 2 elements give only the third component, the one that is not 0.
 
     >>> jnp.cross(jnp.asarray([1, 0, 0]), jnp.asarray([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)
@@ -235,7 +247,7 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
 @_family("An Array without the axis.")
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
-    """The dot products of vectors along an axis.
+    """Return the dot products of vectors along an axis.
 
     >>> jnp.vecdot(jnp.asarray([[1, 2], [3, 4]]), jnp.asarray([1, 1]))
     Array([3, 7], dtype=int32)
@@ -248,9 +260,10 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Precis
                   preferred_element_type=preferred_element_type)
 
 
-@_family("An Array of vectors.", x1="matrices, of at least two axes.", x2="vectors.")
+@_family("An Array of vectors.", x1="matrices: an Array of at least two axes.",
+         x2="vectors: an Array of at least one axis.")
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Matrices times vectors.
+    """Multiply matrices by vectors.
 
     >>> jnp.matvec(jnp.asarray([[1, 2], [3, 4]]), jnp.asarray([1, 1]))
     Array([3, 7], dtype=int32)
@@ -258,9 +271,10 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return einsum("...ij,...j->...i", asarray(x1), asarray(x2))
 
 
-@_family("An Array of vectors.", x1="vectors.", x2="matrices, of at least two axes.")
+@_family("An Array of vectors.", x1="vectors: an Array of at least one axis.",
+         x2="matrices: an Array of at least two axes.")
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Vectors times matrices.
+    """Multiply vectors by matrices.
 
     >>> jnp.vecmat(jnp.asarray([1, 1]), jnp.asarray([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
@@ -271,18 +285,17 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 # ---- ranges -------------------------------------------------------------------------------------
 
 _ranges = Family(
-    start="the first value.", stop="the last one.", num="how many.",
-    endpoint="whether ``stop`` is the last value, or would be the next one.",
-    dtype="of the result; by default a float.", axis="where the new axis stands.",
-    returns="An Array with a new axis of length ``num``.",
-    raises=("ArgumentError: a negative ``num``.", "ShapeError: shapes that do not broadcast."))
+    start="the first value.", stop="the last value.", num="the number of values.",
+    endpoint="whether ``stop`` is included.", dtype="the dtype of the result; by default a float.",
+    axis="the position of the new axis.", returns="An Array with a new axis of length ``num``.",
+    raises=("ArgumentError: ``num`` is negative.", "ShapeError: the shapes do not broadcast."))
 
 
-@_ranges(start="the power of the first value.", stop="the power of the last one.",
-         base="what is raised to these powers.")
+@_ranges(start="the exponent of the first value.", stop="the exponent of the last value.",
+         base="the base of the powers.")
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
              base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """Powers of a base, whose exponents are evenly spaced.
+    """Return ``num`` powers of ``base`` whose exponents are evenly spaced.
 
     >>> print(jnp.logspace(0, 2, 3))
     [  1.  10. 100.]
@@ -295,7 +308,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
 @_ranges()
 def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
               dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """Values of which each is the same multiple of the one before.
+    """Return ``num`` numbers in geometric progression: evenly spaced on a log scale.
 
     >>> print(jnp.geomspace(1.0, 4.0, 3))
     [1. 2. 4.]

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that choose among arrays, write by places, and map along axes."""
+"""Selection among arrays, scattered writes, and functions applied along axes."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ __all__ = [
 ]
 
 _family = Family(
-    a="an Array or what ``asarray`` takes.", arr="an Array or what ``asarray`` takes.",
-    inplace="False: arrays are immutable, so the result is another one.",
-    returns="An Array of the shape and dtype of the first argument.",
-    axis="along which axis.", condlist="bool Arrays; the first that is true counts.",
-    raises=("ArgumentError: ``inplace`` is not False, or another mode.",))
+    a="an Array or array-like.", arr="an Array or array-like.",
+    inplace="must be False: arrays are immutable, and the result is a new one.",
+    returns="An Array of the shape and dtype of the first argument.", axis="the axis.",
+    condlist="a sequence of bool Arrays, one condition each.",
+    raises=("ArgumentError: ``inplace`` is not False, or the mode is unknown.",))
 
 
-@_family("An Array of the shape that all broadcast to.", a="which choice, at each place.",
-         choices="Arrays of shapes that broadcast.",
-         mode='of numbers outside: "raise" (their values are known), "wrap" or "clip".',
-         raises=("ArgumentError: no choices, or a number outside where the mode is \"raise\".",))
+@_family("An Array of the common broadcast shape.",
+         a="the index of the choice at each position: integers.",
+         choices="a sequence of Arrays whose shapes broadcast.",
+         mode='what out-of-bounds indices do: "raise" (values must be known), "wrap" or "clip".',
+         raises=('ArgumentError: there are no choices, or mode is "raise" and an index is out '
+                 "of bounds.",))
 def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None,
            mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
-    """The element of the choice that a number says, at each place.
+    """Select, at each position, an element of the choice that an index names.
 
     >>> jnp.choose(jnp.asarray([0, 1]), [jnp.asarray([1, 2]), 10])
     Array([ 1, 10], dtype=int32)
@@ -71,13 +73,13 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: None = None,
     return Array(take_along_axis(stack(wide), which[None], 0)[0]._node)
 
 
-@_family("An Array of the shape that all broadcast to.", choicelist="a value for each condition.",
-         default="where no condition holds.",
-         raises=("ArgumentError: not as many choices as conditions, or none.",
-                 "DTypeError: conditions that are not bool."))
+@_family("An Array of the common broadcast shape.", choicelist="the values for each condition.",
+         default="the value where no condition holds.",
+         raises=("ArgumentError: there are no conditions, or the number of choices differs.",
+                 "DTypeError: a condition is not bool."))
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
            default: ArrayLike = 0) -> Array:
-    """The value of the first condition that holds.
+    """Return the value of the first condition that holds, at each position.
 
     >>> x = jnp.arange(4)
     >>> jnp.select([x < 1, x < 3], [-x, 10 * x])
@@ -93,11 +95,13 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
     return out
 
 
-@_family(x="of any shape.", funclist="functions of x, or numbers; one more is for no condition.",
-         args="handed to the functions.", kw="handed to the functions.",
-         raises=("ArgumentError: not as many functions as conditions, or one more.",))
+@_family(x="an Array or array-like of any shape.",
+         funclist="one function of x (or number) per condition, and optionally a default.",
+         args="passed on to the functions.", kw="passed on to the functions.",
+         raises=("ArgumentError: the number of functions is neither that of conditions nor one "
+                 "more.",))
 def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """The function whose condition holds; the last one that does counts.
+    """Evaluate a piecewise function. Where several conditions hold, the last one wins.
 
     >>> x = jnp.asarray([-1.0, 2.0])
     >>> jnp.piecewise(x, [x < 0, x >= 0], [lambda x: -x, 10.0])
@@ -120,7 +124,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
 
 
 def _tests(condlist: Any, functions: int) -> list[Any]:
-    """Conditions: a list of them, the rows of an array, or an array that is the only one."""
+    """Return the list of conditions: a sequence, the rows of an array, or one array by itself."""
     if isinstance(condlist, list | tuple):
         return list(condlist)
     rows = asarray(condlist)
@@ -129,12 +133,13 @@ def _tests(condlist: Any, functions: int) -> list[Any]:
     return [condlist]
 
 
-# ---- writing by places --------------------------------------------------------------------------
+# ---- scattered writes --------------------------------------------------------------------------
 
 
-@_family(mask="where to write; as many elements as arr.", vals="written in order, again and again.")
+@_family(mask="the positions to write; as many elements as arr.",
+         vals="the values, written in order and repeated as needed.")
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """A copy with values where a mask holds.
+    """Return a copy with values written where a mask is true.
 
     >>> jnp.place(jnp.zeros(3), jnp.asarray([True, False, True]), jnp.ones(1), inplace=False)
     Array([1., 0., 1.], dtype=float32)
@@ -148,11 +153,11 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     return where(test, values[number].astype(x.dtype), ravel(x)).reshape(x.shape)
 
 
-@_family(ind="places, counted in row-major order.", v="written in order, again and again.",
-         mode='of places outside: "clip" (default) or "wrap".')
+@_family(ind="row-major flat indices.", v="the values, written in order and repeated as needed.",
+         mode='how out-of-bounds indices write: "clip" (default) or "wrap".')
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         mode: Literal["clip", "wrap"] | None = None, *, inplace: bool = True) -> Array:
-    """A copy with values at some places.
+    """Return a copy with values written at flat indices.
 
     >>> jnp.put(jnp.zeros(3), jnp.asarray([0, 2]), jnp.ones(1), inplace=False)
     Array([1., 0., 1.], dtype=float32)
@@ -168,13 +173,14 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
     return ravel(x).at[at].set(chosen).reshape(x.shape)
 
 
-@_family(indices="integers of as many axes as arr.", values="what broadcasts with the indices.",
-         axis="along which axis; None flattens arr.",
-         mode='of indices outside: "drop" (default) or "clip".')
+@_family(indices="integers with as many axes as arr.",
+         values="values that broadcast with the indices.",
+         axis="the axis; None flattens arr first.",
+         mode='how out-of-bounds indices write: "drop" (default) or "clip".')
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *, mode: Literal["drop", "clip", "fill"] | None = None
                    ) -> Array:
-    """A copy with values where ``take_along_axis`` would read.
+    """Return a copy with values written at the positions ``take_along_axis`` would read.
 
     >>> x = jnp.zeros((2, 2))
     >>> jnp.put_along_axis(x, jnp.asarray([[1], [0]]), 5.0, 1, inplace=False)
@@ -201,12 +207,13 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
 # ---- functions along axes -----------------------------------------------------------------------
 
 
-@_family("What the function returns, its axes in place of ``axis``.",
-         func1d="of a vector (and ``args`` and ``kwargs``).", args="handed to the function.",
-         kwargs="handed to the function.", raises=("AxisError: an axis outside of the array.",))
+@_family("The results of the function, with their axes in place of ``axis``.",
+         func1d="a function of a vector, and of ``args`` and ``kwargs``.",
+         args="passed on to the function.", kwargs="passed on to the function.",
+         raises=("AxisError: the axis is out of range.",))
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any,
                      **kwargs: Any) -> Any:
-    """A function of each vector along an axis.
+    """Apply a function to each 1-D slice along an axis.
 
     >>> jnp.apply_along_axis(lambda v: v[::-1], 0, jnp.asarray([[1, 2], [3, 4]]))
     Array([[3, 4],
@@ -226,11 +233,11 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
     return tree.map(back, out)
 
 
-@_family("An Array.", func="of (array, axis).", axes="an axis or several.",
+@_family("An Array.", func="a function of (array, axis).", axes="the axis or axes.",
          raises=("ShapeError: the function changes the number of axes by more than one.",))
 def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes: Sequence[int]
                     ) -> Array:
-    """A function of an array and an axis, for one axis after the other.
+    """Apply a function of an array and an axis, for each axis in turn.
 
     >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3)), [0, 1])
     Array([[6.]], dtype=float32)

@@ -1,11 +1,11 @@
-"""Contractions: matmul, dot, tensordot, einsum, each as one EXPAND, MUL, REDUCE.
+"""Contractions: matmul, dot, tensordot and einsum, each as one EXPAND, MUL, REDUCE.
 
     einsum("bij,bjk->bik", x, y)
       ->  x as (b, i, 1, j), y as (b, 1, k, j), both expanded to (b, i, k, j);
           MUL; REDUCE(ADD) over the last axis
 
-There is no matmul op: every pairwise contraction has this one form, with the axes in the order
-batch, left, right, folded, so the compiler knows it again.
+There is no matmul op. Every pairwise contraction has this one form, with the axes in the order
+batch, left, right, contracted, so that the compiler can recognize it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ from fnx.numpy.rearranging import diagonal_of
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
 
-Labels = tuple[Any, ...]  # a letter an axis, or a negative number where it is in "..."
+Labels = tuple[Any, ...]  # a letter per axis, or a negative number for an axis of "..."
 
 
 def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels, in_order: bool = False) -> UOp:
-    """The sum of products over all labels that are not in ``out``.
+    """Sum the products of two nodes over all labels that are not in ``out``.
 
     Args:
-        la, lb: a label for each axis, each once; lengths of a shared label agree.
+        la, lb: one label per axis, without repeats; lengths of a shared label agree.
         out: labels of the result, in order.
-        in_order: whether the sum is made in that order, so it lies so in memory.
+        in_order: whether to compute the result in that order, which becomes its memory layout.
 
-    Of types that are stored only products and sums are those of the type that they are computed
-    in, rounded once.
+    Storage-only dtypes multiply and accumulate in their compute dtype, and round once.
     """
     given = a.dtype
     a, la = _sum_out(build.wide(a), la, {*lb, *out})
@@ -54,7 +53,7 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels, in_order: bool
     lengths = {**dict(zip(la, a.shape)), **dict(zip(lb, b.shape))}
     order = (*batch, *left, *right, *folded)
     if in_order or 1 in (math.prod([lengths[x] for x in side]) for side in (left, right)):
-        order = (*out, *folded)  # no matrix product, whose results lie in the order of its factors
+        order = (*out, *folded)  # not a matrix product, whose layout follows its factors
     product = build.mul(_aligned(a, la, order, lengths), _aligned(b, lb, order, lengths))
     first = len(order) - len(folded)
     result = build.reduce(product, ops.ADD, range(first, len(order)))
@@ -63,7 +62,7 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels, in_order: bool
 
 
 def _aligned(x: UOp, labels: Labels, order: Labels, lengths: dict[Any, int]) -> UOp:
-    """x with its axes in ``order``, repeated along those that it lacks."""
+    """Permute the axes of x into ``order`` and expand it along those that it lacks."""
     mine = [y for y in order if y in labels]
     x = build.permute(x, [labels.index(y) for y in mine])
     x = build.reshape(x, tuple(lengths[y] if y in labels else 1 for y in order))
@@ -71,14 +70,14 @@ def _aligned(x: UOp, labels: Labels, order: Labels, lengths: dict[Any, int]) -> 
 
 
 def _sum_out(x: UOp, labels: Labels, wanted: set[Any]) -> tuple[UOp, Labels]:
-    """Axes that nobody else has are summed at once."""
+    """Sum over the axes that occur neither in the other operand nor in the result."""
     alone = [i for i, y in enumerate(labels) if y not in wanted]
     return build.reduce(x, ops.ADD, alone), tuple(y for y in labels if y in wanted)
 
 
 def _operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None,
               precision: PrecisionLike) -> tuple[list[UOp], bool]:
-    """Nodes of one dtype; bools become int32, and whether the result is to be bool again."""
+    """Return nodes of one dtype, and whether the result is bool. Bools compute as int32."""
     arguments.precision(precision)
     nodes, _ = promoted("any", name, xs, broadcast=False)
     if preferred is not None:
@@ -94,22 +93,22 @@ def _finish(node: UOp, was_bool: bool) -> Array:
 @public
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
-    """Matrix product of the last two axes, broadcast over the others; ``a @ b``.
+    """Return the matrix product over the last two axes, broadcast over the others: ``a @ b``.
 
     Args:
-        a: of shape (..., m, k) or (k,).
-        b: of shape (..., k, n) or (k,).
+        a: an Array or array-like of shape (..., m, k) or (k,).
+        b: an Array or array-like of shape (..., k, n) or (k,).
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: the dtype that the operands are converted to before the
+            multiplication.
 
     Returns:
-        An Array of shape (..., m, n), without m or n where an operand has one axis; of the common
-        dtype.
+        An Array of shape (..., m, n) and the common dtype; m or n is absent where an operand has
+        one axis.
 
     Raises:
-        ShapeError: the folded axes differ in length.
-        ShapeError: an operand is 0-d, or the leading axes do not broadcast.
+        ShapeError: the contracted axes differ in length.
+        ShapeError: an operand is 0-d, or the batch axes do not broadcast.
 
     >>> import fnx.numpy as jnp
     >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones((3, 1)))
@@ -145,8 +144,11 @@ def _broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _lead_labels(x: UOp, own: tuple[int, ...], lead: tuple[int, ...], rest: Labels
                  ) -> tuple[UOp, Labels]:
-    """Label the batch axes by their place in ``lead``; those of length 1 there are dropped
-    where the other operand is longer, so that they are expanded, not folded."""
+    """Label the batch axes by their position in ``lead``.
+
+    Axes of length 1 are dropped where the other operand is longer, so that they are expanded, not
+    summed.
+    """
     first = len(lead) - len(own)
     keep = [i for i, n in enumerate(own) if n == lead[first + i]]
     shape = (*[own[i] for i in keep], *x.shape[len(own):])
@@ -156,21 +158,21 @@ def _lead_labels(x: UOp, own: tuple[int, ...], lead: tuple[int, ...], rest: Labe
 @public
 def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
-    """The last axis of ``a`` against the second last of ``b``; a product where one is 0-d.
+    """Contract the last axis of ``a`` with the second last of ``b``; 0-d operands scale.
 
     Args:
-        a: of shape (..., k), or 0-d.
-        b: of shape (..., k, n), (k,), or 0-d.
+        a: an Array or array-like of shape (..., k), or 0-d.
+        b: an Array or array-like of shape (..., k, n), (k,), or 0-d.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: the dtype that the operands are converted to before the
+            multiplication.
 
     Returns:
-        An Array of the axes of a but the last, then those of b but the second last; of the common
-        dtype.
+        An Array of the common dtype: the axes of a except the last, then those of b except the
+        second last.
 
     Raises:
-        ShapeError: the folded axes differ in length.
+        ShapeError: the contracted axes differ in length.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.dot(jnp.arange(3), jnp.arange(3)))
@@ -186,7 +188,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
 
 
 def _scaled(x: Array, y: Array, precision: PrecisionLike, preferred: DTypeLike | None) -> Array:
-    """The product where an operand is 0-d."""
+    """Return the product where one operand is 0-d."""
     arguments.precision(precision)
     return x * y if preferred is None else x.astype(preferred) * y.astype(preferred)
 
@@ -194,20 +196,20 @@ def _scaled(x: Array, y: Array, precision: PrecisionLike, preferred: DTypeLike |
 @public
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
-    """The sum of products of all elements.
+    """Return the dot product of the flattened operands.
 
     Args:
-        a: of n elements.
-        b: of n elements.
+        a: an Array or array-like of n elements.
+        b: an Array or array-like of n elements.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: the dtype that the operands are converted to before the
+            multiplication.
 
     Returns:
         A 0-d Array of the common dtype.
 
     Raises:
-        ShapeError: the numbers of elements differ.
+        ShapeError: the operands differ in their number of elements.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.vdot(jnp.ones((2, 2)), jnp.ones((2, 2))))
@@ -221,20 +223,20 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
 @public
 def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
           preferred_element_type: DTypeLike | None = None) -> Array:
-    """The last axis of ``a`` against the last of ``b``.
+    """Contract the last axis of ``a`` with the last axis of ``b``.
 
     Args:
-        a: of shape (..., k), or 0-d.
-        b: of shape (..., k), or 0-d.
+        a: an Array or array-like of shape (..., k), or 0-d.
+        b: an Array or array-like of shape (..., k), or 0-d.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: the dtype that the operands are converted to before the
+            multiplication.
 
     Returns:
         An Array of the other axes of a, then of b; of the common dtype.
 
     Raises:
-        ShapeError: the folded axes differ in length.
+        ShapeError: the contracted axes differ in length.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.inner(jnp.arange(3), jnp.arange(3)))
@@ -249,11 +251,11 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
 
 @public
 def outer(a: ArrayLike, b: ArrayLike) -> Array:
-    """All products of an element of ``a`` and one of ``b``.
+    """Return the outer product of the flattened operands.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        b: an Array or what ``asarray`` takes, of any shape and dtype.
+        a: an Array or array-like of any shape and dtype.
+        b: an Array or array-like of any shape and dtype.
 
     Returns:
         An Array of shape (a.size, b.size), of the common dtype.
@@ -270,22 +272,23 @@ def outer(a: ArrayLike, b: ArrayLike) -> Array:
 @public
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None) -> Array:
-    """Sum of products over pairs of axes.
+    """Contract pairs of axes.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        b: an Array or what ``asarray`` takes, of any shape and dtype.
-        axes: n, for the last n of ``a`` against the first n of ``b``; or (axes of a, axes of b).
+        a: an Array or array-like of any shape and dtype.
+        b: an Array or array-like of any shape and dtype.
+        axes: n, to contract the last n axes of ``a`` with the first n of ``b``; or
+            (axes of a, axes of b).
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
+        preferred_element_type: the dtype that the operands are converted to before the
+            multiplication.
 
     Returns:
         An Array of the other axes of a, then of b; of the common dtype.
 
     Raises:
-        ShapeError: the folded axes differ in length.
-        ArgumentError: more axes of one than of the other.
+        ShapeError: the contracted axes differ in length.
+        ArgumentError: the numbers of axes of a and b differ.
 
     >>> import fnx.numpy as jnp
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
@@ -324,33 +327,34 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None,
            optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None,
            out_sharding: Any = None, _dot_general: Callable[..., Any] | None = None) -> Array:
-    """Einstein's summation: a letter for each axis, ``...`` for the rest.
+    """Evaluate an Einstein summation: a letter for each axis, ``...`` for the remaining ones.
 
-    Letters that are not in the output are summed; a letter twice in one operand is its diagonal.
-    Without ``->``, the output has the letters that occur once, in alphabetical order.
+    Letters that are not in the output are summed over. A letter that occurs twice in one operand
+    takes its diagonal. Without ``->``, the output has the letters that occur once, in alphabetical
+    order.
 
     Args:
         subscripts: as ``"ij,jk->ik"``; or the first Array.
-        operands: one Array for each term of the input. Or, behind each Array, the numbers of its
-            axes (``...`` for the rest), and at the end those of the output.
+        operands: one Array for each input term. In the alternating form, each Array is followed by
+            the numbers of its axes (``...`` for the remaining ones); those of the output come last.
         precision: one of JAX's names, or a pair of them; all mean full precision here.
-        preferred_element_type: a dtype that the operands are converted to before they are
-            multiplied.
-        optimize: the order of contractions, as ``einsum_path`` gives it; or any of NumPy's
-            values: then the order is chosen here.
-        out: None.
-        out_sharding: accepted as JAX's: on one device all shardings are the same.
-        _dot_general: ``fnx.lax.dot_general``, which libraries pass.
+        preferred_element_type: the dtype that the operands are converted to before the
+            multiplication.
+        optimize: the contraction order, as ``einsum_path`` returns it. Any other value that NumPy
+            takes leaves the choice to fnx.
+        out: unsupported; must be None.
+        out_sharding: accepted for JAX compatibility; on one device all shardings are the same.
+        _dot_general: ``fnx.lax.dot_general`` or None; libraries pass it.
 
     Returns:
         An Array of the axes of the output, of the common dtype.
 
     Raises:
-        ArgumentError: the subscripts are malformed, or their operands are more or fewer.
+        ArgumentError: the subscripts are malformed, or do not match the number of operands.
         ShapeError: axes of one letter differ in length.
-        NotBuiltError: products by another function.
+        NotBuiltError: ``_dot_general`` is another function.
 
-    Source: pairs are contracted in order of the fewest elements before folding.
+    Source: greedy pairwise contraction, by the fewest elements before the reduction.
 
     >>> import fnx.numpy as jnp
     >>> x = jnp.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -390,7 +394,7 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
 
 
 def _without_repeats(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
-    """Each label once: a repeated one takes the diagonal."""
+    """Take the diagonal for each repeated label, so that every label occurs once."""
     while len(set(labels)) < len(labels):
         label = next(y for y in labels if labels.count(y) > 1)
         i = labels.index(label)
@@ -405,7 +409,7 @@ def _without_repeats(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
 
 
 def _broadcast_labels(terms: list[tuple[UOp, Labels]], spec: str) -> list[tuple[UOp, Labels]]:
-    """Check lengths; an axis of length 1 where another operand is longer is dropped."""
+    """Check the lengths of labels. Drop axes of length 1 where another operand is longer."""
     lengths: dict[Any, int] = {}
     for x, labels in terms:
         for n, y in zip(x.shape, labels):
@@ -424,7 +428,7 @@ def _broadcast_labels(terms: list[tuple[UOp, Labels]], spec: str) -> list[tuple[
 
 
 def _cheapest_pair(terms: list[tuple[UOp, Labels]], output: Labels) -> tuple[int, int]:
-    """The two terms whose product has the fewest elements, before folding."""
+    """Return the pair of terms whose product has the fewest elements before the reduction."""
     def cost(i: int, j: int) -> int:
         (x, lx), (y, ly) = terms[i], terms[j]
         return math.prod({**dict(zip(lx, x.shape)), **dict(zip(ly, y.shape))}.values())
@@ -434,11 +438,11 @@ def _cheapest_pair(terms: list[tuple[UOp, Labels]], output: Labels) -> tuple[int
 
 @public
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """The Kronecker product.
+    """Return the Kronecker product.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        b: an Array or what ``asarray`` takes, of any shape and dtype.
+        a: an Array or array-like of any shape and dtype.
+        b: an Array or array-like of any shape and dtype.
 
     Returns:
         An Array whose lengths are the products of those of a and b; of the common dtype.

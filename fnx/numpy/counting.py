@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that look up, count into bins and interpolate."""
+"""Binary search, bin counts, histograms and linear interpolation of ``fnx.numpy``."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ Method = Literal["scan", "scan_unrolled", "sort", "compare_all", "default"] | No
 METHODS = ("scan", "scan_unrolled", "sort", "compare_all", "default", None)
 
 _family = Family(
-    a="a vector in increasing order; NaN last.", x="an Array or what ``asarray`` takes.",
-    method="how to search; accepted as JAX's, all give the same.",
-    weights="what each element counts; by default 1.",
-    bins="how many bins of equal width, or their edges in increasing order.",
-    range="(low, high) of the bins; by default of the data.",
-    density="divide by the width of the bins and the total.",
+    a="a vector in ascending order, NaN last.", x="an Array or array-like.",
+    method="the search method, for JAX compatibility; all give the same result.",
+    weights="the weight of each element; by default 1.",
+    bins="the number of bins of equal width, or the bin edges in ascending order.",
+    range="(low, high), the range of the bins; by default that of the data.",
+    density="whether to normalize by bin width and total, to a density.",
     returns="An int32 Array of the shape of x.",
-    raises=("ShapeError: edges or values of more than one axis.",
-            "ArgumentError: an option that is none of those named."))
+    raises=("ShapeError: the edges or values have more than one axis.",
+            "ArgumentError: an option is unknown."))
 
 
 def before(a: Array, b: Array, or_equal: bool) -> Array:
-    """a < b (or a <= b) in the order of sorting, in which NaN is last."""
+    """Return a < b (or a <= b) in sort order, in which NaN comes last."""
     test = a <= b if or_equal else a < b
     if not a._dtype.is_float:
         return test
@@ -66,12 +66,12 @@ def before(a: Array, b: Array, or_equal: bool) -> Array:
     return logical_or(test, logical_or(last, logical_and(isnan(b), ~isnan(a))))
 
 
-@_family("An int32 Array of the shape of v.", v="what to look for.",
-         side='"left": in front of equal elements, "right": behind them.',
-         sorter="the order in which a is sorted, as ``argsort`` gives it.")
+@_family("An int32 Array of the shape of v.", v="the values to insert.",
+         side='whether to insert before ("left") or after ("right") equal elements.',
+         sorter="the indices that sort a, as ``argsort`` returns them.")
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Side = "left",
                  sorter: ArrayLike | None = None, *, method: Method = "scan") -> Array:
-    """Where to insert values into a sorted vector: the halves are searched at once for all.
+    """Find the indices at which to insert values into a sorted vector.
 
     >>> jnp.searchsorted(jnp.asarray([1, 3, 5]), jnp.asarray([3, 9]))
     Array([1, 3], dtype=int32)
@@ -88,7 +88,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Side = "left",
 
 
 def _bisected(line: Array, values: Array, behind: bool) -> Array:
-    """A loop that halves what is left of the line, for all values: of any length one kernel."""
+    """Run the binary search for all values in one loop, so that it stays one kernel."""
     n, shape = line.size, values.shape
     t = index_type(n) if config.x64 else dtypes.int32
     start = [build.const(k, t, shape) for k in (0, n)]
@@ -96,7 +96,7 @@ def _bisected(line: Array, values: Array, behind: bool) -> Array:
         return Array(start[0])
     given = (line._node, values._node, *start)
     a, v, low, high = [Array(build.param(i, x.dtype, x.shape)) for i, x in enumerate(given)]
-    middle = low + (high - low) // 2  # the sum of both may not fit
+    middle = low + (high - low) // 2  # low + high may overflow
     inside = low < high
     goes_right = logical_and(inside, before(take(a, clip(middle, 0, n - 1)), v, behind))
     low = where(goes_right, middle + 1, low)
@@ -105,11 +105,11 @@ def _bisected(line: Array, values: Array, behind: bool) -> Array:
     return Array(build_calls.scan(step, n.bit_length(), given[:2], start, [])[0])
 
 
-@_family(bins="edges in increasing or in decreasing order.",
-         right="bins hold their right edges, not the left ones.")
+@_family(bins="the bin edges, ascending or descending.",
+         right="whether bins include their right edge instead of the left one.")
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: Method = None
              ) -> Array:
-    """The number of the bin of each element; 0 and len(bins) are outside.
+    """Return the index of the bin of each element; 0 and len(bins) are out of range.
 
     >>> jnp.digitize(jnp.asarray([0.5, 1.0, 7.0]), jnp.asarray([1.0, 2.0]))
     Array([0, 1, 2], dtype=int32)
@@ -125,14 +125,15 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: Meth
     return where(edges[-1] >= edges[0], up, down)
 
 
-@_family("An Array of counts, of the default int, or of the dtype of the weights.",
-         x="whole numbers >= 0.", minlength="the least length of the result.",
-         length="its length, where that must be known while tracing; what is beyond is dropped.",
-         raises=("ShapeError: more than one axis.", "TracedValueError: no ``length`` in a trace.",
-                 "DTypeError: floats."))
+@_family("An Array of counts, of the default int dtype, or the dtype of the weights.",
+         x="a vector of integers >= 0.", minlength="the minimum length of the result.",
+         length="the length of the result, required under tracing; larger values are dropped.",
+         raises=("ShapeError: an input has more than one axis.",
+                 "TracedValueError: x is traced and there is no ``length``.",
+                 "DTypeError: the input has a float dtype."))
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
              length: int | None = None, out_sharding: None = None) -> Array:
-    """How often each number occurs.
+    """Count the occurrences of each non-negative integer.
 
     >>> jnp.bincount(jnp.asarray([1, 1, 3]))
     Array([0, 2, 0, 1], dtype=int32)
@@ -155,13 +156,13 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 
 
 def as_places(numbers: Array) -> Array:
-    """Whole numbers that are places: of at least 32 bits, as lengths may not fit fewer."""
+    """Widen indices to at least 32 bits, as an axis length may not fit a narrower dtype."""
     is_narrow = numbers._dtype.is_integer and numbers.dtype.itemsize < 4
     return numbers.astype(np.int32) if is_narrow else numbers
 
 
 def one_device(out_sharding: None) -> None:
-    """Refuse a layout over several devices: there is one."""
+    """Refuse an output sharding, as there is one device."""
     if out_sharding is not None:
         raise ArgumentError(f"expected out_sharding=None, got {out_sharding!r}",
                             hint="there is one device")
@@ -170,10 +171,11 @@ def one_device(out_sharding: None) -> None:
 # ---- histograms ---------------------------------------------------------------------------------
 
 
-@_family("An Array of edges, one more than bins.", a="of any shape.")
+@_family("A vector of edges, one more than there are bins.",
+         a="an Array or array-like of any shape.")
 def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None,
                         weights: ArrayLike | None = None) -> Array:
-    """The edges of bins of equal width.
+    """Compute the edges of bins of equal width.
 
     >>> jnp.histogram_bin_edges(jnp.asarray([0.0, 4.0]), 2)
     Array([0., 2., 4.], dtype=float32)
@@ -212,10 +214,10 @@ def _flag_or_none(name: str, given: Any) -> bool:
     return bool(given)
 
 
-@_family("(counts, edges), Arrays of a float dtype.", a="of any shape.")
+@_family("(counts, edges), Arrays of a float dtype.", a="an Array or array-like of any shape.")
 def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None,
               density: bool | None = None) -> tuple[Array, Array]:
-    """How many elements are in each bin; the last holds its right edge.
+    """Count the elements in each bin. The last bin includes its right edge.
 
     >>> jnp.histogram(jnp.asarray([0.0, 1.0, 4.0]), 2)
     (Array([2., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
@@ -227,14 +229,14 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     return counts, edges[0]
 
 
-@_family("(counts, edges of x, edges of y); counts are of the default int, or of the weights.",
-         x="a vector.", y="a vector as long.",
-         bins="a number, edges for both, or one of these for each.",
+@_family("(counts, edges of x, edges of y); counts are of the default int dtype, or that of the "
+         "weights.", x="a vector.", y="a vector of the length of x.",
+         bins="a number of bins or edges, for both axes or for each.",
          range="((low, high) of x, (low, high) of y).")
 def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None,
                 weights: ArrayLike | None = None, density: bool | None = None
                 ) -> tuple[Array, Array, Array]:
-    """How many points are in each cell of a grid.
+    """Count the points in each cell of a two-dimensional grid.
 
     >>> h, _, _ = jnp.histogram2d(jnp.asarray([0.0, 1.0]), jnp.asarray([0.0, 1.0]), 2)
     >>> h
@@ -247,15 +249,15 @@ def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None,
     return counts, edges[0], edges[1]
 
 
-@_family("(counts, edges of each axis).", sample="points, a row each.",
-         bins="a number, or a number or edges for each axis.",
+@_family("(counts, edges of each axis).", sample="a matrix with one point per row.",
+         bins="a number of bins for all axes, or a number or edges for each.",
          range="(low, high) for each axis.",
-         raises=("ShapeError: no matrix, or weights of another length.",
-                 "ArgumentError: bins or ranges for another number of axes."))
+         raises=("ShapeError: the sample is not a matrix, or the weights differ in length.",
+                 "ArgumentError: the bins or ranges do not match the number of axes."))
 def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
                 weights: ArrayLike | None = None, density: bool | None = None
                 ) -> tuple[Array, list[Array]]:
-    """How many points are in each cell of a grid.
+    """Count the points in each cell of a grid of any dimension.
 
     >>> counts, edges = jnp.histogramdd(jnp.asarray([[0.0], [1.0]]), 2)
     >>> counts
@@ -290,20 +292,21 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
 
 
 def _bin(x: Array, edges: Array) -> Array:
-    """The number of the bin, from 1; NaN and what is outside is in none."""
+    """Return the bin number of each element, from 1; NaN and elements out of range are in none."""
     found = searchsorted(edges, x, "right")
     return where(equal(x, edges[-1]), edges.size - 1, found)
 
 
-@_family("An Array of the shape of x, of a float dtype.", xp="places in increasing order.",
-         fp="the values there.", left='below all places; by default the first value, or '
-         '"extrapolate".', right='above all places; by default the last value, or "extrapolate".',
-         period="of the places: they are taken modulo this.",
-         raises=("ShapeError: places and values that are no vectors of one length.",
-                 "ArgumentError: a period of 0; text that is not \"extrapolate\"."))
+@_family("An Array of the shape of x, of a float dtype.",
+         xp="the sample points, in ascending order.", fp="the values at the sample points.",
+         left='the value below all sample points, or "extrapolate"; by default the first value.',
+         right='the value above all sample points, or "extrapolate"; by default the last value.',
+         period="the period of the coordinates, which are taken modulo it.",
+         raises=("ShapeError: the sample points and values are not vectors of equal length.",
+                 'ArgumentError: the period is 0, or a text is not "extrapolate".'))
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: Any = None,
            period: ArrayLike | None = None) -> Array:
-    """Straight lines between known values.
+    """Interpolate linearly between sample points.
 
     >>> print(jnp.interp(1.5, jnp.asarray([1.0, 2.0]), jnp.asarray([10.0, 20.0])))
     15.0
@@ -343,7 +346,7 @@ def max_or_one(n: int) -> int:
 
 
 def _order(x: Array) -> Array:
-    """The order that sorts a short vector: how many elements are before each."""
+    """Return the permutation that sorts a short vector, by the rank of each element."""
     earlier = logical_and(equal(x[:, None], x[None, :]),
                           Array(build.iota(x.size))[:, None] < Array(build.iota(x.size))[None, :])
     rank = sum(logical_or(x[:, None] < x[None, :], earlier), 0, "int32")

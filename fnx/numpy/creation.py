@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that make arrays."""
+"""Array creation: asarray, zeros, full, arange, linspace."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ stepped = deferred("fnx.core.array.spaced", "stepped")
 @public
 def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: MemoryOrder = None, *,
             copy: bool | None = None) -> Array:
-    """Numbers, nested lists, NumPy data and Arrays as an Array.
+    """Convert numbers, nested lists, NumPy data or Arrays to an Array.
 
-    64-bit data becomes 32 bits wide unless ``dtype`` names a type (or ``config.x64``).
+    64-bit data is narrowed to 32 bits unless ``dtype`` is given or ``config.x64`` is set.
 
     Args:
         a: numbers, nested lists of them, NumPy data or Arrays.
-        dtype: of the result; by default that of the data.
+        dtype: the dtype of the result; by default that of the data.
         order: None, "C", "A" or "K"; memory is always row-major.
-        copy: True for memory of its own; False and None take what there is.
+        copy: True to copy; False and None reuse existing memory.
 
     Returns:
         An Array.
 
     Raises:
-        DTypeError: data that are not numbers, such as NumPy object arrays, or that are masked.
-        ShapeError: rows of different lengths.
-        OverflowedError: an integer that does not fit.
+        DTypeError: the data are not numbers (such as NumPy object arrays) or are masked.
+        ShapeError: rows differ in length.
+        OverflowedError: an integer does not fit the dtype.
 
     >>> import fnx.numpy as jnp
     >>> jnp.asarray([[1, 2], [3, 4]])
@@ -72,22 +72,22 @@ def _check_order(order: MemoryOrder) -> None:
 @public
 def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: MemoryOrder = None,
           ndmin: int = 0) -> Array:
-    """``asarray``, with at least ``ndmin`` axes and memory of its own.
+    """Create an Array as ``asarray`` does, in memory of its own and with at least ``ndmin`` axes.
 
     Args:
         object: numbers, nested lists of them, NumPy data or Arrays.
-        dtype: of the result; by default that of the data.
-        copy: whether the result has memory of its own.
+        dtype: the dtype of the result; by default that of the data.
+        copy: whether the result gets memory of its own.
         order: None, "C", "A" or "K"; memory is always row-major.
-        ndmin: leading axes of length 1 are added up to this many.
+        ndmin: the minimum number of axes; axes of length 1 are prepended.
 
     Returns:
         An Array.
 
     Raises:
-        DTypeError: data that are not numbers, or that are masked.
-        ShapeError: rows of different lengths.
-        OverflowedError: an integer that does not fit.
+        DTypeError: the data are not numbers or are masked.
+        ShapeError: rows differ in length.
+        OverflowedError: an integer does not fit the dtype.
 
     >>> import fnx.numpy as jnp
     >>> jnp.array(1.0, ndmin=1).shape
@@ -114,19 +114,19 @@ def dtype_or_default(dtype: Any, otherwise: DType | None = None) -> DType:
 
 @public
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """An array of one value (or of values that broadcast to the shape).
+    """Create an array filled with one value, or with values that broadcast to its shape.
 
     Args:
-        shape: of the result: an int or ints, known while tracing.
+        shape: the shape of the result: an int or ints, static under tracing.
         fill_value: a number, or values that broadcast to the shape.
-        dtype: of the result; by default that of the value.
+        dtype: the dtype of the result; by default that of the value.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
         ShapeError: the value does not broadcast.
 
     >>> import fnx.numpy as jnp
@@ -141,18 +141,18 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
 
 @public
 def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """An array of zeros.
+    """Create an array of zeros.
 
     Args:
-        shape: of the result: an int or ints, known while tracing.
-        dtype: of the result; by default the default float.
+        shape: the shape of the result: an int or ints, static under tracing.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.zeros(2)
@@ -163,18 +163,18 @@ def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
 
 @public
 def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """An array of ones.
+    """Create an array of ones.
 
     Args:
-        shape: of the result: an int or ints, known while tracing.
-        dtype: of the result; by default the default float.
+        shape: the shape of the result: an int or ints, static under tracing.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.ones(2, int)
@@ -185,18 +185,18 @@ def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
 
 @public
 def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-    """An array of zeros (nothing is left undefined).
+    """Create an array of zeros; nothing is left uninitialized.
 
     Args:
-        shape: of the result: an int or ints, known while tracing.
-        dtype: of the result; by default the default float.
+        shape: the shape of the result: an int or ints, static under tracing.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.empty((0, 2)).shape
@@ -208,20 +208,20 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
 @public
 def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None) -> Array:
-    """One value in the shape and dtype of ``a``.
+    """Create an array filled with one value, with the shape and dtype of ``a``.
 
     Args:
         a: an Array, or anything with a shape and a dtype.
         fill_value: a number, or values that broadcast to the shape.
-        dtype: of the result; by default that of a.
-        shape: of the result; by default that of a.
+        dtype: the dtype of the result; by default that of a.
+        shape: the shape of the result; by default that of a.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.full_like(jnp.zeros(2), 7)
@@ -234,7 +234,7 @@ def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
 
 
 def _like(a: Any) -> tuple[tuple[Shape, DType], bool]:
-    """Shape and dtype of an array or of what has a shape and a dtype."""
+    """Return the (shape, dtype) of an array or of an object with both; and whether it is weak."""
     if type(a) is not Array and hasattr(a, "shape") and hasattr(a, "dtype") \
             and not isinstance(a, (np.ndarray, np.generic)):
         return (tuple(a.shape), dtypes.as_dtype(a.dtype)), False
@@ -245,19 +245,19 @@ def _like(a: Any) -> tuple[tuple[Shape, DType], bool]:
 @public
 def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
               ) -> Array:
-    """Zeros in the shape and dtype of ``a``.
+    """Create an array of zeros with the shape and dtype of ``a``.
 
     Args:
         a: an Array, or anything with a shape and a dtype.
-        dtype: of the result; by default that of a.
-        shape: of the result; by default that of a.
+        dtype: the dtype of the result; by default that of a.
+        shape: the shape of the result; by default that of a.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.zeros_like(jnp.arange(2))
@@ -269,19 +269,19 @@ def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | 
 @public
 def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
              ) -> Array:
-    """Ones in the shape and dtype of ``a``.
+    """Create an array of ones with the shape and dtype of ``a``.
 
     Args:
         a: an Array, or anything with a shape and a dtype.
-        dtype: of the result; by default that of a.
-        shape: of the result; by default that of a.
+        dtype: the dtype of the result; by default that of a.
+        shape: the shape of the result; by default that of a.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.ones_like(jnp.arange(2))
@@ -293,37 +293,37 @@ def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | N
 empty_like = zeros_like
 
 def _known(name: str, x: Any) -> Any:
-    """A number that decides a shape as Python's, from NumPy's or a concrete 0-d Array."""
+    """Return a NumPy scalar or concrete 0-d Array, which determines a shape, as a Python number."""
     if type(x) is Array or isinstance(x, (np.ndarray, np.generic)) and not x.ndim:
         x = x.item()
-    if isinstance(x, np.generic):  # of a type that NumPy lacks
+    if isinstance(x, np.generic):  # of a dtype that NumPy lacks
         x = float(x)
     if not isinstance(x, (int, float)):
         raise ArgumentError(f"{name}: expected numbers known while tracing, got {x!r}")
     return x
 
 
-_NUMPYS = 1 << 24  # elements up to which NumPy counts, in numbers of 64 bits
+_NUMPYS = 1 << 24  # most elements that NumPy computes, in 64 bits
 _MOST = 2**31 - 1
 
 
 @public
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
            dtype: DTypeLike | None = None) -> Array:
-    """start, start + step, ... below stop.
+    """Return start, start + step, ... below stop.
 
     Args:
-        start: the first number; alone it is ``stop``, and the first is 0.
-        stop: the end, which is not reached.
-        step: the difference; by default 1.
-        dtype: of the result; by default what the numbers promote to.
+        start: the first number; a single argument is ``stop``, and the range starts at 0.
+        stop: the end of the range, exclusive.
+        step: the difference between neighbors; by default 1.
+        dtype: the dtype of the result; by default the one that the arguments promote to.
 
     Returns:
         An Array of one axis, of max(0, ceil((stop - start) / step)) elements.
 
     Raises:
-        ArgumentError: a step of 0.
-        TracedValueError: a bound that is traced.
+        ArgumentError: the step is 0.
+        TracedValueError: an argument is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.arange(3), jnp.arange(1.0, 2.0, 0.5)
@@ -352,10 +352,10 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
 
 
 def _steps(first: Any, last: Any, by: Any) -> int:
-    """How many numbers there are from first on below last."""
+    """Return the number of elements of a range."""
     try:
         n: int = max(0, math.ceil((last - first) / by))
-    except (OverflowError, ValueError, TypeError):  # infinite, NaN or no numbers
+    except (OverflowError, ValueError, TypeError):  # infinite, NaN or not numbers
         raise ArgumentError(f"arange: expected finite numbers, got {first!r}, {last!r} and "
                             f"{by!r}") from None
     if n > _MOST:
@@ -367,23 +367,23 @@ def _steps(first: Any, last: Any, by: Any) -> int:
 @public
 def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
              retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0) -> Any:
-    """``num`` evenly spaced numbers from start to stop, on a new axis.
+    """Return ``num`` evenly spaced numbers from start to stop, on a new axis.
 
     Args:
-        start: the first number; a float or an Array of floats.
-        stop: the last number, or what follows the last.
-        num: how many, known while tracing.
-        endpoint: whether ``stop`` is the last.
-        retstep: whether to return the width of a step, too.
-        dtype: of the result; by default the default float.
-        axis: where the axis of ``num`` stands in the result.
+        start: the first number; numbers or Arrays, which become floats.
+        stop: the last number; without ``endpoint``, the one after the last.
+        num: how many numbers; static under tracing.
+        endpoint: whether ``stop`` is included.
+        retstep: whether to also return the step.
+        dtype: the dtype of the result; by default the default float.
+        axis: the position of the new axis in the result.
 
     Returns:
-        An Array, or (Array, width of a step).
+        An Array, or (Array, step).
 
     Raises:
-        ArgumentError: a negative ``num``.
-        AxisError: an axis outside of the array.
+        ArgumentError: ``num`` is negative.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.linspace(0.0, 1.0, 5)
@@ -401,10 +401,10 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     t = dtype_or_default(dtype, a.dtype)
     place, low, high = (Expr(build.expand(x, shape)) for x in (
         build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
-    # what is rounded to whole numbers is not rounded before
+    # integer results must not be rounded twice
     wide = dtypes.float64 if t.is_integer or a.dtype.bits == 64 else dtypes.float32
     out = between(low, high, place, max(gaps, 1), wide)
-    if endpoint and n > 1:  # exactly stop
+    if endpoint and n > 1:  # the last element is exactly stop
         out = where(place.eq(n - 1), high.cast(wide), out)
     out = (floor(out) if t.is_integer else out.cast(a.dtype)).cast(t)
     at = axes.one(axis, len(shape))

@@ -1,4 +1,4 @@
-"""In which order the operands of an ``einsum`` are contracted."""
+"""The order in which the operands of an ``einsum`` are contracted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ __all__ = ["einsum_path"]
 
 
 def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:
-    """The next two terms of a path, whose step is used up; what they give is the last term."""
+    """Consume the next step of a path and return the indices of its two terms.
+
+    The caller appends the contracted term at the end of the list.
+    """
     while path and len(path[0]) < 2:
-        path.pop(0)  # a term by itself
+        path.pop(0)  # a step with a single term contracts nothing
     step = path.pop(0) if path else (0, 1)
     i, j, *rest = sorted([i + count if i < 0 else i for i in step])
     if not 0 <= i < j < count or rest and rest[-1] >= count:
@@ -33,18 +36,19 @@ def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:
 def einsum_path(subscripts: Any, /, *operands: Any,
                 optimize: bool | str | Sequence[Sequence[int]] = "auto"
                 ) -> tuple[list[tuple[int, ...]], str]:
-    """In which order NumPy would contract the operands of an ``einsum``.
+    """Return the order in which NumPy would contract the operands of an ``einsum``.
 
     Args:
         subscripts: as ``"ij,jk->ik"``; or the first Array, as ``einsum`` takes it.
-        operands: one Array for each term of the input, of which the shapes count.
+        operands: one Array for each input term; only their shapes matter.
         optimize: "auto", "optimal", "greedy", True, False, or a path.
 
     Returns:
-        A list of places of terms, which ``einsum(..., optimize=path)`` takes, and a text.
+        A list of steps, for ``einsum(..., optimize=path)``, and a printable report. Each step
+        names the positions of the terms it contracts.
 
     Raises:
-        ArgumentError: the subscripts are malformed, or their operands do not fit.
+        ArgumentError: the subscripts are malformed or do not match the operands.
 
     >>> import fnx.numpy as jnp
     >>> jnp.einsum_path("ij,jk,k->i", jnp.ones((9, 9)), jnp.ones((9, 9)), jnp.ones(9))[0]

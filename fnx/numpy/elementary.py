@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy``: inverse functions, parts and bits of numbers, whole numbers."""
+"""Inverse functions, parts and bits of floats, and integer functions of ``fnx.numpy``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 @elementwise(rows.ARCSIN)
 def arcsin(x: ArrayLike, /) -> Array:
-    """The angle from -pi / 2 to pi / 2 whose sine is x; NaN outside of -1..1.
+    """Return the inverse sine, from -pi / 2 to pi / 2; NaN outside of -1..1.
 
     >>> print(jnp.arcsin(1.0))
     1.5707964
@@ -49,7 +49,7 @@ def arcsin(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ARCCOS)
 def arccos(x: ArrayLike, /) -> Array:
-    """The angle from 0 to pi whose cosine is x; NaN outside of -1..1.
+    """Return the inverse cosine, from 0 to pi; NaN outside of -1..1.
 
     >>> print(jnp.arccos(1.0))
     0.0
@@ -59,7 +59,7 @@ def arccos(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ARCSINH)
 def arcsinh(x: ArrayLike, /) -> Array:
-    """The inverse of sinh.
+    """Return the inverse hyperbolic sine.
 
     >>> print(jnp.arcsinh(0.0))
     0.0
@@ -69,7 +69,7 @@ def arcsinh(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ARCCOSH)
 def arccosh(x: ArrayLike, /) -> Array:
-    """The inverse of cosh, not negative; NaN below 1.
+    """Return the non-negative inverse hyperbolic cosine; NaN below 1.
 
     >>> print(jnp.arccosh(1.0))
     0.0
@@ -79,7 +79,7 @@ def arccosh(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ARCTANH)
 def arctanh(x: ArrayLike, /) -> Array:
-    """The inverse of tanh; infinite at -1 and 1, NaN outside.
+    """Return the inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
 
     >>> print(jnp.arctanh(0.0))
     0.0
@@ -92,7 +92,7 @@ asin, acos, asinh, acosh, atanh = arcsin, arccos, arcsinh, arccosh, arctanh
 
 @elementwise(rows.DEG2RAD)
 def deg2rad(x: ArrayLike, /) -> Array:
-    """Degrees as radians.
+    """Convert degrees to radians.
 
     >>> print(jnp.deg2rad(180.0))
     3.1415927
@@ -102,7 +102,7 @@ def deg2rad(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.RAD2DEG)
 def rad2deg(x: ArrayLike, /) -> Array:
-    """Radians as degrees.
+    """Convert radians to degrees.
 
     >>> print(jnp.rad2deg(0.0))
     0.0
@@ -115,7 +115,7 @@ radians, degrees = deg2rad, rad2deg
 
 @elementwise(rows.SIGNBIT, "bool")
 def signbit(x: ArrayLike, /) -> Array:
-    """Whether the sign is set, also of -0.0 and NaN.
+    """Return whether the sign bit is set, also for -0.0 and NaN.
 
     >>> print(jnp.signbit(-0.0))
     True
@@ -125,7 +125,7 @@ def signbit(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.COPYSIGN)
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 with the sign of x2.
+    """Return x1 with the sign of x2.
 
     >>> print(jnp.copysign(2.0, -0.0))
     -2.0
@@ -135,7 +135,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 @elementwise(rows.NEXTAFTER)
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The next float after x on the way to y.
+    """Return the next representable float after x in the direction of y.
 
     >>> print(jnp.nextafter(1.0, 2.0))
     1.0000001
@@ -145,7 +145,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 @elementwise(rows.SPACING)
 def spacing(x: ArrayLike, /) -> Array:
-    """The distance from x to the next float away from zero, with the sign of x.
+    """Return the distance from x to the next float away from zero, with the sign of x.
 
     >>> print(jnp.spacing(1.0))
     1.1920929e-07
@@ -155,7 +155,7 @@ def spacing(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.SINC)
 def sinc(x: ArrayLike, /) -> Array:
-    """sin(pi x) / (pi x); 1 at 0.
+    """Return the normalized sinc function sin(pi x) / (pi x), which is 1 at 0.
 
     >>> print(jnp.sinc(0.0))
     1.0
@@ -165,7 +165,7 @@ def sinc(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.FMAX)
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The larger; a number wins over NaN.
+    """Return the elementwise maximum, ignoring NaN where the other operand is a number.
 
     >>> print(jnp.fmax(1.0, float("nan")))
     1.0
@@ -175,7 +175,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @elementwise(rows.FMIN)
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The smaller; a number wins over NaN.
+    """Return the elementwise minimum, ignoring NaN where the other operand is a number.
 
     >>> print(jnp.fmin(1.0, float("nan")))
     1.0
@@ -185,7 +185,7 @@ def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @elementwise(rows.HEAVISIDE)
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """0 where x1 is below 0, 1 above, x2 at 0.
+    """Return the step function: 0 where x1 < 0, x2 where x1 == 0, and 1 where x1 > 0.
 
     >>> print(jnp.heaviside(0.0, 0.5))
     0.5
@@ -196,7 +196,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 @elementwise(rows.BITWISE_COUNT, "int32")
 def bitwise_count(x: ArrayLike, /) -> Array:
-    """How many bits are set in the size of x.
+    """Count the set bits in the absolute value of x.
 
     >>> print(jnp.bitwise_count(7))
     3
@@ -205,14 +205,14 @@ def bitwise_count(x: ArrayLike, /) -> Array:
     return count.astype("uint8") if any(t.name == "uint8" for t in dtypes.USER) else count
 
 
-_one = Family(x="an Array or what ``asarray`` takes, of any shape.",
-              val="an Array or what ``asarray`` takes, of any shape.",
-              returns="An Array of the shape of x.")
+_one = Family(
+    x="an Array or array-like of any shape.", val="an Array or array-like of any shape.",
+    returns="An Array of the shape of x.")
 
 
 @_one()
 def conjugate(x: ArrayLike, /) -> Array:
-    """The complex conjugate: x itself, as all numbers are real here.
+    """Return the complex conjugate, which is x itself: all fnx numbers are real.
 
     >>> print(jnp.conjugate(2.0))
     2.0
@@ -225,7 +225,7 @@ conj = conjugate
 
 @_one()
 def real(val: ArrayLike, /) -> Array:
-    """The real part: all of it, as all numbers are real here.
+    """Return the real part, which is ``val`` itself: all fnx numbers are real.
 
     >>> print(jnp.real(2.0))
     2.0
@@ -235,7 +235,7 @@ def real(val: ArrayLike, /) -> Array:
 
 @_one()
 def imag(val: ArrayLike, /) -> Array:
-    """The imaginary part: zeros, as all numbers are real here.
+    """Return the imaginary part, which is zero: all fnx numbers are real.
 
     >>> print(jnp.imag(2.0))
     0.0
@@ -246,7 +246,7 @@ def imag(val: ArrayLike, /) -> Array:
 
 @_one(returns="A bool Array of the shape of x.")
 def isreal(x: ArrayLike) -> Array:
-    """Whether the imaginary part is 0: everywhere, as all numbers are real here.
+    """Return whether the imaginary part is 0; always True, as all fnx numbers are real.
 
     >>> print(jnp.isreal(2.0))
     True
@@ -256,7 +256,7 @@ def isreal(x: ArrayLike) -> Array:
 
 @_one(returns="A bool Array of the shape of x.")
 def iscomplex(x: ArrayLike) -> Array:
-    """Whether the imaginary part is not 0: nowhere, as all numbers are real here.
+    """Return whether the imaginary part is nonzero; always False, as all fnx numbers are real.
 
     >>> print(jnp.iscomplex(2.0))
     False
@@ -264,10 +264,11 @@ def iscomplex(x: ArrayLike) -> Array:
     return Array(build.const(False, dtypes.bool_, asarray(x).shape))
 
 
-@_one(z="an Array or what ``asarray`` takes, of any shape.", deg="in degrees, else in radians.",
+@_one(z="an Array or array-like of any shape.",
+      deg="whether the result is in degrees instead of radians.",
       returns="An Array of the shape of z, of a float dtype.")
 def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """The angle in the complex plane: 0 or pi, as all numbers are real here.
+    """Return the angle in the complex plane: 0 or pi, as all fnx numbers are real.
 
     >>> print(jnp.angle(-1.0))
     3.1415927
@@ -275,14 +276,14 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     arguments.flag("deg", deg)
     x = Array(in_domain("float", z))
     if x.ndim == 0:
-        x = x.astype(float)  # as JAX: a number's is of the default dtype
+        x = x.astype(float)  # as in JAX, a scalar gives the default dtype
     turned = arctan2(imag(x), x)
     return rad2deg(turned) if deg else turned
 
 
-@_one(out="None.", returns="A bool Array of the shape of x.")
+@_one(out="unsupported; must be None.", returns="A bool Array of the shape of x.")
 def isneginf(x: ArrayLike, /, out: None = None) -> Array:
-    """Whether x is -inf.
+    """Return whether x is negative infinity.
 
     >>> print(jnp.isneginf(-float("inf")))
     True
@@ -291,9 +292,9 @@ def isneginf(x: ArrayLike, /, out: None = None) -> Array:
     return apply(rows.ISNEGINF, x)
 
 
-@_one(out="None.", returns="A bool Array of the shape of x.")
+@_one(out="unsupported; must be None.", returns="A bool Array of the shape of x.")
 def isposinf(x: ArrayLike, /, out: None = None) -> Array:
-    """Whether x is inf.
+    """Return whether x is positive infinity.
 
     >>> print(jnp.isposinf(float("inf")))
     True
@@ -302,9 +303,10 @@ def isposinf(x: ArrayLike, /, out: None = None) -> Array:
     return apply(rows.ISPOSINF, x)
 
 
-@_one(out="None.", returns="(fraction, whole), Arrays of the shape of x.")
+@_one(out="unsupported; must be None.",
+      returns="(fractional parts, integral parts), Arrays of the shape of x.")
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
-    """What is behind the point, and what is before it; both with the sign of x.
+    """Return the fractional and integral parts of x, both with the sign of x.
 
     >>> print(*jnp.modf(-2.5))
     -0.5 -2.0
@@ -314,9 +316,9 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     return apply(rows.MODF, x), Array(trunc(Array(in_domain("inexact", x)))._node, given.weak)
 
 
-@_one(returns="(m, k), Arrays of the shape of x: floats and int32.")
+@_one(returns="(m, k), Arrays of the shape of x: mantissas (floats) and exponents (int32).")
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
-    """x = m * 2**k with 0.5 <= abs(m) < 1.
+    """Split x into mantissa and exponent: x = m * 2**k with 0.5 <= abs(m) < 1.
 
     >>> print(*jnp.frexp(6.0))
     0.75 3
@@ -326,15 +328,16 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 
 _two = Family(
-    x1="Arrays, NumPy data or Python numbers of any shape.", x2="what broadcasts with x1.",
-    returns="An Array of the shape that they broadcast to.",
+    x1="Arrays, NumPy data or Python numbers of any shape.",
+    x2="Arrays, NumPy data or Python numbers that broadcast with x1.",
+    returns="An Array of the common broadcast shape.",
     raises=("ShapeError: the shapes do not broadcast.",
-            "DTypeError: floats where whole numbers are asked."))
+            "DTypeError: an operand that must be an integer is a float."))
 
 
 @_two()
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 * 2**x2, rounded once.
+    """Return x1 * 2**x2, rounded once.
 
     >>> print(jnp.ldexp(0.75, 3))
     6.0
@@ -344,7 +347,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         raise DTypeError(f"expected whole powers, got {k._dtype}",
                          hint="convert them with .astype(int), or multiply with 2**x2")
     x = Array(in_domain("inexact", x1))
-    if k._dtype.bits >= 32:  # all that matters of it fits int32
+    if k._dtype.bits >= 32:  # clipped so that it fits int32
         k = k.clip(None if k._dtype.kind == "uint" else -_MOST_EXPONENT, _MOST_EXPONENT)
     shape = axes.broadcast_shapes(x.shape, k.shape)
     return Array(rows.ldexp(Expr(build.expand(x._node, shape)),
@@ -354,9 +357,9 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 _MOST_EXPONENT = 1 << 20
 
 
-@_two(returns="(quotients, remainders), Arrays of the shape that they broadcast to.")
+@_two(returns="(quotients, remainders), Arrays of the common broadcast shape.")
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """The quotient rounded down, and what is left, with the sign of x2.
+    """Return the quotient rounded down, and the remainder, which has the sign of x2.
 
     >>> print(*jnp.divmod(-7, 2))
     -4 1
@@ -371,7 +374,7 @@ def _whole(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
 
 @_two()
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The greatest common divisor; of two zeros 0.
+    """Return the greatest common divisor; gcd(0, 0) is 0.
 
     Source: Euclid's algorithm.
 
@@ -387,12 +390,12 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
 
     found: tuple[Array, Array] = load("fnx.transforms.loops.while_loop").while_loop(
         lambda pair: not_equal(pair[1], 0).any(), step, (a, b))
-    return abs(found[0])  # of the least number of a dtype there is no absolute value
+    return abs(found[0])  # the minimum of a signed dtype has no absolute value
 
 
 @_two()
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The least common multiple; 0 where a number is 0.
+    """Return the least common multiple; 0 if either operand is 0.
 
     >>> print(jnp.lcm(4, 6))
     12
@@ -406,19 +409,19 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
 @public
 def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
            period: ArrayLike = 2 * math.pi) -> Array:
-    """Angles without their jumps: multiples of the period are added.
+    """Unwrap angles: remove jumps by adding multiples of the period.
 
     Args:
         p: angles of any shape.
-        discont: jumps up to this size stay; by default half of the period.
-        axis: along which axis.
-        period: what a whole turn adds.
+        discont: the largest jump that is left as it is; by default half of the period.
+        axis: the axis.
+        period: the size of a full turn.
 
     Returns:
         An Array of the shape of p, of a float dtype.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.unwrap(jnp.asarray([0.0, 3.0, -3.0])))
@@ -441,5 +444,5 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
 
 
 def _after_zero(x: Array) -> Array:
-    """x with a 0 in front on the last axis."""
+    """Prepend a 0 to x along the last axis."""
     return Array(build.pad(x._node, [(0, 0)] * (x.ndim - 1) + [(1, 0)]), x.weak)

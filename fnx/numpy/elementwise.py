@@ -1,4 +1,4 @@
-"""Elementwise functions of ``fnx.numpy`` that are made of others: where, clip, round, ..."""
+"""Elementwise functions of ``fnx.numpy`` that are composed of others: where, clip, round."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | No
 @public
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
           size: int | None = None, fill_value: Any = None) -> Any:
-    """x where the condition holds, else y; the branch not taken has no derivative.
+    """Select x where the condition holds, else y. The unselected operand gets no derivative.
 
-    Of a condition alone: the indices where it holds, as ``nonzero`` gives them.
+    A condition alone gives the indices where it holds, as ``nonzero`` does.
 
     Args:
-        condition: of any dtype; what is not zero is true.
-        x: where it holds; Arrays or numbers of any dtype, which promote.
-        y: where it does not hold.
-        size: of a condition alone: how many indices, where that must be known while tracing.
-        fill_value: of a condition alone: in place of those that are missing.
+        condition: an Array or array-like of any dtype; nonzero values are true.
+        x: the values where it holds; x and y are promoted to a common dtype.
+        y: the values where it does not hold.
+        size: with a condition alone, the number of indices, which must be static under tracing.
+        fill_value: with a condition alone, the padding if there are fewer than ``size``.
 
     Returns:
-        An Array of the shape that all three broadcast to, of the dtype of x and y.
+        An Array of the common shape of all three, and the common dtype of x and y.
 
     Raises:
-        ArgumentError: x without y; or ``size`` or ``fill_value`` with both.
+        ArgumentError: x is given without y, or ``size`` or ``fill_value`` with both.
         ShapeError: the shapes do not broadcast.
 
     >>> import fnx.numpy as jnp
@@ -77,15 +77,15 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
 @public
 def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
          max: ArrayLike | None = None) -> Array:
-    """``arr`` kept between ``min`` and ``max``, where they are given.
+    """Clamp ``arr`` to the bounds ``min`` and ``max``, where they are given.
 
     Args:
-        arr: an Array or what ``asarray`` takes, of any shape and dtype.
+        arr: an Array or array-like of any shape and dtype.
         min: lower bounds, or None.
-        max: upper bounds, or None; they win over lower ones.
+        max: upper bounds, or None; they take precedence over the lower ones.
 
     Returns:
-        An Array of the shape that all broadcast to, of their common dtype.
+        An Array of the shape and dtype that all are broadcast and promoted to.
 
     Raises:
         ShapeError: the shapes do not broadcast.
@@ -102,17 +102,17 @@ def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
 
 @public
 def round(a: ArrayLike, decimals: int = 0) -> Array:
-    """To the nearest multiple of 10**-decimals; of two, the even one.
+    """Round to the nearest multiple of 10**-decimals; ties round to even.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        decimals: how many decimal places; negative ones round to tens, hundreds, ...
+        a: an Array or array-like of any shape and dtype.
+        decimals: the number of decimal places; negative values round to tens, hundreds, ...
 
     Returns:
         An Array of the shape and dtype of a.
 
     Raises:
-        ArgumentError: ``decimals`` is no int.
+        ArgumentError: ``decimals`` is not an int.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.round(2.345, 1))
@@ -125,7 +125,7 @@ def round(a: ArrayLike, decimals: int = 0) -> Array:
     if decimals == 0:
         return rint(x)
     most = math.floor(math.log10(finfo(x.dtype if x._dtype.is_float else "float32").max))
-    if decimals > most:  # finer than its numbers are, but for subnormal ones
+    if decimals > most:  # finer than the spacing of all but subnormal numbers
         return x
     if decimals < -most:  # all round to 0
         return x * 0
@@ -137,16 +137,16 @@ def round(a: ArrayLike, decimals: int = 0) -> Array:
 @public
 def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
                neginf: ArrayLike | None = None) -> Array:
-    """x with NaN and infinities replaced; infinities by default by the largest finite numbers.
+    """Replace NaN and infinities; infinities become the largest finite numbers by default.
 
     Args:
-        x: an Array or what ``asarray`` takes, of any shape and dtype.
-        nan: in place of NaN.
-        posinf: in place of inf; by default the largest finite number.
-        neginf: in place of -inf; by default the smallest finite number.
+        x: an Array or array-like of any shape and dtype.
+        nan: the replacement for NaN.
+        posinf: the replacement for inf; by default the largest finite number.
+        neginf: the replacement for -inf; by default the smallest finite number.
 
     Returns:
-        An Array of the shape and dtype of x; integers as they are.
+        An Array of the shape and dtype of x; integers are unchanged.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.nan_to_num(float("nan")))
@@ -166,14 +166,14 @@ def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = No
 @public
 def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
             equal_nan: bool = False) -> Array:
-    """Whether |a - b| <= atol + rtol * |b|.
+    """Return whether |a - b| <= atol + rtol * |b|, elementwise.
 
     Args:
-        a: of any dtype.
-        b: of any dtype; the one that the relative tolerance is of.
+        a: an Array or array-like of any dtype.
+        b: an Array or array-like of any dtype; the relative tolerance refers to it.
         rtol: relative tolerance.
         atol: absolute tolerance.
-        equal_nan: whether two NaN are close.
+        equal_nan: whether two NaNs count as close.
 
     Returns:
         A bool Array of the shape that a and b broadcast to.

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that ask about types, read and write files and text, and grids."""
+"""Type queries, printing, input and output, and index tricks of ``fnx.numpy``."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ __all__ = [
 ]
 
 _asked = Family(
-    x="anything.", element="anything.", y="anything.", from_="a dtype, or what has one.",
+    x="any value.", element="any value.", y="any value.", from_="a dtype, or a value with a dtype.",
     to="a dtype.", dtype="a dtype.", arr="an Array.", a="an Array.", file="a path or a file.",
-    max_line_width="as NumPy has it.", precision="how many digits.",
-    suppress_small="write numbers near 0 as 0.", args="as NumPy's function takes them.",
-    kwargs="as NumPy's function takes them.", allow_pickle="as NumPy has it.",
-    kwds="Arrays by name.", buffer="bytes.", string="text.", count="how many; -1 for all.",
-    offset="where to begin.", sep="between numbers.", casting='"no", "equiv", "safe", "same_kind" '
-    'or "unsafe".', kind="a dtype, the name of a kind, or several.",
-    returns="A bool.", raises=("ArgumentError: an option that is none of those named.",),
-    wrap=checked)
+    max_line_width="as in NumPy.", precision="the number of digits.",
+    suppress_small="whether to print numbers close to 0 as 0.",
+    args="arguments of NumPy's function.", kwargs="arguments of NumPy's function.",
+    allow_pickle="as in NumPy.", kwds="Arrays by name.", buffer="a bytes-like object.",
+    string="the text to parse.", count="the number of elements; -1 means all.",
+    offset="the byte offset to start at.", sep="the separator of the numbers.",
+    casting='the casting rule: "no", "equiv", "safe", "same_kind" or "unsafe".',
+    kind="a dtype, the name of a kind, or a tuple of these.", returns="True or False.",
+    raises=("ArgumentError: an option is unknown.",), wrap=checked)
 
 
 @_asked()
 def isscalar(element: Any) -> bool:
-    """Whether a value is a number, or an array without axes.
+    """Return whether a value is a number or a 0-d array.
 
     >>> jnp.isscalar(1.5), jnp.isscalar(jnp.ones(1))
     (True, False)
@@ -50,7 +51,7 @@ def isscalar(element: Any) -> bool:
 
 @_asked()
 def iterable(y: Any) -> bool:
-    """Whether a value can be iterated over.
+    """Return whether a value can be iterated over.
 
     >>> jnp.iterable(jnp.ones(1)), jnp.iterable(1)
     (True, False)
@@ -60,7 +61,7 @@ def iterable(y: Any) -> bool:
 
 @_asked()
 def iscomplexobj(x: Any) -> bool:
-    """Whether a value is of a complex type.
+    """Return whether a value has a complex type.
 
     >>> jnp.iscomplexobj(1.5), jnp.iscomplexobj(1j)
     (False, True)
@@ -71,7 +72,7 @@ def iscomplexobj(x: Any) -> bool:
 
 @_asked()
 def isrealobj(x: Any) -> bool:
-    """Whether a value is not of a complex type.
+    """Return whether a value does not have a complex type.
 
     >>> jnp.isrealobj(1.5)
     True
@@ -81,7 +82,7 @@ def isrealobj(x: Any) -> bool:
 
 @_asked()
 def can_cast(from_: Any, to: DTypeLike, casting: str = "safe") -> bool:
-    """Whether NumPy's rules let one dtype become another.
+    """Return whether NumPy's casting rules allow the conversion between two dtypes.
 
     >>> jnp.can_cast("int32", "float64"), jnp.can_cast("float32", "int32")
     (True, False)
@@ -97,7 +98,7 @@ _KINDS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral
 
 @_asked()
 def isdtype(dtype: DTypeLike, kind: Any) -> bool:
-    """Whether a dtype is of a kind.
+    """Return whether a dtype is of a kind.
 
     >>> jnp.isdtype("float32", "real floating"), jnp.isdtype("int32", ("bool", "integral"))
     (True, True)
@@ -119,7 +120,7 @@ def isdtype(dtype: DTypeLike, kind: Any) -> bool:
 @_asked("A str.")
 def array_repr(arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None,
                suppress_small: bool | None = None) -> str:
-    """An array as text that says its dtype.
+    """Format an array as text, with its dtype.
 
     >>> jnp.array_repr(jnp.ones(1))
     'Array([1.], dtype=float32)'
@@ -133,7 +134,7 @@ def array_repr(arr: ArrayLike, max_line_width: int | None = None, precision: int
 @_asked("A str.")
 def array_str(a: ArrayLike, max_line_width: int | None = None, precision: int | None = None,
               suppress_small: bool | None = None) -> str:
-    """An array as text.
+    """Format an array as text, without its dtype.
 
     >>> jnp.array_str(jnp.ones(1))
     '[1.]'
@@ -143,7 +144,7 @@ def array_str(a: ArrayLike, max_line_width: int | None = None, precision: int | 
 
 @_asked("A dict.", raises=())
 def get_printoptions() -> dict[str, Any]:
-    """How arrays are printed: NumPy's options.
+    """Return the options for printing arrays, which are NumPy's.
 
     >>> jnp.get_printoptions()["precision"]
     8
@@ -153,7 +154,7 @@ def get_printoptions() -> dict[str, Any]:
 
 @_asked("None.", raises=())
 def set_printoptions(*args: Any, **kwargs: Any) -> None:
-    """Say how arrays are printed: NumPy's options.
+    """Set the options for printing arrays, which are NumPy's.
 
     >>> jnp.set_printoptions(precision=8)
     """
@@ -162,11 +163,11 @@ def set_printoptions(*args: Any, **kwargs: Any) -> None:
 
 @contextlib.contextmanager
 def printoptions(*args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Say for a while how arrays are printed: NumPy's options.
+    """Set the options for printing arrays, which are NumPy's, within a ``with`` block.
 
     Args:
-        args: as NumPy's function takes them.
-        kwargs: as NumPy's function takes them.
+        args: positional arguments of ``numpy.printoptions``.
+        kwargs: keyword arguments of ``numpy.printoptions``.
 
     Returns:
         A context manager.
@@ -182,7 +183,7 @@ def printoptions(*args: Any, **kwargs: Any) -> Iterator[Any]:
 
 @_asked("None.", raises=())
 def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
-    """An array into a file of NumPy's format.
+    """Save an array to a file in NumPy's ``.npy`` format.
 
     >>> import io
     >>> file = io.BytesIO(); jnp.save(file, jnp.ones(2)); file.tell()
@@ -193,7 +194,7 @@ def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
 
 @_asked("None.", raises=())
 def savez(file: Any, *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayLike) -> None:
-    """Arrays into an archive of NumPy's format.
+    """Save arrays to an archive in NumPy's ``.npz`` format.
 
     >>> import io
     >>> file = io.BytesIO(); jnp.savez(file, x=jnp.ones(2)); file.tell() > 0
@@ -205,21 +206,21 @@ def savez(file: Any, *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayL
 
 @_asked("An Array, or an archive of NumPy data.", raises=())
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """What ``save`` or ``savez`` have written.
+    """Load arrays from a file that ``save`` or ``savez`` wrote.
 
     >>> import io
     >>> file = io.BytesIO(); jnp.save(file, jnp.ones(2)); _ = file.seek(0); jnp.load(file)
     Array([1., 1.], dtype=float32)
     """
     found = np.load(file, *args, **kwargs)
-    if isinstance(found, np.ndarray) and found.dtype == np.dtype("V2"):  # NumPy lacks its name
+    if isinstance(found, np.ndarray) and found.dtype == np.dtype("V2"):  # bfloat16
         return asarray(found.view(np.uint16)).view("bfloat16")
     return asarray(found) if isinstance(found, np.ndarray) else found
 
 
 @_asked("An Array.", raises=())
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
-    """Bytes as an array.
+    """Interpret a buffer of bytes as a one-dimensional array.
 
     >>> jnp.frombuffer(b"\\x01\\x00\\x00\\x00", "int32")
     Array([1], dtype=int32)
@@ -229,7 +230,7 @@ def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: i
 
 @_asked("An Array.", raises=())
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """Numbers in a text as an array.
+    """Parse the numbers in a text into an array.
 
     >>> jnp.fromstring("1 2", dtype=int, sep=" ")
     Array([1, 2], dtype=int32)
@@ -239,7 +240,7 @@ def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: s
 
 @_asked("An Array.", raises=())
 def fromfile(*args: Any, **kwargs: Any) -> Array:
-    """Bytes of a file as an array: as NumPy's function.
+    """Read the bytes of a file into an array; takes the arguments of NumPy's function.
 
     >>> import numpy, tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -252,7 +253,7 @@ def fromfile(*args: Any, **kwargs: Any) -> Array:
 
 @_asked("An Array.", raises=())
 def fromiter(*args: Any, **kwargs: Any) -> Array:
-    """The items of an iterator as an array: as NumPy's function.
+    """Create an array from an iterator; takes the arguments of NumPy's function.
 
     >>> jnp.fromiter(range(3), "int32")
     Array([0, 1, 2], dtype=int32)
@@ -260,11 +261,11 @@ def fromiter(*args: Any, **kwargs: Any) -> Array:
     return asarray(np.fromiter(*args, **kwargs))
 
 
-# ---- indexed helpers ----------------------------------------------------------------------------
+# ---- index tricks -------------------------------------------------------------------------------
 
 
 def _line(part: slice) -> Array:
-    """A slice as a range; with an imaginary step, as so many points."""
+    """Convert a slice to a range. An imaginary step gives the number of points."""
     start = 0 if part.start is None else part.start
     step = 1 if part.step is None else part.step
     if isinstance(step, complex):
@@ -273,7 +274,7 @@ def _line(part: slice) -> Array:
 
 
 class Grid:
-    """``mgrid`` and ``ogrid``: ranges along several axes, by slices."""
+    """The type of ``mgrid`` and ``ogrid``, which build grids from slices."""
 
     def __init__(self, sparse: bool) -> None:
         self._sparse = sparse
@@ -292,12 +293,12 @@ class Grid:
 
 
 class Joined:
-    """``r_`` and ``c_``: arrays, numbers and ranges behind one another, by an index.
+    """The type of ``r_`` and ``c_``, which concatenate arrays, numbers and slices by indexing.
 
     Args:
-        axis: along which they are joined.
-        least: how many axes each has at least.
-        place: where the own axes of one that has fewer begin; -1: behind those of length 1.
+        axis: the axis to concatenate along.
+        least: the minimum number of axes of each part.
+        place: where the axes of a part of lower rank begin; -1 puts them after the added axes.
     """
 
     def __init__(self, axis: int, least: int, place: int) -> None:
@@ -331,7 +332,10 @@ class Joined:
 
 
 def _of_rank(part: Any, least: int, place: int) -> Array:
-    """A part with at least so many axes: its own begin at a place, the others have length 1."""
+    """Expand a part to at least ``least`` axes.
+
+    Its own axes begin at ``place``; the added ones have length 1.
+    """
     x = _line(part) if isinstance(part, slice) else asarray(part)
     own = 0 if isinstance(part, slice) else x.ndim
     wide = x.reshape((1,) * (least - x.ndim) + x.shape)
@@ -343,7 +347,7 @@ def _of_rank(part: Any, least: int, place: int) -> Array:
 
 
 class Index:
-    """``s_`` and ``index_exp``: what stands between brackets, as a value."""
+    """The type of ``s_`` and ``index_exp``, which return their index as a value."""
 
     def __init__(self, tuples: bool) -> None:
         self._tuples = tuples

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that join arrays and split them."""
+"""Joining and splitting of arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.movement import expand_dims, moved, ravel, reshape
 
-_MOST = 1_000_000  # sections more than there are rows
+_MOST = 1_000_000  # limit on sections beyond the number of rows
 
 __all__ = [
     "array_split", "column_stack", "concat", "concatenate", "hstack", "split", "stack",
@@ -36,20 +36,20 @@ def _rows(name: str, arrays: Any) -> list[Any]:
 
 @public
 def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = None) -> Array:
-    """Arrays one after the other along an axis; None flattens them first.
+    """Concatenate arrays along an existing axis.
 
     Args:
-        arrays: Arrays whose other axes agree, of dtypes that promote.
-        axis: along which axis; None flattens them first.
-        dtype: of the result; by default the common one.
+        arrays: Arrays whose other axes agree; they are promoted to a common dtype.
+        axis: the axis; None flattens the arrays first.
+        dtype: the dtype of the result; by default the common one.
 
     Returns:
-        An Array of the common dtype.
+        An Array of ``dtype`` or the common dtype.
 
     Raises:
-        ArgumentError: no array at all.
-        ShapeError: 0-d arrays, or other axes that differ.
-        AxisError: an axis outside of the array.
+        ArgumentError: there are no arrays.
+        ShapeError: the arrays are 0-d, or their other axes differ.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.concatenate([jnp.zeros(1), jnp.ones(2)])
@@ -70,20 +70,20 @@ concat = concatenate
 
 @public
 def stack(arrays: Any, axis: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Arrays of one shape along a new axis.
+    """Stack arrays of one shape along a new axis.
 
     Args:
         arrays: Arrays of one shape.
-        axis: where the new axis stands in the result.
-        dtype: of the result; by default the common one.
+        axis: the position of the new axis in the result.
+        dtype: the dtype of the result; by default the common one.
 
     Returns:
-        An Array of one axis more, of the common dtype.
+        An Array with one more axis, of ``dtype`` or the common dtype.
 
     Raises:
-        ArgumentError: no array at all.
-        ShapeError: shapes that differ.
-        AxisError: an axis outside of the array.
+        ArgumentError: there are no arrays.
+        ShapeError: the shapes differ.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.stack([jnp.zeros(2), jnp.ones(2)], axis=1).shape
@@ -107,18 +107,18 @@ def _at_least(n: int, x: Array, columns: bool = False) -> Array:
 
 @public
 def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
-    """Rows below one another.
+    """Stack arrays vertically (along axis 0); vectors become rows.
 
     Args:
         tup: Arrays of one axis (a row each) or more.
-        dtype: of the result; by default the common one.
+        dtype: the dtype of the result; by default the common one.
 
     Returns:
         An Array of at least two axes.
 
     Raises:
-        ArgumentError: no array at all.
-        ShapeError: columns that differ.
+        ArgumentError: there are no arrays.
+        ShapeError: the other axes differ.
 
     >>> import fnx.numpy as jnp
     >>> jnp.vstack([jnp.zeros(2), jnp.ones(2)]).shape
@@ -129,18 +129,18 @@ def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
 
 @public
 def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
-    """Side by side: along axis 1, or 0 for one axis.
+    """Stack arrays horizontally: along axis 1, or along axis 0 for vectors.
 
     Args:
-        tup: Arrays whose other axes agree, of dtypes that promote.
-        dtype: of the result; by default the common one.
+        tup: Arrays whose other axes agree; they are promoted to a common dtype.
+        dtype: the dtype of the result; by default the common one.
 
     Returns:
         An Array.
 
     Raises:
-        ArgumentError: no array at all.
-        ShapeError: other axes that differ.
+        ArgumentError: there are no arrays.
+        ShapeError: the other axes differ.
 
     >>> import fnx.numpy as jnp
     >>> jnp.hstack([jnp.zeros(2), jnp.ones(1)])
@@ -152,7 +152,7 @@ def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
 
 @public
 def column_stack(tup: Any) -> Array:
-    """One-axis arrays as columns.
+    """Stack vectors as the columns of a matrix.
 
     Args:
         tup: Arrays of one axis (a column each) or two.
@@ -161,8 +161,8 @@ def column_stack(tup: Any) -> Array:
         An Array of at least two axes.
 
     Raises:
-        ArgumentError: no array at all.
-        ShapeError: rows that differ.
+        ArgumentError: there are no arrays.
+        ShapeError: the numbers of rows differ.
 
     >>> import fnx.numpy as jnp
     >>> jnp.column_stack([jnp.zeros(2), jnp.ones(2)])
@@ -174,19 +174,19 @@ def column_stack(tup: Any) -> Array:
 
 @public
 def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Equal parts along an axis (an int), or parts between indices.
+    """Split an array along an axis, into equal parts or at indices.
 
     Args:
-        ary: an Array or what ``asarray`` takes, of any shape and dtype.
-        indices_or_sections: how many equal parts, or the indices where parts begin.
-        axis: which axis; negative ones count from the end.
+        ary: an Array or array-like of any shape and dtype.
+        indices_or_sections: the number of equal parts, or the indices at which to split.
+        axis: the axis; negative values count from the end.
 
     Returns:
         A list of Arrays of the dtype of the array.
 
     Raises:
-        ShapeError: a number that does not divide the length.
-        AxisError: an axis outside of the array.
+        ShapeError: the number of parts does not divide the length.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.split(jnp.arange(4), 2)
@@ -203,19 +203,19 @@ def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array
 
 @public
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Parts along an axis whose lengths differ by at most one, or parts between indices.
+    """Split an array along an axis, into parts of nearly equal length or at indices.
 
     Args:
-        ary: an Array or what ``asarray`` takes, of any shape and dtype.
-        indices_or_sections: how many parts, or the indices where parts begin.
-        axis: which axis; negative ones count from the end.
+        ary: an Array or array-like of any shape and dtype.
+        indices_or_sections: the number of parts, or the indices at which to split.
+        axis: the axis; negative values count from the end.
 
     Returns:
         A list of Arrays of the dtype of the array.
 
     Raises:
-        ArgumentError: fewer than one part.
-        AxisError: an axis outside of the array.
+        ArgumentError: there are too many parts.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> [p.shape for p in jnp.array_split(jnp.arange(5), 2)]

@@ -1,4 +1,4 @@
-"""The limits of types: ``finfo`` and ``iinfo``, also of types that NumPy lacks."""
+"""Numeric limits: ``finfo`` and ``iinfo``, also of dtypes that NumPy lacks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["finfo", "iinfo"]
 
 
 class FloatLimits:
-    """Limits of a float type that NumPy lacks, as numbers of the type it is computed in.
+    """Limits of a float dtype that NumPy lacks, as numbers of its compute dtype.
 
     Attributes:
-        dtype, bits: the type and its width.
-        nmant, nexp: the stored bits of mantissa and exponent.
-        max, min: the largest and the lowest number.
-        eps, epsneg: from 1 to the next number above and below.
-        tiny, smallest_normal, smallest_subnormal: the smallest numbers above 0.
-        maxexp, minexp: 2**maxexp overflows, 2**minexp is the smallest normal number.
+        dtype, bits: the dtype and its width.
+        nmant, nexp: the numbers of stored mantissa and exponent bits.
+        max, min: the largest and the most negative number.
+        eps, epsneg: the distance from 1 to the next number above and below.
+        tiny, smallest_normal, smallest_subnormal: the smallest positive numbers.
+        maxexp, minexp: 2**maxexp overflows; 2**minexp is the smallest normal number.
         machep, negep: the exponents of eps and epsneg.
-        precision, resolution: decimal digits that survive, and 10**-precision.
+        precision, resolution: the number of significant decimal digits, and 10**-precision.
     """
 
     def __init__(self, t: DType) -> None:
@@ -49,11 +49,11 @@ class FloatLimits:
 
 
 class IntegerLimits:
-    """Limits of an integer type that NumPy lacks.
+    """Limits of an integer dtype that NumPy lacks.
 
     Attributes:
-        dtype, bits, kind: the type, its width, and "i" or "u".
-        min, max: the least and the largest number.
+        dtype, bits, kind: the dtype, its width, and "i" or "u".
+        min, max: the smallest and the largest number.
     """
 
     def __init__(self, t: DType) -> None:
@@ -67,16 +67,16 @@ class IntegerLimits:
 
 @public
 def finfo(dtype: Any) -> np.finfo[Any] | FloatLimits:
-    """Limits of a float type.
+    """Return the limits of a float dtype.
 
     Args:
         dtype: a float dtype.
 
     Returns:
-        NumPy's finfo, or an object with its attributes.
+        A ``numpy.finfo``, or an object with its attributes.
 
     Raises:
-        DTypeError: no float dtype.
+        DTypeError: the dtype is not a float dtype.
 
     >>> print(finfo("float32").eps, finfo("bfloat16").eps)
     1.1920929e-07 0.0078125
@@ -89,16 +89,16 @@ def finfo(dtype: Any) -> np.finfo[Any] | FloatLimits:
 
 @public
 def iinfo(dtype: Any) -> np.iinfo[Any] | IntegerLimits:
-    """Limits of an integer type.
+    """Return the limits of an integer dtype.
 
     Args:
         dtype: an integer dtype.
 
     Returns:
-        NumPy's iinfo, or an object with its attributes.
+        A ``numpy.iinfo``, or an object with its attributes.
 
     Raises:
-        DTypeError: no integer dtype.
+        DTypeError: the dtype is not an integer dtype.
 
     >>> iinfo("int32").max, iinfo("int4").max
     (2147483647, 7)

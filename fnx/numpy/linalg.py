@@ -1,4 +1,4 @@
-"""``fnx.numpy.linalg``: norms, products and diagonals; factorizations come later."""
+"""``fnx.numpy.linalg``: norms, products and diagonals. Factorizations are not implemented."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fnx.core.errors import module_face
 from fnx.numpy.norms import norm
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # loaded on first use
     pass
 
 _HOMES = {
@@ -18,5 +18,5 @@ _HOMES = {
 
 __all__ = ["norm", *_HOMES]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers
     __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)

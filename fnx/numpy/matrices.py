@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that make matrices and grids."""
+"""Building matrices: identity, triangles and coordinate grids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["eye", "identity", "meshgrid", "tri", "tril", "triu"]
 
 
 def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
-    """(n, m) of bool: column == row + k, or column <= row + k."""
+    """Return an (n, m) bool mask: column == row + k, or column <= row + k if ``below``."""
     k = arguments.integer("k", k)
     rows = Expr(build.expand(build.reshape(build.iota(n), (n, 1)), (n, m))) + k
     columns = Expr(build.expand(build.reshape(build.iota(m), (1, m)), (n, m)))
@@ -27,20 +27,20 @@ def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
 
 @public
 def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Ones on the k-th diagonal, zeros elsewhere.
+    """Create a matrix with ones on the k-th diagonal and zeros elsewhere.
 
     Args:
-        N: how many rows.
-        M: how many columns; by default N.
-        k: 0 for the main diagonal, positive above, negative below.
-        dtype: of the result; by default the default float.
+        N: the number of rows.
+        M: the number of columns; by default N.
+        k: the diagonal: 0 is the main one, positive above, negative below.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array of shape (N, M).
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.eye(2)
@@ -53,18 +53,18 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
 
 @public
 def identity(n: int, dtype: DTypeLike | None = None) -> Array:
-    """The identity matrix.
+    """Create an identity matrix.
 
     Args:
-        n: how many rows and columns.
-        dtype: of the result; by default the default float.
+        n: the number of rows and columns.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array of shape (n, n).
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.identity(1)
@@ -75,20 +75,20 @@ def identity(n: int, dtype: DTypeLike | None = None) -> Array:
 
 @public
 def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Ones on and below the k-th diagonal, zeros elsewhere.
+    """Create a matrix with ones on and below the k-th diagonal and zeros elsewhere.
 
     Args:
-        N: how many rows.
-        M: how many columns; by default N.
-        k: 0 for the main diagonal, positive above, negative below.
-        dtype: of the result; by default the default float.
+        N: the number of rows.
+        M: the number of columns; by default N.
+        k: the diagonal: 0 is the main one, positive above, negative below.
+        dtype: the dtype of the result; by default the default float.
 
     Returns:
         An Array of shape (N, M).
 
     Raises:
-        ArgumentError: a negative length, or one that is no int.
-        TracedValueError: a length that is traced.
+        ArgumentError: a length is negative or not an int.
+        TracedValueError: a length is traced.
 
     >>> import fnx.numpy as jnp
     >>> jnp.tri(2)
@@ -113,17 +113,17 @@ def _triangle(name: str, x: Array, k: int, lower: bool) -> Array:
 
 @public
 def tril(m: ArrayLike, k: int = 0) -> Array:
-    """What is on and below the k-th diagonal of the last two axes; zeros elsewhere.
+    """Return the lower triangle of the last two axes; elements above the k-th diagonal are zero.
 
     Args:
-        m: of shape (..., n, m), of any dtype.
-        k: 0 for the main diagonal, positive above, negative below.
+        m: an Array or array-like of shape (..., n, m), of any dtype.
+        k: the diagonal: 0 is the main one, positive above, negative below.
 
     Returns:
         An Array of the shape and dtype of m.
 
     Raises:
-        ArgumentError: fewer than 2 axes.
+        ArgumentError: m has fewer than 2 axes.
 
     >>> import fnx.numpy as jnp
     >>> jnp.tril(jnp.ones((2, 2)))
@@ -135,17 +135,17 @@ def tril(m: ArrayLike, k: int = 0) -> Array:
 
 @public
 def triu(m: ArrayLike, k: int = 0) -> Array:
-    """What is on and above the k-th diagonal of the last two axes; zeros elsewhere.
+    """Return the upper triangle of the last two axes; elements below the k-th diagonal are zero.
 
     Args:
-        m: of shape (..., n, m), of any dtype.
-        k: 0 for the main diagonal, positive above, negative below.
+        m: an Array or array-like of shape (..., n, m), of any dtype.
+        k: the diagonal: 0 is the main one, positive above, negative below.
 
     Returns:
         An Array of the shape and dtype of m.
 
     Raises:
-        ArgumentError: fewer than 2 axes.
+        ArgumentError: m has fewer than 2 axes.
 
     >>> import fnx.numpy as jnp
     >>> jnp.triu(jnp.ones((2, 2)))
@@ -158,20 +158,20 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
 @public
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
              indexing: Literal["xy", "ij"] = "xy") -> list[Array]:
-    """Coordinate arrays of a grid.
+    """Return the coordinate arrays of a grid.
 
     Args:
         xi: the coordinates along each axis: Arrays of one axis, or numbers.
-        copy: True: what is returned is never memory of ``xi``.
-        sparse: leave the other axes of each at length 1, so that they broadcast.
-        indexing: "xy" (the first runs along axis 1) or "ij" (along axis 0).
+        copy: must be True; the results never share memory with ``xi``.
+        sparse: whether each result keeps length 1 along the other axes, so that they broadcast.
+        indexing: "xy" (the first input varies along axis 1) or "ij" (along axis 0).
 
     Returns:
-        A list of Arrays, one for each of xi, of its dtype; of one shape unless ``sparse``.
+        A list with one Array for each of xi, of its dtype; all of one shape unless ``sparse``.
 
     Raises:
-        ArgumentError: another ``indexing``, or ``copy=False``.
-        ShapeError: coordinates of more than one axis.
+        ArgumentError: ``indexing`` is unknown, or ``copy`` is False.
+        ShapeError: an input has more than one axis.
 
     >>> import fnx.numpy as jnp
     >>> [g.shape for g in jnp.meshgrid(jnp.arange(2), jnp.arange(3))]

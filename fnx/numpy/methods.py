@@ -1,4 +1,4 @@
-"""Which functions of ``fnx.numpy`` are methods of Array: they take the array first."""
+"""The functions of ``fnx.numpy`` that are methods of Array, which take the array first."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from fnx.numpy.movement import ElementOrder
 
 
 def _one_or_listed(given: tuple[Any, ...]) -> Any:
-    """``f(2, 3)`` and ``f((2, 3))`` mean the same."""
+    """Accept both ``f(2, 3)`` and ``f((2, 3))``."""
     return given[0] if len(given) == 1 and isinstance(given[0], Sequence) else given
 
 
 @public
 def reshape(x: Array, *shape: Any, order: ElementOrder = "C") -> Array:
-    """The elements under another shape.
+    """Return the elements in another shape.
 
     Args:
-        shape: ints, or one tuple of ints; one length may be -1.
-        order: "C": elements are counted row by row; "F": column by column.
+        shape: ints, or one tuple of ints; one length may be -1, which is inferred.
+        order: the order of the elements: "C" (row-major) or "F" (column-major).
 
     Returns:
         An Array of the dtype of x.
 
     Raises:
-        ShapeError: another number of elements.
+        ShapeError: the number of elements differs.
 
     >>> import fnx.numpy as jnp
     >>> jnp.arange(4).reshape(2, -1).shape
@@ -56,16 +56,16 @@ def reshape(x: Array, *shape: Any, order: ElementOrder = "C") -> Array:
 
 @public
 def transpose(x: Array, *axes: Any) -> Array:
-    """Axes in another order; by default reversed.
+    """Permute the axes; by default, reverse them.
 
     Args:
-        axes: ints, or one tuple of ints: which axis of x each axis of the result is.
+        axes: ints, or one tuple of ints: the axis of x for each axis of the result.
 
     Returns:
         An Array of the dtype of x.
 
     Raises:
-        AxisError: not every axis once.
+        AxisError: the axes are not a permutation.
 
     >>> import fnx.numpy as jnp
     >>> jnp.zeros((2, 3, 4)).transpose(2, 0, 1).shape
@@ -76,10 +76,10 @@ def transpose(x: Array, *axes: Any) -> Array:
 
 @public
 def flatten(x: Array, order: ElementOrder = "C") -> Array:
-    """All elements on one axis.
+    """Return the elements as a vector.
 
     Args:
-        order: "C": row by row; "F": column by column.
+        order: the order of the elements: "C" (row-major) or "F" (column-major).
 
     Returns:
         An Array of one axis and the dtype of x.
@@ -94,21 +94,21 @@ def flatten(x: Array, order: ElementOrder = "C") -> Array:
 @public
 def compress(x: Array, condition: ArrayLike, axis: int | None = None, *, size: int | None = None,
              fill_value: ArrayLike = 0, out: None = None) -> Array:
-    """The slices along an axis where a condition holds: see ``fnx.numpy.compress``.
+    """Select the slices along an axis where a condition holds: see ``fnx.numpy.compress``.
 
     Args:
-        condition: a bool for each slice.
-        axis: along which axis; None flattens x first.
-        size: how many slices, where that must be known while tracing.
-        fill_value: in place of those that are missing.
-        out: None.
+        condition: a vector with one bool for each slice.
+        axis: the axis; None flattens x first.
+        size: the number of slices in the result, which must be static under tracing.
+        fill_value: the padding if there are fewer than ``size``.
+        out: unsupported; must be None.
 
     Returns:
         An Array of the dtype of x.
 
     Raises:
-        AxisError: an axis outside of the array.
-        ShapeError: a condition of more than one axis.
+        AxisError: the axis is out of range.
+        ShapeError: the condition has more than one axis.
 
     >>> import fnx.numpy as jnp
     >>> jnp.arange(3).compress(jnp.asarray([True, False, True]))
@@ -121,7 +121,7 @@ def compress(x: Array, condition: ArrayLike, axis: int | None = None, *, size: i
 
 @public
 def conjugate(x: Array) -> Array:
-    """The complex conjugate: x itself, as all numbers are real here.
+    """Return the complex conjugate, which is x itself: all fnx numbers are real.
 
     Returns:
         The Array.
@@ -139,17 +139,17 @@ def _sharding(x: Array) -> Any:
 
 @public
 def to_device(x: Array, device: Any, *, stream: Any = None) -> Array:
-    """This array on a device, committed there.
+    """Copy this array to a device and commit it there.
 
     Args:
         device: a Device or its name, a sharding, or None.
-        stream: None.
+        stream: unsupported; must be None.
 
     Returns:
         An Array of the same values.
 
     Raises:
-        ArgumentError: a stream, or no device.
+        ArgumentError: a stream is given, or ``device`` does not name a device.
 
     >>> import fnx, fnx.numpy as jnp
     >>> jnp.ones(1).to_device(fnx.devices()[0])
@@ -161,16 +161,16 @@ def to_device(x: Array, device: Any, *, stream: Any = None) -> Array:
 
 
 def _namespace(x: Array, *, api_version: str | None = None) -> Any:
-    """The module whose functions take an Array, as the standard of array libraries asks."""
+    """Return the module whose functions take Arrays, as the Python array API standard requires."""
     arguments.one_of("api_version", api_version, (
         None, "2021.12", "2022.12", "2023.12", "2024.12"))
     return load("fnx.numpy")
 
 
 def _operation(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """What NumPy's function ``ufunc`` gives of Arrays: NumPy data, as in JAX.
+    """Apply a NumPy ufunc to Arrays; the result is NumPy data, as in JAX.
 
-    But ``data + x`` is an Array: NumPy asks here before it asks ``x.__radd__``.
+    The exception is ``data + x``, which is an Array: NumPy calls this before ``x.__radd__``.
     """
     name = ufunc.__name__
     out = kwargs.get("out", ())
@@ -194,7 +194,7 @@ def _operation(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
 _HERE = {name: f for room in (unary, binary) for name, f in vars(room).items()
          if isinstance(getattr(np, name, None), np.ufunc)}
 _HERE["matmul"] = contraction.matmul
-# Those that NumPy's arrays call for Python's operators.
+# The ufuncs that NumPy arrays call for Python operators.
 _OPERATORS = frozenset((
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "matmul",
     "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "less",

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that tell the shape, or give the elements another."""
+"""Shape queries, reshaping, axis permutations and broadcasting."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ElementOrder: TypeAlias = Literal["C", "F"]
 
 @public
 def shape(a: Any) -> tuple[int, ...]:
-    """The lengths of the axes.
+    """Return the lengths of the axes.
 
     Args:
-        a: an Array or what ``asarray`` takes.
+        a: an Array or array-like.
 
     Returns:
         A tuple of ints.
@@ -40,10 +40,10 @@ def shape(a: Any) -> tuple[int, ...]:
 
 @public
 def ndim(a: Any) -> int:
-    """How many axes.
+    """Return the number of axes.
 
     Args:
-        a: an Array or what ``asarray`` takes.
+        a: an Array or array-like.
 
     Returns:
         An int.
@@ -56,11 +56,11 @@ def ndim(a: Any) -> int:
 
 @public
 def size(a: Any, axis: AxisLike = None) -> int:
-    """How many elements, of all or along some axes.
+    """Return the number of elements, in total or along some axes.
 
     Args:
-        a: an Array or what ``asarray`` takes.
-        axis: an axis or several; None means all.
+        a: an Array or array-like.
+        axis: the axis or axes; None means all.
 
     Returns:
         An int.
@@ -73,27 +73,27 @@ def size(a: Any, axis: AxisLike = None) -> int:
 
 
 def moved(x: Array, node: UOp) -> Array:
-    """Elements of x in other places: as weak as x."""
+    """Wrap a node with rearranged elements of x, keeping the weak type of x."""
     return Array(node, x.weak)
 
 
 @public
 def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder = "C", *,
             copy: bool | None = None) -> Array:
-    """The elements under another shape; one length may be -1.
+    """Return the elements in another shape; one length may be -1, which is inferred.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        shape: ints; one may be -1, which is what is left.
-        order: "C": elements are counted row by row; "F": column by column.
-        copy: accepted as NumPy's; an Array is immutable, so all values mean the same.
+        a: an Array or array-like of any shape and dtype.
+        shape: an int or ints; one may be -1, which is inferred.
+        order: the order of the elements: "C" (row-major) or "F" (column-major).
+        copy: accepted for NumPy compatibility; as Arrays are immutable, it has no effect.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        ShapeError: another number of elements.
-        ArgumentError: another ``order``.
+        ShapeError: the number of elements differs.
+        ArgumentError: the ``order`` is unknown.
 
     >>> import fnx.numpy as jnp
     >>> jnp.reshape(jnp.arange(4), (2, -1))
@@ -112,12 +112,12 @@ def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder
 
 
 def _turned(node: UOp) -> UOp:
-    """The axes in reverse order."""
+    """Reverse the order of the axes."""
     return build.permute(node, range(len(node.shape))[::-1])
 
 
 def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
-    """A shape argument with its -1 filled in."""
+    """Resolve the -1 of a shape argument."""
     lengths = list(shape) if isinstance(shape, (tuple, list)) else [shape]
     free = [i for i, n in enumerate(lengths) if type(n) is int and n == -1]
     if len(free) > 1:
@@ -138,17 +138,17 @@ def _with_free(x: Array, shape: Any) -> tuple[int, ...]:
 
 @public
 def ravel(a: ArrayLike, order: ElementOrder = "C") -> Array:
-    """All elements on one axis.
+    """Flatten an array to a vector.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        order: "C": row by row; "F": column by column.
+        a: an Array or array-like of any shape and dtype.
+        order: the order of the elements: "C" (row-major) or "F" (column-major).
 
     Returns:
         An Array of one axis, of the dtype of a.
 
     Raises:
-        ArgumentError: another ``order``.
+        ArgumentError: the ``order`` is unknown.
 
     >>> import fnx.numpy as jnp
     >>> jnp.ravel(jnp.ones((2, 1)))
@@ -159,17 +159,17 @@ def ravel(a: ArrayLike, order: ElementOrder = "C") -> Array:
 
 @public
 def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
-    """Axes in another order; by default reversed.
+    """Permute the axes; by default, reverse them.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axes: which axis of a each axis of the result is; by default reversed.
+        a: an Array or array-like of any shape and dtype.
+        axes: the axis of a for each axis of the result; by default the reverse order.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        AxisError: not every axis once.
+        AxisError: the axes are not a permutation.
 
     >>> import fnx.numpy as jnp
     >>> jnp.transpose(jnp.zeros((2, 3))).shape
@@ -192,18 +192,18 @@ permute_dims = transpose
 
 @public
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
-    """Two axes swapped.
+    """Swap two axes.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis1: an axis.
-        axis2: an axis.
+        a: an Array or array-like of any shape and dtype.
+        axis1: the first axis.
+        axis2: the second axis.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
@@ -218,18 +218,18 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
 
 @public
 def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
-    """Axes moved to other places; the rest keep their order.
+    """Move axes to other positions; the remaining axes keep their order.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        source: an axis, or several.
-        destination: where each goes.
+        a: an Array or array-like of any shape and dtype.
+        source: the axis or axes to move.
+        destination: the position of each in the result.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array, or more axes than places.
+        AxisError: an axis is out of range, or source and destination differ in number.
 
     >>> import fnx.numpy as jnp
     >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
@@ -248,17 +248,17 @@ def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
 
 @public
 def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
-    """New axes of length 1, at these places of the result.
+    """Insert axes of length 1 at the given positions of the result.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: places in the result, one or several.
+        a: an Array or array-like of any shape and dtype.
+        axis: the positions of the new axes in the result, one or several.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx.numpy as jnp
     >>> jnp.expand_dims(jnp.zeros(3), 0).shape
@@ -274,18 +274,18 @@ def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
 
 @public
 def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
-    """Without axes of length 1 (all of them, or these).
+    """Remove axes of length 1: all of them, or those given.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: which axes; by default all of length 1.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to remove; by default all of length 1.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        ShapeError: an axis whose length is not 1.
-        AxisError: an axis outside of the array.
+        ShapeError: the length of an axis is not 1.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
@@ -304,17 +304,17 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
 
 @public
 def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
-    """Repeated along axes of length 1 and new leading axes, to this shape.
+    """Broadcast an array to a shape.
 
     Args:
-        array: an Array or what ``asarray`` takes, of any shape and dtype.
-        shape: of the result: an int or ints, known while tracing.
+        array: an Array or array-like of any shape and dtype.
+        shape: the shape of the result: an int or ints, static under tracing.
 
     Returns:
         An Array of this shape, of the dtype of the array.
 
     Raises:
-        ShapeError: the array does not broadcast to it.
+        ShapeError: the array does not broadcast to the shape.
 
     >>> import fnx.numpy as jnp
     >>> jnp.broadcast_to(jnp.arange(2), (2, 2))
@@ -327,13 +327,13 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
 
 @public
 def broadcast_arrays(*args: ArrayLike) -> list[Array]:
-    """The arrays broadcast to their common shape.
+    """Broadcast arrays to their common shape.
 
     Args:
-        args: Arrays or what ``asarray`` takes.
+        args: Arrays or array-likes.
 
     Returns:
-        A list of Arrays of one shape, each of its dtype.
+        A list of Arrays of one shape, each with its own dtype.
 
     Raises:
         ShapeError: the shapes do not broadcast.
@@ -349,7 +349,7 @@ def broadcast_arrays(*args: ArrayLike) -> list[Array]:
 
 @public
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape that arrays of these shapes broadcast to.
+    """Return the shape that arrays of these shapes broadcast to.
 
     Args:
         shapes: ints, or sequences of ints.

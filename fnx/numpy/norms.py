@@ -1,4 +1,4 @@
-"""Norms of vectors, and those of matrices that need no singular values."""
+"""Vector norms, and the matrix norms that need no singular values."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["norm"]
 
 @public
 def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """A norm of vectors, or Frobenius', 1 and inf norms of matrices.
+    """Return a vector norm, or the Frobenius, 1 or inf norm of matrices.
 
     The derivative of the 2-norm at 0 is 0.
 
     Args:
-        x: of any shape; bool and integers become the default float.
+        x: an Array or array-like of any shape; bool and integers become the default float.
         ord: None (the 2-norm over all axes), a number, inf, -inf, or "fro".
         axis: one axis for vector norms, two for matrix norms, None for all.
-        keepdims: the axes that go stay with length 1.
+        keepdims: whether to keep the reduced axes, with length 1.
 
     Returns:
-        An Array without these axes, of a float dtype.
+        An Array of a float dtype, without the reduced axes.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
-        ArgumentError: an ``ord`` that is none for this number of axes.
-        NotBuiltError: an ``ord`` that needs singular values.
+        AxisError: an axis is out of range or repeated.
+        ArgumentError: ``ord`` is not valid for this number of axes.
+        NotBuiltError: ``ord`` needs singular values.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.linalg.norm(jnp.asarray([3.0, 4.0])))
@@ -65,7 +65,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
 
 
 def _root_of_squares(node: UOp, over: tuple[int, ...], keepdims: bool) -> UOp:
-    """sqrt(sum of squares), apart at 0, so that the infinite slope of sqrt is not met there."""
+    """Return sqrt(sum of squares), with a separate case at 0, where sqrt has infinite slope."""
     total = Expr(fold((Expr(node)**2).node, ops.ADD, over, keepdims))
     return where(total.eq(0), 0, sqrt(total)).node
 

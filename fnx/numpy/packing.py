@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy``: bits in bytes."""
+"""Packing of bits into bytes, and back."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from fnx.numpy.padding import pad
 __all__ = ["packbits", "unpackbits"]
 
 _family = Family(
-    axis="along which axis; None flattens first.",
-    bitorder='"big": the first bit is the highest, or "little".',
-    count="how many bits; what is missing is 0. By default all.",
-    returns="An Array of uint8.",
-    raises=("AxisError: an axis outside of the array.", "ArgumentError: another order."))
+    axis="the axis; None flattens the array first.",
+    bitorder='"big" (the first bit is the most significant) or "little".',
+    count="the number of bits, padded with 0; by default all.", returns="A uint8 Array.",
+    raises=("AxisError: the axis is out of range.", "ArgumentError: the bit order is unknown."))
 
 
 def _given(a: ArrayLike, axis: int | None, bitorder: str) -> tuple[Array, int]:
-    """The array with the axis last, and where that belongs."""
+    """Return the array with the packed axis last, and the original position of that axis."""
     arguments.one_of("bitorder", bitorder, ("big", "little"))
     x = asarray(a)
     if axis is None:
@@ -39,11 +38,12 @@ def _weights(bitorder: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return powers[::-1] if bitorder == "big" else powers
 
 
-@_family(a="bools or integers; what is not 0 is a 1.",
-         raises=("DTypeError: floats.", "AxisError: an axis outside of the array."))
+@_family(a="bools or integers; nonzero values are 1.",
+         raises=("DTypeError: the input has a float dtype.",
+                 "AxisError: the axis is out of range."))
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: Literal["big", "little"] = "big"
              ) -> Array:
-    """Eight bits a byte; zeros fill the last one up.
+    """Pack bits into bytes along an axis. The last byte is padded with zeros.
 
     >>> jnp.packbits(jnp.asarray([1, 0, 1]))
     Array([160], dtype=uint8)
@@ -57,11 +57,11 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: Literal["big", "li
     return moveaxis(sum(rows * _weights(bitorder), -1, "uint8"), -1, at)
 
 
-@_family(a="of uint8.", raises=("DTypeError: another dtype.",
-                                "AxisError: an axis outside of the array."))
+@_family(a="a uint8 Array.",
+         raises=("DTypeError: the dtype is not uint8.", "AxisError: the axis is out of range."))
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
                bitorder: Literal["big", "little"] = "big") -> Array:
-    """The bits of bytes, an element each.
+    """Unpack bytes into bits along an axis, one element per bit.
 
     >>> jnp.unpackbits(jnp.asarray([160], "uint8"), count=3)
     Array([1, 0, 1], dtype=uint8)

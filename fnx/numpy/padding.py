@@ -1,10 +1,10 @@
-"""``pad``: elements added before and after each axis.
+"""``pad``: add elements before and after each axis.
 
     pad([1, 2, 3], 2)                 -> 0 0 1 2 3 0 0
-    pad([1, 2, 3], 2, "reflect")      -> 3 2 1 2 3 2 1      by places, as for edge, symmetric, wrap;
-                                                            those on a side that follow one another
-                                                            are one part
-    pad([1, 2, 3], 2, "mean")         -> 2 2 1 2 3 2 2      of each axis, once those before are wide
+    pad([1, 2, 3], 2, "reflect")      -> 3 2 1 2 3 2 1      by index, as edge, symmetric and wrap;
+                                                            consecutive indices on a side are one
+                                                            slice
+    pad([1, 2, 3], 2, "mean")         -> 2 2 1 2 3 2 2      axis by axis, over what is padded so far
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ _TAKEN = {"constant": ("constant_values",), "reflect": ("reflect_type",),
 @public
 def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "constant",
         **kwargs: Any) -> Array:
-    """Elements added before and after each axis.
+    """Pad an array before and after each axis.
 
     Args:
-        array: an Array or what ``asarray`` takes, of any shape and dtype.
+        array: an Array or array-like of any shape and dtype.
         pad_width: n, (before, after), or such a pair for each axis.
-        mode: "constant", "edge" (repeat the last), "reflect", "symmetric", "wrap", "linear_ramp",
-            "maximum", "minimum", "mean", "median" or "empty" (here zeros). Or a function of
-            (vector padded with zeros, pair, axis, kwargs) that returns the vector.
+        mode: "constant", "edge" (repeat the edge value), "reflect", "symmetric", "wrap",
+            "linear_ramp", "maximum", "minimum", "mean", "median" or "empty" (zeros). Or a function
+            of (vector padded with zeros, pair, axis, kwargs) that returns the padded vector.
         kwargs: ``constant_values`` for "constant" and ``end_values`` for "linear_ramp": a number,
-            a pair, or a pair for each axis; by default 0. ``stat_length`` for statistics: of how
-            many elements at the edge, by default all. ``reflect_type`` for "reflect" and
-            "symmetric": "even", or "odd" (2 * edge - x).
+            a pair, or a pair for each axis; by default 0. ``stat_length`` for "maximum",
+            "minimum", "mean" and "median": the number of elements at the edge to use, by default
+            all. ``reflect_type`` for "reflect" and "symmetric": "even", or "odd" (2 * edge - x).
 
     Returns:
         An Array of the dtype of the array.
 
     Raises:
-        ArgumentError: another mode, a keyword that the mode does not take, or a negative width.
-        ShapeError: an axis without elements, in a mode that repeats them.
+        ArgumentError: the mode is unknown, it does not take a keyword, or a width is negative.
+        ShapeError: an axis has no elements, in a mode that repeats them.
 
     >>> import fnx.numpy as jnp
     >>> jnp.pad(jnp.arange(2), 1)
@@ -101,7 +101,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "
 
 
 def _pairs(name: str, given: Any, rank: int) -> list[list[Any]]:
-    """A value, a pair of them, or a pair for each axis: as a pair for each axis."""
+    """Broadcast a value, a pair, or a pair for each axis to a pair for each axis."""
     try:
         return [list(pair) for pair in np.broadcast_to(np.asarray(given), (rank, 2)).tolist()]
     except ValueError:
@@ -156,7 +156,11 @@ def _along(x: Array, at: int, width: Sequence[int], mode: Any, kwargs: dict[str,
 
 
 def _places(x: Array, at: int, places: np.ndarray[Any, Any]) -> Array:
-    """Those of an axis: a part of it, a part turned around, one of them again and again."""
+    """Return the elements at positions along an axis.
+
+    Consecutive positions become a slice, reversed positions a flipped slice, and a repeated
+    position a broadcast; anything else is a gather.
+    """
     steps = set(np.diff(places).tolist())
     if len(steps) > 1 or not steps <= {-1, 0, 1}:
         return get_item(x, (slice(None),) * at + (places,))
@@ -173,12 +177,12 @@ def _part(x: Array, at: int, low: int, high: int) -> Array:
 
 
 def _strong(out: Array, x: Array) -> Array:
-    """As weak as x."""
+    """Return ``out`` with the weak type of x."""
     return Array(out._node, x.weak)
 
 
 def _odd(x: Array, at: int, width: int, mode: str, period: int | None = None) -> Array:
-    """In front of x its mirror image through its first element, again and again."""
+    """Prepend ``width`` elements to x: repeated point reflections through its first element."""
     n = period or x.shape[at]
     skipped = 1 if mode == "reflect" and n > 1 else 0
     edge = _part(x, at, 0, 1)

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` about indices: grids of them, where elements are, choosing by them."""
+"""Index arrays: positions of nonzero elements, grids of indices, flat indices."""
 
 from __future__ import annotations
 
@@ -35,29 +35,34 @@ __all__ = [
 ]
 
 _family = Family(
-    a="an Array or what ``asarray`` takes, of any shape and dtype.", arr="of any shape and dtype.",
-    n="how many rows.", m="how many columns; by default as many.",
-    k="0 for the main diagonal, positive above, negative below.",
-    size="how many elements the result has, where that must be known while tracing; those that are "
-         "missing are ``fill_value``.",
-    fill_value="in place of missing elements; by default 0.", axis="along which axis.",
-    condition="what is not 0 is true.", inplace="False: arrays are immutable.",
-    returns="A tuple of Arrays of the default int, one an axis.",
-    raises=("TracedValueError: a result whose length depends on traced values; give size=.",))
+    a="an Array or array-like of any shape and dtype.",
+    arr="an Array or array-like of any shape and dtype.", n="the number of rows.",
+    m="the number of columns; by default n.",
+    k="the diagonal: 0 is the main one, positive above, negative below.",
+    size="the number of elements of the result, required under tracing; missing elements are "
+         "``fill_value``.", fill_value="the padding for missing elements; by default 0.",
+    axis="the axis.", condition="an Array or array-like; nonzero values are true.",
+    inplace="must be False: arrays are immutable.",
+    returns="A tuple of Arrays of the default int dtype, one per axis.",
+    raises=("TracedValueError: the length of the result depends on traced values; give "
+            "``size``.",))
 
 
-# ---- where elements are -------------------------------------------------------------------------
+# ---- nonzero elements ---------------------------------------------------------------------------
 
 
 def count_or(size: int | None, mask: Array) -> int:
-    """How many elements there are: as said, or counted where the values are known."""
+    """Return ``size``, or count the true elements of a concrete mask."""
     if size is not None:
         return arguments.integer("size", size)
     return int(np.count_nonzero(np.asarray(mask)))
 
 
 def true_places(mask: Array, size: int | None, fill: ArrayLike = 0) -> Array:
-    """The places of True in a flat mask: each is written where so many were before it."""
+    """Return the positions of True in a flat mask.
+
+    Each position is written at the index given by the count of True before it.
+    """
     n = count_or(size, mask)
     line = Array(build.iota(mask.size))
     slot = where(mask, mask.astype("int32").cumsum() - 1, n)
@@ -83,7 +88,7 @@ def _nonzero(a: ArrayLike, size: int | None, fill_value: Any) -> tuple[Array, ..
 @_family()
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None
             ) -> tuple[Array, ...]:
-    """The indices of the elements that are not 0, in row-major order.
+    """Return the indices of the nonzero elements, in row-major order.
 
     >>> jnp.nonzero(jnp.asarray([0, 5, 7]))
     (Array([1, 2], dtype=int32),)
@@ -93,9 +98,9 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None
     return _nonzero(a, size, fill_value)
 
 
-@_family("An int32 Array of one axis.")
+@_family("A vector of int32.")
 def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The places of the elements that are not 0, counted in row-major order.
+    """Return the row-major flat indices of the nonzero elements.
 
     >>> jnp.flatnonzero(jnp.asarray([[0, 5], [7, 0]]))
     Array([1, 2], dtype=int32)
@@ -103,9 +108,9 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None
     return _nonzero(ravel(a), size, fill_value)[0]
 
 
-@_family("An int32 Array: a row an element, a column an axis.")
+@_family("An int32 Array with one row per element and one column per axis.")
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The indices of the elements that are not 0, as rows.
+    """Return the indices of the nonzero elements, one element per row.
 
     >>> jnp.argwhere(jnp.asarray([[0, 5], [7, 0]]))
     Array([[0, 1],
@@ -118,10 +123,10 @@ def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -
     return stack(_nonzero(x, size, fill_value), -1)
 
 
-@_family("An Array of one axis and the dtype of arr.")
+@_family("A vector of the dtype of arr.")
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike = 0) -> Array:
-    """The elements where a condition holds, in row-major order.
+    """Return the elements where a condition holds, in row-major order.
 
     >>> jnp.extract(jnp.asarray([True, False, True]), jnp.asarray([1, 2, 3]))
     Array([1, 3], dtype=int32)
@@ -129,13 +134,13 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
     return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
 
 
-@_family("An Array with the axis as long as the condition is true.",
-         axis="along which axis; None flattens first.",
-         raises=("TracedValueError: a traced condition without ``size``.",
-                 "ShapeError: a condition of more than one axis."))
+@_family("An Array with the selected slices along the axis.",
+         axis="the axis; None flattens the array first.",
+         raises=("TracedValueError: the condition is traced and there is no ``size``.",
+                 "ShapeError: the condition has more than one axis."))
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
              size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
-    """The slices along an axis where a condition holds.
+    """Select the slices along an axis where a condition holds.
 
     >>> jnp.compress(jnp.asarray([False, True]), jnp.asarray([[1, 2], [3, 4]]), axis=0)
     Array([[3, 4]], dtype=int32)
@@ -160,10 +165,10 @@ def _whole(data: Any) -> Array:
     return asarray(np.asarray(data, convert.default_int().np))
 
 
-@_family(n="the length of each axis.", ndim="how many axes: 0 to 64.",
-         raises=("ArgumentError: another number of axes.",))
+@_family(n="the length of each axis.", ndim="the number of axes, 0 to 64.",
+         raises=("ArgumentError: ``ndim`` is out of range.",))
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The indices of the main diagonal.
+    """Return the indices of the main diagonal of a square array.
 
     >>> jnp.diag_indices(2)
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
@@ -175,9 +180,10 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     return (line,) * count
 
 
-@_family(arr="of at least two axes of one length.", raises=("ShapeError: another shape.",))
+@_family(arr="an Array of at least two axes of equal length.",
+         raises=("ShapeError: the axes differ in length, or there is only one.",))
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
-    """The indices of the main diagonal of an array.
+    """Return the indices of the main diagonal of an array.
 
     >>> jnp.diag_indices_from(jnp.zeros((1, 1)))
     (Array([0], dtype=int32), Array([0], dtype=int32))
@@ -196,7 +202,7 @@ def _triangle(f: Callable[..., Any], n: int, k: int, m: int | None) -> tuple[Arr
 
 @_family("(rows, columns), int32 Arrays.", raises=())
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The indices on and below a diagonal.
+    """Return the indices of the lower triangle of a matrix: on and below the k-th diagonal.
 
     >>> jnp.tril_indices(2)
     (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
@@ -206,7 +212,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 @_family("(rows, columns), int32 Arrays.", raises=())
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The indices on and above a diagonal.
+    """Return the indices of the upper triangle of a matrix: on and above the k-th diagonal.
 
     >>> jnp.triu_indices(2)
     (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
@@ -214,9 +220,10 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     return _triangle(np.triu, n, k, m)
 
 
-@_family("(rows, columns), int32 Arrays.", arr="a matrix.", raises=("ShapeError: no matrix.",))
+@_family("(rows, columns), int32 Arrays.", arr="a matrix.",
+         raises=("ShapeError: arr is not a matrix.",))
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """The indices of a matrix on and below a diagonal.
+    """Return the indices of the lower triangle of the given matrix.
 
     >>> jnp.tril_indices_from(jnp.zeros((1, 2)))
     (Array([0], dtype=int32), Array([0], dtype=int32))
@@ -224,9 +231,10 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     return tril_indices(_matrix(arr)[0], k, _matrix(arr)[1])
 
 
-@_family("(rows, columns), int32 Arrays.", arr="a matrix.", raises=("ShapeError: no matrix.",))
+@_family("(rows, columns), int32 Arrays.", arr="a matrix.",
+         raises=("ShapeError: arr is not a matrix.",))
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """The indices of a matrix on and above a diagonal.
+    """Return the indices of the upper triangle of the given matrix.
 
     >>> jnp.triu_indices_from(jnp.zeros((2, 1)))
     (Array([0], dtype=int32), Array([0], dtype=int32))
@@ -241,11 +249,11 @@ def _matrix(arr: ArrayLike) -> tuple[int, ...]:
     return x.shape
 
 
-@_family(mask_func="such as ``jnp.triu``: of a matrix and k, keeps some of its elements.",
-         k="handed to ``mask_func``.")
+@_family(mask_func="a function of a matrix and k that keeps some elements, such as ``jnp.triu``.",
+         k="passed on to ``mask_func``.")
 def mask_indices(n: int, mask_func: Callable[[Any, Any], Any], k: int = 0, *,
                  size: int | None = None) -> tuple[Array, ...]:
-    """The indices of what a function keeps of an n by n matrix.
+    """Return the indices of the elements of an n by n matrix that a mask function keeps.
 
     >>> jnp.mask_indices(2, jnp.triu, 1)
     (Array([0], dtype=int32), Array([1], dtype=int32))
@@ -254,13 +262,13 @@ def mask_indices(n: int, mask_func: Callable[[Any, Any], Any], k: int = 0, *,
     return nonzero(mask_func(whole, k), size=size)
 
 
-@_family("An Array of the indices of each axis, stacked in front; or a tuple if ``sparse``.",
-         dimensions="the shape of the grid.", dtype="of the indices; by default int32.",
-         sparse="give each axis its own Array, which broadcasts.",
-         raises=("ArgumentError: a negative length.",))
+@_family("The index arrays of all axes, stacked along a new first axis; a tuple if ``sparse``.",
+         dimensions="the shape of the grid.", dtype="the dtype of the indices; by default int32.",
+         sparse="whether to return one Array per axis, which broadcast.",
+         raises=("ArgumentError: a length is negative.",))
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: bool = False
             ) -> Array | tuple[Array, ...]:
-    """The indices of a grid.
+    """Return the index arrays of a grid.
 
     >>> jnp.indices((1, 2))
     Array([[[0, 0]],
@@ -280,10 +288,10 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: b
     return stack(lines) if lines else Array(build.const(0, kind, (0,)))
 
 
-@_family("A tuple of int32 Arrays that broadcast.", args="of one axis each: indices or masks.",
-         raises=("ShapeError: more than one axis.",))
+@_family("A tuple of int32 Arrays that broadcast.", args="vectors of indices or masks.",
+         raises=("ShapeError: an input has more than one axis.",))
 def ix_(*args: ArrayLike) -> tuple[Array, ...]:
-    """Index arrays of which ``x[...]`` takes every combination.
+    """Return index arrays that form an open mesh: ``x[...]`` takes every combination.
 
     >>> [i.shape for i in jnp.ix_(jnp.arange(2), jnp.arange(3))]
     [(2, 1), (1, 3)]
@@ -301,12 +309,13 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     return tuple(out)
 
 
-@_family("What the function returns.", function="of one index array an axis, and ``kwargs``.",
-         shape="of the grid.", dtype="of the index arrays.", kwargs="handed to the function.",
-         raises=())
+@_family("What the function returns.",
+         function="a function of one index per axis, and of ``kwargs``.",
+         shape="the shape of the grid.", dtype="the dtype of the indices.",
+         kwargs="passed on to the function.", raises=())
 def fromfunction(function: Callable[..., Any], shape: ShapeLike, *, dtype: DTypeLike = float,
                  **kwargs: Any) -> Any:
-    """A function of the indices of a grid; called for one place and mapped over all.
+    """Evaluate a function at every index of a grid. It is traced once and mapped with vmap.
 
     >>> jnp.fromfunction(lambda i, j: i + 10 * j, (2, 2), dtype=int)
     Array([[ 0, 10],
@@ -322,10 +331,10 @@ def fromfunction(function: Callable[..., Any], shape: ShapeLike, *, dtype: DType
     return call(*[Array(build.cast(build.iota(n), kind)) for n in grid])
 
 
-@_family(indices="places, counted in row-major order; negative ones from the end.",
-         shape="of the array.", raises=("ArgumentError: a negative length.",))
+@_family(indices="row-major flat indices; negative ones count from the end.",
+         shape="the shape of the array.", raises=("ArgumentError: a length is negative.",))
 def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
-    """Places as an index an axis; those outside of the array are clipped.
+    """Convert flat indices to one index per axis. Indices out of bounds are clipped.
 
     >>> jnp.unravel_index(5, (2, 3))
     (Array(1, dtype=int32, weak_type=True), Array(2, dtype=int32, weak_type=True))
@@ -340,15 +349,16 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     return tuple(reversed(out))
 
 
-@_family("An integer Array.", multi_index="an index array for each axis.", dims="the shape.",
-         mode='"raise" (the values are known), "wrap" or "clip", or one an axis.',
-         order='"C".', dtype="of the result.",
-         raises=("OutOfBoundsError: an index outside, where the mode is \"raise\".",
-                 "ArgumentError: another number of indices than of axes."))
+@_family("An integer Array.", multi_index="one index array per axis.",
+         dims="the shape of the array.",
+         mode='what out-of-bounds indices do: "raise" (values must be known), "wrap" or "clip"; '
+              "or one per axis.", order='must be "C".', dtype="the dtype of the result.",
+         raises=('OutOfBoundsError: mode is "raise" and an index is out of bounds.',
+                 "ArgumentError: the number of index arrays differs from that of axes."))
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
                       mode: str | tuple[str, ...] = "raise", order: Literal["C"] = "C", *,
                       dtype: DTypeLike | None = None) -> Array:
-    """An index an axis as places, counted in row-major order.
+    """Convert one index per axis to row-major flat indices.
 
     >>> print(jnp.ravel_multi_index((1, 2), (2, 3)))
     5

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` on polynomials, whose coefficients begin with the highest power."""
+"""Polynomials of ``fnx.numpy``, as coefficients from the highest power down."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ __all__ = [
 ]
 
 _family = Family(
-    p="coefficients, the highest power first.", a1="coefficients, the highest power first.",
-    a2="coefficients, the highest power first.", u="coefficients, the highest power first.",
-    v="coefficients, the highest power first.", x="where.", m="how many times.",
-    trim_leading_zeros="cut them off, which needs values that are known.",
-    unroll="accepted as JAX's: all steps are written out.",
+    p="coefficients, from the highest power down.", a1="coefficients, from the highest power down.",
+    a2="coefficients, from the highest power down.", u="coefficients, from the highest power down.",
+    v="coefficients, from the highest power down.", x="the points to evaluate at.",
+    m="the number of times.",
+    trim_leading_zeros="whether to trim leading zeros, which requires known values.",
+    unroll="accepted for JAX compatibility; the loop is always unrolled.",
     returns="An Array of coefficients.",
-    raises=("ShapeError: coefficients of more than one axis.", "ArgumentError: a negative m."))
+    raises=("ShapeError: the coefficients have more than one axis.",
+            "ArgumentError: m is negative."))
 
 
 def _vector(a: ArrayLike) -> Array:
@@ -59,24 +61,27 @@ def _times(m: int) -> int:
 
 
 def _front(x: Array, n: int) -> Array:
-    """x with zeros in front, of length n."""
+    """Prepend zeros to x, to length n."""
     more = n - x.shape[0]
     pads = [(more, 0)] + [(0, 0)] * (x.ndim - 1)
     return Array(build.pad(x._node, pads)) if more > 0 else x
 
 
 def _both(name: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
-    """Coefficients along the first axis, of as many powers; more axes broadcast."""
+    """Promote two polynomials and pad them to equal length along the first axis.
+
+    Further axes are left to broadcast.
+    """
     nodes, _ = promoted("any", name, (atleast_1d(a), atleast_1d(b)), broadcast=False)
     x, y = map(Array, nodes)
     n = max(x.shape[0], y.shape[0])
     return _front(x, n), _front(y, n)
 
 
-@_family("An Array of the shape of x.", p="coefficients, the highest power first; more axes "
-         "broadcast with x.")
+@_family("An Array of the shape of x.",
+         p="coefficients, from the highest power down; further axes broadcast with x.")
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
-    """The value of a polynomial, by Horner's scheme.
+    """Evaluate a polynomial, by Horner's scheme.
 
     >>> print(jnp.polyval(jnp.asarray([1, 0, 2]), 3))
     11
@@ -93,7 +98,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
 @_family()
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The sum of two polynomials.
+    """Add two polynomials.
 
     >>> jnp.polyadd(jnp.asarray([1, 2]), jnp.asarray([3]))
     Array([1, 5], dtype=int32)
@@ -104,7 +109,7 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 @_family()
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The difference of two polynomials.
+    """Subtract two polynomials.
 
     >>> jnp.polysub(jnp.asarray([1, 2]), jnp.asarray([3]))
     Array([ 1, -1], dtype=int32)
@@ -122,13 +127,13 @@ def _trimmed(x: Array, trim: bool) -> Array:
 
 
 def _or_zero(x: Array) -> Array:
-    """The coefficients; of none of them the polynomial is 0."""
+    """Return the coefficients, or a single 0 if there are none."""
     return x if x.size else zeros_like(x, shape=(1,))
 
 
 @_family()
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials.
+    """Multiply two polynomials.
 
     >>> jnp.polymul(jnp.asarray([1, 1]), jnp.asarray([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
@@ -141,7 +146,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
 @_family("(quotient, remainder), Arrays of coefficients.")
 def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
             ) -> tuple[Array, Array]:
-    """The quotient of two polynomials and what is left.
+    """Divide two polynomials; return the quotient and the remainder.
 
     >>> jnp.polydiv(jnp.asarray([1.0, 0.0, -1.0]), jnp.asarray([1.0, 1.0]))
     (Array([ 1., -1.], dtype=float32), Array([0., 0., 0.], dtype=float32))
@@ -161,7 +166,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
 
 @_family()
 def polyder(p: ArrayLike, m: int = 1) -> Array:
-    """The derivative of a polynomial.
+    """Differentiate a polynomial m times.
 
     >>> print(jnp.polyder(jnp.asarray([1.0, 2.0, 3.0])))
     [2. 2.]
@@ -173,9 +178,9 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     return x
 
 
-@_family(k="the constants, the last one first; by default 0.")
+@_family(k="the integration constants, in order of integration; by default 0.")
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
-    """The integral of a polynomial.
+    """Integrate a polynomial m times.
 
     >>> print(jnp.polyint(jnp.asarray([2.0, 2.0]), k=5))
     [1. 2. 5.]
@@ -192,10 +197,10 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     return x
 
 
-@_family(seq_of_zeros="the zeros: a vector.",
-         raises=("ShapeError: a matrix: its eigenvalues are not built.",))
+@_family(seq_of_zeros="the roots: a vector.",
+         raises=("ShapeError: the input is a matrix; eigenvalues are not implemented.",))
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """The polynomial that has these zeros, and 1 in front.
+    """Return the monic polynomial with the given roots.
 
     >>> jnp.poly(jnp.asarray([1.0, -1.0]))
     Array([ 1.,  0., -1.], dtype=float32)
@@ -210,10 +215,12 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     return out
 
 
-@_family("A matrix, a row for each x.", x="a vector.", N="how many columns; by default as many.",
-         increasing="begin with the power 0.", raises=("ShapeError: no vector.",))
+@_family("A matrix with one row for each element of x.", x="a vector.",
+         N="the number of columns; by default n.",
+         increasing="whether the powers increase from left to right.",
+         raises=("ShapeError: x is not a vector.",))
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of a vector, as columns.
+    """Return a Vandermonde matrix: the powers of a vector, as columns.
 
     >>> jnp.vander(jnp.asarray([1, 2, 3]), 2)
     Array([[1, 1],

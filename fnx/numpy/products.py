@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy.linalg`` that need no factorization: products, norms, diagonals."""
+"""The functions of ``fnx.numpy.linalg`` that need no factorization: products, norms, diagonals."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = [
 ]
 
 _family = Family(
-    x="of at least two axes: matrices lie on the last two.", x1="an Array.", x2="an Array.",
-    a="of at least two axes: matrices lie on the last two.",
-    offset="0 for the main diagonal, positive above, negative below.",
-    ord="which norm, as for ``norm``.", returns="An Array.",
-    raises=("ShapeError: fewer axes, or lengths that do not fit.",))
+    x="an Array of at least two axes; the last two hold the matrices.", x1="an Array.",
+    x2="an Array.", a="an Array of at least two axes; the last two hold the matrices.",
+    offset="the diagonal: 0 is the main one, positive above, negative below.",
+    ord="the order of the norm, as for ``norm``.", returns="An Array.",
+    raises=("ShapeError: there are too few axes, or their lengths do not match.",))
 
 
-@_family(axis="where the vectors lie.",
-         raises=("ShapeError: vectors of other lengths than 3.",))
+@_family(axis="the axis that holds the vectors.",
+         raises=("ShapeError: the length of the vectors is not 3.",))
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
-    """The cross product of vectors of length 3.
+    """Return the cross product of vectors of length 3.
 
     >>> print(jnp.linalg.cross(jnp.asarray([1, 0, 0]), jnp.asarray([0, 1, 0])))
     [0 0 1]
@@ -47,7 +47,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
 
 @_family("An Array whose last axis is the diagonal.")
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
-    """The diagonals of matrices.
+    """Return the diagonals of matrices.
 
     >>> print(jnp.linalg.diagonal(jnp.asarray([[1, 2], [3, 4]])))
     [1 4]
@@ -55,9 +55,9 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     return basic.diagonal(x, offset, -2, -1)
 
 
-@_family("An Array without the last two axes.", dtype="of the sums.")
+@_family("An Array without the last two axes.", dtype="the dtype of the sums.")
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """The sums of the diagonals of matrices.
+    """Return the sums of the diagonals of matrices.
 
     >>> print(jnp.linalg.trace(jnp.asarray([[1, 2], [3, 4]])))
     5
@@ -65,9 +65,10 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
     return basic.trace(x, offset, -2, -1, dtype)
 
 
-@_family("A matrix.", x1="a vector.", x2="a vector.", raises=("ShapeError: no vectors.",))
+@_family("A matrix.", x1="a vector.", x2="a vector.",
+         raises=("ShapeError: an input is not a vector.",))
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The products of each element of one vector with each of another.
+    """Return the outer product of two vectors.
 
     >>> jnp.linalg.outer(jnp.asarray([1, 2]), jnp.asarray([3, 4]))
     Array([[3, 4],
@@ -79,11 +80,11 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return a[:, None] * b
 
 
-@_family("An Array without the last two axes, of a float dtype.",
-         raises=("NotBuiltError: an ``ord`` that needs singular values.",
-                 "ShapeError: fewer than two axes."))
+@_family("An Array of a float dtype, without the last two axes.",
+         raises=("NotBuiltError: ``ord`` needs singular values.",
+                 "ShapeError: there are fewer than two axes."))
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """Norms of matrices.
+    """Return the norms of matrices.
 
     >>> print(jnp.linalg.matrix_norm(jnp.asarray([[3.0, 0.0], [0.0, 4.0]])))
     5.0
@@ -92,11 +93,13 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
     return norm(array, ord, (array.ndim - 2, array.ndim - 1), keepdims)
 
 
-@_family("An Array without these axes, of a float dtype.", x="of any shape.",
-         axis="over which axes; None: all.", raises=("AxisError: an axis outside of the array.",))
+@_family("An Array of a float dtype, without the reduced axes.",
+         x="an Array or array-like of any shape.",
+         axis="the axis or axes to reduce; None means all.",
+         raises=("AxisError: the axis is out of range.",))
 def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = False, ord: Any = 2
                 ) -> Array:
-    """Norms of vectors, which may lie on several axes.
+    """Return the norms of vectors, which may extend over several axes.
 
     >>> print(jnp.linalg.vector_norm(jnp.asarray([[3.0], [4.0]])))
     5.0
@@ -124,11 +127,11 @@ def _matrices(x: ArrayLike) -> Array:
 
 
 @_family("An Array of the shape of a.", n="an int >= 0.",
-         raises=("ShapeError: matrices that are not square.", "NotBuiltError: n < 0."))
+         raises=("ShapeError: the matrices are not square.", "NotBuiltError: n is negative."))
 def matrix_power(a: ArrayLike, n: int) -> Array:
-    """Square matrices multiplied by themselves.
+    """Raise square matrices to a non-negative integer power.
 
-    Source: the bits of n, by squaring.
+    Source: exponentiation by squaring.
 
     >>> jnp.linalg.matrix_power(jnp.asarray([[1, 1], [0, 1]]), 5)
     Array([[1, 5],
@@ -151,11 +154,11 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
         basic.eye(square.shape[-1], dtype=square.dtype), square.shape)
 
 
-@_family("The product.", arrays="matrices; the first and the last may be vectors.",
-         precision="accepted as JAX's: products are of full precision.",
-         raises=("ArgumentError: no array.", "ShapeError: shapes that do not fit."))
+@_family("The matrix product.", arrays="matrices; the first and the last may be vectors.",
+         precision="accepted for JAX compatibility; products have full precision.",
+         raises=("ArgumentError: there are no arrays.", "ShapeError: the shapes do not match."))
 def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -> Array:
-    """The product of several matrices, in the order that costs least.
+    """Multiply several matrices, in the cheapest order.
 
     >>> a = jnp.ones((2, 3))
     >>> jnp.linalg.multi_dot([a, a.T, a]).shape

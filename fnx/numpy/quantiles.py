@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy``: the median and other quantiles."""
+"""The median and other quantiles."""
 
 from __future__ import annotations
 
@@ -41,22 +41,23 @@ QuantileMethod: TypeAlias = Literal[
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 _family = Family(
-    a="an Array or what ``asarray`` takes, of any shape.",
-    q="which quantiles: floats from 0 to 1, 0-d or on one axis.",
-    axis="an axis or several, counted from the end if negative; None: all.",
-    overwrite_input="False: arrays are immutable.",
-    method='between elements: "linear", "lower", "higher", "midpoint", "nearest"; or '
-           '"inverted_cdf".',
-    weights='how much each element counts, for "inverted_cdf": of the shape of a, or of the axis.',
-    returns="An Array of floats without the folded axes; those of q stand in front.",
-    raises=("AxisError: an axis outside of the array, or named twice.",
-            "ArgumentError: another method; weights for a method that takes none.",
-            "ShapeError: q or weights of another shape.",
-            "DTypeError: q that is not of floats."))
+    a="an Array or array-like of any shape.",
+    q="the quantiles: floats from 0 to 1, a scalar or a vector.",
+    axis="the axis or axes to reduce; negative ones count from the end. None reduces all.",
+    overwrite_input="must be False: arrays are immutable.",
+    method='the interpolation between elements: "linear", "lower", "higher", "midpoint", '
+           '"nearest" or "inverted_cdf".',
+    weights='the weights of the elements, for "inverted_cdf" only: of the shape of a, or of the '
+            "axis.",
+    returns="An Array of floats without the reduced axes, with the axis of q first.",
+    raises=("AxisError: an axis is out of range or repeated.",
+            "ArgumentError: the method is unknown, or takes no weights.",
+            "ShapeError: the shape of q or of the weights is invalid.",
+            "DTypeError: q is not of a float dtype."))
 
 
 class _Rows:
-    """The elements that are folded, in order along a last axis: numbers, then NaNs."""
+    """The reduced elements, sorted along a last axis: numbers first, then NaNs."""
 
     def __init__(self, a: ArrayLike, axis: AxisLike, weights: ArrayLike | None) -> None:
         x = Array(in_domain("inexact", a, None))
@@ -82,11 +83,11 @@ class _Rows:
         return Array(build.reshape(build.permute(x._node, order), (*rest, count)))
 
     def at(self, places: Array) -> Array:
-        """The elements at places, which are on the last axis."""
+        """Return the elements at indices along the last axis."""
         return take_along_axis(self.values, places, -1, mode="clip")
 
     def placed(self, found: Array, q: Array, keepdims: bool) -> Array:
-        """The axis of quantiles from the back to the front; folded axes as 1 on request."""
+        """Move the quantile axis to the front, and keep the reduced axes as 1 on request."""
         out = moveaxis(found, -1, 0)
         kept = [1 if i in self.over else n for i, n in enumerate(self.shape)]
         inner = kept if keepdims else [n for i, n in enumerate(self.shape) if i not in self.over]
@@ -94,7 +95,7 @@ class _Rows:
 
 
 def _beside(w: Array, x: Array, over: tuple[int, ...]) -> Array:
-    """Weights of the shape of x."""
+    """Broadcast weights to the shape of x."""
     if w.shape == x.shape:
         return w
     lengths = tuple([x.shape[i] for i in over])
@@ -133,7 +134,7 @@ def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, out: None, overwrite_i
 
 
 def _between(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
-    """Quantiles between two neighbours, for each of q on a last axis."""
+    """Interpolate between two neighbors, for each element of q along a last axis."""
     place = q * (count - 1)
     low, high = floor(place), ceil(place)
     share = place - low
@@ -148,7 +149,7 @@ def _between(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: 
 
 
 def _stepped(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
-    """The first element whose weight, with that of all before it, is the share asked for."""
+    """Return the first element at which the cumulative weight reaches the fraction q."""
     w = rows.weights
     if w is None:
         w = where(rows.nans, 0, rows.values * 0 + 1).astype(rows.kind)
@@ -169,7 +170,7 @@ def _stepped(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: 
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """The numbers that shares q of the elements are below; NaN where an element is NaN.
+    """Return the q-th quantiles of the elements; NaN if any element is NaN.
 
     >>> print(jnp.quantile(jnp.asarray([1.0, 2.0, 4.0]), 0.75))
     3.0
@@ -181,7 +182,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                 overwrite_input: bool = False, method: QuantileMethod = "linear",
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """The numbers that shares q of the elements that are not NaN are below.
+    """Return the q-th quantiles of the elements, ignoring NaNs.
 
     >>> print(jnp.nanquantile(jnp.asarray([1.0, jnp.nan, 4.0]), 0.5))
     2.5
@@ -193,12 +194,12 @@ def _percents(q: ArrayLike) -> Array:
     return Array(in_domain("inexact", q, None)) / 100
 
 
-@_family(q="which percentiles: numbers from 0 to 100, 0-d or on one axis.")
+@_family(q="the percentiles: numbers from 0 to 100, a scalar or a vector.")
 def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
                out_sharding: None = None) -> Array:
-    """The numbers that q percent of the elements are below; NaN where an element is NaN.
+    """Return the q-th percentiles of the elements; NaN if any element is NaN.
 
     >>> print(jnp.percentile(jnp.asarray([1.0, 2.0, 4.0]), 75))
     3.0
@@ -208,11 +209,11 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
                      False)
 
 
-@_family(q="which percentiles: numbers from 0 to 100, 0-d or on one axis.")
+@_family(q="the percentiles: numbers from 0 to 100, a scalar or a vector.")
 def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                   overwrite_input: bool = False, method: QuantileMethod = "linear",
                   keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """The numbers that q percent of the elements that are not NaN are below.
+    """Return the q-th percentiles of the elements, ignoring NaNs.
 
     >>> print(jnp.nanpercentile(jnp.asarray([1.0, jnp.nan, 4.0]), 50))
     2.5
@@ -221,14 +222,16 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
                      True)
 
 
-_AXIS_ONLY = ("AxisError: an axis outside of the array, or named twice.",
-              "ShapeError: there is nothing to fold.")
+_AXIS_ONLY = ("AxisError: an axis is out of range or repeated.",
+              "ShapeError: the reduction is over zero elements.")
 
 
-@_family("An Array of floats without the folded axes.", _AXIS_ONLY)
+@_family("An Array of floats without the reduced axes.", _AXIS_ONLY)
 def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
            keepdims: bool = False) -> Array:
-    """The element in the middle, or the mean of both; NaN where an element is NaN.
+    """Return the median; NaN if any element is NaN.
+
+    Of an even number of elements, it is the mean of the two in the middle.
 
     >>> print(jnp.median(jnp.asarray([1.0, 2.0, 4.0])))
     2.0
@@ -236,10 +239,12 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
     return _quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, False)
 
 
-@_family("An Array of floats without the folded axes.", _AXIS_ONLY)
+@_family("An Array of floats without the reduced axes.", _AXIS_ONLY)
 def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None,
               overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The element in the middle of those that are not NaN, or the mean of both.
+    """Return the median, ignoring NaNs.
+
+    Of an even number of elements, it is the mean of the two in the middle.
 
     >>> print(jnp.nanmedian(jnp.asarray([1.0, jnp.nan, 4.0])))
     2.5

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that put elements into other places, or into several."""
+"""Rearranging and repeating elements: flips, rolls, tiling, diagonals."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["diag", "diagonal", "flip", "repeat", "roll", "tile"]
 
 @public
 def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
-    """The order of elements reversed, along all axes or these.
+    """Reverse the order of the elements along one, several or all axes.
 
     Args:
-        m: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several; None means all.
+        m: an Array or array-like of any shape and dtype.
+        axis: the axis or axes; None means all.
 
     Returns:
         An Array of the shape and dtype of m.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx.numpy as jnp
     >>> jnp.flip(jnp.arange(3))
@@ -45,20 +45,20 @@ def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
 
 @public
 def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
-    """Elements moved along axes by numbers of places; those pushed out come in again.
+    """Roll elements along axes; those shifted past the end come in again at the start.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        shift: how many places: an int, or one for each axis; Arrays may be data.
-        axis: an axis or several; None rolls the flattened array.
+        a: an Array or array-like of any shape and dtype.
+        shift: the number of positions: an int, or one for each axis; Arrays may be traced.
+        axis: the axis or axes; None rolls the flattened array.
 
     Returns:
         An Array of the shape and dtype of a.
 
     Raises:
-        ArgumentError: a shift that is no whole number.
-        AxisError: an axis outside of the array.
-        ShapeError: neither one shift, nor one axis, nor as many of both.
+        ArgumentError: a shift is not an integer.
+        AxisError: the axis is out of range.
+        ShapeError: several shifts and several axes differ in number.
 
     >>> import fnx.numpy as jnp
     >>> jnp.roll(jnp.arange(4), 1)
@@ -87,7 +87,7 @@ def roll(a: ArrayLike, shift: Any, axis: AxisLike = None) -> Array:
 
 
 def _steps(shift: Any) -> list[int | Array]:
-    """How far a roll goes: ints, or numbers that are data."""
+    """Return the shifts of a roll: ints, or 0-d integer Arrays, which may be traced."""
     if isinstance(shift, (Array, np.ndarray)):
         if shift.ndim > 1:
             raise ShapeError(f"expected shifts of at most one axis, got shape {shift.shape}")
@@ -100,24 +100,24 @@ def _steps(shift: Any) -> list[int | Array]:
 
 
 def _part(x: Array, axis: int, low: int, high: int) -> UOp:
-    """Elements low to high of an axis."""
+    """Slice x from low to high along an axis."""
     return build.shrink(x._node, [(low, high) if i == axis else (0, n)
                                   for i, n in enumerate(x.shape)])
 
 
 @public
 def tile(A: ArrayLike, reps: ShapeLike) -> Array:
-    """The array repeated as a whole, ``reps`` times along each axis.
+    """Repeat an array as a whole, ``reps`` times along each axis.
 
     Args:
-        A: an Array or what ``asarray`` takes, of any shape and dtype.
-        reps: an int or ints, known while tracing.
+        A: an Array or array-like of any shape and dtype.
+        reps: an int or ints, static under tracing.
 
     Returns:
         An Array of the dtype of A.
 
     Raises:
-        ArgumentError: a negative count.
+        ArgumentError: a count is negative.
 
     >>> import fnx.numpy as jnp
     >>> jnp.tile(jnp.arange(2), 2)
@@ -136,21 +136,23 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
 @public
 def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
            total_repeat_length: int | None = None) -> Array:
-    """Each element repeated, a fixed number of times (one for all, or one for each).
+    """Repeat each element, by one count for all or by one count for each.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        repeats: how often: one for all, or one for each; known while tracing, unless
-            ``total_repeat_length`` is given.
-        axis: along which axis; None flattens a first.
-        total_repeat_length: the length of the result: cut, or filled up with the last element.
+        a: an Array or array-like of any shape and dtype.
+        repeats: the number of repetitions: one for all elements, or one for each; static under
+            tracing, unless ``total_repeat_length`` is given.
+        axis: the axis; None flattens a first.
+        total_repeat_length: the length of the result, which is truncated, or padded with the last
+            element.
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        ArgumentError: counts that are no ints >= 0, or neither one nor one for each element.
-        AxisError: an axis outside of the array.
+        ArgumentError: a count is not an int >= 0.
+        ShapeError: there is neither one count nor one for each element.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.repeat(jnp.arange(2), 2)
@@ -183,7 +185,7 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *,
 
 
 def _repeated_to(x: Array, at: int, repeats: Array, total: int) -> Array:
-    """By counts that are traced: place i of the result reads the element whose run holds i."""
+    """Repeat by traced counts: element i of the result reads the element whose run holds i."""
     n = x.shape[at]
     if repeats.size not in (1, n):
         raise ShapeError(f"repeat: expected one count, or one for each of {n}, got {repeats.size}")
@@ -194,11 +196,11 @@ def _repeated_to(x: Array, at: int, repeats: Array, total: int) -> Array:
 
 @public
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The elements whose indices along two axes are equal (but for the offset), on a last axis.
+    """Return the diagonals over two axes, as the last axis of the result.
 
     Args:
-        a: of at least two axes, of any dtype.
-        offset: 0 for the main diagonal, positive above, negative below.
+        a: an Array or array-like of at least two axes, of any dtype.
+        offset: the diagonal: 0 is the main one, positive above, negative below.
         axis1: the axis of rows.
         axis2: the axis of columns.
 
@@ -206,7 +208,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
         An Array whose last axis is the diagonal, of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.diagonal(jnp.asarray([[1, 2], [3, 4]]))
@@ -223,7 +225,10 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
 
 def diagonal_of(x: UOp) -> UOp:
-    """The diagonal of the last two axes (of one length n): rows of n + 1, of which column 0."""
+    """Return the diagonal of the last two axes, both of length n.
+
+    Padded by n elements, they reshape to rows of n + 1, of which column 0 is the diagonal.
+    """
     *lead, n, _ = x.shape
     if n < 2:
         return build.reshape(x, (*lead, n))
@@ -237,17 +242,17 @@ def diagonal_of(x: UOp) -> UOp:
 
 @public
 def diag(v: ArrayLike, k: int = 0) -> Array:
-    """A matrix with this diagonal; or the diagonal of a matrix.
+    """Create a matrix from its diagonal, or return the diagonal of a matrix.
 
     Args:
-        v: of one axis or two, of any dtype.
-        k: 0 for the main diagonal, positive above, negative below.
+        v: a vector or a matrix of any dtype.
+        k: the diagonal: 0 is the main one, positive above, negative below.
 
     Returns:
         An Array of the dtype of v.
 
     Raises:
-        ShapeError: 0-d, or more than two axes.
+        ShapeError: v has neither one nor two axes.
 
     >>> import fnx.numpy as jnp
     >>> jnp.diag(jnp.asarray([1, 2]))

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that fold axes."""
+"""Reductions of ``fnx.numpy``: sum, prod, max, mean, var and their like."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def fold(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
-    """REDUCE over an axis argument, with the axes kept as 1 on request."""
+    """REDUCE a node over an axis argument; keep the reduced axes as 1 on request."""
     arguments.flag("keepdims", keepdims)
     over = axes.several(axis, len(node.shape))
     out = build.reduce(node, monoid, over)
@@ -36,12 +36,12 @@ def fold(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
 
 
 def counted(node: UOp, axis: AxisLike) -> int:
-    """How many elements an axis argument folds into one."""
+    """Return the number of elements that an axis argument reduces to one."""
     return math.prod(node.shape[a] for a in axes.several(axis, len(node.shape)))
 
 
 def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
-    """Elements that ``where`` leaves out are the identity of the monoid."""
+    """Replace the elements that ``where`` excludes by the identity of the monoid."""
     if where is None:
         return node
     test = as_node(operand(where), dtypes.bool_)
@@ -54,7 +54,7 @@ def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
 
 def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
-    """A public fold. ``domain``: dtype of the elements, as in core/array/elementwise.py."""
+    """Run a public reduction; ``domain`` is as in core/array/elementwise.py."""
     node = in_domain(domain, a, dtype)
     if dtype is None and domain == "integer":
         node = build.cast(node, convert.sum_type(node.dtype))
@@ -79,22 +79,22 @@ def nonempty(node: UOp, axis: Any, initial: Any) -> None:
 def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
         where: ArrayLike | None = None) -> Array:
-    """The sum.
+    """Return the sum of the elements.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype; bool counts as int32.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        dtype: of the elements as they are combined, and of the result.
-        out: None.
-        keepdims: folded axes stay, with length 1.
-        initial: a 0-d value to start from.
-        where: a mask that broadcasts with a, of the elements that count.
+        a: an Array or array-like of any shape and dtype; bool counts as int32.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        dtype: the dtype to accumulate in, and of the result.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        initial: a scalar, the start value of the reduction.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes, of ``dtype``, else that of the elements.
+        An Array without the reduced axes, of ``dtype``, else that of the elements.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -109,22 +109,22 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
          out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
          where: ArrayLike | None = None) -> Array:
-    """The product.
+    """Return the product of the elements.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype; bool counts as int32.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        dtype: of the elements as they are combined, and of the result.
-        out: None.
-        keepdims: folded axes stay, with length 1.
-        initial: a 0-d value to start from.
-        where: a mask that broadcasts with a, of the elements that count.
+        a: an Array or array-like of any shape and dtype; bool counts as int32.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        dtype: the dtype to accumulate in, and of the result.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        initial: a scalar, the start value of the reduction.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes, of ``dtype``, else that of the elements.
+        An Array without the reduced axes, of ``dtype``, else that of the elements.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -139,22 +139,22 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None,
         where: ArrayLike | None = None) -> Array:
-    """The largest; NaN wins. Ties share the derivative.
+    """Return the maximum. NaN propagates; ties split the derivative equally.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        out: None.
-        keepdims: folded axes stay, with length 1.
-        initial: a 0-d value to start from.
-        where: a mask that broadcasts with a, of the elements that count.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        initial: a scalar, the start value of the reduction.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes, of the dtype of a.
+        An Array without the reduced axes, of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
-        ShapeError: there is nothing to fold, and no ``initial``.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: the reduction is over zero elements and has no ``initial``.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -169,22 +169,22 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None,
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None,
         where: ArrayLike | None = None) -> Array:
-    """The smallest; NaN wins. Ties share the derivative.
+    """Return the minimum. NaN propagates; ties split the derivative equally.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        out: None.
-        keepdims: folded axes stay, with length 1.
-        initial: a 0-d value to start from.
-        where: a mask that broadcasts with a, of the elements that count.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        initial: a scalar, the start value of the reduction.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes, of the dtype of a.
+        An Array without the reduced axes, of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
-        ShapeError: there is nothing to fold, and no ``initial``.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: the reduction is over zero elements and has no ``initial``.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -198,20 +198,20 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None,
 @public
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Whether all are true.
+    """Return whether all elements are true.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype; what is not zero is true.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        out: None.
-        keepdims: folded axes stay, with length 1.
-        where: a mask that broadcasts with a, of the elements that count.
+        a: an Array or array-like of any shape and dtype; nonzero values are true.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes, of bool.
+        An Array without the reduced axes, of bool.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -225,20 +225,20 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None,
 @public
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Whether any is true.
+    """Return whether any element is true.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype; what is not zero is true.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        out: None.
-        keepdims: folded axes stay, with length 1.
-        where: a mask that broadcasts with a, of the elements that count.
+        a: an Array or array-like of any shape and dtype; nonzero values are true.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes, of bool.
+        An Array without the reduced axes, of bool.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -253,18 +253,18 @@ amax, amin = max, min
 
 @public
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """How many are not zero.
+    """Count the nonzero elements.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        keepdims: the axes that go stay with length 1.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        keepdims: whether to keep the reduced axes, with length 1.
 
     Returns:
-        An Array of the default int without the folded axes.
+        An Array of the default int dtype, without the reduced axes.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.count_nonzero(jnp.asarray([0, 3, 4])))
@@ -275,8 +275,10 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
 
 
 def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
-    """Sum over (number of elements - ``less``), in the dtype of the node, which computes; NaN where
-    that leaves nothing."""
+    """Return the sum over (number of elements - ``less``), in the dtype of the node.
+
+    The result is NaN where that divisor is not positive.
+    """
     if where is None:
         left, whole = counted(node, axis) - less, fold(node, ops.ADD, axis, keepdims)
         return (Expr(whole) / left).node if left > 0 else build.like(whole, math.nan)
@@ -291,22 +293,22 @@ def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> 
 @public
 def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """The arithmetic mean; of integers a float32. It accumulates in its dtype.
+    """Return the arithmetic mean, accumulated in its dtype; integers give the default float.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        dtype: in which it is computed; by default that of a, of bool and integers the default
-            float.
-        out: None.
-        keepdims: the axes that go stay with length 1.
-        where: a mask that broadcasts, of the elements that count.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        dtype: the dtype to compute in; by default that of a, or the default float for bool and
+            integers.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
+        where: a boolean mask, broadcast with a, of the elements to include.
 
     Returns:
-        An Array without the folded axes.
+        An Array without the reduced axes.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -322,24 +324,24 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         correction: float | None = None) -> Array:
-    """The mean squared distance from the mean, over n - ddof.
+    """Return the variance: the sum of squared deviations from the mean, over n - ddof.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        dtype: in which it is computed; by default that of a, of bool and integers the default
-            float.
-        out: None.
-        ddof: taken from the number of elements.
-        keepdims: the axes that go stay with length 1.
-        where: a mask that broadcasts, of the elements that count.
-        correction: the same as ``ddof``, which it replaces.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        dtype: the dtype to compute in; by default that of a, or the default float for bool and
+            integers.
+        out: unsupported; must be None.
+        ddof: the number subtracted from the number of elements in the divisor.
+        keepdims: whether to keep the reduced axes, with length 1.
+        where: a boolean mask, broadcast with a, of the elements to include.
+        correction: the same as ``ddof``; overrides it.
 
     Returns:
-        An Array without the folded axes.
+        An Array without the reduced axes.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -360,24 +362,24 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
 def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         correction: float | None = None) -> Array:
-    """The square root of ``var``.
+    """Return the standard deviation: the square root of ``var``.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        dtype: in which it is computed; by default that of a, of bool and integers the default
-            float.
-        out: None.
-        ddof: taken from the number of elements.
-        keepdims: the axes that go stay with length 1.
-        where: a mask that broadcasts, of the elements that count.
-        correction: the same as ``ddof``, which it replaces.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        dtype: the dtype to compute in; by default that of a, or the default float for bool and
+            integers.
+        out: unsupported; must be None.
+        ddof: the number subtracted from the number of elements in the divisor.
+        keepdims: whether to keep the reduced axes, with length 1.
+        where: a boolean mask, broadcast with a, of the elements to include.
+        correction: the same as ``ddof``; overrides it.
 
     Returns:
-        An Array without the folded axes.
+        An Array without the reduced axes.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
+        AxisError: an axis is out of range or repeated.
         ArgumentError: ``out`` is given (arrays are immutable).
 
     >>> import fnx.numpy as jnp
@@ -391,19 +393,19 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
 
 @public
 def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """The largest minus the smallest.
+    """Return the range of values: the maximum minus the minimum.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: an axis or several, counted from the end if negative; None folds all.
-        keepdims: the axes that go stay with length 1.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to reduce; negative ones count from the end. None reduces all.
+        keepdims: whether to keep the reduced axes, with length 1.
 
     Returns:
-        An Array without the folded axes, of the dtype of a.
+        An Array without the reduced axes, of the dtype of a.
 
     Raises:
-        AxisError: an axis outside of the array, or named twice.
-        ShapeError: there is nothing to fold.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: the reduction is over zero elements.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.ptp(jnp.asarray([1.0, 3.0])))
@@ -415,20 +417,20 @@ def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
 @public
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
           dtype: DTypeLike | None = None) -> Array:
-    """The sum of a diagonal.
+    """Return the sum of a diagonal.
 
     Args:
-        a: of at least two axes.
-        offset: 0 for the main diagonal, positive above, negative below.
+        a: an Array or array-like of at least two axes.
+        offset: the diagonal: 0 is the main one, positive above, negative below.
         axis1: the axis of rows.
         axis2: the axis of columns.
-        dtype: of the result; by default that of a, of bool int32.
+        dtype: the dtype of the result; by default that of a, or int32 for bool.
 
     Returns:
         An Array without the two axes.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.trace(jnp.eye(3)))
@@ -440,14 +442,14 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
 @public
 def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
              equal_nan: bool = False) -> Array:
-    """Whether all are close: see ``isclose``.
+    """Return whether all elements are close: see ``isclose``.
 
     Args:
-        a: of any dtype.
-        b: of any dtype; the one that the relative tolerance is of.
+        a: an Array or array-like of any dtype.
+        b: an Array or array-like of any dtype; the relative tolerance refers to it.
         rtol: relative tolerance.
         atol: absolute tolerance.
-        equal_nan: whether two NaN are close.
+        equal_nan: whether two NaNs count as close.
 
     Returns:
         A 0-d bool Array.
@@ -464,12 +466,12 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
 
 @public
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
-    """Whether shapes and all elements are equal.
+    """Return whether two arrays have the same shape and equal elements.
 
     Args:
-        a1: an Array or what ``asarray`` takes, of any shape and dtype.
-        a2: an Array or what ``asarray`` takes, of any shape and dtype.
-        equal_nan: whether two NaN are equal.
+        a1: an Array or array-like of any shape and dtype.
+        a2: an Array or array-like of any shape and dtype.
+        equal_nan: whether two NaNs count as equal.
 
     Returns:
         A 0-d bool Array.

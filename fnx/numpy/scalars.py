@@ -1,4 +1,4 @@
-"""The element types as ``fnx.numpy`` names them, ``float32(1)``, ``dtype=float32``; constants."""
+"""Scalar types (``float32(1)``, ``dtype=float32``), type queries and constants of ``fnx.numpy``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class ScalarType:
-    """An element type: names a dtype, and converts when called.
+    """A scalar type, which names a dtype and converts when called.
 
     >>> import numpy as np
     >>> float32(1), np.dtype(float32)
@@ -46,7 +46,7 @@ class ScalarType:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype; of a type that it lacks, that of ml_dtypes."""
+        """The NumPy dtype; for a type that NumPy lacks, that of ml_dtypes."""
         return narrow.public_dtype(self._type)
 
     def __call__(self, x: Any) -> Array:
@@ -75,7 +75,7 @@ take_apart(ScalarType, lambda t: (t._held,))
 
 
 class DefaultType(ScalarType):
-    """A type that is 64 bits wide under ``config.x64`` and 32 otherwise.
+    """A scalar type that is 64 bits wide under ``config.x64``, and 32 otherwise.
 
     >>> import numpy as np
     >>> np.dtype(int_)
@@ -124,14 +124,14 @@ dtype = np.dtype
 
 @public
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether a dtype is of a kind, as ``issubdtype(x.dtype, floating)``.
+    """Return whether a dtype is of a kind, as in ``issubdtype(x.dtype, floating)``.
 
     Args:
         arg1: a dtype.
         arg2: a dtype, or a kind such as ``floating``.
 
     Returns:
-        A bool.
+        True or False.
 
     >>> issubdtype(float32, floating)
     True
@@ -141,7 +141,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
 
 
 def _as_numpy(x: Any) -> Any:
-    """A dtype or a kind as NumPy tells kinds: of a type that NumPy lacks, one of its kind."""
+    """Return a dtype or kind for ``numpy.issubdtype``; a dtype that NumPy lacks gives its kind."""
     if isinstance(x, type) and issubclass(x, np.generic) and x.__name__ not in dtypes.NARROW:
         return x
     try:
@@ -152,7 +152,7 @@ def _as_numpy(x: Any) -> Any:
 
 
 class extended(np.generic):
-    """The kinds of dtypes that are no numbers.
+    """The kind of non-numeric dtypes.
 
     >>> issubclass(prng_key, extended)
     True
@@ -160,7 +160,7 @@ class extended(np.generic):
 
 
 class prng_key(extended):
-    """The kind of the dtype of keys of random numbers.
+    """The kind of the dtype of random keys.
 
     >>> import fnx.random
     >>> issubdtype(fnx.random.key(0).dtype, prng_key)
@@ -174,7 +174,7 @@ _ALIKE = {"key": prng_key, "float": np.floating, "int": np.signedinteger,
 
 @public
 def result_type(*args: Any) -> np.dtype[Any]:
-    """The dtype that arithmetic on these arrays, numbers and dtypes has.
+    """Return the dtype that these arrays, numbers and dtypes promote to.
 
     Args:
         args: Arrays, numbers and dtypes.
@@ -183,7 +183,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
         A NumPy dtype.
 
     Raises:
-        ArgumentError: no argument at all.
+        ArgumentError: there are no arguments.
 
     >>> result_type(int32, 1.0)
     dtype('float32')
@@ -196,7 +196,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
 
 @public
 def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype[Any]:
-    """The dtype that arithmetic on these two has.
+    """Return the dtype that two dtypes promote to.
 
     Args:
         a: a dtype.
@@ -206,7 +206,7 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype[Any]:
         A NumPy dtype.
 
     Raises:
-        TypePromotionError: two that do not promote implicitly.
+        TypePromotionError: the dtypes have no implicit promotion.
 
     >>> promote_types("int32", "float16")
     dtype('float16')

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that find where extremes are, and running folds."""
+"""Argmax, argmin and cumulative reductions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ running = deferred("fnx.core.array.running", "running")
 
 
 def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
-    """The first index of the extreme element; the first NaN, where there is one."""
+    """Return the first index of the extreme element, or of the first NaN if there is one."""
     arguments.flag("keepdims", keepdims)
     x = asarray(a)
     node = as_node(x, dtypes.int32) if x._dtype.is_bool else x._node
@@ -39,12 +39,15 @@ def _place(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:
 
 
 def _index(node: UOp) -> Array:
-    """Places, as wide as a Python int is."""
+    """Cast indices to the default int dtype."""
     return Array(build.cast(node, convert.default_int()))
 
 
 def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
-    """Lowered as one fold of pairs (lower/tensor/pair_folds.py)."""
+    """Return the first index of the extreme element.
+
+    Lowered as one reduction of (value, index) pairs (lower/tensor/pair_folds.py).
+    """
     nonempty(x, at, None)
     x = build.wide(x)
     extreme = build.expand(fold(x, monoid, at, True), x.shape)
@@ -61,20 +64,20 @@ def _first_extreme(x: UOp, at: int, monoid: Op) -> UOp:
 @public
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
           ) -> Array:
-    """The first index of the largest element; of the first NaN, where there is one.
+    """Return the first index of the maximum, or of the first NaN if there is one.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: along which axis; None means the flattened array.
-        out: None.
-        keepdims: the axes that go stay with length 1.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis to search; None searches the flattened array.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
 
     Returns:
-        An Array of the default int without the axis.
+        An Array of the default int dtype, without the reduced axis.
 
     Raises:
-        ShapeError: there is nothing to fold.
-        AxisError: an axis outside of the array.
+        ShapeError: the reduction is over zero elements.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.argmax(jnp.asarray([1, 5, 5])))
@@ -87,20 +90,20 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bo
 @public
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False
           ) -> Array:
-    """The first index of the smallest element; of the first NaN, where there is one.
+    """Return the first index of the minimum, or of the first NaN if there is one.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: along which axis; None means the flattened array.
-        out: None.
-        keepdims: the axes that go stay with length 1.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis to search; None searches the flattened array.
+        out: unsupported; must be None.
+        keepdims: whether to keep the reduced axes, with length 1.
 
     Returns:
-        An Array of the default int without the axis.
+        An Array of the default int dtype, without the reduced axis.
 
     Raises:
-        ShapeError: there is nothing to fold.
-        AxisError: an axis outside of the array.
+        ShapeError: the reduction is over zero elements.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> print(jnp.argmin(jnp.asarray([5, 1, 1])))
@@ -124,19 +127,19 @@ def _running(a: Any, axis: int | None, dtype: Any, monoid: Op, name: str) -> Arr
 @public
 def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
           ) -> Array:
-    """The sums of the first 1, 2, 3, ... elements.
+    """Return the cumulative sum along an axis.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: along which axis; None flattens a first.
-        dtype: of the result; by default that of a, of bool int32.
-        out: None.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis; None flattens a first.
+        dtype: the dtype of the result; by default that of a, or int32 for bool.
+        out: unsupported; must be None.
 
     Returns:
-        An Array of the shape of a, flattened where the axis is None.
+        An Array of the shape of a, or a vector if the axis is None.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.cumsum(jnp.arange(4))
@@ -149,19 +152,19 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
 @public
 def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
            ) -> Array:
-    """The products of the first 1, 2, 3, ... elements.
+    """Return the cumulative product along an axis.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
-        axis: along which axis; None flattens a first.
-        dtype: of the result; by default that of a, of bool int32.
-        out: None.
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis; None flattens a first.
+        dtype: the dtype of the result; by default that of a, or int32 for bool.
+        out: unsupported; must be None.
 
     Returns:
-        An Array of the shape of a, flattened where the axis is None.
+        An Array of the shape of a, or a vector if the axis is None.
 
     Raises:
-        AxisError: an axis outside of the array.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.cumprod(jnp.arange(1, 4))

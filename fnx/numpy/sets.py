@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` on sets: what occurs in arrays, by sorting them."""
+"""Set operations of ``fnx.numpy``, implemented by sorting."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ __all__ = [
 ]
 
 _family = Family(
-    ar="an Array or what ``asarray`` takes, of any shape and dtype.",
-    x="an Array or what ``asarray`` takes, of any shape and dtype.",
-    ar1="an Array or what ``asarray`` takes; it is flattened.",
-    ar2="an Array or what ``asarray`` takes; it is flattened.",
-    size="how long the result is, where that must be known while tracing; what is missing is "
-         "filled.",
-    fill_value="what is filled in; by default the least of the result.",
-    assume_unique="a promise that neither array has an element twice.",
-    equal_nan="whether all NaNs are one element.",
-    sorted="accepted as NumPy's; elements come in order in any case.",
-    returns="An Array of one axis, in ascending order.",
-    raises=("TracedValueError: a result whose length depends on traced values; give size=.",))
+    ar="an Array or array-like of any shape and dtype.",
+    x="an Array or array-like of any shape and dtype.",
+    ar1="an Array or array-like, which is flattened.",
+    ar2="an Array or array-like, which is flattened.",
+    size="the length of the result, required under tracing; missing elements are filled.",
+    fill_value="the padding for missing elements; by default the minimum of the result.",
+    assume_unique="a promise that neither array has duplicates.",
+    equal_nan="whether NaNs are equal to each other.",
+    sorted="accepted for NumPy compatibility; the result is always sorted.",
+    returns="A vector in ascending order.",
+    raises=("TracedValueError: the length of the result depends on traced values; give "
+            "``size``.",))
 
 
 class UniqueAll(NamedTuple):
-    """What ``unique_all`` returns: a tuple with names."""
+    """The result of ``unique_all``."""
 
     values: Array
     indices: Array
@@ -65,14 +65,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What ``unique_counts`` returns: a tuple with names."""
+    """The result of ``unique_counts``."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """What ``unique_inverse`` returns: a tuple with names."""
+    """The result of ``unique_inverse``."""
 
     values: Array
     inverse_indices: Array
@@ -82,7 +82,7 @@ class UniqueInverse(NamedTuple):
 
 
 def _differ(a: Array, b: Array, equal_nan: bool) -> Array:
-    """Where two arrays differ."""
+    """Return where two arrays differ."""
     out = a != b
     if equal_nan and a._dtype.is_float:
         out = logical_and(out, logical_not(logical_and(isnan(a), isnan(b))))
@@ -90,7 +90,7 @@ def _differ(a: Array, b: Array, equal_nan: bool) -> Array:
 
 
 def _starts(x: Array, equal_nan: bool) -> Array:
-    """Which rows of a sorted array differ from the row before; the first one does."""
+    """Return which rows of a sorted array differ from the row before; the first one does."""
     rest = _differ(x[1:], x[:-1], equal_nan)
     if x.ndim > 1:
         rest = any(rest, tuple(range(1, x.ndim)))
@@ -98,7 +98,7 @@ def _starts(x: Array, equal_nan: bool) -> Array:
 
 
 def _rows_in_order(x: Array) -> tuple[Array, Array]:
-    """The rows of an array in order, the first column first, and where each was."""
+    """Sort the rows of an array lexicographically; also return their original positions."""
     n = x.shape[0]
     if x.ndim == 1:
         values, places = in_order([x._node], 0, 1, (0, -1))
@@ -122,7 +122,7 @@ def _line(n: int) -> Array:
 
 
 class _Unique:
-    """The different rows of an array along its first axis, and what is known of them."""
+    """The distinct rows of an array along its first axis, with indices, inverse and counts."""
 
     def __init__(self, x: Array, equal_nan: bool, size: int | None, given: ArrayLike | None
                  ) -> None:
@@ -132,7 +132,7 @@ class _Unique:
             raise ArgumentError("expected fill_value=, as there are no elements to fill up with",
                                 hint="give fill_value=0")
         self.length = n
-        if not math.prod(x.shape[1:]):  # rows without elements are all alike
+        if not math.prod(x.shape[1:]):  # rows without elements are all equal
             count = min(n, 1) if size is None else size
             self.values = x[:1] if n else x
             self._counts: list[int] | None = [n] * count
@@ -153,7 +153,7 @@ class _Unique:
 
     @property
     def counts(self) -> Array:
-        """How often each row occurs: to the place where the next one begins."""
+        """The number of occurrences of each row: the distance to the start of the next one."""
         if self._counts is not None:
             return asarray(np.asarray(self._counts, convert.default_int().np))
         n = self.length
@@ -170,19 +170,19 @@ def _empty(x: Array, size: int | None, fill: Array | None) -> Array:
     return Array(build.expand(node, (size or 0, *x.shape[1:])))
 
 
-@_family("An Array; or a tuple of it and what is asked for, in the order of the arguments.",
-         return_index="also return where each element occurs first.",
-         return_inverse="also return which element of the result each one is.",
-         return_counts="also return how often each element occurs.",
-         axis="of which whole slices are compared; None: elements, flattened.",
-         raises=("TracedValueError: a result whose length depends on traced values; give size=.",
-                 "AxisError: an axis outside of the array.",
-                 "ArgumentError: nothing to fill up with."))
+@_family("An Array; or a tuple of it and the requested outputs, in the order of the arguments.",
+         return_index="whether to also return the index of the first occurrence of each element.",
+         return_inverse="whether to also return the index into the result for each input element.",
+         return_counts="whether to also return the number of occurrences of each element.",
+         axis="the axis whose slices are compared; None compares the flattened elements.",
+         raises=("TracedValueError: the length of the result depends on traced values; give "
+                 "``size``.", "AxisError: the axis is out of range.",
+                 "ArgumentError: the input is empty and ``fill_value`` is needed."))
 def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
            return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
            size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True
            ) -> Any:
-    """The elements that occur, once each, in ascending order.
+    """Return the distinct elements in ascending order.
 
     >>> jnp.unique(jnp.asarray([3, 1, 3]))
     Array([1, 3], dtype=int32)
@@ -207,10 +207,12 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     return out[0] if len(out) == 1 else tuple(out)
 
 
-@_family("values, indices, inverse_indices and counts, in a tuple with these names.")
+@_family("A named tuple of values, indices, inverse_indices and counts.")
 def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
                ) -> UniqueAll:
-    """The elements that occur, where first, which each one is, and how often. NaNs all differ.
+    """Return the distinct elements, their first indices, inverse indices and counts.
+
+    NaNs are distinct from each other.
 
     >>> jnp.unique_all(jnp.asarray([3, 1, 3])).counts
     Array([1, 2], dtype=int32)
@@ -219,10 +221,10 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLik
                              fill_value=fill_value))
 
 
-@_family("values and counts, in a tuple with these names.")
+@_family("A named tuple of values and counts.")
 def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
                   ) -> UniqueCounts:
-    """The elements that occur, and how often. NaNs all differ.
+    """Return the distinct elements and their counts. NaNs are distinct from each other.
 
     >>> jnp.unique_counts(jnp.asarray([3, 1, 3])).values
     Array([1, 3], dtype=int32)
@@ -231,10 +233,10 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: Array
                                 fill_value=fill_value))
 
 
-@_family("values and inverse_indices, in a tuple with these names.")
+@_family("A named tuple of values and inverse_indices.")
 def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
                    fill_value: ArrayLike | None = None) -> UniqueInverse:
-    """The elements that occur, and which of them each one is. NaNs all differ.
+    """Return the distinct elements and the inverse indices. NaNs are distinct from each other.
 
     >>> jnp.unique_inverse(jnp.asarray([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int32)
@@ -246,7 +248,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
 @_family()
 def unique_values(x: ArrayLike, /, *, size: int | None = None,
                   fill_value: ArrayLike | None = None) -> Array:
-    """The elements that occur. NaNs all differ.
+    """Return the distinct elements. NaNs are distinct from each other.
 
     >>> jnp.unique_values(jnp.asarray([3, 1, 3]))
     Array([1, 3], dtype=int32)
@@ -259,9 +261,9 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
 
 class _Merged:
-    """Two flat arrays in one order, elements of the first one before equal ones of the second.
+    """Two flat arrays sorted together; of equal elements, those of the first array come first.
 
-    ``both`` marks the place between the two in a run of equals that has elements of both arrays.
+    ``both`` marks the boundary between them in each run of equal elements that has both.
     """
 
     def __init__(self, ar1: ArrayLike, ar2: ArrayLike) -> None:
@@ -277,20 +279,20 @@ class _Merged:
         self.both = logical_and(same, change)
 
     def only_one(self) -> Array:
-        """Which elements are of a run that has elements of one array only."""
+        """Return which elements are in a run of equal elements from one array only."""
         run = cumsum(_starts(self.values, False).astype("int32")) - 1
         hit = zeros(self.values.size, "bool").at[run[1:]].max(self.both)
         return logical_not(hit[run])
 
     def first_of_each(self) -> Array:
-        """Which elements are the first of theirs that an array has."""
+        """Return which elements are the first of their value from either array."""
         new = _starts(self.values, True)
         turn = self.of_b[1:] != self.of_b[:-1]
         return logical_not(logical_not(new).at[1:].min(logical_not(turn)))
 
 
 def _chosen(values: Array, keep: Array, size: int | None, given: ArrayLike | None) -> Array:
-    """The values that are kept; missing ones are what is given, or the least of those."""
+    """Return the values selected by a mask, padded with ``given`` or the smallest of them."""
     fill = None if given is None else asarray(given).astype(values.dtype)
     places = true_places(keep, _sized(size), values.size)
     if size is None or not values.size:
@@ -300,11 +302,11 @@ def _chosen(values: Array, keep: Array, size: int | None, given: ArrayLike | Non
     return where(places < values.size, take(values, places, mode="clip"), other)
 
 
-@_family(raises=("TracedValueError: no ``size=`` while tracing.",
-                 "DTypeError: dtypes that do not promote."))
+@_family(raises=("TracedValueError: an array is traced and there is no ``size``.",
+                 "DTypeError: the dtypes do not promote."))
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike | None = None) -> Array:
-    """The elements that either array has, once each.
+    """Return the distinct elements of two arrays together.
 
     >>> jnp.union1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1, 2, 3], dtype=int32)
@@ -313,11 +315,11 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
     return found
 
 
-@_family(return_indices="also return where each element occurs first in either array.")
+@_family(return_indices="whether to also return the index of the first occurrence in each array.")
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
                 return_indices: bool = False, *, size: int | None = None,
                 fill_value: ArrayLike | None = None) -> Any:
-    """The elements that both arrays have, once each.
+    """Return the distinct elements that both arrays have.
 
     >>> jnp.intersect1d(jnp.asarray([1, 3, 3]), jnp.asarray([3, 2]))
     Array([3], dtype=int32)
@@ -342,7 +344,7 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
 @_family()
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
              size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """The elements that one of two arrays has, once each.
+    """Return the distinct elements that exactly one of two arrays has.
 
     >>> jnp.setxor1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1, 2], dtype=int32)
@@ -355,11 +357,11 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     return _chosen(merged.values, keep, size, fill_value)
 
 
-@_family("An Array of one axis and the dtype of ar1: in ascending order, or in that of ar1 with "
-         "``assume_unique``.", fill_value="what is filled in; by default 0.")
+@_family("A vector of the dtype of ar1, in ascending order; with ``assume_unique``, in the order "
+         "of ar1.", fill_value="the padding for missing elements; by default 0.")
 def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
               size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """The elements of the first array that the second one does not have, once each.
+    """Return the distinct elements of the first array that the second one lacks.
 
     >>> jnp.setdiff1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1], dtype=int32)
@@ -374,20 +376,19 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     return _chosen(ordered, keep, size, fill)
 
 
-_FEW = 1 << 16  # comparisons that are done one by one
+_FEW = 1 << 16  # most comparisons for the all-pairs method
 
 
-@_family("An Array of bool, of the shape of ``element``.",
-         element="an Array or what ``asarray`` takes, of any shape.",
-         test_elements="an Array or what ``asarray`` takes, of any shape.",
-         invert="say which ones do not.",
-         method='"auto", "compare_all" (each with each), "binary_search" or "sort"; they differ '
-                "in time only.",
-         raises=("ArgumentError: another method.",))
+@_family("A bool Array of the shape of ``element``.",
+         element="an Array or array-like of any shape.",
+         test_elements="an Array or array-like of any shape.",
+         invert="whether to return the elements that do not occur instead.",
+         method='"auto", "compare_all" (all pairs), "binary_search" or "sort"; the result is the '
+                "same.", raises=("ArgumentError: the method is unknown.",))
 def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False,
          invert: bool = False, *,
          method: Literal["auto", "compare_all", "binary_search", "sort"] = "auto") -> Array:
-    """Which elements occur in another array. NaN does not.
+    """Return which elements occur in another array. NaN never does.
 
     >>> jnp.isin(jnp.asarray([1, 5]), jnp.asarray([5, 6]))
     Array([False,  True], dtype=bool)

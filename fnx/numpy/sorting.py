@@ -1,4 +1,4 @@
-"""Sorting under NumPy's names."""
+"""Sorting, partitioning and their index variants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["argpartition", "argsort", "lexsort", "partition", "sort"]
 
 def in_order(xs: Sequence[UOp], axis: int, n_keys: int, kept: Sequence[int] | None = None
              ) -> list[UOp]:
-    """The results of a SORT along an axis (build.sort)."""
+    """Return the results of a SORT along an axis (build.sort)."""
     rank = len(xs[0].shape)
     order = [*[a for a in range(rank) if a != axis], axis]
     back = sorted(range(rank), key=order.__getitem__)
@@ -26,19 +26,20 @@ def in_order(xs: Sequence[UOp], axis: int, n_keys: int, kept: Sequence[int] | No
 
 
 _family = Family(
-    a="an Array or what ``asarray`` takes, of any dtype.",
-    axis="along which axis; None: of all elements in row-major order.",
-    kind="None; there is one sort.", order="None; there are no fields.",
-    stable="whether equals stay in order; they do in any case.",
-    descending="whether the largest comes first.",
-    returns="An Array of the shape and dtype of ``a``; of one axis where ``axis`` is None.",
-    raises=("AxisError: an axis outside of the array.",
-            "ArgumentError: another ``kind`` or ``order``."))
+    a="an Array or array-like of any dtype.",
+    axis="the axis to sort along; None sorts all elements, flattened in row-major order.",
+    kind="unsupported; must be None, as there is one sort.",
+    order="unsupported; must be None, as there are no fields.",
+    stable="whether equal elements keep their order; they always do.",
+    descending="whether to sort in descending order.",
+    returns="An Array of the shape and dtype of ``a``; a vector if ``axis`` is None.",
+    raises=("AxisError: the axis is out of range.",
+            "ArgumentError: ``kind`` or ``order`` is given."))
 
 
 def _given(a: ArrayLike, axis: int | None, kind: None, order: None, stable: bool, descending: bool
            ) -> tuple[Array, int]:
-    """The array, flat where there is no axis, and the axis."""
+    """Return the array, flattened if ``axis`` is None, and the axis to sort along."""
     arguments.flag("stable", stable)
     arguments.flag("descending", descending)
     if kind is not None or order is not None:
@@ -53,7 +54,7 @@ def _given(a: ArrayLike, axis: int | None, kind: None, order: None, stable: bool
 @_family()
 def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
          stable: bool = True, descending: bool = False) -> Array:
-    """Elements in order along an axis. NaNs come last.
+    """Sort the elements along an axis. NaNs come last.
 
     >>> jnp.sort(jnp.asarray([[3, 1], [2, 4]]), axis=0)
     Array([[2, 1],
@@ -64,10 +65,10 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     return Array(build.flip(node, [at]) if descending else node, x.weak)
 
 
-@_family("An int32 Array of the shape of ``a``; of one axis where ``axis`` is None.")
+@_family("An Array of the default int dtype and the shape of ``a``; a vector if ``axis`` is None.")
 def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
             stable: bool = True, descending: bool = False) -> Array:
-    """Where the elements in order are: indices along an axis. Equals stay in order.
+    """Return the indices that sort an array along an axis. Equal elements keep their order.
 
     >>> jnp.argsort(jnp.asarray([3.0, 1.0, 2.0]))
     Array([1, 2, 0], dtype=int32)
@@ -81,25 +82,25 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
 
 
 def _places(node: UOp) -> Array:
-    """Indices, as wide as a Python int is."""
+    """Cast indices to the default int dtype."""
     return Array(build.cast(node, convert.default_int()))
 
 
 @public
 def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
-    """Where the elements in order are, by several keys: the last one counts first.
+    """Return the indices that sort by several keys; the last key is the primary one.
 
     Args:
-        keys: Arrays of one shape, or an Array whose rows they are.
-        axis: along which axis of a key.
+        keys: a sequence of Arrays of one shape, or an Array whose rows are the keys.
+        axis: the axis of a key to sort along.
 
     Returns:
-        An Array of the default int, of the shape of a key.
+        An Array of the default int dtype, of the shape of a key.
 
     Raises:
-        ArgumentError: no keys.
-        ShapeError: keys of different shapes.
-        AxisError: an axis outside of the keys.
+        ArgumentError: there are no keys.
+        ShapeError: the keys differ in shape.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.lexsort((jnp.asarray([1, 0, 2]), jnp.asarray([5, 5, 4])))
@@ -126,7 +127,7 @@ def _parted(a: ArrayLike, kth: int, axis: int) -> tuple[Array, int, int]:
 
 
 def _halves(node: UOp, at: int, k: int) -> list[UOp]:
-    """What is up to k along an axis, and what follows."""
+    """Split a node along an axis: elements up to and including k, and the remaining ones."""
     n = node.shape[at]
     return [build.shrink(node, [ends if i == at else (0, m) for i, m in enumerate(node.shape)])
             for ends in ((0, k + 1), (k + 1, n))]
@@ -134,18 +135,18 @@ def _halves(node: UOp, at: int, k: int) -> list[UOp]:
 
 @public
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Elements so that one is where it is in order, no larger ones before it. NaNs come last.
+    """Partition the elements: element ``kth`` is in its sorted position, no larger ones before it.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any dtype.
-        kth: which element is where it is in order; negative ones count from the end.
-        axis: along which axis.
+        a: an Array or array-like of any dtype.
+        kth: the index that gets its sorted element; negative values count from the end.
+        axis: the axis.
 
     Returns:
         An Array of the shape and dtype of a: ascending up to ``kth``, descending after it.
 
     Raises:
-        AxisError: an axis outside of the array, or no such element.
+        AxisError: the axis or ``kth`` is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.partition(jnp.asarray([4, 3, 1, 2]), 1)
@@ -158,18 +159,18 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
 @public
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """The indices of a partition: see ``partition``.
+    """Return the indices that partition an array: see ``partition``.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any dtype.
-        kth: which element is where it is in order; negative ones count from the end.
-        axis: along which axis.
+        a: an Array or array-like of any dtype.
+        kth: the index that gets its sorted element; negative values count from the end.
+        axis: the axis.
 
     Returns:
         An int32 Array of the shape of a; the indices after ``kth`` ascend.
 
     Raises:
-        AxisError: an axis outside of the array, or no such element.
+        AxisError: the axis or ``kth`` is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.argpartition(jnp.asarray([4, 3, 1, 2]), 1)

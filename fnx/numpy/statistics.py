@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy``: averages, covariance, folds that leave NaN out, running folds."""
+"""Averages, covariance, reductions that ignore NaN, and cumulative reductions."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ __all__ = [
 ]
 
 _family = Family(
-    a="an Array or what ``asarray`` takes, of any shape and dtype.",
-    x="an Array or what ``asarray`` takes, of at least one axis.",
-    axis="an axis or several, counted from the end if negative; None folds all.",
-    initial="a 0-d value to start from.",
-    where="a mask that broadcasts with a, of the elements that count.",
-    ddof="taken from the count before the division.",
-    mean="the mean, if it is known, with the folded axes of length 1.",
-    returns="An Array without the folded axes.",
-    raises=("AxisError: an axis outside of the array, or named twice.",
+    a="an Array or array-like of any shape and dtype.",
+    x="an Array or array-like of at least one axis.",
+    axis="the axis or axes to reduce; negative ones count from the end. None reduces all.",
+    initial="a scalar, the start value of the reduction.",
+    where="a boolean mask, broadcast with a, of the elements to include.",
+    ddof="the number subtracted from the number of elements in the divisor.",
+    mean="the precomputed mean, with the reduced axes kept as length 1; by default computed.",
+    returns="An Array without the reduced axes.",
+    raises=("AxisError: an axis is out of range or repeated.",
             "ArgumentError: ``out`` is given (arrays are immutable)."))
 
 
 def _numbers(a: ArrayLike) -> tuple[Array, Array | None]:
-    """(the array, where it is a number); None where all are."""
+    """Return the array and its not-NaN mask, or None if its dtype has no NaN."""
     x = asarray(a)
     return x, logical_not(isnan(x)) if x._dtype.is_float else None
 
 
 def _count(there: Array | None, where: ArrayLike | None) -> ArrayLike | None:
-    """The mask of what is folded."""
+    """Combine the mask of numbers with ``where``."""
     if there is None or where is None:
         return where if there is None else there
     return logical_and(there, where)
@@ -79,7 +79,7 @@ def _without(fold: Callable[..., Array], a: ArrayLike, axis: AxisLike, dtype: DT
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
            keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
-    """The sum of what is not NaN.
+    """Return the sum of the elements, ignoring NaNs.
 
     >>> print(jnp.nansum(jnp.asarray([1.0, jnp.nan, 2.0])))
     3.0
@@ -92,7 +92,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
 def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
             keepdims: bool = False, initial: ArrayLike | None = None,
             where: ArrayLike | None = None) -> Array:
-    """The product of what is not NaN.
+    """Return the product of the elements, ignoring NaNs.
 
     >>> print(jnp.nanprod(jnp.asarray([2.0, jnp.nan, 3.0])))
     6.0
@@ -113,10 +113,11 @@ def _extreme(fold: Callable[..., Array], worst: float, a: ArrayLike, axis: AxisL
     return where(all(logical_not(kept), axis, None, keepdims), np.nan, out)
 
 
-@_family(raises=("AxisError: an axis outside of the array.", "ShapeError: nothing to fold."))
+@_family(raises=("AxisError: the axis is out of range.",
+                 "ShapeError: the reduction is over zero elements."))
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """The largest of what is not NaN; NaN where all are.
+    """Return the maximum, ignoring NaNs; NaN if all elements are NaN.
 
     >>> print(jnp.nanmax(jnp.asarray([1.0, jnp.nan])))
     1.0
@@ -125,10 +126,11 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
     return _extreme(max, -np.inf, a, axis, keepdims, initial, where)
 
 
-@_family(raises=("AxisError: an axis outside of the array.", "ShapeError: nothing to fold."))
+@_family(raises=("AxisError: the axis is out of range.",
+                 "ShapeError: the reduction is over zero elements."))
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """The smallest of what is not NaN; NaN where all are.
+    """Return the minimum, ignoring NaNs; NaN if all elements are NaN.
 
     >>> print(jnp.nanmin(jnp.asarray([1.0, jnp.nan])))
     1.0
@@ -146,10 +148,10 @@ def _place(place: Callable[..., Array], worst: float, a: ArrayLike, axis: int | 
     return where(all(logical_not(there), axis, None, keepdims), -1, found)
 
 
-@_family("An int32 Array without the axis.", axis="along which axis; None flattens first.")
+@_family("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
 def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
-    """The first index of the largest of what is not NaN; -1 where all are.
+    """Return the first index of the maximum, ignoring NaNs; -1 if all elements are NaN.
 
     >>> print(jnp.nanargmax(jnp.asarray([jnp.nan, 1.0])))
     1
@@ -158,10 +160,10 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
     return _place(argmax, -np.inf, a, axis, False if keepdims is None else keepdims)
 
 
-@_family("An int32 Array without the axis.", axis="along which axis; None flattens first.")
+@_family("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
 def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
-    """The first index of the smallest of what is not NaN; -1 where all are.
+    """Return the first index of the minimum, ignoring NaNs; -1 if all elements are NaN.
 
     >>> print(jnp.nanargmin(jnp.asarray([jnp.nan, 1.0])))
     1
@@ -170,10 +172,10 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
     return _place(argmin, np.inf, a, axis, False if keepdims is None else keepdims)
 
 
-@_family("An Array without the folded axes, of a float dtype.")
+@_family("An Array of a float dtype, without the reduced axes.")
 def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
             keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """The mean of what is not NaN; NaN where all are.
+    """Return the mean, ignoring NaNs; NaN if all elements are NaN.
 
     >>> print(jnp.nanmean(jnp.asarray([1.0, jnp.nan, 2.0])))
     1.5
@@ -196,11 +198,11 @@ def _spread(a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None, ddof: float, 
     return where(left > 0, total / where(left > 0, left, 1), np.nan)
 
 
-@_family("An Array without the folded axes, of a float dtype.")
+@_family("An Array of a float dtype, without the reduced axes.")
 def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
            ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
            mean: ArrayLike | None = None) -> Array:
-    """The variance of what is not NaN; NaN where too few are.
+    """Return the variance, ignoring NaNs; NaN if there are too few numbers.
 
     >>> print(jnp.nanvar(jnp.asarray([1.0, jnp.nan, 3.0])))
     1.0
@@ -209,11 +211,11 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
     return _spread(a, axis, dtype, ddof, keepdims, where, mean)
 
 
-@_family("An Array without the folded axes, of a float dtype.")
+@_family("An Array of a float dtype, without the reduced axes.")
 def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
            ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
            mean: ArrayLike | None = None) -> Array:
-    """The standard deviation of what is not NaN; NaN where too few are.
+    """Return the standard deviation, ignoring NaNs; NaN if there are too few numbers.
 
     >>> print(jnp.nanstd(jnp.asarray([1.0, jnp.nan, 3.0])))
     1.0
@@ -222,14 +224,15 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
     return sqrt(_spread(a, axis, dtype, ddof, keepdims, where, mean))
 
 
-_running = {"axis": "along which axis; None flattens first.", "returns": "An Array of the shape of "
-            "a, flattened where the axis is None."}
+_running = {"axis": "the axis; None flattens the array first.", "returns": "An Array of the shape "
+                                                                         "of a, or a vector if "
+                                                                         "the axis is None."}
 
 
 @_family(**_running)
 def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
               out: None = None) -> Array:
-    """Running sums, in which NaN counts as 0.
+    """Return the cumulative sum, treating NaN as 0.
 
     >>> print(jnp.nancumsum(jnp.asarray([1.0, jnp.nan, 2.0])))
     [1. 1. 3.]
@@ -242,7 +245,7 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = N
 @_family(**_running)
 def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
                out: None = None) -> Array:
-    """Running products, in which NaN counts as 1.
+    """Return the cumulative product, treating NaN as 1.
 
     >>> print(jnp.nancumprod(jnp.asarray([2.0, jnp.nan, 3.0])))
     [2. 2. 6.]
@@ -269,15 +272,16 @@ def _cumulative(fold: Callable[..., Array], start: int, x: ArrayLike, axis: int 
     return concatenate([first, out], at)
 
 
-_with_start = {"axis": "along which axis; may be left out for a vector.",
-               "include_initial": "begin with the fold of no elements.",
-               "returns": "An Array of the shape of x, or one longer."}
+_with_start = {"axis": "the axis; optional for a vector.",
+               "include_initial": "whether to include the identity as the first element.",
+               "returns": "An Array of the shape of x; with ``include_initial``, one longer along "
+                          "the axis."}
 
 
-@_family(raises=("ShapeError: no axis for an array of several.",), **_with_start)
+@_family(raises=("ShapeError: there are several axes and none is named.",), **_with_start)
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
                    include_initial: bool = False) -> Array:
-    """Running sums.
+    """Return the cumulative sum along an axis, optionally with the initial 0.
 
     >>> print(jnp.cumulative_sum(jnp.asarray([1, 2]), include_initial=True))
     [0 1 3]
@@ -285,10 +289,10 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
     return _cumulative(cumsum, 0, x, axis, dtype, include_initial)
 
 
-@_family(raises=("ShapeError: no axis for an array of several.",), **_with_start)
+@_family(raises=("ShapeError: there are several axes and none is named.",), **_with_start)
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
                     include_initial: bool = False) -> Array:
-    """Running products.
+    """Return the cumulative product along an axis, optionally with the initial 1.
 
     >>> print(jnp.cumulative_prod(jnp.asarray([2, 3]), include_initial=True))
     [1 2 6]
@@ -296,14 +300,14 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
     return _cumulative(cumprod, 1, x, axis, dtype, include_initial)
 
 
-@_family("An Array without the folded axes; with ``returned`` (average, sum of the weights).",
-         weights="of the shape of a, or of the one axis; by default equal.",
-         returned="give the sum of the weights too.",
-         raises=("AxisError: an axis outside of the array.",
-                 "ShapeError: weights of another shape."))
+@_family("An Array without the reduced axes; with ``returned``, (average, sum of the weights).",
+         weights="weights of the shape of a, or of the axis; by default all equal.",
+         returned="whether to also return the sum of the weights.",
+         raises=("AxisError: the axis is out of range.",
+                 "ShapeError: the weights match neither the shape nor the axis."))
 def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
             returned: bool = False, keepdims: bool = False) -> Any:
-    """The weighted mean.
+    """Return the weighted mean.
 
     >>> print(jnp.average(jnp.asarray([1.0, 4.0]), weights=jnp.asarray([2, 1])))
     2.0
@@ -330,21 +334,23 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
 # ---- covariance ---------------------------------------------------------------------------------
 
 _observations = Family(
-    m="observations: a row a variable, a column an observation.",
-    x="observations: a row a variable, a column an observation.",
-    y="more variables.", rowvar="rows are variables, else columns.",
-    bias="divide by the count, else by one less.", ddof="taken from the count, instead of that.",
-    fweights="how often each observation counts.", aweights="how much each observation counts.",
-    returns="A matrix, or a number of one variable.",
-    raises=("ShapeError: more than two axes, or weights of another length.",
-            "ArgumentError: ``ddof`` is no integer."))
+    m="observations: one variable per row, one observation per column.",
+    x="observations: one variable per row, one observation per column.",
+    y="further variables, in the same layout.",
+    rowvar="whether variables are rows instead of columns.",
+    bias="whether to divide by the number of observations instead of one less.",
+    ddof="the number subtracted from the number of observations; overrides ``bias``.",
+    fweights="the integer frequency of each observation.",
+    aweights="the weight of each observation.", returns="A matrix; a scalar for a single variable.",
+    raises=("ShapeError: there are more than two axes, or the weights differ in length.",
+            "ArgumentError: ``ddof`` is not an integer."))
 
 
 @_observations()
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
         ddof: int | None = None, fweights: ArrayLike | None = None,
         aweights: ArrayLike | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Covariances of variables.
+    """Return the covariance matrix of variables.
 
     >>> jnp.cov(jnp.asarray([[0.0, 2.0], [2.0, 0.0]]))
     Array([[ 2., -2.],
@@ -390,7 +396,7 @@ def _variables(given: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array
 @_observations()
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
              dtype: DTypeLike | None = None) -> Array:
-    """Correlations of variables: covariances over the standard deviations.
+    """Return the correlation matrix of variables: covariances over the standard deviations.
 
     >>> jnp.corrcoef(jnp.asarray([[0.0, 2.0], [2.0, 0.0]]))
     Array([[ 1., -1.],

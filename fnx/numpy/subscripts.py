@@ -1,4 +1,4 @@
-"""Subscripts of einsum: what users write, as labels of axes.
+"""Einsum subscripts, parsed to labels of axes.
 
     "...ij,jk"   ->   inputs (-1, "i", "j") and ("j", "k"), result (-1, "i", "k")
 """
@@ -12,11 +12,11 @@ from fnx.core.array import arguments
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.contraction import Labels
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # sorted as their numbers
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # by axis number
 
 
 def spelled(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
-    """Operands that alternate with the numbers of their axes, as subscripts and operands.
+    """Convert the alternating form (operand, axis numbers, ...) to subscripts and operands.
 
     >>> spelled(["a", (0, 1), "b", (1, 2), (0, 2)])
     ('AB,BC->AC', ('a', 'b'))
@@ -36,7 +36,7 @@ def spelled(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
 
 
 def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """Labels of the operands' axes and of the result's; axes of ``...`` are negative numbers.
+    """Return the axis labels of the operands and of the result; ``...`` gives negative numbers.
 
     >>> parse("...ij,jk", [3, 2])
     ([(-1, 'i', 'j'), ('j', 'k')], (-1, 'i', 'k'))
@@ -52,7 +52,7 @@ def parse(spec: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
                             "commas separate")
     inputs = [_labels(t, rank, spec) for t, rank in zip(texts, ranks)]
     rest = max((sum(isinstance(x, int) for x in labels) for labels in inputs), default=0)
-    if arrow:  # without ... in it the axes that it stands for are summed
+    if arrow:  # without "..." in the output, its axes are summed
         output = _labels(right, rest * ("..." in right) + len(right.replace("...", "")), spec)
     else:
         letters = [x for labels in inputs for x in labels if isinstance(x, str)]

@@ -1,4 +1,4 @@
-"""Functions of ``fnx.numpy`` that read at indices."""
+"""Reading elements at indices: ``take`` and ``take_along_axis``."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["take", "take_along_axis"]
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
          mode: TakeMode = None, unique_indices: bool = False, indices_are_sorted: bool = False,
          fill_value: ArrayLike | None = None) -> Array:
-    """Elements (or slices along an axis) at indices.
+    """Return the elements, or the slices along an axis, at the given indices.
 
     Args:
-        a: an Array or what ``asarray`` takes, of any shape and dtype.
+        a: an Array or array-like of any shape and dtype.
         indices: integers of any shape; negative ones count from the end.
-        axis: along which axis; None flattens a first.
-        out: None.
-        mode: of indices outside: "fill" (default; NaN, the smallest int, or ``fill_value``),
-            "clip" or "wrap"; "promise_in_bounds" as "clip".
-        unique_indices: a promise, which nothing here needs.
-        indices_are_sorted: a promise, which nothing here needs.
-        fill_value: what "fill" gives.
+        axis: the axis; None flattens a first.
+        out: unsupported; must be None.
+        mode: how out-of-bounds indices read: "fill" (default; NaN, the smallest int, or
+            ``fill_value``), "clip" or "wrap"; "promise_in_bounds" acts as "clip".
+        unique_indices: a promise that has no effect.
+        indices_are_sorted: a promise that has no effect.
+        fill_value: the value of out-of-bounds elements in mode "fill".
 
     Returns:
         An Array of the dtype of a.
 
     Raises:
-        ArgumentError: another mode.
-        AxisError: an axis outside of the array.
+        ArgumentError: the mode is unknown.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> jnp.take(jnp.arange(10) * 2, jnp.asarray([1, 3]))
@@ -65,23 +65,23 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
 @public
 def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: ReadMode = None, fill_value: ArrayLike | None = None) -> Array:
-    """The element along an axis that an index array of the same rank picks, at each place.
+    """Return the elements that an index array of the same rank selects along an axis.
 
     Args:
-        arr: an Array or what ``asarray`` takes, of any shape and dtype.
+        arr: an Array or array-like of any shape and dtype.
         indices: integers of as many axes as arr; negative ones count from the end.
-        axis: along which axis; None flattens both first.
-        mode: of indices outside: "fill" (default), "clip" or "promise_in_bounds".
-        fill_value: what "fill" gives.
+        axis: the axis; None flattens both first.
+        mode: how out-of-bounds indices read: "fill" (default), "clip" or "promise_in_bounds".
+        fill_value: the value of out-of-bounds elements in mode "fill".
 
     Returns:
-        An Array of the shape that arr and indices broadcast to, with the length of indices on the
-        axis.
+        An Array of the shape that arr and indices broadcast to, with the length of indices along
+        the axis.
 
     Raises:
-        ShapeError: another number of axes.
-        ArgumentError: another mode.
-        AxisError: an axis outside of the array.
+        ShapeError: arr and indices differ in their number of axes.
+        ArgumentError: the mode is unknown.
+        AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
     >>> x = jnp.asarray([[1.0, 2.0], [3.0, 4.0]])

@@ -1,4 +1,4 @@
-"""NumPy's universal functions: folds, running folds, tables and updates by a function of elements.
+"""NumPy's universal functions: reduce, accumulate, reduceat, outer and at.
 
 ``jnp.add``, ``jnp.maximum`` and their like have the same methods: ``jnp.add.reduce(x)``.
 """
@@ -33,7 +33,7 @@ from fnx.numpy.vectorizing import vectorize
 
 __all__ = ["frompyfunc", "ufunc"]
 
-# What is there as a function of its own, and is as fast as one.
+# Reductions and updates that have an implementation of their own, which is faster.
 _FOLDS: dict[str, Callable[..., Array]] = {
     "add": basic.sum, "multiply": basic.prod, "maximum": basic.max, "minimum": basic.min}
 _RUNNING = {"add": cumsum, "multiply": cumprod}
@@ -42,18 +42,18 @@ _UPDATES = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maxim
 
 
 class ufunc:
-    """A function of elements, over all that broadcasts: ``frompyfunc`` makes it.
+    """A universal function: an elementwise function with reductions, as ``frompyfunc`` makes it.
 
     Args:
-        func: of Arrays that broadcast.
-        nin: how many arguments it has.
-        nout: how many results.
-        name: of the function; by default its own.
-        nargs: accepted as JAX's; by default ``nin``.
-        identity: what changes nothing as the first argument; None where there is none.
+        func: a function of Arrays, which must broadcast.
+        nin: the number of arguments.
+        nout: the number of results.
+        name: the name of the ufunc; by default that of ``func``.
+        nargs: accepted for JAX compatibility; by default ``nin``.
+        identity: the identity element of the function; None if there is none.
 
     Raises:
-        ArgumentError: no function, or numbers that are none.
+        ArgumentError: ``func`` is not callable, or a number is not an int.
 
     >>> import fnx.numpy as jnp
     >>> x = jnp.asarray([3, 1, 2])
@@ -87,15 +87,15 @@ class ufunc:
         return self._func, self.__name__, self.identity, self.nin, self.nout, self.nargs
 
     def __call__(self, *args: ArrayLike, out: None = None, where: None = None) -> Any:
-        """The function of each element.
+        """Apply the function elementwise.
 
         Args:
-            args: ``nin`` Arrays or what ``asarray`` takes, which broadcast.
-            out: None.
-            where: None.
+            args: ``nin`` Arrays or array-likes that broadcast.
+            out: unsupported; must be None.
+            where: unsupported; must be None.
 
         Raises:
-            ArgumentError: another number of arguments, ``out`` or ``where``.
+            ArgumentError: the number of arguments is wrong, or ``out`` or ``where`` is given.
         """
         arguments.no_out(out)
         if where is not None:
@@ -108,98 +108,97 @@ class ufunc:
     def reduce(self, a: ArrayLike, axis: Any = 0, dtype: DTypeLike | None = None,
                out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
                where: ArrayLike | None = None) -> Array:
-        """A fold of an axis, from the first element to the last.
+        """Reduce axes with the function, from the first element to the last.
 
         Args:
-            a: an Array or what ``asarray`` takes.
-            axis: which one goes; None: all.
-            dtype: of the result.
-            out: None.
-            keepdims: whether the axis stays, with length 1.
-            initial: what the fold begins with; by default the identity, or the first element.
-            where: bools; which elements take part.
+            a: an Array or array-like.
+            axis: the axis or axes to reduce; None reduces all.
+            dtype: the dtype of the result.
+            out: unsupported; must be None.
+            keepdims: whether to keep the reduced axes, with length 1.
+            initial: the start value; by default the identity, or the first element.
+            where: a boolean mask, broadcast with a, of the elements to include.
 
         Returns:
-            An Array without the axis.
+            An Array without the reduced axes.
 
         Raises:
-            ArgumentError: not of two arguments; ``where`` without an initial value.
-            ShapeError: no element, and no initial value.
-            AxisError: an axis outside of the array.
+            ArgumentError: the function is not binary, or ``where`` has no start value.
+            ShapeError: the reduction is over zero elements and has no start value.
+            AxisError: the axis is out of range.
         """
         return _reduced(self, a, axis, dtype, out, keepdims, initial, where)
 
     def accumulate(self, a: ArrayLike, axis: int = 0, dtype: DTypeLike | None = None,
                    out: None = None) -> Array:
-        """The folds of the first 1, 2, 3, ... elements along an axis.
+        """Return the cumulative reduction along an axis.
 
         Args:
-            a: an Array or what ``asarray`` takes.
-            axis: along which.
-            dtype: of the result.
-            out: None.
+            a: an Array or array-like.
+            axis: the axis.
+            dtype: the dtype of the result.
+            out: unsupported; must be None.
 
         Returns:
             An Array of the shape of a.
 
         Raises:
-            ArgumentError: not of two arguments; no single axis.
-            AxisError: an axis outside of the array.
+            ArgumentError: the function is not binary, or ``axis`` is not a single axis.
+            AxisError: the axis is out of range.
         """
         return _accumulated(self, a, axis, dtype, out)
 
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
            inplace: bool = True) -> Array:
-        """a with the function applied to what an index picks; what it picks twice, twice.
+        """Apply the function to the elements at indices; repeated indices apply it repeatedly.
 
         Args:
-            a: an Array or what ``asarray`` takes.
+            a: an Array or array-like.
             indices: as in ``a[indices]``.
             b: second operands, which broadcast to ``a[indices]``.
-            inplace: False, as Arrays are immutable.
+            inplace: must be False, as Arrays are immutable.
 
         Returns:
             An Array of the shape of a.
 
         Raises:
-            ArgumentError: ``inplace`` is not False; b where there is one operand, or none where
-                there are two.
+            ArgumentError: ``inplace`` is not False, or b does not match the number of operands.
         """
         return _updated(self, a, indices, b, inplace)
 
     def reduceat(self, a: ArrayLike, indices: ArrayLike, axis: int = 0,
                  dtype: DTypeLike | None = None, out: None = None) -> Array:
-        """Folds of the parts of an axis that begin at places, each up to the next one.
+        """Reduce the segments of an axis that begin at the given indices, each up to the next one.
 
         Args:
-            a: an Array or what ``asarray`` takes.
-            indices: a vector of places; of one that is not below the next, its element alone.
-            axis: along which.
-            dtype: of the result.
-            out: None.
+            a: an Array or array-like.
+            indices: a vector of segment starts; one that is not below the next gives its element.
+            axis: the axis.
+            dtype: the dtype of the result.
+            out: unsupported; must be None.
 
         Returns:
-            An Array with a fold for each place.
+            An Array with one reduction for each index.
 
         Raises:
-            ArgumentError: not of two arguments; no single axis.
-            ShapeError: places that are no vector; a of no axis.
-            AxisError: an axis outside of the array.
+            ArgumentError: the function is not binary, or ``axis`` is not a single axis.
+            ShapeError: ``indices`` is not a vector, or a has no axes.
+            AxisError: the axis is out of range.
         """
         return _reduced_at(self, a, indices, axis, dtype, out)
 
     def outer(self, A: ArrayLike, B: ArrayLike, /) -> Array:
-        """The function of each pair of elements.
+        """Apply the function to all pairs of elements.
 
         Args:
-            A: an Array or what ``asarray`` takes.
-            B: likewise.
+            A: an Array or array-like.
+            B: an Array or array-like.
 
         Returns:
             An Array of the axes of A, then of B.
 
         Raises:
-            ArgumentError: not of two arguments.
+            ArgumentError: the function is not binary.
         """
         return _table(self, A, B)
 
@@ -218,7 +217,7 @@ def _single(f: ufunc, axis: object, rank: int) -> int:
 
 
 def _typed(f: ufunc, x: Array, dtype: DTypeLike | None) -> Any:
-    """The dtype of results: what is asked, or what f gives of two elements."""
+    """Return the dtype of results: ``dtype``, or that of f applied to two elements."""
     one = zeros((), x.dtype)
     return asarray(f(one, one)).dtype if dtype is None else dtype
 
@@ -265,7 +264,7 @@ def _reduced(f: ufunc, a: ArrayLike, axis: Any, dtype: DTypeLike | None, out: No
 
 
 def _rows(x: Array, over: tuple[int, ...], rest: tuple[int, ...]) -> Array:
-    """x with the folded axes as one in front."""
+    """Return x with the reduced axes merged into one leading axis."""
     moved = moveaxis(x, over, tuple(range(len(over))))
     count = 1
     for i in over:
@@ -353,21 +352,21 @@ def _table(f: ufunc, A: ArrayLike, B: ArrayLike) -> Array:
 
 @public
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
-    """A universal function of a function of scalars.
+    """Create a universal function from a function of scalars.
 
     Args:
-        func: of ``nin`` scalars; it is traced once.
-        nin: how many arguments it has.
-        nout: how many results.
-        identity: what changes nothing as the first argument; None where there is none.
+        func: a function of ``nin`` scalars; it is traced once.
+        nin: the number of arguments.
+        nout: the number of results.
+        identity: the identity element of the function; None if there is none.
 
     Returns:
-        A ``ufunc``: called, it runs over all that broadcasts; it has reduce, accumulate, at,
-        reduceat and outer.
+        A ``ufunc``: an elementwise function that broadcasts, with the methods reduce, accumulate,
+        at, reduceat and outer.
 
     Raises:
-        ArgumentError: no function, or numbers that are none.
-        DTypeError: an identity that is no number.
+        ArgumentError: ``func`` is not callable, or a number is not an int.
+        DTypeError: the identity is not a number.
 
     >>> import fnx.numpy as jnp
     >>> longer = jnp.frompyfunc(lambda x, y: (x * x + y * y) ** 0.5, 2, 1)
@@ -384,9 +383,9 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
 
 
 class _Known(ufunc):
-    """One of the functions of fnx.numpy."""
+    """A built-in function of ``fnx.numpy``, which may have a fast reduction."""
 
 
 def method(f: Callable[..., Any], identity: Any, nin: int, name: str) -> Any:
-    """A method of a function of fnx.numpy."""
+    """Return a ufunc method of a function of ``fnx.numpy``."""
     return getattr(_Known(f, nin, 1, identity=identity), name)

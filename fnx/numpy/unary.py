@@ -1,6 +1,6 @@
-"""Functions of ``fnx.numpy`` of one operand: a row each.
+"""Unary universal functions: one elementwise entry each.
 
-The row of one that is an op stands above it, others in core/array/elementwise.py.
+The entry of a function that is an op stands above it; the others are in core/array/elementwise.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 @universal(nin=1)
 @elementwise(rows.NEGATIVE)
 def negative(x: ArrayLike, /) -> Array:
-    """-x.
+    """Negate elementwise: -x.
 
     >>> print(jnp.negative(2.0))
     -2.0
@@ -33,7 +33,7 @@ def negative(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.POSITIVE)
 def positive(x: ArrayLike, /) -> Array:
-    """x itself.
+    """Return x unchanged: +x.
 
     >>> print(jnp.positive(2.0))
     2.0
@@ -43,7 +43,7 @@ def positive(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ABSOLUTE)
 def absolute(x: ArrayLike, /) -> Array:
-    """Size without sign; its derivative at 0 is 0.
+    """Return the absolute value; its derivative at 0 is 0.
 
     >>> print(jnp.absolute(-2.0))
     2.0
@@ -53,7 +53,7 @@ def absolute(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.FABS)
 def fabs(x: ArrayLike, /) -> Array:
-    """Size without sign, as a float.
+    """Return the absolute value, as a float.
 
     >>> print(jnp.fabs(-2))
     2.0
@@ -63,7 +63,7 @@ def fabs(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.SIGN)
 def sign(x: ArrayLike, /) -> Array:
-    """-1, 0 or 1; NaN of NaN.
+    """Return the sign: -1, 0 or 1; NaN for NaN.
 
     >>> print(jnp.sign(-2.0))
     -1.0
@@ -73,7 +73,7 @@ def sign(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.SQUARE)
 def square(x: ArrayLike, /) -> Array:
-    """x * x.
+    """Return the square x * x.
 
     >>> print(jnp.square(-3))
     9
@@ -83,7 +83,7 @@ def square(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.FLOOR)
 def floor(x: ArrayLike, /) -> Array:
-    """The whole number below or at x.
+    """Round down to the next integer.
 
     >>> print(jnp.floor(-1.5))
     -2.0
@@ -93,7 +93,7 @@ def floor(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.CEIL)
 def ceil(x: ArrayLike, /) -> Array:
-    """The whole number above or at x.
+    """Round up to the next integer.
 
     >>> print(jnp.ceil(-1.5))
     -1.0
@@ -103,7 +103,7 @@ def ceil(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.TRUNC)
 def trunc(x: ArrayLike, /) -> Array:
-    """The whole number towards zero.
+    """Round towards zero to an integer.
 
     >>> print(jnp.trunc(-1.5))
     -1.0
@@ -113,7 +113,7 @@ def trunc(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.RINT)
 def rint(x: ArrayLike, /) -> Array:
-    """The nearest whole number; of two, the even one.
+    """Round to the nearest integer; ties round to even.
 
     >>> print(jnp.rint(2.5))
     2.0
@@ -123,7 +123,7 @@ def rint(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ISNAN, "bool")
 def isnan(x: ArrayLike, /) -> Array:
-    """Whether x is not a number.
+    """Return whether x is NaN.
 
     >>> print(jnp.isnan(float('nan')))
     True
@@ -133,7 +133,7 @@ def isnan(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ISINF, "bool")
 def isinf(x: ArrayLike, /) -> Array:
-    """Whether x is an infinity.
+    """Return whether x is positive or negative infinity.
 
     >>> print(jnp.isinf(1.0))
     False
@@ -143,7 +143,7 @@ def isinf(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.ISFINITE, "bool")
 def isfinite(x: ArrayLike, /) -> Array:
-    """Whether x is neither an infinity nor NaN.
+    """Return whether x is finite: neither infinity nor NaN.
 
     >>> print(jnp.isfinite(1.0))
     True
@@ -153,7 +153,7 @@ def isfinite(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.INVERT)
 def invert(x: ArrayLike, /) -> Array:
-    """Every bit flipped; of a bool, not.
+    """Invert every bit; for bools, logical not.
 
     >>> print(jnp.invert(5))
     -6
@@ -163,7 +163,7 @@ def invert(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.LOGICAL_NOT, "bool")
 def logical_not(x: ArrayLike, /) -> Array:
-    """Whether x is zero or False.
+    """Return whether x is zero or False.
 
     >>> print(jnp.logical_not(0.0))
     True
@@ -176,7 +176,7 @@ SQRT = ElementwiseRow("sqrt", "inexact", ops.SQRT)
 
 @elementwise(SQRT)
 def sqrt(x: ArrayLike, /) -> Array:
-    """Square root; NaN below zero.
+    """Return the square root; NaN for negative x.
 
     >>> print(jnp.sqrt(9.0))
     3.0
@@ -186,7 +186,7 @@ def sqrt(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.RECIPROCAL)
 def reciprocal(x: ArrayLike, /) -> Array:
-    """1 / x.
+    """Return the reciprocal 1 / x.
 
     >>> print(jnp.reciprocal(4.0))
     0.25
@@ -199,7 +199,7 @@ EXP = ElementwiseRow("exp", "inexact", ops.EXP)
 
 @elementwise(EXP)
 def exp(x: ArrayLike, /) -> Array:
-    """e to the power x.
+    """Return the exponential e**x.
 
     >>> print(jnp.exp(0.0))
     1.0
@@ -209,7 +209,7 @@ def exp(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.EXP2)
 def exp2(x: ArrayLike, /) -> Array:
-    """2 to the power x.
+    """Return 2**x.
 
     >>> print(jnp.exp2(3.0))
     8.0
@@ -222,7 +222,7 @@ EXPM1 = ElementwiseRow("expm1", "inexact", ops.EXPM1)
 
 @elementwise(EXPM1)
 def expm1(x: ArrayLike, /) -> Array:
-    """exp(x) - 1, exact for small x.
+    """Return exp(x) - 1, accurate for small x.
 
     >>> print(jnp.expm1(0.0))
     0.0
@@ -235,7 +235,7 @@ LOG = ElementwiseRow("log", "inexact", ops.LOG)
 
 @elementwise(LOG)
 def log(x: ArrayLike, /) -> Array:
-    """Natural logarithm.
+    """Return the natural logarithm.
 
     >>> print(jnp.log(1.0))
     0.0
@@ -248,7 +248,7 @@ LOG1P = ElementwiseRow("log1p", "inexact", ops.LOG1P)
 
 @elementwise(LOG1P)
 def log1p(x: ArrayLike, /) -> Array:
-    """log(1 + x), exact for small x.
+    """Return log(1 + x), accurate for small x.
 
     >>> print(jnp.log1p(0.0))
     0.0
@@ -258,7 +258,7 @@ def log1p(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.LOG2)
 def log2(x: ArrayLike, /) -> Array:
-    """Logarithm of base 2.
+    """Return the base-2 logarithm.
 
     >>> print(jnp.log2(8.0))
     3.0
@@ -268,7 +268,7 @@ def log2(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.LOG10)
 def log10(x: ArrayLike, /) -> Array:
-    """Logarithm of base 10.
+    """Return the base-10 logarithm.
 
     >>> print(jnp.log10(1.0))
     0.0
@@ -281,7 +281,7 @@ SIN = ElementwiseRow("sin", "inexact", ops.SIN)
 
 @elementwise(SIN)
 def sin(x: ArrayLike, /) -> Array:
-    """Sine of an angle in radians.
+    """Return the sine of x, in radians.
 
     >>> print(jnp.sin(0.0))
     0.0
@@ -294,7 +294,7 @@ COS = ElementwiseRow("cos", "inexact", ops.COS)
 
 @elementwise(COS)
 def cos(x: ArrayLike, /) -> Array:
-    """Cosine of an angle in radians.
+    """Return the cosine of x, in radians.
 
     >>> print(jnp.cos(0.0))
     1.0
@@ -307,7 +307,7 @@ TAN = ElementwiseRow("tan", "inexact", ops.TAN)
 
 @elementwise(TAN)
 def tan(x: ArrayLike, /) -> Array:
-    """Tangent of an angle in radians.
+    """Return the tangent of x, in radians.
 
     >>> print(jnp.tan(0.0))
     0.0
@@ -320,7 +320,7 @@ CBRT = ElementwiseRow("cbrt", "inexact", ops.CBRT)
 
 @elementwise(CBRT)
 def cbrt(x: ArrayLike, /) -> Array:
-    """Cube root, negative where x is.
+    """Return the real cube root, which is negative for negative x.
 
     >>> print(jnp.cbrt(-8.0))
     -2.0
@@ -333,7 +333,7 @@ ARCTAN = ElementwiseRow("arctan", "inexact", ops.ATAN)
 
 @elementwise(ARCTAN)
 def arctan(x: ArrayLike, /) -> Array:
-    """The angle in radians, from -pi/2 to pi/2, whose tangent is x.
+    """Return the inverse tangent in radians, from -pi/2 to pi/2.
 
     >>> print(jnp.arctan(0.0))
     0.0
@@ -343,7 +343,7 @@ def arctan(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.SINH)
 def sinh(x: ArrayLike, /) -> Array:
-    """Hyperbolic sine.
+    """Return the hyperbolic sine.
 
     >>> print(jnp.sinh(0.0))
     0.0
@@ -353,7 +353,7 @@ def sinh(x: ArrayLike, /) -> Array:
 
 @elementwise(rows.COSH)
 def cosh(x: ArrayLike, /) -> Array:
-    """Hyperbolic cosine.
+    """Return the hyperbolic cosine.
 
     >>> print(jnp.cosh(0.0))
     1.0
@@ -366,7 +366,7 @@ TANH = ElementwiseRow("tanh", "inexact", ops.TANH)
 
 @elementwise(TANH)
 def tanh(x: ArrayLike, /) -> Array:
-    """Hyperbolic tangent.
+    """Return the hyperbolic tangent.
 
     >>> print(jnp.tanh(0.0))
     0.0

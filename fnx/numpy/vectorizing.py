@@ -1,4 +1,4 @@
-"""``vectorize``: a function of arrays of a few axes on arrays of more.
+"""``vectorize``: map a function of arrays with a few axes over arrays with more.
 
     vectorize(f, signature="(n),(n)->()")    x (5, 1, n), y (4, n)  ->  f on each of (5, 4) pairs
 """
@@ -31,21 +31,21 @@ _SIGNATURE = re.compile(rf"{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*")
 @checked
 def vectorize(pyfunc: Callable[P, Any], *, excluded: Iterable[int | str] = frozenset(),
               signature: str | None = None) -> Transformed[P, Any]:
-    """A function that runs over all broadcast axes of its arguments, as NumPy's functions do.
+    """Vectorize a function over the broadcast leading axes of its arguments.
 
     Args:
-        pyfunc: of arrays that have the axes which ``signature`` names, by default none.
-        excluded: positions and names of arguments that are handed on as they are.
-        signature: the last axes of each argument and result, as in ``"(n),(n,k)->(k)"``. One name
-            is one length; a number is that length.
+        pyfunc: a function of arrays with the core axes that ``signature`` names, by default none.
+        excluded: positions and names of arguments that are passed through unmapped.
+        signature: the core (last) axes of each argument and result, as in ``"(n),(n,k)->(k)"``.
+            Equal names have equal lengths; a number is a fixed length.
 
     Returns:
-        A function of arrays with more axes in front, which broadcast against each other.
+        A function of arrays with further leading axes, which broadcast against each other.
 
     Raises:
-        ArgumentError: a signature that is none, other arguments or results than it has, or an
-            argument by keyword that is not excluded.
-        ShapeError: lengths that differ, or axes in front that do not broadcast.
+        ArgumentError: the signature is malformed or does not match the arguments or results, or a
+            keyword argument is not excluded.
+        ShapeError: lengths differ, or the leading axes do not broadcast.
 
     >>> import fnx.numpy as jnp
     >>> dots = jnp.vectorize(jnp.vdot, signature="(n),(n)->()")
@@ -64,7 +64,7 @@ def vectorize(pyfunc: Callable[P, Any], *, excluded: Iterable[int | str] = froze
 
 
 def _parsed(signature: str) -> tuple[list[CoreDims], list[CoreDims]]:
-    """The names of axes of the arguments, and of the results."""
+    """Parse a signature to the axis names of the arguments, and of the results."""
     text = signature.replace(" ", "") if isinstance(signature, str) else ""
     if not _SIGNATURE.fullmatch(text):
         raise ArgumentError(f"vectorize: expected a signature as '(n),(n,k)->(k)', got "
@@ -117,7 +117,7 @@ class _Vectorized(Transformed[P, Any]):
         return f"vectorize of {self._name}" + (f" ({signature})" if signature else "")
 
     def _outer(self, what: str, shape: Shape, dims: CoreDims, sizes: dict[str, int]) -> Shape:
-        """The axes in front of those that the signature names, whose lengths are noted."""
+        """Return the leading axes; record the lengths of the core axes in ``sizes``."""
         n = len(shape) - len(dims)
         if n < 0:
             raise ShapeError(f"{self._title}: expected {what} with at least {len(dims)} axes, got "
@@ -143,7 +143,7 @@ class _Vectorized(Transformed[P, Any]):
 
 
 def _over(f: Callable[..., Any], arrays: Sequence[Array], loops: Sequence[Shape]) -> Any:
-    """f over the broadcast axes in front: one vmap for each that is longer than 1."""
+    """Map f over the broadcast leading axes, with one vmap for each that is longer than 1."""
     shape = axes.broadcast_shapes(*loops)
     missing: list[int] = []
     for axis in range(-1, -len(shape) - 1, -1):

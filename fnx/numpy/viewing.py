@@ -1,4 +1,4 @@
-"""Bits of arrays as another dtype, also of another width; bytes in the other order.
+"""Bitcasts of arrays to dtypes of equal or other widths, and byte swaps.
 
     uint32 (2, 3)  as uint8   ->  (2, 3, 4), the lowest bits first
     uint8 (2, 4)   as uint32  ->  (2,)
@@ -20,19 +20,19 @@ __all__ = ["bitcast_convert_type", "byteswap", "view"]
 
 @public
 def bitcast_convert_type(operand: ArrayLike, new_dtype: convert.DTypeLike) -> Array:
-    """The bits as another dtype; of another width, with a last axis more or less.
+    """Reinterpret the bits as another dtype. Another width adds or removes a last axis.
 
     Args:
-        operand: an Array or what ``asarray`` takes, of any shape and dtype but bool.
-        new_dtype: a dtype of as many bits; or of fewer, then a last axis counts the parts of an
-            element from its lowest bits; or of more, then the last axis holds such parts.
+        operand: an Array or array-like of any shape and any dtype except bool.
+        new_dtype: a dtype of equal width; or a narrower one, which adds a last axis with the parts
+            of each element, lowest bits first; or a wider one, which merges such a last axis.
 
     Returns:
         An Array.
 
     Raises:
-        DTypeError: bool.
-        ShapeError: a last axis that does not hold the parts of one element.
+        DTypeError: the operand or ``new_dtype`` is bool.
+        ShapeError: the last axis does not hold the parts of one element.
 
     >>> import fnx.lax as lax, fnx.numpy as jnp
     >>> print(lax.bitcast_convert_type(1.0, "uint32"))
@@ -78,17 +78,17 @@ def _words(bits: int) -> DType:
 
 @public
 def view(x: Array, dtype: convert.DTypeLike | None = None, type: None = None) -> Array:
-    """The bits of x as another dtype; of another width, the last axis is longer or shorter.
+    """Reinterpret the bits of x as another dtype. Another width changes the last axis.
 
     Args:
-        dtype: of the result; None leaves x as it is. As bool only 0 and 1 have a meaning.
-        type: None.
+        dtype: the dtype of the result; None returns x. As bool, only 0 and 1 are meaningful.
+        type: unsupported; must be None.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: a last axis whose bits are no whole number of elements.
+        ShapeError: the bits of the last axis do not divide into elements of ``dtype``.
 
     >>> import fnx.numpy as jnp
     >>> jnp.asarray(1.0).view("uint32")
@@ -121,17 +121,17 @@ def view(x: Array, dtype: convert.DTypeLike | None = None, type: None = None) ->
 
 @public
 def byteswap(x: Array, inplace: bool = False) -> Array:
-    """The bytes of each element in the other order.
+    """Reverse the byte order of each element.
 
     Args:
-        inplace: False: arrays are immutable.
+        inplace: must be False: arrays are immutable.
 
     Returns:
         An Array of the shape and dtype of x.
 
     Raises:
         ArgumentError: ``inplace`` is not False.
-        DTypeError: a key of random numbers.
+        DTypeError: x is an array of random keys.
 
     >>> import fnx.numpy as jnp
     >>> jnp.asarray([1], "int16").byteswap()

@@ -1,4 +1,4 @@
-"""Windows of signals, as in ``numpy``: M weights that fall off to both ends.
+"""Window functions, as in ``numpy``: M weights that taper off towards both ends.
 
 Source: R. B. Blackman and J. W. Tukey, The Measurement of Power Spectra (1958), and J. F. Kaiser,
 Nonrecursive digital filter design (1974), as NumPy has them.
@@ -22,7 +22,7 @@ __all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
 
 @elementwise(bessel.I0)
 def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of order 0.
+    """Return the modified Bessel function of the first kind, order 0.
 
     >>> print(jnp.i0(0.0).round(6))
     1.0
@@ -30,13 +30,14 @@ def i0(x: ArrayLike) -> Array:
     return apply(bessel.I0, x)
 
 
-_window = Family(M="how many points.", returns="An Array of M floats.",
-                 raises=("ArgumentError: M is no int.",))
+_window = Family(
+    M="the number of points.", returns="A vector of M floats.",
+    raises=("ArgumentError: M is not an int.",))
 _PI = 3.141592653589793
 
 
 def _shaped(M: int, shape: Callable[[Array], Array]) -> Array:
-    """A shape over -1..1; one point is 1."""
+    """Sample a window shape at M points over -1..1; a single point is 1."""
     n = arguments.integer("M", M)
     if n <= 1:
         return ones(max(n, 0))
@@ -46,7 +47,7 @@ def _shaped(M: int, shape: Callable[[Array], Array]) -> Array:
 
 @_window()
 def bartlett(M: int) -> Array:
-    """A triangle that is 0 at both ends.
+    """Return the Bartlett window, a triangle that is 0 at both ends.
 
     >>> jnp.bartlett(3)
     Array([0., 1., 0.], dtype=float32)
@@ -56,7 +57,7 @@ def bartlett(M: int) -> Array:
 
 @_window()
 def blackman(M: int) -> Array:
-    """0.42 + 0.5 cos(pi t) + 0.08 cos(2 pi t), t from -1 to 1.
+    """Return the Blackman window: 0.42 + 0.5 cos(pi t) + 0.08 cos(2 pi t) for t from -1 to 1.
 
     >>> print(jnp.blackman(3).round(3))
     [-0.  1. -0.]
@@ -66,7 +67,7 @@ def blackman(M: int) -> Array:
 
 @_window()
 def hamming(M: int) -> Array:
-    """0.54 + 0.46 cos(pi t), t from -1 to 1.
+    """Return the Hamming window: 0.54 + 0.46 cos(pi t) for t from -1 to 1.
 
     >>> print(jnp.hamming(3).round(3))
     [0.08 1.   0.08]
@@ -76,7 +77,7 @@ def hamming(M: int) -> Array:
 
 @_window()
 def hanning(M: int) -> Array:
-    """0.5 + 0.5 cos(pi t), t from -1 to 1.
+    """Return the Hann window: 0.5 + 0.5 cos(pi t) for t from -1 to 1.
 
     >>> print(jnp.hanning(3).round(3))
     [0. 1. 0.]
@@ -84,9 +85,9 @@ def hanning(M: int) -> Array:
     return _shaped(M, lambda t: 0.5 + 0.5 * cos(_PI * t))
 
 
-@_window(beta="how fast it falls off.")
+@_window(beta="the shape parameter; larger values taper faster.")
 def kaiser(M: int, beta: ArrayLike) -> Array:
-    """I0(beta sqrt(1 - t**2)) / I0(beta), t from -1 to 1.
+    """Return the Kaiser window: I0(beta sqrt(1 - t**2)) / I0(beta) for t from -1 to 1.
 
     >>> print(jnp.kaiser(3, 0.0))
     [1. 1. 1.]

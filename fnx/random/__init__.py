@@ -1,11 +1,11 @@
 """Random numbers from explicit keys: Threefry-2x32 in counter mode, with JAX's bits.
 
 The same key gives the same bits as JAX 0.10 (``jax_threefry_partitionable``, its default), and
-from these the same uniform, normal, ... numbers up to the last places of log. Element i of an
-array depends on the key and i only, so random work fuses like any elementwise work.
+from these the same uniform, normal, ... numbers up to the rounding of log. Element i of an array
+depends only on the key and i, so random numbers fuse like any elementwise computation.
 
-A key is a 0-d Array of the dtype ``key<fry>`` (``random.key``), or its two words (``PRNGKey``).
-Never use one key twice: ``split`` it.
+A key is a scalar Array of the dtype ``key<fry>`` (``random.key``), or its two uint32 words
+(``PRNGKey``). Never use one key twice: ``split`` it.
 
 >>> import fnx.random
 >>> key = fnx.random.key(0)
@@ -22,7 +22,7 @@ from fnx.random.draws import *
 from fnx.random.keys import *
 from fnx.random.orders import *
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # loaded on first use
     from fnx.random.discrete import *
     from fnx.random.families import *
 

@@ -1,4 +1,4 @@
-"""Random whole numbers: Poisson, binomial, multinomial, geometric."""
+"""Discrete distributions: Poisson, binomial, multinomial, geometric."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _family = Family(
     n="of how many.", returns="An Array.", at="fnx.random as random",
     raises=("ShapeError: not one key, or a shape that the parameters do not broadcast to.",
             "DTypeError: another kind of dtype."))
-_MOST = 100_000  # steps of a rejection loop
+_MOST = 100_000  # iteration limit of a rejection loop
 
 
 def _while(goes_on: Any, step: Any, start: Any) -> Any:
@@ -37,7 +37,7 @@ def _while(goes_on: Any, step: Any, start: Any) -> Any:
 @_family(dtype="an integer dtype; by default int32.")
 def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
               dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """How many trials of probability p it takes to the first success.
+    """Draw the number of trials of probability p up to the first success.
 
     >>> random.geometric(random.key(0), 1.0).tolist()
     1
@@ -53,7 +53,7 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
 @_family(lam="the mean.", dtype="an integer dtype; by default int32.")
 def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None,
             dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Poisson's distribution.
+    """Draw from the Poisson distribution.
 
     Source: Knuth's multiplication for means below 10 (The Art of Computer Programming 2, 3.4.1),
     beyond Hoermann's transformed rejection (The transformed rejection method for generating
@@ -106,10 +106,12 @@ def _by_rejection(key: ArrayLike, mean: Array, size: tuple[int, ...]) -> Array:
 @_family(dtype="a float dtype; by default the default float.")
 def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
              dtype: DTypeLike | None = None) -> Array:
-    """How many of n trials of probability p succeed.
+    """Draw the number of successes of n trials of probability p.
+
+    The numbers differ from those of JAX.
 
     Source: sums of geometric numbers where n p is below 10, beyond Hoermann's BTRS (The generation
-    of binomial random variates, 1993). Other random numbers than JAX's.
+    of binomial random variates, 1993).
 
     >>> random.binomial(random.key(0), 5.0, 1.0).tolist()
     5.0
@@ -128,7 +130,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
 
 
 def _by_gaps(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) -> Array:
-    """The trials between successes are geometric: how many fit into n."""
+    """Draw binomial numbers: count the geometric gaps between successes that fit into n."""
     some = p > 0
     scale = jnp.log1p(-jnp.where(some, p, 0.5))
 
@@ -145,7 +147,7 @@ def _by_gaps(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) -> Array
 
 
 def _tail(k: Array) -> Array:
-    """log k! without Stirling's leading terms."""
+    """Return log k! minus the leading terms of Stirling's formula."""
     return apply(rows.LGAMMA, k + 1) - (
         (k + 0.5) * jnp.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi))
 
@@ -183,7 +185,7 @@ def _btrs(key: ArrayLike, n: Array, p: Array, size: tuple[int, ...]) -> Array:
          dtype="a float dtype; by default the default float.", unroll="accepted as JAX's.")
 def multinomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, *, shape: ShapeLike | None = None,
                 dtype: DTypeLike | None = None, unroll: int | bool = 1) -> Array:
-    """How many of n trials have each outcome.
+    """Draw the number of trials, of n, with each outcome.
 
     >>> random.multinomial(random.key(0), 5.0, jnp.asarray([0.0, 1.0])).tolist()
     [0.0, 5.0]

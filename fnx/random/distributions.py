@@ -1,4 +1,4 @@
-"""Random numbers that are not uniform: by the inverse of the distribution function."""
+"""Distributions that are sampled by the inverse of the CDF: normal, gumbel, laplace and others."""
 
 from __future__ import annotations
 
@@ -39,23 +39,22 @@ __all__ = [
 @public
 def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
            out_sharding: Placement = None) -> Array:
-    """Normal with mean 0 and variance 1: sqrt(2) erf_inv of a uniform number in (-1, 1).
+    """Draw from the standard normal distribution: sqrt(2) erf_inv(u) of a uniform u in (-1, 1).
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: a float dtype; by default the default float.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
 
-    Source: the inverse of the distribution function (Giles, Approximating the erfinv Function,
-    2010).
+    Source: the inverse of the CDF (Giles, Approximating the erfinv Function, 2010).
 
     >>> import fnx.random
     >>> print(fnx.random.normal(fnx.random.key(0)))
@@ -71,25 +70,25 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
 def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
                      shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
                      out_sharding: Placement = None) -> Array:
-    """Normal, given that it falls between lower and upper.
+    """Draw from the normal distribution truncated to the range from lower to upper.
 
     Args:
-        key: a key, as ``random.key`` makes it.
+        key: a key from ``random.key``.
         lower: the lower bound, in standard deviations.
         upper: the upper bound, in standard deviations.
-        shape: of the result; by default that of the bounds.
+        shape: the shape of the result; by default that of the bounds.
         dtype: a float dtype; by default the default float.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
-        ShapeError: bounds that do not broadcast to the shape.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+        ShapeError: the bounds do not broadcast to the shape.
 
-    Source: the inverse of the distribution function between those of the bounds.
+    Source: the inverse of the CDF, at a uniform number between the CDFs of the bounds.
 
     >>> import fnx.random
     >>> x = fnx.random.truncated_normal(fnx.random.key(0), -2.0, 2.0, (100,))
@@ -110,18 +109,18 @@ def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
 
 
 def _above(number: int, t: DType, shape: Shape) -> Expr:
-    """The number of a float type that is next above 0, or above -1."""
+    """Return the float above 0 (the smallest normal one) or above -1, as an array of a shape."""
     least = 2.0 ** (1 - t.bias) if number == 0 else -1 + 2.0 ** -(t.mantissa + 1)
     return Expr(build.const(least, t, shape))
 
 
 def _drawn(x: Expr, t: DType) -> Array:
-    """A formula's value as the dtype that was asked for."""
+    """Convert the value of a formula to the requested dtype."""
     return Array(build.cast(x.node, t))
 
 
 def _inner(bound: Any, t: DType, towards: float) -> Any:
-    """The next number inside a bound that is a plain number; an array bounds as it is."""
+    """Move a bound that is a plain number one float inwards; return an array bound as it is."""
     if type(bound) is Array:
         return operate.astype(bound, t)
     if t.np.names is not None:
@@ -132,22 +131,22 @@ def _inner(bound: Any, t: DType, towards: float) -> Any:
 @public
 def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
                 out_sharding: Placement = None) -> Array:
-    """Exponential with mean 1.
+    """Draw from the exponential distribution with mean 1.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: a float dtype; by default the default float.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
 
-    Source: the inverse of the distribution function: -log(1 - u).
+    Source: the inverse of the CDF: -log(1 - u).
 
     >>> import fnx.random
     >>> fnx.random.exponential(fnx.random.key(0), (2,)).shape
@@ -162,24 +161,24 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None =
 @public
 def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
            mode: DrawMode = None, *, out_sharding: Placement = None) -> Array:
-    """Standard Gumbel: -log(-log(u)).
+    """Draw from the standard Gumbel distribution: -log(-log(u)).
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: a float dtype; by default the default float.
         mode: None or "low".
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
-        NotBuiltError: mode "high".
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+        NotBuiltError: ``mode`` is "high".
 
-    Source: the inverse of the distribution function.
+    Source: the inverse of the CDF.
 
     >>> import fnx.random
     >>> fnx.random.gumbel(fnx.random.key(0), (2,)).shape
@@ -194,22 +193,22 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
 @public
 def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
             out_sharding: Placement = None) -> Array:
-    """Standard Laplace: exponential with a random sign.
+    """Draw from the standard Laplace distribution: exponential with a random sign.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: a float dtype; by default the default float.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
 
-    Source: the inverse of the distribution function.
+    Source: the inverse of the CDF.
 
     >>> import fnx.random
     >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
@@ -225,22 +224,22 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
 @public
 def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
              out_sharding: Placement = None) -> Array:
-    """Standard logistic: log(u / (1 - u)).
+    """Draw from the standard logistic distribution: log(u / (1 - u)).
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: a float dtype; by default the default float.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
 
-    Source: the inverse of the distribution function.
+    Source: the inverse of the CDF.
 
     >>> import fnx.random
     >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
@@ -256,24 +255,25 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = No
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
                 replace: bool = True, mode: DrawMode = None, *,
                 out_sharding: Placement = None) -> Array:
-    """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel.
+    """Draw indices with probabilities softmax(logits), as argmax of logits + Gumbel noise.
 
     Args:
-        key: a key, as ``random.key`` makes it.
+        key: a key from ``random.key``.
         logits: unnormalized log probabilities along the axis.
         axis: the axis of categories.
-        shape: of the result: it ends in the other axes of the logits, which is the default.
+        shape: the shape of the result, which ends in the other axes of the logits; by default
+            these axes.
         replace: True: draws are independent.
         mode: None or "low".
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An int32 Array of the shape.
 
     Raises:
-        ShapeError: not one key.
-        ShapeError: a shape that does not end in the other axes of the logits.
-        NotBuiltError: ``replace=False``.
+        ShapeError: ``key`` is not a single key.
+        ShapeError: ``shape`` does not end in the other axes of the logits.
+        NotBuiltError: ``replace`` is False.
 
     Source: Gumbel, Statistical Theory of Extreme Values, 1954.
 

@@ -1,4 +1,4 @@
-"""Random bits, and what is uniform or of two values."""
+"""Random bits, uniform numbers and integers, and two-valued distributions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Placement: TypeAlias = Any  # NamedSharding, PartitionSpec or None
 DrawMode: TypeAlias = Literal["low", "high"] | None
 
 def placement(given: Placement) -> None:
-    """Where a result is to lie: as there is one device, on that."""
+    """Check ``out_sharding``, which has no effect, as there is one device."""
     if given is not None:
         sharding = load("fnx.sharding")
         if not isinstance(given, sharding.NamedSharding | sharding.PartitionSpec):
@@ -37,20 +37,20 @@ def placement(given: Placement) -> None:
 @public
 def bits(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
          out_sharding: Placement = None) -> Array:
-    """Random words.
+    """Draw random bits.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: an unsigned type of 8 bits or more; by default uint32 (uint64 with config.x64).
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array of the dtype.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: another dtype.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not such a type.
 
     >>> import fnx.random
     >>> fnx.random.bits(fnx.random.key(0), (1,))
@@ -72,7 +72,7 @@ def float_dtype(dtype: Any) -> DType:
 
 
 def unit(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
-    """Uniform in [0, 1): random bits as the mantissa of a number in [1, 2), less 1."""
+    """Draw uniform numbers in [0, 1): random bits as mantissas of numbers in [1, 2), minus 1."""
     if t.bits < 64:
         drawn = 8 if t.mantissa < 8 else t.bits
         mantissa = word_each(words, shape) & (1 << drawn) - 1
@@ -83,7 +83,7 @@ def unit(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
 
 
 def bits_of(t: DType) -> DType:
-    """The unsigned type of the width of a float."""
+    """Return the unsigned type of the width of a float type."""
     return dtypes.unsigned(t.integer)
 
 
@@ -97,7 +97,7 @@ def bounds(xs: tuple[Any, ...], t: DType, shape: Shape) -> list[Expr]:
 
 
 def between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Expr:
-    """Uniform in [low, high), for formulas: in the type in which that of low is computed."""
+    """Draw uniform numbers in [low, high), in the compute dtype of low's dtype, for formulas."""
     drawn = expr.maximum(low, unit(words, low.shape, low.dtype) * (high - low) + low)
     return Expr(build.wide(drawn.node))
 
@@ -106,23 +106,23 @@ def between(words: tuple[UOp, UOp], low: Expr, high: Expr | float) -> Expr:
 def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
             minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0, *,
             out_sharding: Placement = None) -> Array:
-    """Uniform in [minval, maxval).
+    """Draw uniform numbers in [minval, maxval).
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         dtype: a float dtype; by default the default float.
         minval: the lower bound; broadcasts to the shape.
         maxval: the upper bound; broadcasts to the shape.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no float dtype.
-        ShapeError: bounds that do not broadcast to the shape.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+        ShapeError: the bounds do not broadcast to the shape.
 
     >>> import fnx.random
     >>> print(fnx.random.uniform(fnx.random.key(0)))
@@ -137,23 +137,23 @@ def uniform(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
 @public
 def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
             dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Integers in [minval, maxval); minval where that is empty.
+    """Draw uniform integers in [minval, maxval); minval if the range is empty.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
         minval: the lower bound; broadcasts to the shape.
-        maxval: the upper bound, which is not drawn.
+        maxval: the upper bound, exclusive; broadcasts to the shape.
         dtype: an integer dtype of 8 bits or more; by default the default int.
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: no such integer dtype.
-        ShapeError: bounds that do not broadcast to the shape.
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not such an integer dtype.
+        ShapeError: the bounds do not broadcast to the shape.
 
     >>> import fnx.random
     >>> fnx.random.randint(fnx.random.key(0), (3,), 0, 10)
@@ -164,7 +164,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
     if not t.is_integer or t.bits < 8:
         raise DTypeError(f"randint: expected an integer dtype of 8 bits or more, got {t}",
                          hint="use uniform for floats, and .astype(...) for fewer bits")
-    if t.bits < 32:  # drawn in 32 bits, as JAX does: the bias is less
+    if t.bits < 32:  # drawn in 32 bits, as in JAX, which reduces the bias
         least, most = t.limits
         found = _integers(key, shape, _clamped(minval, least, most),
                           _clamped(maxval, least, most + 1), dtypes.int32)
@@ -175,7 +175,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
 
 def _integers(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike, t: DType
               ) -> Expr:
-    """Integers in [minval, maxval) of at least 32 bits."""
+    """Draw integers of at least 32 bits in [minval, maxval)."""
     size, drawn = axes.shape(shape), dtypes.unsigned(t)
     low, high = bounds((_clamped(minval, *t.limits), _clamped(maxval, *t.limits)), t, size)
     past, = bounds((_is_past(maxval, t),), dtypes.bool_, size)
@@ -189,7 +189,7 @@ def _integers(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: Array
 
 
 def _clamped(x: Any, least: int, most: int) -> Any:
-    """A bound inside a range; float bounds are cut to whole numbers."""
+    """Clamp a bound to a range; Python float bounds are truncated to integers."""
     if isinstance(x, (int, float)):
         return min(max(int(x), least), most)
     x = asarray(x)
@@ -201,7 +201,7 @@ def _clamped(x: Any, least: int, most: int) -> Any:
 
 
 def _is_past(x: Any, t: DType) -> Any:
-    """Where a bound is above all of t: then the largest number is drawn, too."""
+    """Return whether an exclusive bound exceeds all of t, so that t's maximum is included."""
     if isinstance(x, (int, float)):
         return x > t.limits[1]
     x = asarray(x)
@@ -217,22 +217,22 @@ def check_mode(mode: DrawMode) -> None:
 @public
 def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
               mode: DrawMode = "low", *, out_sharding: Placement = None) -> Array:
-    """True with probability p.
+    """Draw bools that are True with probability p.
 
     Args:
-        key: a key, as ``random.key`` makes it.
+        key: a key from ``random.key``.
         p: a float or floats.
-        shape: of the result; by default that of p.
+        shape: the shape of the result; by default that of p.
         mode: "low".
-        out_sharding: accepted as JAX's: there is one device.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array of bool.
 
     Raises:
-        ShapeError: not one key.
-        DTypeError: p is no float.
-        NotBuiltError: mode "high".
+        ShapeError: ``key`` is not a single key.
+        DTypeError: p is not of a float dtype.
+        NotBuiltError: ``mode`` is "high".
 
     >>> import fnx.random
     >>> fnx.random.bernoulli(fnx.random.key(0), 0.5, (3,))
@@ -253,19 +253,19 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
 @public
 def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
                out_sharding: Placement = None) -> Array:
-    """-1 or 1, each with probability 1/2.
+    """Draw -1 or 1, each with probability 1/2.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        shape: of the result: an int or ints, known while tracing.
-        dtype: of the result; by default int32.
-        out_sharding: accepted as JAX's: there is one device.
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
+        dtype: the dtype of the result; by default int32.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array.
 
     Raises:
-        ShapeError: not one key.
+        ShapeError: ``key`` is not a single key.
 
     >>> import fnx.random
     >>> fnx.random.rademacher(fnx.random.key(0), (3,))

@@ -1,7 +1,7 @@
-"""Random numbers of named continuous distributions, made of uniform, normal and gamma numbers.
+"""Continuous distributions that are derived from uniform, normal and gamma numbers.
 
-Each takes the random bits in the order in which JAX 0.10 takes them, so that the same key gives
-the same numbers up to rounding.
+Each consumes random bits in the same order as JAX 0.10, so that the same key gives the same
+numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _family = Family(
 
 def sized(shape: ShapeLike | None, dtype: DTypeLike | None, *parameters: ArrayLike
           ) -> tuple[tuple[int, ...], Any, list[Array]]:
-    """(shape of the result, dtype, the parameters broadcast to it)."""
+    """Return the shape of the result, its dtype, and the parameters broadcast to the shape."""
     kind = float_dtype(dtype)
     given = [asarray(p).astype(kind.np) for p in parameters]
     common = axes.broadcast_shapes(*[p.shape for p in given])
@@ -58,7 +58,7 @@ def sized(shape: ShapeLike | None, dtype: DTypeLike | None, *parameters: ArrayLi
 @_family()
 def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
            out_sharding: Placement = None) -> Array:
-    """Of density 1 / (pi (1 + x**2)).
+    """Draw from the Cauchy distribution, of density 1 / (pi (1 + x**2)).
 
     >>> random.cauchy(random.key(0), (2,)).shape
     (2,)
@@ -72,7 +72,7 @@ def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None
 @_family(sigma="the standard deviation of the logarithm.")
 def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None,
               dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Numbers whose logarithm is normal.
+    """Draw from the log-normal distribution: numbers whose logarithm is normal.
 
     >>> random.lognormal(random.key(0), shape=(2,)).shape
     (2,)
@@ -85,7 +85,7 @@ def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = 
 @_family()
 def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
             out_sharding: Placement = None) -> Array:
-    """Lengths of vectors of three normal numbers.
+    """Draw from the Maxwell distribution: lengths of vectors of three normal numbers.
 
     >>> random.maxwell(random.key(0), (2,)).shape
     (2,)
@@ -98,7 +98,7 @@ def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = Non
 @_family()
 def double_sided_maxwell(key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (),
                          dtype: DTypeLike | None = None) -> Array:
-    """Maxwell's numbers with random signs, times ``scale``, plus ``loc``.
+    """Draw Maxwell numbers with random signs, times ``scale``, plus ``loc``.
 
     >>> random.double_sided_maxwell(random.key(0), 0.0, 1.0, (2,)).shape
     (2,)
@@ -112,7 +112,7 @@ def double_sided_maxwell(key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape
 @_family(concentration="the power of the distribution.")
 def weibull_min(key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: ShapeLike = (),
                 dtype: DTypeLike | None = None) -> Array:
-    """Weibull's distribution.
+    """Draw from the Weibull distribution.
 
     >>> random.weibull_min(random.key(0), 1.0, 2.0, (2,)).shape
     (2,)
@@ -124,7 +124,7 @@ def weibull_min(key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shap
 @_family()
 def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
              dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Lengths of vectors of two normal numbers.
+    """Draw from the Rayleigh distribution: lengths of vectors of two normal numbers.
 
     >>> random.rayleigh(random.key(0), 1.0, (2,)).shape
     (2,)
@@ -137,7 +137,7 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
 @_family(b="the power of the tail.")
 def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
            dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Of density b / x**(b + 1), x from 1.
+    """Draw from the Pareto distribution, of density b / x**(b + 1) for x >= 1.
 
     >>> random.pareto(random.key(0), 2.0, (2,)).shape
     (2,)
@@ -150,7 +150,7 @@ def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
 @_family()
 def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
          dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """The inverse Gaussian distribution, of scale 1.
+    """Draw from the inverse Gaussian (Wald) distribution of scale 1.
 
     Source: Michael, Schucany and Haas, Generating random variates using transformations with
     multiple roots (1976).
@@ -170,7 +170,7 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None,
 def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLike,
                shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
                out_sharding: Placement = None) -> Array:
-    """A density that rises to ``mode`` and falls from there in straight lines.
+    """Draw from the triangular distribution, whose density peaks at ``mode``.
 
     >>> random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).shape
     (2,)
@@ -183,7 +183,7 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
     return jnp.where(u < (middle - low) / (high - low), rising, falling)
 
 
-# ---- made of gamma numbers ----------------------------------------------------------------------
+# ---- derived from gamma numbers -----------------------------------------------------------------
 
 
 def _while(goes_on: Any, step: Any, start: Any) -> Any:
@@ -191,7 +191,10 @@ def _while(goes_on: Any, step: Any, start: Any) -> Any:
 
 
 def _gamma_of_one(key: Array, a: Array, log_space: bool) -> Array:
-    """Marsaglia and Tsang's method, A simple method for generating gamma variables (2000)."""
+    """Draw one gamma number.
+
+    Source: Marsaglia and Tsang, A simple method for generating gamma variables (2000).
+    """
     large = a >= 1
     third = np.array(1 / 3, a.dtype)[()]
     d = jnp.where(large, a, a + 1) - third
@@ -224,7 +227,7 @@ def _gamma_of_one(key: Array, a: Array, log_space: bool) -> Array:
 
 
 def _gammas(key: ArrayLike, a: Array, log_space: bool) -> Array:
-    """Gamma numbers; where a trace is open they have the derivative of what was drawn."""
+    """Draw gamma numbers; within a trace they are differentiable with respect to a."""
     if not a.size:
         return a
     done: Array = (_moving(log_space) if scope.is_open() else functools.partial(
@@ -240,8 +243,10 @@ def _drawn(log_space: bool, key: Array, a: Array) -> Array:
 
 @functools.cache
 def _moving(log_space: bool) -> Any:
-    """The numbers, with a derivative by the shape parameter: how they move where the probability
-    of less stays what it is. That of the steps that draw them lacks which proposal is taken."""
+    """Return the sampler with an implicit derivative by the shape parameter, at constant CDF.
+
+    Differentiating through the steps of the sampler would ignore which proposal is accepted.
+    """
     rule = load("fnx.transforms.custom.jvp").custom_jvp(functools.partial(_drawn, log_space))
     slope = _log_slope if log_space else load("fnx.lax.bits").random_gamma_grad
 
@@ -253,9 +258,9 @@ def _moving(log_space: bool) -> Any:
 
 
 def _log_slope(a: Array, log: Array) -> Array:
-    """How the logarithm of a gamma number moves with the parameter.
+    """Return the derivative of the logarithm of a gamma number by the shape parameter.
 
-    Of a small number x the probability of less is x**a / gamma(a + 1).
+    For small x the CDF is x**a / gamma(a + 1).
     """
     small = log < math.log(np.finfo(a.dtype).eps) if a.dtype.itemsize > 2 else log < -8
     x = jnp.exp(jnp.where(small, 0, log))
@@ -266,7 +271,7 @@ def _log_slope(a: Array, log: Array) -> Array:
 @_family()
 def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
           dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Of density x**(a - 1) exp(-x) / gamma(a).
+    """Draw from the gamma distribution, of density x**(a - 1) exp(-x) / gamma(a).
 
     Source: Marsaglia and Tsang, A simple method for generating gamma variables (2000).
 
@@ -281,7 +286,7 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
 @_family()
 def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
              dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """The logarithms of gamma numbers, which do not underflow for small a.
+    """Draw logarithms of gamma numbers, which do not underflow for small a.
 
     >>> random.loggamma(random.key(0), 0.1, (2,)).shape
     (2,)
@@ -294,7 +299,7 @@ def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None,
 @_family()
 def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
          dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Of density x**(a - 1) (1 - x)**(b - 1) / beta(a, b).
+    """Draw from the beta distribution, of density x**(a - 1) (1 - x)**(b - 1) / beta(a, b).
 
     >>> random.beta(random.key(0), 2.0, 3.0, (2,)).shape
     (2,)
@@ -312,7 +317,7 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
          shape="of the result without its last axis; by default that of alpha.")
 def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
               dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Probabilities of density proportional to the product of p**(alpha - 1).
+    """Draw from the Dirichlet distribution: density proportional to the product of p**(alpha - 1).
 
     >>> random.dirichlet(random.key(0), jnp.ones(3)).shape
     (3,)
@@ -330,7 +335,7 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
 @_family()
 def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
               dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Sums of the squares of ``df`` normal numbers.
+    """Draw from the chi-square distribution: sums of squares of ``df`` normal numbers.
 
     >>> random.chisquare(random.key(0), 3.0, (2,)).shape
     (2,)
@@ -343,7 +348,7 @@ def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
 @_family(dfnum="degrees of freedom of the numerator.", dfden="of the denominator.")
 def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
       dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Fisher's distribution: the ratio of two chi-square numbers over their degrees.
+    """Draw from the F distribution: the ratio of two chi-square numbers over their degrees.
 
     >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
     (2,)
@@ -357,7 +362,7 @@ def f(key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | Non
 @_family()
 def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
       dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Student's distribution.
+    """Draw from Student's t distribution.
 
     >>> random.t(random.key(0), 3.0, (2,)).shape
     (2,)
@@ -371,7 +376,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None,
 @_family()
 def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (),
                        dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Of density proportional to exp(-abs(x)**p).
+    """Draw from the generalized normal distribution: density proportional to exp(-abs(x)**p).
 
     >>> random.generalized_normal(random.key(0), 2.0, (2,)).shape
     (2,)
@@ -386,7 +391,7 @@ def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (),
 @_family(d="how many dimensions.", p="of the norm.", shape="of the result without its last axis.")
 def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
          dtype: DTypeLike | None = None, *, out_sharding: Placement = None) -> Array:
-    """Points of a ball of radius 1 in the p-norm.
+    """Draw uniform points of the unit ball in the p-norm.
 
     Source: Barthe, Guedon, Mendelson and Naor, A probabilistic approach to the geometry of the
     l_p^n-ball (2005).
@@ -409,7 +414,7 @@ def ball(key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (),
 def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
                         shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
                         method: str = "cholesky", *, out_sharding: Placement = None) -> Array:
-    """Normal vectors of a mean and a covariance.
+    """Draw normal vectors with a mean and a covariance.
 
     >>> random.multivariate_normal(random.key(0), jnp.zeros(2), jnp.eye(2)).shape
     (2,)
@@ -430,7 +435,7 @@ def multivariate_normal(key: ArrayLike, mean: ArrayLike, cov: ArrayLike,
 
 
 def cholesky_factor(c: Array) -> Array:
-    """Cholesky's factor, column by column."""
+    """Return the lower Cholesky factor, computed column by column."""
     n = c.shape[-1]
     columns: list[Array] = []
     for j in range(n):

@@ -1,4 +1,4 @@
-"""Keys, and the random words that come from them: Threefry-2x32 in counter mode."""
+"""Keys, and the random words derived from them: Threefry-2x32 in counter mode."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = [
 
 @public
 def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array:
-    """A key from an integer (of which the low 32 bits count), of the dtype ``key<fry>``.
+    """Make a key of the dtype ``key<fry>`` from an integer.
 
     Args:
-        seed: an int, or an Array of one integer, of which the low 32 bits count.
+        seed: an int, or an Array of one integer; the low 32 bits are used.
         impl: None or "threefry2x32".
         dtype: None or ``key_dtype()``.
 
     Returns:
-        A key: a 0-d Array that is no number.
+        A key: a scalar Array that does not support arithmetic.
 
     Raises:
-        DTypeError: no single integer.
-        ArgumentError: another ``impl``.
+        DTypeError: the seed is not a single integer.
+        ArgumentError: ``impl`` is unknown.
 
     >>> import fnx.random
     >>> fnx.random.key(7)
@@ -51,18 +51,18 @@ def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array
 
 @public
 def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
-    """The words of a key from an integer: what a key was before there were dtypes of keys.
+    """Make a raw key, two uint32 words, from an integer: the legacy form of ``key``.
 
     Args:
-        seed: an int, or an Array of one integer, of which the low 32 bits count.
+        seed: an int, or an Array of one integer; the low 32 bits are used.
         impl: None or "threefry2x32".
 
     Returns:
-        An Array of uint32, of shape (2,); every function of keys takes it.
+        An Array of uint32, of shape (2,); every function of keys accepts it.
 
     Raises:
-        DTypeError: no single integer.
-        ArgumentError: another ``impl``.
+        DTypeError: the seed is not a single integer.
+        ArgumentError: ``impl`` is unknown.
 
     >>> import fnx.random
     >>> fnx.random.PRNGKey(7)
@@ -92,7 +92,7 @@ def _check_impl(impl: str | None, dtype: Any = None) -> None:
 
 @public
 def key_dtype(impl_spec: str | None = None) -> Any:
-    """The dtype of keys.
+    """Return the dtype of keys.
 
     Args:
         impl_spec: None or "threefry2x32".
@@ -101,7 +101,7 @@ def key_dtype(impl_spec: str | None = None) -> Any:
         A dtype.
 
     Raises:
-        ArgumentError: another ``impl_spec``.
+        ArgumentError: ``impl_spec`` is unknown.
 
     >>> import fnx.random
     >>> fnx.random.key(0).dtype == fnx.random.key_dtype()
@@ -113,7 +113,7 @@ def key_dtype(impl_spec: str | None = None) -> Any:
 
 @public
 def key_impl(keys: ArrayLike) -> str:
-    """How numbers come from keys.
+    """Return the name of the generator of keys.
 
     Args:
         keys: a key, or an Array of keys.
@@ -122,7 +122,7 @@ def key_impl(keys: ArrayLike) -> str:
         "threefry2x32".
 
     Raises:
-        ShapeError: no keys.
+        ShapeError: the argument is not keys.
 
     >>> import fnx.random
     >>> fnx.random.key_impl(fnx.random.key(0))
@@ -134,7 +134,7 @@ def key_impl(keys: ArrayLike) -> str:
 
 @public
 def clone(key: ArrayLike) -> Array:
-    """The same key; JAX's checks of reuse let it be used again.
+    """Return the same key; in JAX its key-reuse checks then accept a second use.
 
     Args:
         key: a key, or an Array of keys.
@@ -143,7 +143,7 @@ def clone(key: ArrayLike) -> Array:
         The same key.
 
     Raises:
-        ShapeError: no keys.
+        ShapeError: the argument is not keys.
 
     >>> import fnx.random
     >>> fnx.random.clone(fnx.random.key(7))
@@ -158,18 +158,18 @@ def clone(key: ArrayLike) -> Array:
 
 
 def pair(a: UOp, b: UOp) -> UOp:
-    """Two nodes of one shape on a new last axis."""
+    """Stack two nodes of one shape along a new last axis."""
     return build.concat([build.reshape(n, (*n.shape, 1)) for n in (a, b)], len(a.shape))
 
 
 def _typed(high: UOp, low: UOp) -> UOp:
-    """Keys of their words: 64 bits, the first word high."""
+    """Make typed keys of their words: 64 bits, the first word high."""
     wide = Expr(high).cast(dtypes.uint64) << 32 | Expr(low).cast(dtypes.uint64)
     return build.bitcast(wide.node, dtypes.key_fry)
 
 
 def _words(keys: Array) -> tuple[UOp, UOp]:
-    """Both words of each key, of the shape of the keys."""
+    """Return both words of each key, in the shape of the keys."""
     node = keys._node
     if keys._dtype is dtypes.key_fry:
         bits = Expr(build.bitcast(node, dtypes.uint64))
@@ -184,7 +184,7 @@ def _words(keys: Array) -> tuple[UOp, UOp]:
 
 
 def words_of(key: Any) -> tuple[UOp, UOp]:
-    """The two words of a key, 0-d."""
+    """Return the two words of a single key, as scalars."""
     keys = asarray(key)
     words = _words(keys)
     if words[0].shape:
@@ -194,7 +194,7 @@ def words_of(key: Any) -> tuple[UOp, UOp]:
 
 
 def _like(key: Any, high: UOp, low: UOp) -> Array:
-    """Keys of their words, as the key they come from: with a dtype of their own, or words."""
+    """Make keys of their words, typed or raw as the key that they are derived from."""
     typed = type(key) is Array and key._dtype is dtypes.key_fry
     return Array(_typed(high, low) if typed else pair(high, low))
 
@@ -206,7 +206,7 @@ def _threefry(words: tuple[UOp, UOp], high: UOp, low: UOp) -> tuple[UOp, UOp]:
 
 
 def counted(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
-    """Both words for each element; the counter is the element's row-major number."""
+    """Return two random words for each element; the counter is its row-major index."""
     n = math.prod(shape)
     if n >= 1 << 32:
         raise ArgumentError(f"expected fewer than 2**32 random elements, got shape {shape}",
@@ -216,13 +216,15 @@ def counted(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
 
 
 def word_each(words: tuple[UOp, UOp], shape: Shape) -> Expr:
-    """32 random bits for each element."""
+    """Return 32 random bits for each element."""
     one, two = map(Expr, counted(words, shape))
     return one ^ two
 
 
 def bits_each(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
-    """Random bits for each element as an unsigned type: of 64 both words, the first one high."""
+    """Return random bits for each element as an unsigned type; 64 bits are both words, the first
+    one high.
+    """
     if t.bits < 64:
         return word_each(words, shape).cast(t)
     high, low = (Expr(w).cast(t) for w in counted(words, shape))
@@ -237,17 +239,17 @@ def split_words(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
 
 @public
 def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
-    """New keys from a key.
+    """Derive new keys from a key.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        num: how many: an int or ints, known while tracing.
+        key: a key from ``random.key``.
+        num: the number or shape of the new keys: a static int or ints.
 
     Returns:
-        An Array of keys, of shape (num,); of words (num, 2), where the key is one of words.
+        An Array of keys of shape (num,); for a raw key, an Array of words of shape (num, 2).
 
     Raises:
-        ShapeError: not one key.
+        ShapeError: ``key`` is not a single key.
 
     >>> import fnx.random
     >>> a, b = fnx.random.split(fnx.random.key(0))
@@ -257,17 +259,17 @@ def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
 
 @public
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
-    """A new key from a key and an integer, such as the number of a step.
+    """Derive a new key from a key and an integer, such as the number of a step.
 
     Args:
-        key: a key, as ``random.key`` makes it.
-        data: an integer, of which the low 32 bits count; it may be traced.
+        key: a key from ``random.key``.
+        data: an integer, which may be traced; the low 32 bits are used.
 
     Returns:
         A key.
 
     Raises:
-        ShapeError: not one key.
+        ShapeError: ``key`` is not a single key.
 
     >>> import fnx.random
     >>> fnx.random.fold_in(fnx.random.key(0), 1).shape
@@ -282,7 +284,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
 
 @public
 def key_data(keys: ArrayLike) -> Array:
-    """The words of keys.
+    """Return the words of keys.
 
     Args:
         keys: a key, or an Array of keys.
@@ -291,7 +293,7 @@ def key_data(keys: ArrayLike) -> Array:
         An Array of uint32, with a last axis of length 2.
 
     Raises:
-        ShapeError: no keys.
+        ShapeError: the argument is not keys.
 
     >>> import fnx.random
     >>> fnx.random.key_data(fnx.random.key(7))
@@ -305,7 +307,7 @@ def key_data(keys: ArrayLike) -> Array:
 @public
 def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: Any = None
                   ) -> Array:
-    """Keys from their words.
+    """Make keys of their words.
 
     Args:
         key_bits_array: uint32 of shape (..., 2).
@@ -316,9 +318,9 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
         A key, or an Array of keys.
 
     Raises:
-        ArgumentError: another ``impl``.
-        DTypeError: words that are not uint32.
-        ShapeError: a last axis of another length.
+        ArgumentError: ``impl`` is unknown.
+        DTypeError: the words are not uint32.
+        ShapeError: the last axis does not have length 2.
 
     >>> import fnx.numpy as jnp, fnx.random
     >>> fnx.random.wrap_key_data(jnp.asarray([0, 7], "uint32"))

@@ -1,4 +1,4 @@
-"""Random orders, and random choices of elements."""
+"""Random permutations, and random choices of elements."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = ["choice", "permutation"]
 @public
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
                 out_sharding: Placement = None) -> Array:
-    """An array in random order along an axis; of an int n, the numbers 0..n-1.
+    """Permute an array randomly along an axis; for an int n, permute 0..n-1.
 
-    Elements are sorted by random words, a few times over. Outside of traces NumPy sorts. In a
-    trace an element's place is how many words are smaller, which takes n**2 comparisons.
+    Elements are sorted by random words, several times. Outside of traces NumPy sorts. In a trace
+    the rank of an element is the number of smaller words, which takes n**2 comparisons.
 
     Args:
-        key: a key, as ``random.key`` makes it.
+        key: a key from ``random.key``.
         x: an Array, or an int n.
-        axis: which is permuted.
-        independent: False: all slices are permuted alike.
-        out_sharding: accepted as JAX's: there is one device.
+        axis: the axis to permute.
+        independent: must be False: all slices get the same permutation.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
 
     Returns:
         An Array of the shape and dtype of x, or int32 of shape (n,).
 
     Raises:
-        ShapeError: not one key.
-        NotBuiltError: ``independent=True``.
-        AxisError: an axis outside of the array.
+        ShapeError: ``key`` is not a single key.
+        NotBuiltError: ``independent`` is True.
+        AxisError: the axis is out of range.
 
     Source: a stable sort by random words, repeated until ties are unlikely.
 
@@ -69,7 +69,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
 
 
 def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
-    """A random order of 0..n-1. Rounds make up for words that are equal by chance."""
+    """Return a random permutation of 0..n-1; several rounds make ties of random words unlikely."""
     order = build.iota(n, convert.default_int())
     rounds = math.ceil(3 * math.log(max(1, size)) / math.log(0xFFFFFFFF))
     for _ in range(rounds):
@@ -79,7 +79,7 @@ def _shuffled(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
 
 
 def _sorted_by(word: UOp, values: UOp) -> UOp:
-    """``values`` in the order of ``word``; equal words keep their order."""
+    """Sort ``values`` by ``word``, stably."""
     n = word.shape[0]
     if not scope.is_open():
         first, second = storage.evaluate([word, values])
@@ -95,24 +95,24 @@ def _sorted_by(word: UOp, values: UOp) -> UOp:
 @public
 def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
            p: ArrayLike | None = None, axis: int = 0) -> Array:
-    """Random elements of an array along an axis, or of 0..a-1.
+    """Draw random elements of an array along an axis, or of 0..a-1.
 
     Args:
-        key: a key, as ``random.key`` makes it.
+        key: a key from ``random.key``.
         a: an Array, or an int n.
-        shape: of the result: an int or ints, known while tracing.
+        shape: the shape of the result: a static int or ints.
         replace: whether an element may be drawn twice.
         p: probabilities of the elements; by default equal.
-        axis: of a, along which elements are drawn.
+        axis: the axis of a along which to draw.
 
     Returns:
-        An Array of the shape, of the dtype of a; int32 where a is an int.
+        An Array of the shape, of the dtype of a; int32 if a is an int.
 
     Raises:
-        ShapeError: not one key.
-        ArgumentError: more draws than elements without replacement.
-        ShapeError: p of another shape.
-        NotBuiltError: p without replacement.
+        ShapeError: ``key`` is not a single key.
+        ArgumentError: there are more draws than elements, without replacement.
+        ShapeError: p has another shape.
+        NotBuiltError: p is given without replacement.
 
     >>> import fnx.random
     >>> fnx.random.choice(fnx.random.key(0), 5, (2,), replace=False).shape

@@ -1,1 +1,1 @@
-"""The user's Array: promotion, indexing, pytrees, and how a function becomes a graph."""
+"""The user-facing Array: promotion, indexing, pytrees, and tracing functions to graphs."""

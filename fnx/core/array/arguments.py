@@ -1,4 +1,4 @@
-"""Arguments of public functions that are one of a few values: each is checked, none ignored."""
+"""Checks for arguments of public functions that accept a few values; none is silently ignored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPARED = (str, bool, type(None))
 
 
 def one_of(name: str, given: Any, allowed: Sequence[Any]) -> None:
-    """Refuse what is not among the values that an argument may have.
+    """Raise unless the value is one of those that the argument allows.
 
     >>> one_of("mode", "clip", ("clip", "fill"))
     """
@@ -38,23 +38,23 @@ def _either(allowed: Sequence[Any]) -> str:
 
 
 def flag(name: str, given: Any) -> None:
-    """Refuse what is neither True nor False."""
+    """Raise unless the value is True or False."""
     if given is not True and given is not False:
         one_of(name, given, (True, False))
 
 
 def row_major(order: str) -> None:
-    """``order=`` where elements have no other."""
+    """Raise unless ``order`` is "C", the only memory order of arrays."""
     one_of("order", order, ("C",))
 
 
 def flag_or_none(name: str, given: Any) -> None:
-    """Refuse what is not one of True, False and None."""
+    """Raise unless the value is True, False or None."""
     one_of(name, given, (True, False, None))
 
 
 def integer(name: str, given: SupportsIndex) -> int:
-    """A whole number that is known while tracing."""
+    """Return the argument as an int. It must be known while tracing."""
     try:
         return operator.index(given)
     except FnxError:
@@ -65,26 +65,26 @@ def integer(name: str, given: SupportsIndex) -> int:
 
 
 def number(name: str, given: float) -> float:
-    """A number that is known while tracing."""
+    """Return the argument as a real number. It must be known while tracing."""
     if not isinstance(given, numbers.Real) or isinstance(given, bool):
         raise ArgumentError(f"expected {name} as a number, got {given!r}")
     return given
 
 
 def promises(indices_are_sorted: bool, unique_indices: bool) -> None:
-    """What users promise of indices; nothing here needs it."""
+    """Check the promises a user makes about indices. They are accepted but not used."""
     flag("indices_are_sorted", indices_are_sorted)
     flag("unique_indices", unique_indices)
 
 
 def no_out(out: None) -> None:
-    """Arrays are immutable, so there is nothing to write to."""
+    """Raise if ``out`` is given: arrays are immutable, so there is nothing to write to."""
     if out is not None:
         raise ArgumentError(f"expected out=None, got {type(out).__name__}",
                             hint="arrays are immutable: use the result")
 
 
 def precision(given: PrecisionLike) -> None:
-    """One of JAX's names, or one for each operand. All of them mean full precision here."""
+    """Check a precision: one of JAX's names, or one per operand. All mean full precision."""
     for one in given if isinstance(given, tuple) and len(given) == 2 else (given,):
         one_of("precision", one, (*get_args(PrecisionName), None))

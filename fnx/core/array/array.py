@@ -1,9 +1,9 @@
-"""The user's Array.
+"""The user-facing Array.
 
-An Array is immutable. A *concrete* one has memory (``_storage``); a *traced* one has only its
-node, under some transform; held.py says what it is and gives its value. ``weak`` is JAX's weak
-type: a value that came from a Python scalar and gives way in promotion; it lives here, never in
-the graph.
+An Array is immutable. A *concrete* array has memory (``_storage``); a *traced* one has only a
+node, under some transform. held.py has its properties and reads its value. ``weak`` is JAX's weak
+type: the dtype came from a Python scalar and yields in promotion. It is stored here, never in the
+graph.
 """
 
 from __future__ import annotations
@@ -123,44 +123,44 @@ class Array(Held, Placed, ValueOperators):
 
     @property
     def T(self) -> Array:
-        """The axes in reverse order."""
+        """The array with its axes in reverse order."""
         return self.transpose()
 
     @property
     def mT(self) -> Array:
-        """The last two axes swapped."""
+        """The array with its last two axes swapped."""
         return self.swapaxes(-1, -2)
 
     @property
     def at(self) -> AtLike:
-        """``x.at[index].set(value)`` and its like: a changed copy."""
+        """Updated copies: ``x.at[index].set(value)`` and similar methods."""
         return cast(AtLike, _METHODS["at"](self))
 
     @property
     def real(self) -> Array:
-        """The real part: all of it, as all numbers are real here."""
+        """The real part: the array itself, as complex dtypes are not supported."""
         return self
 
     @property
     def imag(self) -> Array:
-        """The imaginary part: zeros, as all numbers are real here."""
+        """The imaginary part: zeros, as complex dtypes are not supported."""
         return _METHODS["_imag"](self)
 
     @property
     def sharding(self) -> Any:
-        """How it lies on devices: whole, on the one there is."""
+        """The sharding: the whole array is on a single device."""
         return _METHODS["_sharding"](self)
 
     @property
     def device(self) -> Any:
-        """The device."""
+        """The device that holds the array."""
         return self.sharding.device
 
     def devices(self) -> set[Any]:
-        """The devices that it lies on.
+        """Return the devices that hold the array.
 
         Returns:
-            The one there is.
+            A set of one device.
 
         >>> import fnx.numpy as jnp
         >>> jnp.ones(2).devices()
@@ -169,7 +169,7 @@ class Array(Held, Placed, ValueOperators):
         return {self.device}
 
     def block_until_ready(self) -> Array:
-        """This array, once its value is there.
+        """Wait until the value is computed, and return this array.
 
         Returns:
             The same Array.
@@ -228,7 +228,7 @@ class Array(Held, Placed, ValueOperators):
         return from_numpy, (np.array(self._numpy()), self.weak)
 
     def copy(self) -> Array:
-        """An array of its own memory (so that this one may be donated).
+        """Return a copy in new memory, so that this array may be donated.
 
         Returns:
             An Array of the same shape, dtype and values.
@@ -240,7 +240,7 @@ class Array(Held, Placed, ValueOperators):
         return self.__deepcopy__(None)
 
     def clone(self) -> Array:
-        """As ``copy``.
+        """Return a copy in new memory, like ``copy``.
 
         Returns:
             An Array of the same shape, dtype and values.
@@ -298,7 +298,7 @@ ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.generic | float
 
 
 class AtWrite(Protocol):
-    """A method of ``x.at[index]`` that writes there."""
+    """A method of ``x.at[index]`` that writes at the index."""
 
     def __call__(self, value: ArrayLike, *, mode: WriteMode = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False,
@@ -342,7 +342,7 @@ _METHODS: dict[str, Callable[..., Array]] = {}
 
 
 class LoadedMethod:
-    """A function that becomes a method of Array when it is first asked for: few programs do."""
+    """A method of Array whose module is imported on first access, as few programs use it."""
 
     __slots__ = ("_home", "_name")
 
@@ -356,9 +356,9 @@ class LoadedMethod:
 
 
 def set_methods(functions: Mapping[str, Callable[..., Any] | LoadedMethod]) -> None:
-    """Make functions methods of Array: each takes the array first.
+    """Attach functions to Array as methods; each takes the array as first argument.
 
-    operate.py gives "_operator", "_get_item" and "at", which the class calls; fnx.numpy the rest.
+    operate.py sets "_operator", "_get_item" and "at", which the class calls; fnx.numpy the rest.
     """
     for name, f in functions.items():
         if not isinstance(f, LoadedMethod):
@@ -371,7 +371,7 @@ def set_methods(functions: Mapping[str, Callable[..., Any] | LoadedMethod]) -> N
 
 
 def from_storage(storage: Any, shape: Shape, dtype: DType, weak: bool = False) -> Array:
-    """A concrete array over memory that is filled, or will be."""
+    """Return a concrete array over memory that is filled already, or will be."""
     x = object.__new__(Array)
     x._uop, x._storage, x._value = None, storage, None
     x._shape, x._dtype, x.weak = shape, dtype, weak
@@ -380,7 +380,7 @@ def from_storage(storage: Any, shape: Shape, dtype: DType, weak: bool = False) -
 
 def from_storages(storages: Sequence[Any], avals: Sequence[tuple[Shape, DType, bool]]
                   ) -> list[Array]:
-    """``from_storage`` of many: a call each would cost as much again."""
+    """Return ``from_storage`` of each storage. Inlined, as a call per array doubles the cost."""
     made, new = [], object.__new__
     for memory, (shape, dtype, weak) in zip(storages, avals):
         x = new(Array)
@@ -391,5 +391,5 @@ def from_storages(storages: Sequence[Any], avals: Sequence[tuple[Shape, DType, b
 
 
 def from_numpy(value: NDArray, weak: bool = False) -> Array:
-    """A concrete array with a copy of NumPy data of a dtype that fnx holds."""
+    """Return a concrete array with a copy of NumPy data, whose dtype fnx must support."""
     return from_storage(storage.put(value), value.shape, dtypes.as_dtype(value.dtype), weak)

@@ -1,7 +1,7 @@
-"""What is known of an array before it has a value: shape, dtype, weak type.
+"""Abstract values: the shape, dtype and weak type of an array, without its value.
 
-``Aval`` is what traces, signatures and layouts of gradients hold; ``ShapeDtypeStruct`` is its
-public face.
+``Aval`` is used in traces, signatures and gradient layouts; ``ShapeDtypeStruct`` is its public
+counterpart.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fnx.core.ops import Shape
 
 
 class Aval(NamedTuple):
-    """Shape and dtype; ``weak``: the dtype gives way in promotion, as that of a Python scalar.
+    """Shape and dtype; if ``weak``, the dtype yields in promotion like that of a Python scalar.
 
-    The one frozen value that is no Record: every call that has no launcher makes and hashes one a
-    leaf, and a tuple does both in C, in half and in a quarter of the time.
+    A NamedTuple and not a Record: every call off the fast path creates and hashes one per leaf.
+    A tuple does both in C, in half and in a quarter of the time.
     """
 
     shape: Shape
@@ -34,13 +34,13 @@ class Aval(NamedTuple):
 
 
 class ShapeDtypeStruct:
-    """A shape and a dtype, in place of an array.
+    """A shape and a dtype that stand for an array.
 
     Args:
-        shape: an int or ints.
+        shape: an int or a sequence of ints.
         dtype: a dtype.
-        sharding: how it lies on devices, for those who ask; no array depends on it.
-        weak_type: whether the dtype gives way in promotion, as that of a Python number.
+        sharding: a sharding, stored as an attribute; no array depends on it.
+        weak_type: whether the dtype yields in promotion, like that of a Python number.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
@@ -59,27 +59,27 @@ class ShapeDtypeStruct:
 
     @property
     def shape(self) -> Shape:
-        """Lengths of the axes."""
+        """The lengths of the axes."""
         return self._aval.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type, as NumPy's dtype."""
+        """The element type, as a NumPy dtype."""
         return narrow.public_dtype(self._aval.dtype)
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype gives way in promotion."""
+        """Whether the dtype yields in promotion."""
         return self._aval.weak
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def __repr__(self) -> str:

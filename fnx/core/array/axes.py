@@ -1,4 +1,4 @@
-"""Axis and shape arguments of public functions, checked and made plain."""
+"""Validation and normalization of the axis and shape arguments of public functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fnx.core.ops import Shape
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
-MOST_AXES = 64  # of an array, as in NumPy
+MOST_AXES = 64  # axes of an array at most, as in NumPy
 _KNOWN = "shapes and axes are known while tracing: take them from x.shape"
 
 
 def one(axis: Any, ndim: int) -> int:
-    """An axis in 0..ndim-1; negative ones count from the end.
+    """Normalize an axis to 0..ndim-1; negative axes count from the end.
 
     >>> one(-1, 3)
     2
@@ -38,7 +38,7 @@ def one(axis: Any, ndim: int) -> int:
 
 
 def several(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Axes in increasing order; None means all.
+    """Normalize axes and sort them; None means all axes.
 
     >>> several((0, -1), 3), several(None, 2)
     ((0, 2), (0, 1))
@@ -51,7 +51,7 @@ def several(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def listed(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
-    """Axes in the order given, each at most once."""
+    """Normalize axes in the order given; each may occur once."""
     if not isinstance(axes, Iterable):
         raise AxisError(f"expected axes as a tuple of ints, got {axes!r}",
                         hint="name each axis by its number")
@@ -63,7 +63,7 @@ def listed(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
 
 
 def shape(given: Any) -> Shape:
-    """A shape argument: an int or a sequence of ints >= 0."""
+    """Normalize a shape argument: an int or a sequence of ints >= 0."""
     if getattr(given, "ndim", None) == 0 or not isinstance(given, Sequence) and \
             not hasattr(given, "__len__"):
         given = (given,)
@@ -83,10 +83,10 @@ def shape(given: Any) -> Shape:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """NumPy's broadcasting rule.
+    """Return the shape that shapes broadcast to, by NumPy's rule.
 
     Raises:
-        ShapeError: names the shapes that do not fit.
+        ShapeError: the shapes do not broadcast; the message names them.
     """
     rank = max((len(s) for s in shapes), default=0)
     out = [1] * rank

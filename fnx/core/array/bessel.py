@@ -1,6 +1,7 @@
-"""Modified Bessel functions of order 0 and 1: Chebyshev series (scripts/fit_special.py).
+"""Modified Bessel functions of order 0 and 1, by Chebyshev series (scripts/fit_special.py).
 
-Up to 8 in x / 2 - 2, beyond in 32 / x - 2 over the root of x, as in Cephes (S. Moshier, 1984).
+For |x| <= 8 the series is in x / 2 - 2. Beyond, it is in 32 / x - 2, divided by sqrt(x), as in
+Cephes (S. Moshier, 1984).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _scaled(size: Expr, near: tuple[float, ...], far: tuple[float, ...], odd: bo
 
 
 def i0e(x: Expr) -> Expr:
-    """exp(-|x|) I0(x); at its tip it has the slope of |x|, 0."""
+    """exp(-|x|) I0(x). At 0, where it has a kink, the derivative is that of |x|: 0."""
     return _scaled(abs(x), _I0_NEAR, _I0_FAR, False)
 
 

@@ -1,11 +1,12 @@
-"""Arrays that somebody placed on a device: what is computed of them is computed there.
+"""Arrays committed to a device: computations on them run on that device.
 
     x = device_put(x, "gpu")     x is committed: its memory has a PlacedAt
-    y = x * 2 + z                   runs there, wherever z is; y is committed, too
-    x + device_put(z, "cpu")        an error that names both, and where they were placed
+    y = x * 2 + z                   runs on the GPU, wherever z is; y is committed, too
+    x + device_put(z, "cpu")        an error that names both, and the lines that placed them
 
-Other arrays follow. Until an array is placed on another device than that of the configuration,
-nobody asks: launchers and keys of eager calls look at places only once ``config.placing`` is true.
+Uncommitted arrays follow committed ones. Fast paths and eager cache keys look at devices only
+once ``config.placing`` is true, which happens when the first array is placed on another device
+than the configured one.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from fnx.core.record import Record
 
 
 class PlacedAt(Record):
-    """A device by its name, and the line that placed an array there."""
+    """The name of a device, and the source location that placed an array on it."""
 
     device: str
     site: Site | None
 
 
 def place_of(memory: Any) -> PlacedAt | None:
-    """Where memory was placed; None where it follows others."""
+    """Return where memory is committed to; None if it is uncommitted."""
     found: PlacedAt | None = getattr(memory, "placed", None)
     return found
 
 
 def placed_on(memory: Any) -> str | None:
-    """The name of the device that memory was placed on."""
+    """Return the name of the device that memory is committed to, or None."""
     found = place_of(memory)
     return None if found is None else found.device
 
 
 def common_place(memory: Sequence[Any], name: Callable[[int], str]) -> PlacedAt | None:
-    """The one place of those that were placed.
+    """Return the device that all committed memory shares; None if none is committed.
 
     Raises:
-        PlacementError: there are two; ``name`` says which argument it is.
+        PlacementError: there are two devices; ``name`` gives the name of an argument.
     """
     first: tuple[int, PlacedAt] | None = None
     for i, part in enumerate(memory):
@@ -62,10 +63,10 @@ def common_place(memory: Sequence[Any], name: Callable[[int], str]) -> PlacedAt 
 
 
 def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse arguments of a public function that were placed on several devices.
+    """Raise if the arguments of a public function are committed to several devices.
 
     Raises:
-        PlacementError: names both, and where they were placed.
+        PlacementError: names two of them, and the lines that placed them.
     """
     names: list[str] = []
     memory: list[Any] = []
@@ -80,7 +81,7 @@ def check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def commit(outs: Iterable[Any], place: PlacedAt | None, ins: Sequence[Any] = ()) -> None:
-    """Results of what was computed in a place are there; those that are arguments stay."""
+    """Commit results to the device that computed them, except those that are arguments."""
     if place is not None:
         for memory in outs:
             if place_of(memory) is None and not any(memory is x for x in ins):
@@ -89,7 +90,7 @@ def commit(outs: Iterable[Any], place: PlacedAt | None, ins: Sequence[Any] = ())
 
 def following(run: Callable[[Sequence[Any]], Sequence[Any]]
               ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A program whose results are where the first of its arguments was placed."""
+    """Wrap a program so that its results are committed where its first committed argument is."""
     if not config.placing:
         return run
 
@@ -101,7 +102,7 @@ def following(run: Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def device_name(device: Any) -> str | None:
-    """The name of a device that somebody asked for."""
+    """Return the name of a device that a user passed; None if it names none."""
     device = getattr(device, "platform", device)
     if isinstance(device, str) and device not in DEVICES:
         raise ArgumentError(f"jit: expected a device of {', '.join(DEVICES)}, got {device!r}",

@@ -1,7 +1,7 @@
-"""The container types of pytrees: one row a type, built in or registered.
+"""The registry of pytree container types, built in or registered by users.
 
-A row says how to take a container apart, put it together, name its children and print it. Named
-tuples get theirs when first seen; anything that has no row is a leaf.
+An entry says how to flatten a container, rebuild it, name its children and print it. Named
+tuples are registered when first seen; an object of a type without an entry is a leaf.
 
 >>> container(dict).take({"b": 1, "a": 2})
 ([2, 1], ('a', 'b'))
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Key(Record):
-    """One step of a path; its ``str`` is what one writes behind a variable.
+    """One step of a path. Its ``str`` is what one writes after a variable.
 
     >>> str(DictKey("w")), str(GetAttrKey("w"))
     ("['w']", '.w')
@@ -36,10 +36,10 @@ class Key(Record):
 
 
 class SequenceKey(Key):
-    """The number of a child of a tuple or list.
+    """The index of a child of a tuple or list.
 
     Args:
-        idx: the number.
+        idx: the index.
 
     >>> str(SequenceKey(1))
     '[1]'
@@ -93,10 +93,10 @@ class GetAttrKey(Key):
 
 
 class FlattenedIndexKey(Key):
-    """The number of a child of a type that does not name its children.
+    """The index of a child of a type that does not name its children.
 
     Args:
-        key: the number.
+        key: the index.
 
     >>> str(FlattenedIndexKey(0))
     '[<flat index 0>]'
@@ -111,11 +111,14 @@ class FlattenedIndexKey(Key):
         return f"[<flat index {self.key}>]"
 
 
-Path = tuple[Any, ...]  # of Keys, or of whatever a registered type names its children with
+Path = tuple[Any, ...]  # of Keys, or of the keys that a registered type gives its children
 
 
 class Keyed:
-    """The data of a node whose type names its children, with their names: these do not count."""
+    """The data of a node whose type names its children, and their keys.
+
+    The keys do not take part in comparison or hashing.
+    """
 
     __slots__ = ("data", "keys")
 
@@ -136,11 +139,11 @@ class Keyed:
 
 
 class Container(Record):
-    """A container type.
+    """The registry entry of a container type.
 
-    ``take(x) -> (children, data)``: children in order, and hashable data that says the rest.
-    ``make(data, children)`` puts it together. ``keys(data, n)`` names n children.
-    ``show(data, texts)`` prints it with ``texts`` for the children.
+    ``take(x) -> (children, data)`` flattens one level: the children in order, and hashable data
+    for everything else. ``make(data, children)`` rebuilds the container. ``keys(data, n)`` returns
+    the keys of n children. ``show(data, texts)`` prints it with ``texts`` for the children.
     """
 
     kind: type
@@ -151,11 +154,11 @@ class Container(Record):
 
 
 CONTAINERS: dict[type, Container] = {}
-WHOLE: set[type] = set()  # of them those that users see as leaves: transforms pass them through
+WHOLE: set[type] = set()  # containers that users see as leaves; transforms see their children
 
 
 def is_whole(*where: Any) -> bool:
-    """Whether a node, the last argument, is a leaf to users."""
+    """Whether a node, the last argument, is a leaf for users."""
     return type(where[-1]) in WHOLE
 
 
@@ -218,7 +221,7 @@ _register(collections.defaultdict, _take_defaultdict,
 
 
 def container(kind: type) -> Container | None:
-    """The row of a type; None for that of a leaf. Named tuples get theirs when first seen."""
+    """Return the entry of a type; None for a leaf type. Registers named tuples on first use."""
     row = CONTAINERS.get(kind)
     fields = getattr(kind, "_fields", None) if row is None and issubclass(kind, tuple) else None
     if fields is not None:
@@ -229,7 +232,7 @@ def container(kind: type) -> Container | None:
 
 
 def is_named_tuple(row: Container) -> bool:
-    """Whether the children are all fields in order: not those of a type that was registered."""
+    """Whether an entry is that of an unregistered named tuple: its children are its fields."""
     return row.take is _items and row.kind not in (tuple, list)
 
 
@@ -243,14 +246,14 @@ def _show_fields(cls: type, fields: Iterable[tuple[str, str]]) -> str:
 def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
                          unflatten_func: Callable[[Any, Any], Any],
                          flatten_with_keys_func: Callable[[Any], Any] | None = None) -> None:
-    """Make a type a container.
+    """Register a type as a pytree container.
 
     Args:
         nodetype: the type.
-        flatten_func: of a node: (its children, hashable data).
-        unflatten_func: of (data, children): the node.
-        flatten_with_keys_func: of a node: ((key, child) pairs, data); by default the keys of
-            children are their numbers.
+        flatten_func: maps a node to (its children, hashable data).
+        unflatten_func: maps (data, children) to the node.
+        flatten_with_keys_func: maps a node to ((key, child) pairs, data); by default the keys of
+            children are their indices.
 
     >>> from fnx.tree import leaves
     >>> class Pair:
@@ -277,13 +280,13 @@ def register_pytree_with_keys(
         nodetype: type, flatten_with_keys: Callable[[Any], tuple[Iterable[Any], Any]],
         unflatten_func: Callable[[Any, Any], Any],
         flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None) -> None:
-    """Make a type a container that names its children.
+    """Register a type as a pytree container that names its children.
 
     Args:
         nodetype: the type.
-        flatten_with_keys: of a node: ((key, child) pairs, hashable data).
-        unflatten_func: of (data, children): the node.
-        flatten_func: of a node: (its children, data); what ``flatten_with_keys`` says is enough.
+        flatten_with_keys: maps a node to ((key, child) pairs, hashable data).
+        unflatten_func: maps (data, children) to the node.
+        flatten_func: maps a node to (its children, data); ``flatten_with_keys`` alone is enough.
 
     >>> import fnx
     >>> class Pair:
@@ -299,11 +302,11 @@ def register_pytree_with_keys(
 
 
 def register_pytree_with_keys_class(cls: type[T]) -> type[T]:
-    """Class decorator: the class has ``tree_flatten_with_keys`` and ``tree_unflatten``.
+    """Class decorator that registers a class with ``tree_flatten_with_keys``.
 
     Args:
-        cls: has methods ``tree_flatten_with_keys(self)``, which gives ((key, child) pairs, data),
-            and ``tree_unflatten(cls, data, children)``.
+        cls: has methods ``tree_flatten_with_keys(self)``, which returns ((key, child) pairs,
+            data), and ``tree_unflatten(cls, data, children)``.
 
     Returns:
         The class.
@@ -325,7 +328,7 @@ def register_pytree_with_keys_class(cls: type[T]) -> type[T]:
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Make a type a container without children: its objects belong to the structure.
+    """Register a type as a container without children: its objects are part of the structure.
 
     Args:
         cls: a type whose objects are hashable and comparable.
@@ -344,7 +347,7 @@ def register_static(cls: type[T]) -> type[T]:
 
 
 def register_pytree_node_class(cls: type[T]) -> type[T]:
-    """Class decorator: the class has ``tree_flatten(self)`` and ``tree_unflatten(data, xs)``.
+    """Class decorator that registers a class with ``tree_flatten`` and ``tree_unflatten``.
 
     Args:
         cls: has methods ``tree_flatten(self)`` and ``tree_unflatten(cls, data, children)``.
@@ -370,22 +373,22 @@ def register_pytree_node_class(cls: type[T]) -> type[T]:
 def register_dataclass(nodetype: type[T], data_fields: Sequence[str] | None = None,
                        meta_fields: Sequence[str] | None = None,
                        drop_fields: Sequence[str] = ()) -> type[T]:
-    """Make a dataclass a container whose ``data_fields`` are children; also a class decorator.
+    """Register a dataclass whose ``data_fields`` are children; also a class decorator.
 
-    Without lists, fields are children except those with ``metadata={"static": True}``.
-    ``meta_fields`` hold hashable values that belong to the structure.
+    By default fields are children, except those with ``metadata={"static": True}``.
+    ``meta_fields`` hold hashable values that are part of the structure.
 
     Args:
-        nodetype: a dataclass, or a class whose fields are named.
+        nodetype: a dataclass, or a class whose fields are listed.
         data_fields: fields that are children; by default all but ``meta_fields``.
         meta_fields: fields that are data.
-        drop_fields: fields that are neither, and get their defaults.
+        drop_fields: fields that are neither; they get their defaults.
 
     Returns:
         The class.
 
     Raises:
-        PytreeError: fields that the dataclass does not have, or that are named twice.
+        PytreeError: the lists do not name each field of the dataclass exactly once.
 
     >>> import dataclasses, fnx
     >>> @register_dataclass

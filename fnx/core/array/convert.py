@@ -1,7 +1,7 @@
-"""Data that arrives from Python and NumPy: which dtype it gets, and whether it fits.
+"""Conversion of Python and NumPy data: which dtype it gets, and whether it fits.
 
-64-bit data that arrives without being asked for becomes 32 bits wide, unless ``config.x64``;
-an integer that does not fit raises. A dtype that is named is taken at its word.
+64-bit data becomes 32 bits wide, unless ``config.x64`` is set or the dtype was given explicitly.
+An integer that does not fit raises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnx.core.errors import DTypeError, OverflowedError, ShapeError
 
 
 class HasDType(Protocol):
-    """What names its dtype, such as ``fnx.numpy.float32``."""
+    """An object with a dtype, such as ``fnx.numpy.float32``."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -29,17 +29,17 @@ _WIDER = "name a wider dtype with dtype=, or reduce the values"
 
 
 def default_float() -> DType:
-    """What a Python float becomes."""
+    """Return the dtype of a Python float."""
     return dtypes.float64 if config.x64 else dtypes.float32
 
 
 def default_int() -> DType:
-    """What a Python int becomes."""
+    """Return the dtype of a Python int."""
     return dtypes.int64 if config.x64 else dtypes.int32
 
 
 def sum_type(t: DType) -> DType:
-    """What a sum or product of these is where nothing else is asked for."""
+    """Return the default dtype of a sum or product of elements of dtype ``t``."""
     if not t.is_integer or t.bits >= default_int().bits:
         return t
     return dtypes.default(dtypes.uint64) if t.kind == "uint" else default_int()
@@ -50,16 +50,16 @@ SCALARS: dict[type, Callable[[], DType]] = {
 
 
 def dtype_argument(dtype: Any) -> DType:
-    """The type that a ``dtype=`` argument names; Python's float and int are the defaults."""
+    """Return the dtype of a ``dtype=`` argument; Python's float and int mean the defaults."""
     t = dtypes.as_dtype(dtype)
     return dtypes.default(t) if config.truncate else t
 
 
 def element_type(name: str, of: DType, preferred: Any) -> DType:
-    """What the operands of a product are converted to by ``preferred_element_type=``.
+    """Return the dtype that ``preferred_element_type=`` converts the operands of a product to.
 
     Raises:
-        DTypeError: it has fewer bits than the whole numbers that it is to hold.
+        DTypeError: the operands are integers of more bits.
     """
     t = dtype_argument(preferred)
     if of.is_integer and t.bits < of.bits:
@@ -69,15 +69,17 @@ def element_type(name: str, of: DType, preferred: Any) -> DType:
 
 
 def fits(x: Any, to: DType) -> Any:
-    """A Python scalar that will be a constant of dtype ``to``; checked if an integer."""
+    """Truncate a Python float for a constant of integer dtype ``to``; NaN and inf become 0."""
     if to.is_integer and isinstance(x, float):
         return int(x) if x == x and abs(x) != float("inf") else 0
     return x
 
 
 def wrapped(x: Any, to: DType) -> Any:
-    """A Python scalar among arrays of dtype ``to``. As in JAX it is of the default dtype first, and
-    then of theirs: so one that fits the default is taken modulo their size.
+    """Convert a Python scalar that is combined with arrays of dtype ``to``.
+
+    As in JAX it has the default dtype first and is then cast: an integer that fits the default
+    dtype wraps around in a narrower one.
 
     >>> wrapped(300, dtypes.int8), wrapped(-1, dtypes.uint32)
     (44, 4294967295)
@@ -91,10 +93,10 @@ def wrapped(x: Any, to: DType) -> Any:
 
 
 def numpy_data(x: Any, to: DType | None) -> NDArray:
-    """NumPy data of a dtype that fnx holds, from anything that NumPy takes.
+    """Convert anything that NumPy accepts to NumPy data of a supported dtype.
 
     Raises:
-        DTypeError: objects, text, dates, and types that fnx does not hold.
+        DTypeError: objects, text, dates, and unsupported dtypes.
         OverflowedError: an integer that does not fit.
     """
     data = x if isinstance(x, np.ndarray) else listed(x)
@@ -103,7 +105,7 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))
     if data.dtype.name in dtypes.NARROW or data.dtype.names is not None and \
-            data.dtype in dtypes.HELD:  # of ml_dtypes, or as fnx holds it
+            data.dtype in dtypes.HELD:  # a dtype of ml_dtypes, or fnx's own storage dtype
         return _narrow_data(data, dtypes.as_dtype(data.dtype), to)
     if data.dtype.kind == "c":
         raise dtypes.no_complex(data.dtype)
@@ -127,14 +129,14 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
 
 
 def _narrow_data(data: NDArray, t: DType, to: DType | None) -> NDArray:
-    """Data of a type that NumPy lacks."""
+    """Convert data of a type that NumPy lacks."""
     if to is None or to is t:
         return data.view(t.np)
     return numpy_data(narrow.decoded(data.view(t.np), t), to)
 
 
 def _rounded(data: NDArray, to: DType) -> NDArray:
-    """Data as a type that is stored only."""
+    """Convert data to a storage-only type."""
     if to.is_integer and data.dtype.kind in "iu":
         _check_range(data, to)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -144,7 +146,7 @@ def _rounded(data: NDArray, to: DType) -> NDArray:
 
 
 def check_mask(kind: type) -> None:
-    """Refuse NumPy's masked arrays, whose mask would be lost in silence."""
+    """Raise for NumPy's masked arrays, whose mask would be lost silently."""
     if issubclass(kind, np.ndarray) and hasattr(kind, "mask"):
         raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
                          hint="fill in what is masked: x.filled(value); or hand over x.data and "
@@ -152,7 +154,7 @@ def check_mask(kind: type) -> None:
 
 
 def listed(x: Any) -> NDArray:
-    """What NumPy makes of a list, or of anything that it takes."""
+    """Convert a list, or anything that NumPy accepts, to a NumPy array."""
     try:
         return np.asarray(x)
     except OverflowError as e:

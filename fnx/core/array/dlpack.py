@@ -1,9 +1,9 @@
-"""DLPack: arrays of other libraries in the memory where they are, and ours for them.
+"""DLPack: zero-copy exchange of arrays with other libraries.
 
-NumPy makes and takes the capsules, so who owns what, and in which order it is let go, is in
-machine code that no Ctrl-C interrupts. What is done here is to say what NumPy can't: its integers
-of 8 and 16 bits are the bits of bfloat16 and float8. The fields of a capsule's tensor are those
-of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html).
+NumPy creates and consumes the capsules, so ownership and release order are handled in C, which
+Ctrl-C does not interrupt. This module adds what NumPy cannot express: that 8- and 16-bit integers
+hold the bits of bfloat16 and float8. The fields of a capsule's tensor are those of DLPack's
+header (https://dmlc.github.io/dlpack/latest/c_api.html).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fnx.core.array.array import Array, from_numpy
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import ArgumentError, DTypeError, ExchangeError
 
-HOST = (1, 0)  # the device: type 1 is the CPU
-_ON_HOST = (1, 3, 11, 13)  # and host memory that a GPU can see
+HOST = (1, 0)  # (device type, id): type 1 is the CPU
+_ON_HOST = (1, 3, 11, 13)  # the CPU, and host memory that a GPU can access
 _FLOATS = {dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e5m2: 12}  # type codes
 _UNSIGNED = 1
-_VERSIONED, _DTYPE = 32, 20  # offsets: of the tensor, of its dtype (code, bits, lanes) in it
+_VERSIONED, _DTYPE = 32, 20  # byte offsets: of the tensor; of its dtype (code, bits, lanes) in it
 
 
 def _address(capsule: Any) -> int:
-    """Of the dtype in a capsule that nobody has taken yet."""
+    """Return the address of the dtype in a capsule that has not been consumed."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     name = ctypes.pythonapi.PyCapsule_IsValid
@@ -39,11 +39,13 @@ def _address(capsule: Any) -> int:
 
 def capsule(x: Array, stream: Any, max_version: tuple[int, int] | None,
             dl_device: tuple[int, int] | None, copy: bool | None) -> Any:
-    """What ``x.__dlpack__`` returns: x for others, read-only where they can be told so, else a
-    copy.
+    """Return the capsule of ``x.__dlpack__``.
+
+    It shares memory read-only if the consumer's DLPack version knows the read-only flag, else it
+    is a copy.
 
     Raises:
-        ExchangeError: a type or a device that DLPack has not, or a copy where none is wanted.
+        ExchangeError: a dtype or device that DLPack lacks, or a copy is needed and ``copy=False``.
     """
     t = x._dtype
     if stream is not None or dl_device not in (None, HOST):
@@ -70,7 +72,7 @@ def capsule(x: Array, stream: Any, max_version: tuple[int, int] | None,
 
 
 class _Bits:
-    """A giver whose floats that NumPy lacks are given as unsigned integers of as many bits."""
+    """A producer proxy that exports floats that NumPy lacks as unsigned integers of that width."""
 
     def __init__(self, giver: Any) -> None:
         self.giver = giver
@@ -89,11 +91,12 @@ class _Bits:
 
 
 def received(x: Any, copy: bool | None) -> Array:
-    """An array of another library as an Array, in its memory where layout and type allow.
+    """Convert an array of another library, sharing its memory if layout and dtype allow.
 
     Raises:
-        ArgumentError: no array of such a library.
-        ExchangeError: memory of another device, a type of no use, or a copy where none is wanted.
+        ArgumentError: it has no ``__dlpack__``.
+        ExchangeError: memory of another device, an unsupported dtype, or a copy is needed and
+            ``copy=False``.
     """
     if type(x) is Array:
         return x.copy() if copy else x
@@ -115,7 +118,7 @@ def received(x: Any, copy: bool | None) -> Array:
 
 
 def _viewed(x: Any) -> NDArray:
-    """Another library's array as NumPy data of a dtype that fnx holds."""
+    """View another library's array as NumPy data of a supported dtype."""
     bits = _Bits(x)
     try:
         device = tuple(map(int, x.__dlpack_device__()))

@@ -1,7 +1,7 @@
-"""Docstrings of families: functions that share parameters share the text about them.
+"""Docstring templates: functions that share parameters share the text about them.
 
-A family is a table ``parameter -> text``. A function's own docstring then has its summary and its
-example only; what ``help`` shows has Args, Returns and Raises as everywhere:
+A template maps each parameter to its text. The docstring in the source then has only a summary
+and an example; ``help`` shows Args, Returns and Raises as for other functions:
 
 >>> windows = Family(M="how many points.", returns="An Array of M floats.")
 >>> @windows()
@@ -37,10 +37,10 @@ class Family:
     """Decorator factory for public functions with common parameters.
 
     Args:
-        returns, raises: sections of the docstring; ``raises`` one text an error.
-        at: what examples import.
-        wrap: what makes a function public.
-        texts: parameter -> what it is.
+        returns, raises: sections of the docstring; ``raises`` has one text per error.
+        at: the import of the examples.
+        wrap: the decorator of public functions.
+        texts: parameter -> its description.
     """
 
     def __init__(self, *, returns: str, raises: Sequence[str] = (), at: str = "fnx.numpy as jnp",
@@ -50,7 +50,8 @@ class Family:
 
     def __call__(self, returns: str = "", raises: Sequence[str] | None = None, **own: str
                  ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Make a function public and complete its docstring; arguments go before the family's."""
+        """Decorate a public function and complete its docstring; arguments override the template.
+        """
         texts = {**self._texts, **own}
         errors = self._raises if raises is None else raises
 

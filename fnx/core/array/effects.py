@@ -1,11 +1,11 @@
-"""Calls of Python functions from traced code: what debug.print, io_callback and others share.
+"""Python callbacks from traced code: the common part of debug.print, io_callback and others.
 
-In a trace a call is a HOST; outside of all traces the function is called now. An effect follows
-the one before it (core/array/scope.py holds the token), a pure call follows nothing.
+In a trace a call becomes a HOST node; outside all traces the function is called immediately.
+Effects are ordered by a token (held in core/array/scope.py); pure calls are unordered.
 
     f(x, scale=2.0)   ->   HOST(handle of f, token, x, 2.0);  f gets Arrays, in its own trees
 
-Leaves that are no arrays (text, objects) stay with the function and are not operands.
+Leaves that are not arrays (text, objects) are stored with the function and are not operands.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Results(Record):
-    """What a callback is to return."""
+    """The expected results of a callback."""
 
     tree: tree.TreeDef
     avals: tuple[Aval, ...]
 
 
 def results_like(shapes: Any) -> Results:
-    """What is to be returned, from a pytree of things with ``shape`` and ``dtype``."""
+    """Return the expected results for a pytree of objects with ``shape`` and ``dtype``."""
     leaves, structure = tree.flatten(shapes)
     avals = []
     for i, x in enumerate(leaves):
@@ -57,18 +57,19 @@ NOTHING = results_like(())
 def call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
          results: Results | None, name: str, *, effect: bool, method: str = "",
          numbers: bool = True, bound: tuple[Any, ...] = ()) -> Any:
-    """The results of calling a function when the values are there.
+    """Call a Python function once its argument values are computed; return its results.
 
     Args:
-        f: called with the arguments, their arrays as concrete Arrays.
+        f: called with the arguments, whose arrays are concrete Arrays.
         args: its positional arguments.
-        kwargs: its other arguments.
-        results: what it returns; None: what it returns is dropped.
-        name: what errors call it.
-        effect: once for each call, in order; otherwise as often as the value is needed.
+        kwargs: its keyword arguments.
+        results: its expected results; None: the results are discarded.
+        name: its name in error messages.
+        effect: it is called exactly once per call, in program order. Otherwise it is pure, and is
+            called as often as its value is needed.
         method: how a pure function is called for a batch.
-        numbers: whether Python's numbers become arrays, too.
-        bound: arguments in front that are passed on as they are.
+        numbers: whether Python numbers become arrays, too.
+        bound: leading arguments that are passed on unchanged.
     """
     given = _Given(f, bound, args, kwargs, results, numbers, name)
     handle = _handle(given)
@@ -97,11 +98,11 @@ _again = _Again()
 
 def traced_again(handles: dict[Any, list[host.Handle]], f: Callable[[], T], kept: bool = False
                  ) -> T:
-    """What f returns; in it the same call of the same function gets the handle of before.
+    """Call f; in it, a repeated callback of the same function reuses its earlier handle.
 
-    A function that is traced until it captures nothing else would never be done. With ``kept``
-    others go on to use what was traced before: so only a call with the same texts and numbers is
-    the same, and types of arrays make no difference.
+    Retracing a function until its captures are stable would not terminate with new handles. With
+    ``kept`` the earlier trace remains in use: then a callback matches only if its texts and
+    numbers are equal, whatever the types of its arrays.
     """
     before = _again.handles, _again.used, _again.kept
     try:
@@ -136,7 +137,7 @@ def _handle(given: _Given) -> host.Handle:
 
 
 class _Given:
-    """A callback with the arguments that are no arrays, and what it is to return."""
+    """A callback with its non-array arguments and its expected results."""
 
     def __init__(self, f: Callable[..., Any], bound: tuple[Any, ...], args: tuple[Any, ...],
                  kwargs: dict[str, Any], results: Results | None, numbers: bool, name: str) -> None:
@@ -160,11 +161,11 @@ class _Given:
         self.types = [(x._shape, x._dtype) for x in self.arrays]
 
     def key(self) -> Any:
-        """What tells two calls in a program apart."""
+        """Return what distinguishes two calls in a program."""
         return self.name, self.site, getattr(self.f, "__code__", id(self.f)), tuple(self.types)
 
     def content(self) -> Any:
-        """The texts and numbers that it is called with, and closes over."""
+        """Return the texts and numbers among its arguments and in its closure."""
         cells = [c.cell_contents for c in getattr(self.f, "__closure__", None) or ()]
         types = [dtype for _, dtype in self.types], [a.dtype for a in self.results.avals]
         return types, self.tree, self.places, [
@@ -172,7 +173,7 @@ class _Given:
             for x in (*self.bound, *self.leaves, *cells)]
 
     def now(self, handle: host.Handle) -> Any:
-        """Call it with the arrays that there are."""
+        """Call it immediately, with its concrete arrays."""
         outs = tuple([(a.shape, a.dtype) for a in self.results.avals])
         arg = op_args.Host(self.name, False, tuple(self.types), outs)
         found = host.run(arg, [handle.number.value, *[x._numpy() for x in self.arrays]])
@@ -180,7 +181,7 @@ class _Given:
             [_array(x, a.dtype) for x, a in zip(found, self.results.avals)])
 
     def call(self, values: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:
-        """Call it with the arrays of one call."""
+        """Call it with the array values of one call."""
         leaves = list(self.leaves)
         for i, x, (_, dtype) in zip(self.places, values, self.types):
             leaves[i] = _array(x, dtype)
@@ -214,13 +215,13 @@ class _Given:
 
 
 def name_of(what: str, f: Any) -> str:
-    """What errors call a function that is called by ``what``."""
+    """Return the name, in error messages, of a function that ``what`` calls."""
     name = getattr(f, "__name__", "")
     return f"{what} of {name}" if name.isidentifier() else what
 
 
 def mapped(f: Callable[[Any], Any], given: Any) -> Any:
-    """A pytree of what ``f`` makes of its leaves."""
+    """Apply ``f`` to each leaf of a pytree."""
     leaves, structure = tree.flatten(given)
     return structure.unflatten([f(x) for x in leaves])
 

@@ -1,17 +1,17 @@
-"""Elementwise functions of users, made of ops: one row says domain and how to build the nodes.
+"""User-level elementwise functions, built from ops: each has a domain and builds its nodes.
 
-An ``ElementwiseRow`` is what an operator of Array, a name of ``fnx.numpy`` and one of ``fnx.lax``
-have in common. It is an op, or a formula over Exprs; its ``build`` takes nodes of one shape (and,
-but for ``where``, one dtype). Its ``domain`` says what promotion gives the operands before:
+An ``ElementwiseRow`` is shared by an operator of Array, a function of ``fnx.numpy`` and one of
+``fnx.lax``. It is an op, or a formula over Exprs; its ``build`` takes nodes of one shape (and,
+except for ``where``, one dtype). Its ``domain`` says which dtype the operands are converted to:
 
     any      their common dtype
-    number   the same; bool is refused
+    number   the same; bool is an error
     integer  the same; bool becomes int32
     inexact  the same; bool and integers become a float
     float    the same; bool and integers become the default float
-    bits     bool or integers; floats are refused
+    bits     bool or integers; floats are an error
     whole    the same, but bool becomes int32
-    truth    each operand becomes bool by itself (x != 0)
+    truth    each operand becomes bool separately (x != 0)
 
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.bool_, ())
@@ -48,19 +48,19 @@ from fnx.core.uop import UOp
 
 
 class ElementwiseRow:
-    """A row: see the module's docstring. On bools its op may be another (``Op.of``)."""
+    """An elementwise function: see the module docstring. Bools may use another op (``Op.of``)."""
 
     __slots__ = ("name", "domain", "meaning", "of_format")
 
     def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr],
                  of_format: bool = False) -> None:
         self.name, self.domain, self.meaning = name, domain, meaning
-        self.of_format = of_format  # neighbours of a number are those of its own dtype
+        self.of_format = of_format  # depends on the dtype's own format: not computed in a wider one
 
     def build(self, *nodes: UOp) -> UOp:
-        """The function of nodes that promotion has prepared.
+        """Apply the function to nodes of the dtype that its domain asks for.
 
-        Of types that are stored only a formula is computed in another, and rounded once.
+        For storage-only dtypes a formula is computed in a wider dtype and rounded once.
         """
         t = nodes[-1].dtype
         meaning = self.meaning
@@ -122,14 +122,14 @@ DOMAINS: dict[str, Callable[[str, DType], DType]] = {
 
 
 # ---- functions that are more than one op ------------------------------------------------------
-# Where a formula chooses, each branch is smooth at the border and right on both sides of it, so
-# that derivatives of every order are right there (MAX and ABS would share or drop them).
+# Where a formula selects between branches, each branch is smooth at the boundary and valid on both
+# sides of it, so derivatives of every order are right there (MAX and ABS would split or drop them).
 
 
 def floor_divide(a: Expr, b: Expr) -> Expr:
-    """Rounds down. Float: by the remainder, so that q * b + r = a as nearly as can be.
+    """Divide and round down. Floats use the remainder, so q * b + r = a as closely as possible.
 
-    An integer by zero is -1 or -2, as in JAX.
+    An integer divided by zero is -1 or -2, as in JAX.
     """
     left = a % b
     if a.dtype.is_float:
@@ -144,13 +144,13 @@ def floor_divide(a: Expr, b: Expr) -> Expr:
 
 
 def fmod(a: Expr, b: Expr) -> Expr:
-    """The remainder that has the sign of the dividend; of integers by zero, 0."""
+    """The remainder with the sign of the dividend; 0 for integers modulo zero."""
     left = a % b
     return left if a.dtype.is_float else where(b.eq(0), a.like(0), left)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """The remainder that has the sign of the divisor; of integers by zero, 0."""
+    """The remainder with the sign of the divisor; 0 for integers modulo zero."""
     left = fmod(a, b)
     if a.dtype.kind == "uint":
         return left
@@ -158,7 +158,7 @@ def remainder(a: Expr, b: Expr) -> Expr:
 
 
 def power(a: Expr, b: Expr) -> Expr:
-    """a to the b, of floats; integers by squaring, over the bits of b, rounded to zero."""
+    """a ** b. Integers by squaring over the bits of b; a negative b rounds towards zero."""
     if a.dtype.is_float:
         return a**b
     signed = b.dtype.kind == "int"
@@ -168,12 +168,12 @@ def power(a: Expr, b: Expr) -> Expr:
         factor = factor * factor
     if not signed:
         return out
-    units = a.eq(1) if a.dtype.kind == "uint" else a.eq(1) | a.eq(-1)  # 1 / a is whole
+    units = a.eq(1) if a.dtype.kind == "uint" else a.eq(1) | a.eq(-1)  # 1 / a is an integer
     return where((b < 0) & ~units, 0, out)
 
 
 def sign(x: Expr) -> Expr:
-    """-1, 0 or 1; of a float zero or NaN, itself (rounded: steps have no slope)."""
+    """-1, 0 or 1; a float zero or NaN maps to itself (by rint, whose derivative is 0)."""
     if x.dtype.kind == "uint":
         return where(x.eq(0), x, 1)
     return where(x > 0, 1, where(x < 0, -1, rint(x) if x.dtype.is_float else x))
@@ -210,7 +210,7 @@ def logaddexp2(a: Expr, b: Expr) -> Expr:
 
 
 def hypot(a: Expr, b: Expr) -> Expr:
-    """sqrt(a**2 + b**2) without overflow; 0 at the origin, inf beside an infinity."""
+    """sqrt(a**2 + b**2) without overflow; 0 at the origin, inf if either operand is infinite."""
     x, y = where(a < 0, -a, a), where(b < 0, -b, b)
     first = x > y
     high, low = where(first, x, y), where(first, y, x)
@@ -233,7 +233,7 @@ def exp2(x: Expr) -> Expr:
 
 
 def in_double(formula: Callable[..., Expr]) -> Callable[..., Expr]:
-    """A formula that 32 bits compute in 64 and round once: what it loses is far below."""
+    """Decorate a formula to compute in float64 and round once, which hides its own error."""
     @functools.wraps(formula)
     def rounded(*xs: Expr) -> Expr:
         t = xs[0].dtype
@@ -244,7 +244,7 @@ def in_double(formula: Callable[..., Expr]) -> Callable[..., Expr]:
 
 
 def sinh(x: Expr) -> Expr:
-    """By expm1 where that keeps digits, else (exp(x) - exp(-x)) / 2."""
+    """sinh by expm1 for |x| < 1, where that avoids cancellation, else (exp(x) - exp(-x)) / 2."""
     grown = expm1(x)
     near = 0.5 * (grown + grown / (grown + 1))
     return where(abs(x) < 1, near, _half_exp(x) - _half_exp(-x))
@@ -254,8 +254,8 @@ def cosh(x: Expr) -> Expr:
     return _half_exp(x) + _half_exp(-x)
 
 
-_SHIFT = 0.8115234375  # of few bits, so that x less it is exact from there on; exp(_SHIFT) / 2 is
-_SCALE = math.exp(_SHIFT) / 2  # above 1, and nearly a float32
+_SHIFT = 0.8115234375  # has few bits, so x - _SHIFT is exact for larger x. And exp(_SHIFT) / 2 is
+_SCALE = math.exp(_SHIFT) / 2  # above 1, and very close to a float32
 
 
 def _half_exp(x: Expr) -> Expr:
@@ -264,7 +264,7 @@ def _half_exp(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)) by the exponential that does not overflow."""
+    """1 / (1 + exp(-x)), using the exponential that does not overflow."""
     negative = x < 0
     small = exp(where(negative, x, -x))
     return where(negative, small, 1) / (1 + small)
@@ -279,12 +279,12 @@ def reciprocal(x: Expr) -> Expr:
 
 
 def arctan2(y: Expr, x: Expr) -> Expr:
-    """The angle of (x, y), between -pi and pi; zeros have signs, infinities are diagonal.
+    """The angle of (x, y) in -pi..pi. Zeros are signed; two infinities lie on a diagonal.
 
-    Its partials at the origin are 0, as those of a norm.
+    The partial derivatives at the origin are 0, like those of a norm.
     """
     to_left, below = x.bits() < 0, y.bits() < 0
-    steep = abs(y) > abs(x)  # then from the other axis: no quotient is above 1, nor a partial
+    steep = abs(y) > abs(x)  # measure from the y axis: quotient and partials stay at most 1
     across, along = where(steep, x, y), where(steep, y, x)
     diagonal = where(to_left.ne(below), x.like(-1), x.like(1))
     origin = where(below, x.like(-0.0), x.like(0.0))
@@ -303,13 +303,13 @@ def greater_equal(a: Expr, b: Expr) -> Expr:
 
 
 def _of_floats(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
-    """A way of rounding; whole numbers stay what they are."""
+    """Restrict a rounding function to floats; integers are returned unchanged."""
     def rounded(x: Expr) -> Expr:
         return f(x) if x.dtype.is_float else x
     return rounded
 
 
-# ---- the rows ---------------------------------------------------------------------------------
+# ---- the functions ----------------------------------------------------------------------------
 # fmt: off
 
 ADD = ElementwiseRow("add", "any", ops.ADD)
@@ -370,7 +370,7 @@ ARCTAN2 = ElementwiseRow("arctan2", "inexact", arctan2)
 SIGMOID = ElementwiseRow("sigmoid", "inexact", sigmoid)
 # fmt: on
 
-# Python's operators, by the op that core/operators.py names them with.
+# Python's operators, keyed by the op that core/operators.py uses for them.
 OPERATORS: dict[Op, ElementwiseRow] = {
     ops.ADD: ADD, ops.SUB: SUBTRACT, ops.MUL: MULTIPLY, ops.DIV: DIVIDE,
     ops.IDIV: FLOOR_DIVIDE, ops.REM: REMAINDER, ops.POW: POWER, ops.AND: BITWISE_AND,

@@ -1,4 +1,4 @@
-"""What users write between brackets, as indexing.py takes it: one entry for each part of an index.
+"""Normalize the index that users write in brackets to a tuple of entries for indexing.py.
 
     x[:, [0, 2], mask]   ->   (slice(None), the node of [0, 2], the value of mask)
 """
@@ -20,9 +20,10 @@ from fnx.core.uop import UOp
 
 
 def index_entries(index: Any) -> tuple[Any, ...]:
-    """An index as a tuple of int, slice, None, Ellipsis, masks and nodes.
+    """Return an index as a tuple of int, slice, None, Ellipsis, masks and nodes.
 
-    A list is an array where it is one of several entries; what it means alone, NumPy has changed.
+    A list is an index array only inside a tuple; a bare list is an error, as NumPy has changed
+    its meaning.
     """
     if isinstance(index, tuple):
         return tuple([_entry(i) for i in index])
@@ -54,7 +55,7 @@ def _entry(i: Any) -> Any:
 
 
 def _mask(x: Array) -> NDArray | UOp:
-    """The value of a mask, of a traced one where its trace knows it; else its node."""
+    """Return the value of a mask if it is concrete or its trace knows it, else its node."""
     try:
         return x._numpy()
     except TracedValueError:

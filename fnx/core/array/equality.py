@@ -1,9 +1,9 @@
 """Exact equality of values that a trace may depend on.
 
-Python says 1 == 1.0 == True and 0.0 == -0.0; a program that was traced with one of them is wrong
-for another: 2 * 1.0 is a float, x / -0.0 is negative. So signatures compare with ``same``, which
-also looks into tuples, frozen sets and dataclasses. Values that are the same have equal hashes
-wherever they are hashable.
+In Python 1 == 1.0 == True and 0.0 == -0.0, but a program traced with one of them is wrong for
+another: 2 * 1.0 is a float, x / -0.0 is negative. So signatures compare with ``same``, which
+also compares the items of tuples, frozen sets and dataclasses. Values that are the same have equal
+hashes if they are hashable.
 
 >>> same((1, "a"), (1, "a")), same((1,), (1.0,)), same(0.0, -0.0)
 (True, False, False)
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether no program can tell two values apart (of unknown types: whether they are equal)."""
+    """Whether two values are indistinguishable to a program. Unknown types compare by ==."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -28,7 +28,7 @@ def same(a: Any, b: Any) -> bool:
         return bool(a.dtype == b.dtype) and a.tobytes() == b.tobytes()
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    fields = getattr(type(a), "__dataclass_fields__", {})  # first: their == may raise on NumPy's
+    fields = getattr(type(a), "__dataclass_fields__", {})  # before ==, which may raise on arrays
     if not all(same(getattr(a, n), getattr(b, n)) for n, f in fields.items() if f.compare):
         return False
     if isinstance(a, frozenset) and a == b:
@@ -38,7 +38,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 class Static:
-    """A hashable value as a part of a key, compared with ``same``."""
+    """A hashable value in a cache key, compared with ``same``."""
 
     __slots__ = ("value",)
 

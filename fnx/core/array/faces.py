@@ -1,4 +1,4 @@
-"""What libraries test values and types against: classes that only answer ``isinstance``.
+"""Abstract value types of JAX that libraries use in ``isinstance`` tests.
 
 >>> import fnx
 >>> seen = []
@@ -16,14 +16,14 @@ from fnx.core.array.aval import Aval, ShapeDtypeStruct
 
 
 class _Traced(type):
-    """The type of Tracer: an Array without memory is one."""
+    """The metaclass of Tracer: an Array without memory is an instance."""
 
     def __instancecheck__(cls, x: Any) -> bool:
         return type(x) is Array and x._storage is None and x._uop is not None
 
 
 class Tracer(metaclass=_Traced):
-    """An Array whose trace is open: ``isinstance(x, Tracer)`` says so; there is no other class.
+    """An Array whose trace is open, for ``isinstance(x, Tracer)``; it has no class of its own.
 
     >>> isinstance(1.0, Tracer)
     False
@@ -31,17 +31,17 @@ class Tracer(metaclass=_Traced):
 
 
 class AbstractValue:
-    """The base of what is known of a value without having it."""
+    """The base class of abstract values."""
 
 
 class ShapedArray(ShapeDtypeStruct, AbstractValue):
-    """Shape, dtype and weak type, in place of an array.
+    """Shape, dtype and weak type that stand for an array.
 
     Args:
-        shape: an int or ints.
+        shape: an int or a sequence of ints.
         dtype: a dtype.
-        weak_type: whether the dtype gives way in promotion, as that of a Python number.
-        sharding: how it lies on devices, for those who ask.
+        weak_type: whether the dtype yields in promotion, like that of a Python number.
+        sharding: a sharding, stored as an attribute.
 
     >>> ShapedArray((2, 3), "float32")
     ShapedArray(float32[2,3])
@@ -53,7 +53,7 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
 
     @classmethod
     def of(cls, aval: Aval) -> ShapedArray:
-        """What is known of an Array; nothing is left to check."""
+        """Wrap the Aval of an Array without checks."""
         made = cls.__new__(cls)
         made.sharding, made._aval = None, aval
         return made
@@ -63,17 +63,17 @@ class ShapedArray(ShapeDtypeStruct, AbstractValue):
         return f"ShapedArray({self.str_short()}{weak})"
 
     def str_short(self) -> str:
-        """The dtype and the lengths: ``float32[2,3]``."""
+        """Return dtype and shape as text: ``float32[2,3]``."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     def update(self, **changes: Any) -> ShapedArray:
-        """The same with another shape, dtype or weak type."""
+        """Return a copy with another shape, dtype or weak type."""
         return ShapedArray(**{"shape": self.shape, "dtype": self.dtype,
                               "weak_type": self.weak_type, **changes})
 
 
 def get_aval(x: Any) -> ShapedArray:
-    """Shape, dtype and weak type of an array.
+    """Return the shape, dtype and weak type of an array.
 
     >>> import fnx
     >>> get_aval(fnx.numpy.ones(2))

@@ -1,10 +1,10 @@
-"""The gamma function and its like, as formulas over ops.
+"""The gamma function and related functions, as formulas over ops.
 
-lgamma is (x - 1)(x - 2) times a Chebyshev series on 1..3 (scripts/fit_special.py), which keeps the
-zeros at 1 and 2; further out Stirling's series (Abramowitz and Stegun, Handbook of Mathematical
-Functions, 1964, 6.1.41), in between the recurrence, below 0 the reflection (6.1.17). gamma itself
-is the exponential of that series only, and a power further out.
-digamma is 6.3.18 with 6.3.5 and 6.3.7, zeta is Hurwitz's by Euler and Maclaurin's formula (23.2.7,
+lgamma is (x - 1)(x - 2) times a Chebyshev series on 1..3 (scripts/fit_special.py), which preserves
+the zeros at 1 and 2. Larger x use Stirling's series (Abramowitz and Stegun, Handbook of
+Mathematical Functions, 1964, 6.1.41), x in between the recurrence, and x below 0 the reflection
+formula (6.1.17). gamma is the exponential of the Chebyshev part, and a power for larger x.
+digamma is 6.3.18 with 6.3.5 and 6.3.7; zeta is Hurwitz's, by the Euler-Maclaurin formula (23.2.7,
 23.1.30).
 """
 
@@ -49,14 +49,14 @@ _LGAMMA = (
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
               43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)  # B2, B4, ...
 _STIRLING = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(_BERNOULLI[:10])]
-_FAR = 8.0        # from where Stirling's series is taken
-_SMALL = 1e-9     # coefficients below this do not count in 32 bits
+_FAR = 8.0        # Stirling's series is used above this
+_SMALL = 1e-9     # coefficients below this are negligible in 32 bits
 
 
 def chebyshev(coefficients: tuple[float, ...], y: Expr, bits: int | None = None) -> Expr:
-    """c[0] / 2 + the sum of c[k] T_k(y / 2), highest order first, by Clenshaw's scheme.
+    """Evaluate c[0] / 2 + the sum of c[k] T_k(y / 2) by Clenshaw's scheme, highest order first.
 
-    ``bits``: how wide the result is in the end, by default as y.
+    ``bits`` is the width that the final result is rounded to, by default that of y.
     """
     if (bits or y.dtype.bits) <= 32:
         coefficients = tuple([c for c in coefficients if abs(c) > _SMALL])
@@ -67,7 +67,7 @@ def chebyshev(coefficients: tuple[float, ...], y: Expr, bits: int | None = None)
 
 
 def stirling(x: Expr, log_x: Expr, bits: int) -> Expr:
-    """lgamma of x >= 8."""
+    """lgamma(x) for x >= 8."""
     inverse = 1 / x
     rest = inverse * polynomial(_STIRLING if bits > 32 else _STIRLING[:4], inverse * inverse)
     return (x - 0.5) * log_x - x + (0.5 * math.log(2 * math.pi) + rest)
@@ -76,7 +76,7 @@ def stirling(x: Expr, log_x: Expr, bits: int) -> Expr:
 def _near(x: Expr, bits: int | None = None) -> tuple[Expr, Expr, Expr]:
     """(whether y = x + 1, lgamma(y), gamma(x) / gamma(y)) for 0 < x <= 8, with y in 1..3.
 
-    Below 1 the factor is 1 / x, which is left to the caller; x + 1 is not rounded.
+    For x < 1 the factor is 1 / x, which the caller applies; x + 1 is never rounded.
     """
     product, down = x.like(1), x
     for _ in range(5):
@@ -89,7 +89,7 @@ def _near(x: Expr, bits: int | None = None) -> tuple[Expr, Expr, Expr]:
 
 
 def _lgamma_positive(x: Expr, bits: int) -> Expr:
-    """lgamma of x > 0."""
+    """lgamma(x) for x > 0."""
     far = x > _FAR
     near = where(far, 2, x)
     below, series, product = _near(near, bits)
@@ -100,7 +100,7 @@ def _lgamma_positive(x: Expr, bits: int) -> Expr:
 
 
 def _sin_cos_pi(t: Expr) -> tuple[Expr, Expr]:
-    """sin(pi t) and cos(pi t) for 0 <= t <= 1/2, by their series up to 1/4."""
+    """sin(pi t) and cos(pi t) for 0 <= t <= 1/2, by their Taylor series on 0..1/4."""
     far = t > 0.25
     s = where(far, 0.5 - t, t)
     sine, cosine = s * polynomial(_SIN_PI, s * s), polynomial(_COS_PI, s * s)
@@ -112,28 +112,28 @@ _COS_PI = [(-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range
 
 
 def sin_pi(x: Expr) -> Expr:
-    """|sin(pi x)|, exact at whole numbers."""
+    """|sin(pi x)|, exact at integers."""
     return _sin_cos_pi(abs(x - rint(x)))[0]
 
 
 def lgamma_formula(x: Expr) -> Expr:
     """log |gamma(x)|; infinite at 0, -1, -2, ...
 
-    gamma(x) gamma(-x) = -pi / (x sin(pi x)): so below 0 its argument is not rounded. The
-    difference loses digits near zeros, and overflows: 32 bits are computed in 64.
+    Negative x use gamma(x) gamma(-x) = -pi / (x sin(pi x)), which does not round the argument. The
+    difference loses digits near zeros, and can overflow, so float32 is computed in float64.
     """
     return in_double(functools.partial(_lgamma, x.dtype.bits))(x)
 
 
 def lgamma_single(x: Expr) -> Expr:
-    """lgamma in 32 bits throughout: off by at most 1e-6 of the larger of it and 1."""
+    """lgamma computed in float32: the error is at most 1e-6 * max(|lgamma|, 1)."""
     return _lgamma(32, x)
 
 
 def _lgamma(bits: int, x: Expr) -> Expr:
     negative, a = x < 0, abs(x)
     other = _lgamma_positive(a, bits)
-    tiny = a < 1e-10  # there -log a is all but what changes its sign
+    tiny = a < 1e-10  # here lgamma is -log(a), but for a term whose sign is that of x
     small = where(tiny, a, 0)
     folded = where(negative & ~tiny, x, 0.5)
     reflected = math.log(math.pi) - log(abs(folded) * sin_pi(folded)) - other
@@ -142,7 +142,7 @@ def _lgamma(bits: int, x: Expr) -> Expr:
 
 
 def gamma_sign(x: Expr) -> Expr:
-    """The sign of gamma(x): it turns at 0, -1, -2, ..."""
+    """The sign of gamma(x), which changes at 0, -1, -2, ..."""
     odd = (floor(x) - 2 * floor(0.5 * floor(x))).ne(0)
     pole = (x < 0) & x.eq(floor(x)) | isnan(x)
     below = where(x.eq(0), x.bits() < 0, (x < 0) & odd)
@@ -150,12 +150,14 @@ def gamma_sign(x: Expr) -> Expr:
 
 
 def digamma_single(x: Expr) -> Expr:
-    """The derivative of lgamma in the type of x, in 32 bits off as ``lgamma_single``; NaN at 0,
-    -1, -2, ..."""
+    """The derivative of lgamma, computed in the dtype of x; NaN at 0, -1, -2, ...
+
+    In float32 its error is that of ``lgamma_single``.
+    """
     negative = x < 0
     y = where(negative, 1 - x, x)
-    over, under, z = y.like(0), y.like(1), y  # the sum of 1 / z as one fraction
-    least = 8  # from where the series is taken
+    over, under, z = y.like(0), y.like(1), y  # numerator, denominator of the sum of 1 / z
+    least = 8  # the asymptotic series is used from here
     for _ in range(least):
         low = z < least
         over = where(low, over * z + under, over)
@@ -191,10 +193,10 @@ def trigamma(x: Expr) -> Expr:
 
 
 def zeta(s: Expr, q: Expr) -> Expr:
-    """The sum of (k + q)**-s, k from 0; below q = 0 for whole s only, so without slope along s.
+    """The Hurwitz zeta function: the sum of (k + q)**-s over k >= 0.
 
-    There it is the sum over all whole k, which depends on how far q is from a whole number alone,
-    less the terms before the first.
+    Negative q need an integer s, and have no derivative in s. There the result is the sum over all
+    integers k, which depends only on the distance of q to an integer, minus the terms with k < 0.
     """
     below, near = q < 0, q - rint(q)
     s = where(below, stop(s), s)
@@ -210,7 +212,7 @@ def zeta(s: Expr, q: Expr) -> Expr:
 
 
 def _hurwitz(s: Expr, q: Expr) -> Expr:
-    """zeta of q >= 0: nine terms, then Euler and Maclaurin's tail."""
+    """zeta(s, q) for q >= 0: nine terms, then the Euler-Maclaurin tail."""
     total, a = s.like(0), q
     for _ in range(9):
         total = total + a ** (-s)
@@ -246,8 +248,9 @@ def xlog1py(x: Expr, y: Expr) -> Expr:
 
 @in_double
 def betaln(a: Expr, b: Expr) -> Expr:
-    """lgamma(a) + lgamma(b) - lgamma(a + b), where no two large terms cancel: of large b the
-    difference of Stirling's formulas, of both large their sum.
+    """lgamma(a) + lgamma(b) - lgamma(a + b) without cancellation of large terms.
+
+    For a large b it uses the difference of Stirling's formulas, for large a and b all three.
     """
     low, high = minimum(a, b), maximum(a, b)
     far = (high >= _FAR) & (low + high >= _FAR) & high.ne(math.inf)
@@ -266,17 +269,17 @@ def betaln(a: Expr, b: Expr) -> Expr:
 
 
 def _stirling_tail(x: Expr) -> Expr:
-    """What Stirling's formula adds to (x - 0.5) log(x) - x + log(2 pi) / 2."""
+    """The correction that Stirling's series adds to (x - 0.5) log(x) - x + log(2 pi) / 2."""
     inverse = 1 / x
     terms = _STIRLING if x.dtype.bits > 32 else _STIRLING[:4]
     return inverse * polynomial(terms, inverse * inverse)
 
 
 def gamma(x: Expr) -> Expr:
-    """gamma(x); NaN at -1, -2, ..., infinite at 0 with its sign.
+    """gamma(x); NaN at -1, -2, ...; infinite at 0, with the sign of the zero.
 
-    Up to 8 by the recurrence, further out by Stirling's formula with a power in two halves, each
-    of which is finite; below 0 as lgamma.
+    Up to 8 by the recurrence; above by Stirling's formula, whose power is split into two finite
+    factors; below 0 by reflection, like lgamma.
     """
     pole = (x < 0) & x.eq(floor(x))
     a = abs(where(pole | x.eq(0), 1, x))
@@ -296,8 +299,8 @@ def gamma(x: Expr) -> Expr:
 
 
 def _gamma_far(x: Expr) -> Expr:
-    """gamma of x >= 8."""
-    most = 180 if x.dtype.bits == 64 else 40  # beyond it is infinite
+    """gamma(x) for x >= 8."""
+    most = 180 if x.dtype.bits == 64 else 40  # gamma overflows above this
     y = where(x > most, most, x)
     inverse = 1 / y
     rest = inverse * polynomial(_STIRLING, inverse * inverse)

@@ -1,4 +1,4 @@
-"""What an array holds: a node, memory, and from these its value in Python's and NumPy's types.
+"""The base class of Array: its node, its memory, and conversions to Python and NumPy values.
 
 >>> import fnx.numpy as jnp
 >>> isinstance(jnp.ones(2), Held), jnp.ones(2).tolist()
@@ -35,19 +35,19 @@ _INSTEAD = {
     "index": f"{_LOOPS}; a slice of traced start is fnx.lax.dynamic_slice",
     "value": "compute with the array; fnx.numpy has the functions of math and NumPy, and "
              "fnx.pure_callback hands values to others"}
-_STATEMENTS = {  # first words of lines
+_STATEMENTS = {  # by the first word of the user's line
     "while": "write the loop with fnx.lax.while_loop(condition, body, start)",
     "assert": "look at the value with fnx.debug.print, or outside of the traced function"}
 
 
 def _statement(site: Site | None) -> str:
-    """The first word of a line of the user's: which statement asks for a value."""
+    """Return the first word of the user's line, which tells the statement that needs a value."""
     words = "" if site is None else load("linecache").getline(*site)
     return words.split(None, 1)[0] if words.strip() else ""
 
 
 class Held:
-    """A node, and where the array is concrete the memory of its value."""
+    """A node, or for a concrete array the memory of its value, or both."""
 
     __slots__ = ("_uop", "_storage", "_shape", "_dtype", "weak", "_value", "__weakref__")
     _uop: UOp | None
@@ -61,18 +61,18 @@ class Held:
 
     @property
     def _node(self) -> UOp:
-        """The node that stands for this array in a graph."""
+        """The node that represents this array in a graph."""
         node = self._uop
         if node is None:
             if self._storage is None:
                 raise self._donated("")
             node = UOp(ops.BUFFER, self._dtype, (), op_args.Buffer(self._storage, self._shape))
-            self._storage.lent = True  # whoever has the node may read it at any time
+            self._storage.lent = True  # whoever holds the node may read the memory at any time
             self._uop = node
         return node
 
     def _donated(self, what: str) -> DonatedError:
-        """The error of one that has no value any more; what: which argument it is, for people."""
+        """Return the error of a donated or deleted array; ``what`` is a prefix of the message."""
         if not self._value:
             return DonatedError(f"{what}expected an array with a value, got one that was deleted",
                                 hint="call x.delete() when nothing reads x any more")
@@ -86,53 +86,53 @@ class Held:
 
     @property
     def aval(self) -> Any:
-        """Shape, dtype and weak type, as ``fnx.typeof`` gives them."""
+        """Shape, dtype and weak type, as ``fnx.typeof`` returns them."""
         return load("fnx.core.array.faces").ShapedArray.of(self._aval)
 
     @property
     def shape(self) -> Shape:
-        """Lengths of the axes."""
+        """The lengths of the axes."""
         return self._shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type, as NumPy's dtype (of a type that NumPy lacks, that of ml_dtypes)."""
+        """The element type, as a NumPy dtype (from ml_dtypes if NumPy lacks the type)."""
         t = self._dtype
         return t.np if t.storage is None else narrow.public_dtype(t)
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """The number of axes."""
         return len(self._shape)
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return math.prod(self._shape)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The size of an element, in bytes."""
         return self._dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The size of all elements, in bytes."""
         return self.size * self._dtype.itemsize
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype gives way in promotion, as that of a Python scalar does."""
+        """Whether the dtype yields in promotion, like that of a Python scalar."""
         return self.weak
 
     # ---- values
 
     def _known(self) -> Any:
-        """Storage with the value; of a traced array where its trace knows it."""
+        """Return storage with the value; a traced array needs a trace that knows its value."""
         storage.note()
         if self._storage is not None:
             return self._storage
-        if self._value is None or type(self._value) is str:  # of a donated one: _node raises
+        if self._value is None or type(self._value) is str:  # a str: donated, so _node raises
             node = scope.known(self._node)
             self._value = storage.evaluate([node])[0]
             buffer = op_args.Buffer(self._value, self._shape)
@@ -140,12 +140,12 @@ class Held:
         return self._value
 
     def _numpy(self) -> NDArray:
-        """The value as it is held."""
+        """Return the value in its storage dtype."""
         view: NDArray = self._known().view(self._dtype.np, self._shape)
         return view
 
     def _numbers(self) -> NDArray:
-        """The value in a type of NumPy: of one that it lacks, that in which it is computed."""
+        """Return the value in a NumPy dtype; types that NumPy lacks use their compute dtype."""
         t = self._dtype
         if t.kind == "key":
             raise not_numbers()
@@ -166,10 +166,10 @@ class Held:
         return self._storage is not None and (ready is None or bool(ready()))
 
     def delete(self) -> None:
-        """Give the memory back now; the array has no value any more.
+        """Free the memory now. The array has no value afterwards.
 
         Raises:
-            TracedValueError: it is traced, and has no memory.
+            TracedValueError: the array is traced and has no memory.
 
         >>> import fnx.numpy as jnp
         >>> x = jnp.ones(2)
@@ -215,17 +215,17 @@ class Held:
         return 1, 0  # the host
 
     def item(self, *index: int) -> Any:
-        """One element as a Python number.
+        """Return one element as a Python number.
 
         Args:
-            index: where it is: nothing for the only one, a number in row-major order, or one
-                number an axis.
+            index: nothing for the only element, a flat index in row-major order, or one index per
+                axis.
 
         Returns:
             A bool, int or float.
 
         Raises:
-            ShapeError: there are several, and no index.
+            ShapeError: there are several elements and no index.
 
         >>> import fnx.numpy as jnp
         >>> jnp.asarray([1.5, 2.5]).item(1)
@@ -234,10 +234,10 @@ class Held:
         return self._numbers().item(*index) if index else self._scalar("item()")
 
     def tolist(self) -> Any:
-        """Nested lists of Python numbers.
+        """Return nested lists of Python numbers.
 
         Returns:
-            A list of as many levels as there are axes; of a 0-d array a number.
+            A list with one level per axis; a number for a 0-d array.
 
         >>> import fnx.numpy as jnp
         >>> jnp.asarray([[1, 2]]).tolist()

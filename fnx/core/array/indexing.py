@@ -1,17 +1,17 @@
 """NumPy's indexing of a node: ``x[index]``, and writing at an index.
 
 An index is a tuple of int, slice, None, Ellipsis, masks (NumPy arrays of bool) and nodes of
-integers. It splits into a *basic* part, which only moves (SHRINK, FLIP, RESHAPE), and an
+integers. It splits into a *basic* part, which is only movement ops (SHRINK, FLIP, RESHAPE), and an
 *advanced* part, which is one GATHER or SCATTER:
 
     x[1:, i, None]  ->  y = x[:, :, None] (moves);  GATHER over y's axes 0 and 1, whose result
                         axes stand where NumPy puts them
 
-Beside arrays slices of parts are index arrays, too: what they leave out is neither read nor
-written, so a write costs what it writes. One of slices alone is put into x under a mask of
-constants (WHERE keeps every bit of what is outside). An index outside its axis clamps when read and
-is dropped when written, as in JAX, unless ``mode`` says otherwise; of a static one users are warned
-(outside.py).
+Next to index arrays, partial slices become index arrays, too: elements outside them are neither
+read nor written, so the cost of a write is proportional to what it writes. A write with slices
+alone merges the value into x under a constant mask (WHERE preserves every bit outside). An
+out-of-bounds index is clamped by a read and dropped by a write, as in JAX, unless ``mode`` says
+otherwise; a static one also warns (outside.py).
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def get(x: UOp, index: Sequence[Any], mode: str | None = None, fill: UOp | None 
     """``x[index]``.
 
     Args:
-        mode: of indices outside: "promise_in_bounds" (None; one that is data reads the nearest
-            element as a constant), "clip" (as itself), or "fill" (``fill`` where outside).
+        mode: for out-of-bounds indices: "promise_in_bounds" (None; a traced index reads the
+            nearest element, which gets no gradient), "clip" (reads the nearest element), or "fill"
+            (reads ``fill``).
         fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
     """
     arguments.one_of("mode", mode, (*READ_MODES, None))
@@ -79,11 +80,11 @@ def get(x: UOp, index: Sequence[Any], mode: str | None = None, fill: UOp | None 
 
 def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
           mode: str | None = None) -> UOp:
-    """x with ``value`` written or combined at ``index``.
+    """Return x with ``value`` written or combined at ``index``.
 
     Args:
-        monoid: what combines it with what is there; None: nothing, it replaces that.
-        mode: of indices outside: "drop" (None) those, or "clip" them.
+        monoid: combines the value with the elements of x; None: the value replaces them.
+        mode: for out-of-bounds indices: "drop" (None) or "clip".
     """
     arguments.one_of("mode", mode, (*WRITE_MODES, None))
     monoid = None if monoid is None else monoid.of(x.dtype)
@@ -100,7 +101,7 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
 
 
 def default_fill(x: UOp) -> UOp:
-    """What JAX fills in for an index outside."""
+    """Return JAX's fill value for out-of-bounds indices."""
     value = {"float": float("nan"), "bool": True}.get(x.dtype.kind)
     if value is None:
         value = highest(x.dtype) if x.dtype.kind == "uint" else lowest(x.dtype)
@@ -108,7 +109,7 @@ def default_fill(x: UOp) -> UOp:
 
 
 def _fitted(value: UOp, shape: Shape) -> UOp:
-    """A value broadcast to the shape it is written to; leading axes of length 1 may go."""
+    """Broadcast a value to the shape that it is written to, dropping leading axes of length 1."""
     while len(value.shape) > len(shape) and value.shape[0] == 1:
         value = build.reshape(value, value.shape[1:])
     try:
@@ -149,7 +150,7 @@ def _check_empty(shape: Shape, indices: Sequence[UOp]) -> None:
 
 
 class _Slice:
-    """start, step and number of elements of a slice of an axis of length n."""
+    """The start, step and element count of a slice of an axis of length n."""
 
     __slots__ = ("n", "start", "step", "count")
 
@@ -167,16 +168,16 @@ class _Slice:
         return self.step == 1 and self.count == self.n
 
     def numbers(self) -> UOp:
-        """The places that it takes."""
+        """Return the indices that the slice selects."""
         return numbers(self.start, self.step, self.count, self.n)
 
 
 class _IndexPlan:
-    """An index of a shape, taken apart.
+    """An index split into its basic and advanced parts.
 
-    ``slices[axis]`` is what the basic part takes of each axis of x; ints drop an axis where there
-    are no arrays, and are among these otherwise. ``advanced`` maps an axis of the basic result to
-    its array.
+    ``slices[axis]`` is the slice that the basic part takes of each axis of x. An int drops its axis
+    if there are no index arrays, and is one of them otherwise. ``advanced`` maps an axis of the
+    basic result to its index array.
     """
 
     def __init__(self, shape: Shape, index: Sequence[Any], outside: OutsidePolicy) -> None:
@@ -186,7 +187,7 @@ class _IndexPlan:
         self.slices: list[_Slice] = []
         self.dims: list[int | None] = []       # axes of the basic result; None: length 1
         self.advanced: dict[int, Any] = {}
-        self.places: list[int] = []            # where in ``entries`` the advanced ones stand
+        self.places: list[int] = []            # positions of the advanced ones in ``entries``
         self.in_front = 0                      # axes of the basic result before the first of them
         for place, entry in enumerate(entries):
             if entry is None:
@@ -208,7 +209,7 @@ class _IndexPlan:
         self.is_whole = all(s.is_whole for s in self.slices)
 
     def _index(self, entry: Any, place: int, axis: int | None) -> None:
-        """An array, or an int among them, indexes an axis."""
+        """Add an index array, or an int among index arrays, for an axis."""
         self.in_front = self.in_front if self.advanced else len(self.dims)
         self.advanced[len(self.dims)] = entry
         self.places.append(place)
@@ -218,11 +219,11 @@ class _IndexPlan:
 
     @property
     def region(self) -> Shape:
-        """Shape of what the basic part selects."""
+        """The shape of what the basic part selects."""
         return tuple(1 if d is None else self.slices[d].count for d in self.dims)
 
     def select(self, x: UOp) -> UOp:
-        """The basic part: slices, dropped and new axes."""
+        """Apply the basic part: slices, dropped axes and new axes."""
         bounds = []
         for s in self.slices:
             low = s.start if s.step > 0 else s.start + (s.count - 1) * s.step
@@ -235,7 +236,7 @@ class _IndexPlan:
         return build.reshape(x, self.region)
 
     def restore(self, y: UOp) -> UOp:
-        """``select`` backwards: the region in its place in x, zeros (False) around it."""
+        """Invert ``select``: place the region where it is in x, with zeros (False) around it."""
         y = build.reshape(y, tuple(s.count for s in self.slices))
         for axis, s in enumerate(self.slices):
             if abs(s.step) > 1 and s.count > 1:
@@ -250,7 +251,10 @@ class _IndexPlan:
     # ---- the advanced part
 
     def indices(self) -> tuple[list[UOp], UOp]:
-        """Index nodes of one shape, negative ones counted from the end; where all are inside."""
+        """Return index nodes of one shape, and where all of them are in bounds.
+
+        Negative indices count from the end.
+        """
         nodes, valid = [], []
         shapes = [() if isinstance(e, int) else e.shape for e in self.advanced.values()]
         try:
@@ -268,16 +272,19 @@ class _IndexPlan:
 
     @property
     def whole(self) -> Shape:
-        """The shape of x, with new axes."""
+        """The shape of x with the new axes."""
         return tuple([1 if a is None else self.shape[a] for a in self.dims])
 
     def result(self, index: Shape) -> Shape:
-        """The axes of the indices, then the others of the region."""
+        """Return the result shape: the axes of the indices, then the other axes of the region."""
         return (*index, *[self.region[d] for d in others(tuple(self.advanced), len(self.dims))])
 
     def along(self, indices: Sequence[UOp], clip: bool) -> tuple[dict[int, UOp], list[int]]:
-        """Index arrays by axes of ``whole``: also for what slices take a part of, so the rest is
-        neither read nor written. And the order of ``result`` with these in front."""
+        """Return index arrays by axis of ``whole``, and the order of ``result`` with them in front.
+
+        Axes with partial slices get index arrays, too, so elements outside the slices are neither
+        read nor written.
+        """
         at = dict(zip(self.advanced, indices))
         if clip:
             at = {d: _clipped(i, self.whole[d]) for d, i in at.items()}
@@ -288,9 +295,9 @@ class _IndexPlan:
         return along_axes(at, parts), [*range(rank), *[rank + rest.index(d) for d in windows]]
 
     def into_place(self, rank: int) -> tuple[int, ...]:
-        """The order that moves the index axes from the front to where NumPy has them.
+        """Return the permutation that moves the index axes from the front to NumPy's position.
 
-        That is where the indices stand if they stand together, else the front.
+        That is the position of the indices if they are adjacent, else the front.
         """
         together = self.places == list(range(self.places[0], self.places[0] + len(self.places)))
         count = rank - (len(self.region) - len(self.advanced))
@@ -300,7 +307,7 @@ class _IndexPlan:
 
 
 class _OfNewAxis(Record):
-    """A mask without axes, as NumPy has it: an axis of length 1, taken once or not at all."""
+    """A 0-d mask, as in NumPy: a new axis of length 1, which is selected or empty."""
 
     index: UOp
 
@@ -310,9 +317,10 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _spelled_out(shape: Shape, index: Sequence[Any]) -> list[Any]:
-    """One entry per axis or new axis: masks as indices of what is True, and slices after ``...``.
+    """Expand an index to one entry per axis or new axis.
 
-    ``...`` itself stays: even where it stands for no axis, it sets index arrays apart.
+    Masks become the indices of their True elements, and ``...`` is followed by the slices that it
+    stands for. ``...`` itself remains: even if it stands for no axis, it separates index arrays.
     """
     dots = [place for place, e in enumerate(index) if e is Ellipsis]
     if len(dots) > 1:
@@ -335,7 +343,7 @@ def _spelled_out(shape: Shape, index: Sequence[Any]) -> list[Any]:
 
 
 def _with_ints_inside(entries: Sequence[Any], shape: Shape, outside: OutsidePolicy) -> list[Any]:
-    """Entries with ints that count from the start; of one outside what the policy says."""
+    """Make ints count from the start; the policy replaces out-of-bounds ints."""
     out: list[Any] = []
     axis, arrays = 0, any(isinstance(e, UOp | _OfNewAxis) for e in entries)
     for entry in entries:
@@ -348,7 +356,7 @@ def _with_ints_inside(entries: Sequence[Any], shape: Shape, outside: OutsidePoli
 
 
 def _axes_of(entry: Any) -> int:
-    """How many axes of x an entry indexes."""
+    """Return the number of axes of x that an entry indexes."""
     if entry is None or entry is Ellipsis:
         return 0
     if _is_mask(entry):
@@ -376,20 +384,20 @@ def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp | _OfNewAxis]:
 
 
 def _index_node(entry: int | UOp, n: int) -> UOp:
-    """An index as a node that can hold n; negative values count from the end."""
+    """Return an index as a node whose dtype can hold n; negative values count from the end."""
     t = index_type(n)
     if isinstance(entry, int):
         return build.const(entry, t)
     i = Expr(entry)
     if entry.dtype.itemsize < t.itemsize:
-        i = i.cast(t)  # n may be no number of its own type
+        i = i.cast(t)  # n may not fit in its own dtype
     elif entry.dtype.kind == "uint":
         return minimum(i, t.limits[1]).cast(t).node
     return where(i < 0, i + n, i).node
 
 
 def _strided(x: UOp, axis: int, step: int, count: int) -> UOp:
-    """Every ``step``-th element: rows of length ``step``, of which the first column stays."""
+    """Take every ``step``-th element: reshape to rows of length ``step``, take the first column."""
     n = x.shape[axis]
     widths = [(0, 0)] * len(x.shape)
     widths[axis] = (0, count * step - n)
@@ -403,7 +411,7 @@ def _strided(x: UOp, axis: int, step: int, count: int) -> UOp:
 
 
 def _spread(y: UOp, axis: int, step: int) -> UOp:
-    """``_strided`` backwards: ``step - 1`` zeros between elements."""
+    """Invert ``_strided``: insert ``step - 1`` zeros between elements."""
     shape, count = y.shape, y.shape[axis]
     y = build.reshape(y, (*shape[:axis], count, 1, *shape[axis + 1:]))
     widths = [(0, 0)] * len(y.shape)
@@ -415,11 +423,11 @@ def _spread(y: UOp, axis: int, step: int) -> UOp:
     return build.shrink(y, bounds)
 
 
-BEFORE = -2**31 + 1  # an index before all axes, also with the length of one added
+BEFORE = -2**31 + 1  # an index that is out of bounds even after adding the length of an axis
 
 
 def outside_if_negative(index: UOp) -> UOp:
-    """An index array, with BEFORE in place of negative numbers."""
+    """Return an index array with negative indices replaced by BEFORE."""
     i = build.cast(index, dtypes.int32)
     zero, before = (build.const(n, dtypes.int32, i.shape) for n in (0, BEFORE))
     return build.where(build.lt(i, zero), before, i)

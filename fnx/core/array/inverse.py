@@ -1,7 +1,7 @@
-"""Further elementwise functions, as rows: inverse functions, bits of floats, whole numbers.
+"""More elementwise functions: inverse functions, bits of floats, integers.
 
 The inverse trigonometric and hyperbolic functions are those of fdlibm (Sun Microsystems, 1993):
-each is written over arctan, log1p and sqrt so that nothing cancels.
+each is written with arctan, log1p and sqrt so as to avoid cancellation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fnx.core.expr import (
 )
 
 LOG2 = math.log(2.0)
-_PI_2_REST = 6.123233995736766e-17  # pi / 2 less its float64
+_PI_2_REST = 6.123233995736766e-17  # pi / 2 minus its float64 value
 
 
 def arccos(x: Expr) -> Expr:
-    """pi / 2 - arcsin(x); near 1 twice the arcsine of half the chord."""
+    """pi / 2 - arcsin(x); for x > 0.5 twice the arcsine of half the chord."""
     near = x > 0.5
     chord = sqrt(where(near, (1 - x) * 0.5, 0.25))
     angle = arcsin(where(near, chord, x))
@@ -39,7 +39,7 @@ def arccos(x: Expr) -> Expr:
 
 
 def _by_size(x: Expr) -> tuple[Expr, Expr]:
-    """(whether x is below 0, |x|), by a choice whose derivative at 0 is that of x."""
+    """(whether x < 0, |x|), by a WHERE whose derivative at 0 is that of x."""
     below = x < 0
     return below, where(below, -x, x)
 
@@ -63,14 +63,14 @@ def arccosh(x: Expr) -> Expr:
 
 
 def arctanh(x: Expr) -> Expr:
-    """log1p of 2a / (1 - a), halved."""
+    """Half of log1p(2a / (1 - a)), with the sign of x."""
     below, a = _by_size(x)
     size = 0.5 * log1p(2 * a / (1 - a))
     return where(x.eq(0), x, where(below, -size, size))
 
 
 def signbit(x: Expr) -> Expr:
-    """Whether the sign is set, also of -0.0 and of NaN."""
+    """Whether the sign bit is set, also for -0.0 and NaN."""
     if x.dtype.is_float:
         return x.bits() < 0
     return x < 0 if x.dtype.kind == "int" else Expr(build.const(False, dtypes.bool_, x.shape))
@@ -81,9 +81,9 @@ def copysign(x: Expr, y: Expr) -> Expr:
 
 
 def nextafter(x: Expr, y: Expr) -> Expr:
-    """One step in the order of floats, which is that of their bits without the sign.
+    """The next float after x towards y. Magnitudes are ordered like their bits.
 
-    Its derivative is that of a step along x: 1 to x, 0 to y.
+    The derivative is 1 with respect to x and 0 with respect to y.
     """
     t = x.dtype
     bits = stop(x).bits()
@@ -96,7 +96,7 @@ def nextafter(x: Expr, y: Expr) -> Expr:
 
 
 def spacing(x: Expr) -> Expr:
-    """The distance to the next float away from zero; of float16 to the next above, as in NumPy."""
+    """The distance to the next float away from zero; float16 uses the next above, as in NumPy."""
     if x.dtype is dtypes.float16:
         return nextafter(stop(x), x.like(math.inf)) - stop(x)
     _, a = _by_size(stop(x))
@@ -105,7 +105,7 @@ def spacing(x: Expr) -> Expr:
 
 
 def sinc(x: Expr) -> Expr:
-    """sin(pi x) / (pi x); 1 at 0, where its series is taken, so that derivatives are right."""
+    """sin(pi x) / (pi x). Near 0 its Taylor series is used, so that derivatives are right."""
     near = abs(x) < 1e-2
     t = math.pi * where(near, 1, x)
     square = math.pi ** 2 * where(near, x * x, 0)
@@ -114,30 +114,30 @@ def sinc(x: Expr) -> Expr:
 
 
 def fmax(x: Expr, y: Expr) -> Expr:
-    """The larger; a number wins over NaN."""
+    """The larger operand; NaN is ignored if the other is a number."""
     return where((x > y) | isnan(y), x, y) if x.dtype.is_float else where(x > y, x, y)
 
 
 def fmin(x: Expr, y: Expr) -> Expr:
-    """The smaller; a number wins over NaN."""
+    """The smaller operand; NaN is ignored if the other is a number."""
     return where((x < y) | isnan(y), x, y) if x.dtype.is_float else where(x < y, x, y)
 
 
 def heaviside(x: Expr, half: Expr) -> Expr:
-    """0 below 0, 1 above, and ``half`` there."""
+    """0 for x < 0, 1 for x > 0, and ``half`` at 0."""
     step = where(x < 0, 0, where(x > 0, x.like(1), half))
     return where(isnan(x), x, step)
 
 
 def bit_count(x: Expr) -> Expr:
-    """How many bits are set in |x|."""
+    """The number of bits set in |x|."""
     if x.dtype.is_bool:
         return x.cast(dtypes.int32)
     return set_bits(where(x < 0, -x, x) if x.dtype.kind == "int" else x)
 
 
 def _word(x: Expr) -> Expr:
-    """The bits of a whole number, unsigned, at least 32 of them."""
+    """The bits of an integer, zero-extended to at least 32 unsigned bits."""
     t = x.dtype
     if t.bits > 32:
         return x.bitcast(dtypes.named("uint64"))
@@ -146,7 +146,7 @@ def _word(x: Expr) -> Expr:
 
 
 def set_bits(x: Expr) -> Expr:
-    """How many bits are set: pairs, then fours, ... are added side by side."""
+    """The number of bits set, by a parallel sum of pairs, then fours, and so on."""
     word = _word(x)
     width = word.dtype.bits
     ones = (1 << width) - 1
@@ -161,7 +161,7 @@ def set_bits(x: Expr) -> Expr:
 
 
 def leading_zeros(x: Expr) -> Expr:
-    """Bits above the highest that is set: smear it down, then count."""
+    """The number of zero bits above the highest set bit: smear it down, then count."""
     word, shift = _word(x), 1
     while shift < x.dtype.bits:
         word = word | word >> shift
@@ -170,14 +170,14 @@ def leading_zeros(x: Expr) -> Expr:
 
 
 def power_of_two(k: Expr, like: Expr) -> Expr:
-    """2**k of a whole k in the range of normal numbers, by its bits."""
+    """2**k for an integer k in the range of normal numbers, built from its bits."""
     t = like.dtype
     whole = k.cast(t.integer)
     return (whole + t.bias << t.mantissa).bitcast(t)
 
 
 def ldexp(x: Expr, k: Expr) -> Expr:
-    """x * 2**k, in three steps so that each factor is a normal number; one rounding."""
+    """x * 2**k in three steps, so that each factor is a normal number; rounds once."""
     t = x.dtype
     up, down = t.bias, t.bias - 1 - t.mantissa
     for _ in range(2):
@@ -189,7 +189,7 @@ def ldexp(x: Expr, k: Expr) -> Expr:
 
 
 def exponent(x: Expr) -> Expr:
-    """The k of x = m * 2**k with 0.5 <= |m| < 1; 0 of zero, infinities and NaN."""
+    """The k of x = m * 2**k with 0.5 <= |m| < 1; 0 for zero, infinities and NaN."""
     t = x.dtype
     tiny = abs(x) < 2.0 ** (1 - t.bias)
     scaled = where(tiny, x * 2.0 ** t.mantissa, x)
@@ -206,9 +206,9 @@ def mantissa(x: Expr) -> Expr:
 
 
 def fraction(x: Expr) -> Expr:
-    """What trunc takes away, with the sign of x; 0 of infinities."""
+    """x - trunc(x), with the sign of x; 0 for infinities."""
     below = signbit(x)
-    left = where(below, -(trunc(x) - x), x - trunc(x))  # 0 has the sign of x, and the slope 1
+    left = where(below, -(trunc(x) - x), x - trunc(x))  # 0 has the sign of x; the derivative is 1
     return where(isinf(x), where(below, x.like(-0.0), x.like(0.0)), left)
 
 

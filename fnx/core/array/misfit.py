@@ -1,10 +1,10 @@
-"""Which argument a failed call could not take: looked for when Python itself refused it.
+"""Explain a Python error from inside a public function by the argument that caused it.
 
     stack(3)        TypeError: 'int' object is not iterable
                 ->  stack: expected arrays as a sequence of arrays, got 3
 
-Functions check what may be mistaken for something else. What is nothing that they could take fails
-somewhere inside; here it is held against the annotations, and against what the error names.
+Functions check only arguments that could be misread. An argument of an impossible type fails
+somewhere inside; it is then matched against the annotations and the text of the error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from fnx.core.errors import PACKAGE, ArgumentError, FnxError, OutOfMemoryError
 
 _NUMPY = np.__file__.removesuffix("__init__.py")
-_WIDE = 2 ** 31  # from here on Python and NumPy refuse some integers
+_WIDE = 2 ** 31  # Python and NumPy reject some integers from here on
 _FITS: dict[str, Callable[[Any], bool]] = {
     "Callable": callable, "int": lambda x: hasattr(x, "__index__"),
     "SupportsIndex": lambda x: hasattr(x, "__index__"),
@@ -37,7 +37,7 @@ _ARRAYS = ("ndarray", "Array", "list", "tuple", "dict", "int", "float", "bool", 
 
 def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
            error: Exception) -> FnxError | None:
-    """The error that names the argument; None where it is another's, or none is found.
+    """Return the error that names the bad argument; None if the error is not ours or unexplained.
 
     >>> def stack(arrays: Sequence[int], axis: int = 0): ...
     >>> print(misfit(stack, (3,), {}, TypeError("'int' object is not iterable")).message)
@@ -68,8 +68,8 @@ def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _of_fnx(tb: TracebackType | None) -> bool:
-    """Whether an error was raised by fnx, or by NumPy for it, and not in a user's function."""
-    tb = tb.tb_next if tb is not None else None  # the border
+    """Whether an error was raised by fnx, or by NumPy called from fnx, and not by user code."""
+    tb = tb.tb_next if tb is not None else None  # skip the API boundary
     while tb is not None:
         if not tb.tb_frame.f_code.co_filename.startswith((PACKAGE, "<fnx", _NUMPY)):
             return False
@@ -79,7 +79,7 @@ def _of_fnx(tb: TracebackType | None) -> bool:
 
 def _given(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
            ) -> Iterator[tuple[str, str, Any]]:
-    """The name, the annotation and the value of each argument."""
+    """Yield the name, annotation and value of each argument."""
     signature = inspect.signature(f)
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         p = signature.parameters[name]
@@ -90,7 +90,7 @@ def _given(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def fits(annotation: str, value: Any) -> bool:
-    """Whether a value may be what an annotation says; an unknown annotation says nothing.
+    """Whether a value may match an annotation; an unknown annotation matches anything.
 
     >>> fits("Sequence[int] | None", None), fits("Sequence[int]", (1, 2)), fits("int", "a")
     (True, True, False)
@@ -110,7 +110,7 @@ def _fits(option: str, value: Any) -> bool:
 
 
 def _split(text: str, by: str) -> list[str]:
-    """The parts of an annotation, between signs that are in no brackets."""
+    """Split an annotation at separators that are outside brackets."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign == "[") - (sign == "]")
@@ -122,7 +122,7 @@ def _split(text: str, by: str) -> list[str]:
 
 
 def _words(annotation: str) -> str:
-    """An annotation for people."""
+    """Return an annotation in words."""
     words = [_word(option) for option in _split(annotation, "|")]
     return " or ".join(words)
 
@@ -136,7 +136,7 @@ def _word(option: str) -> str:
 
 
 def _named(value: Any, error: Exception) -> bool:
-    """Whether an error of Python's is about this value: names its type, or it."""
+    """Whether a Python error is about this value: its text has the value or its type."""
     text, kind = str(error), type(value).__name__
     if "inhomogeneous" in text:
         return isinstance(value, list | tuple) and _is_ragged(value)
@@ -153,7 +153,7 @@ _REFUSES = re.compile("NaN|infinity|too large|Maximum|negative dim|out of bounds
 
 
 def _number(value: Any) -> float | None:
-    """What Python and NumPy made of it as a number; None for what is none."""
+    """Return the value as a Python number; None if it is not a number."""
     if isinstance(value, numbers.Real):
         return value  # type: ignore[return-value]
     scalar = getattr(value, "shape", None) == () and hasattr(value, "item")

@@ -1,7 +1,7 @@
-"""What Arrays do: operators, indexing, ``x.at[...]``, conversions. Attached to the class here.
+"""The operators, indexing, ``x.at[...]`` and conversions of Array, attached to the class here.
 
-``elementwise`` makes a public function of a row of core/array/elementwise.py: what the operands
-may be and what comes out is written into its docstring from the row.
+``elementwise`` creates a public function from an entry of core/array/elementwise.py, and adds the
+operand and result types to its docstring.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 
 
 def apply(row: ElementwiseRow, *xs: Any) -> Array:
-    """An elementwise function of operands: promote, broadcast, build."""
+    """Apply an elementwise function to operands: promote, broadcast, build."""
     if row.domain == "truth":
         nodes = same_shape(row.name, [as_node(operand(x), dtypes.bool_) for x in xs])
         return Array(row.build(*nodes))
@@ -66,7 +66,7 @@ def _weak_power(xs: Sequence[Any]) -> bool:
     return is_weak and not base.is_bool or xs[1] is True or xs[1] is False
 
 
-# Rows whose result is weak by a rule of their own, as in JAX: of operands that promote weakly.
+# Functions with their own rule, as in JAX, for whether the result is weak if promotion says weak.
 _WEAKNESS: dict[ElementwiseRow, Callable[[Sequence[Any]], bool]] = {
     rows.LOG2: _never, rows.LOG10: _never, rows.RINT: _of_floats, rows.HYPOT: _without_strong,
     rows.LOGADDEXP2: _without_strong, rows.POWER: _weak_power}
@@ -88,11 +88,11 @@ _REFUSES = {"number": "bool", "bits": "floats", "whole": "floats"}
 
 def elementwise(row: ElementwiseRow, result: str = "", *, at: str = "fnx.numpy as jnp"
                 ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
-    """Decorate the public function of a row.
+    """Decorate the public function of an elementwise function.
 
     Args:
-        result: its dtype, where that is not the dtype of the operands.
-        at: what the example in the docstring imports.
+        result: the result dtype in words, if it differs from that of the operands.
+        at: the import of the docstring's example.
     """
     def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
         names = f.__code__.co_varnames[:f.__code__.co_argcount]
@@ -105,7 +105,7 @@ def elementwise(row: ElementwiseRow, result: str = "", *, at: str = "fnx.numpy a
 
 
 def described(doc: str, row: ElementwiseRow, names: Sequence[str], result: str, at: str) -> str:
-    """A docstring with Args, Returns and Raises of a row before its example."""
+    """Insert Args, Returns and Raises of an elementwise function before a docstring's example."""
     text, prompt, example = doc.partition(">>> ")
     one = len(names) == 1
     shape = f"of the shape of {names[0]}" if one else "of the shape that they broadcast to"
@@ -125,7 +125,7 @@ def described(doc: str, row: ElementwiseRow, names: Sequence[str], result: str, 
 
 
 def alias(name: str, f: Callable[P, Array], module: str = "lax") -> Callable[P, Array]:
-    """A public function under the name that it has in another module."""
+    """Return a public function under the name that it has in another module."""
     wrap = load("fnx.core.array.rounded").rounded_once if "rounds" in f.__dict__ else public
     made: Callable[P, Array] = wrap(inspect.unwrap(f), name)
     made.__doc__ = (f.__doc__ or "").replace(f"jnp.{f.__name__}(", f"{module}.{name}(").replace(
@@ -137,7 +137,7 @@ _OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
 
 
 def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Python's operator that core/operators.py names by an op."""
+    """Apply the Python operator that core/operators.py represents by an op."""
     call = _OPERATIONS[op] if op is not ops.POW or type(operands[1]) not in (int, float) else power
     if not scope.is_open():
         made = repeat(call, operands, {})
@@ -158,7 +158,7 @@ def _is_operand(x: Any) -> bool:
 
 
 def _refused(name: str, x: Any) -> Any:
-    """What an operator says of an operand that it does not know; most may know the array."""
+    """Raise for a known bad operand, else return NotImplemented, as its type may handle arrays."""
     if type(x) in (list, tuple):
         raise DTypeError(f"{name}: expected an array or a number, got {type(x).__name__}",
                          hint="convert it with fnx.numpy.asarray(...)")
@@ -174,8 +174,7 @@ _OF_EQUALITY = (OPERATORS[ops.CMPEQ].name, OPERATORS[ops.CMPNE].name)
 
 
 def as_operator(f: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Any]:
-    """A function of two operands as an operator of Python's: it leaves what it does not know to
-    the other operand."""
+    """Wrap a binary function as a Python operator: NotImplemented for operands it cannot take."""
     def call(a: Any, b: Any) -> Any:
         for x in (a, b):
             if not _is_operand(x):
@@ -194,7 +193,7 @@ for _op, _call in _OPERATIONS.items():
 
 
 def static_power(x: Array, n: Any) -> Array:
-    """``x ** n`` for a Python number n: a whole one multiplies."""
+    """``x ** n`` for a Python number n; an integer n (or 2.0) is expanded to multiplications."""
     whole = type(n) is int or n == 2.0
     if type(n) is int and n < 0 and not x._dtype.is_float:
         raise DTypeError(f"expected a power >= 0 of integers, got {n}",
@@ -218,25 +217,25 @@ _get = public(_item, "index")
 
 
 def get_item(x: Array, index: Any) -> Array:
-    """``x[index]``, as users write it."""
+    """``x[index]`` as users write it, with static ints turned into data for the eager cache."""
     return _get(x, numbers_as_data(x, index))
 
 
 @public
 def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
-    """The values of x as another dtype.
+    """Convert x to another dtype.
 
     Args:
-        x: an Array or what ``asarray`` takes, of any shape.
-        dtype: the type of the result. Floats lose their fraction towards zero in integers; NaN
-            and what is out of range saturate as in JAX; what is not 0 is True.
-        copy: accepted as NumPy's; an Array is immutable, so both mean the same.
+        x: an Array or anything that ``asarray`` accepts, of any shape.
+        dtype: the result dtype. Float to integer truncates towards zero; NaN and out-of-range
+            values saturate as in JAX; nonzero values become True.
+        copy: accepted for compatibility with NumPy; it has no effect, as Arrays are immutable.
 
     Returns:
         An Array of the shape of x.
 
     Raises:
-        DTypeError: a dtype that fnx does not hold.
+        DTypeError: an unsupported dtype.
 
     >>> import fnx.numpy as jnp
     >>> jnp.astype(1.5, "int32")
@@ -253,7 +252,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, copy: bool = False) -> Array:
 
 def _write(summary: str, call: str, result: str
            ) -> Callable[[Callable[P, Array]], Callable[P, Array]]:
-    """Decorate a method of At that writes: its docstring, and what public functions do."""
+    """Decorate a writing method of At: generate its docstring and make it public."""
     def decorate(f: Callable[P, Array]) -> Callable[P, Array]:
         f.__doc__ = f"""{summary}
 
@@ -280,11 +279,11 @@ def _write(summary: str, call: str, result: str
 
 
 class At:
-    """``x.at``: index it, then say what to do there.
+    """``x.at``: index it, then call an update method.
 
     Args:
         x: the array.
-        index: what ``x[index]`` takes.
+        index: an index as in ``x[index]``.
 
     >>> import fnx.numpy as jnp
     >>> jnp.zeros(3).at[1].set(5.0)
@@ -311,7 +310,7 @@ class At:
         raise UnknownNameError("x.at[...]", name, vars(At), "it has set, add, multiply and others")
 
     def _meant(self, wrap: bool) -> At:
-        """The place whose negative indices are outside, unless they count from the end."""
+        """Return self if negative indices wrap, else a copy in which they are out of bounds."""
         arguments.flag("wrap_negative_indices", wrap)
         if wrap:
             return self
@@ -322,21 +321,23 @@ class At:
     def get(self, *, mode: ReadMode = None, fill_value: ArrayLike | None = None,
             indices_are_sorted: bool = False, unique_indices: bool = False,
             wrap_negative_indices: bool = True) -> Array:
-        """The elements there.
+        """Return the elements at the index.
 
         Args:
-            mode: of indices outside: "promise_in_bounds" (default) reads the nearest element, which
-                gets no gradient where the index is data; "clip" names that element; "fill".
-            fill_value: what "fill" gives; by default NaN, the smallest int, the largest unsigned
-                int, or True.
-            unique_indices, indices_are_sorted: promises, which nothing here needs.
-            wrap_negative_indices: whether -1 is the last; else negative indices are outside.
+            mode: for out-of-bounds indices: "promise_in_bounds" (default) reads the nearest
+                element, which gets no gradient if the index is traced; "clip" reads the nearest
+                element; "fill" reads ``fill_value``.
+            fill_value: the value for "fill"; by default NaN, the smallest int, the largest
+                unsigned int, or True.
+            unique_indices, indices_are_sorted: promises; accepted but not used.
+            wrap_negative_indices: whether -1 is the last element; else negative indices are out of
+                bounds.
 
         Returns:
             An Array of the shape of ``x[index]`` and the dtype of x.
 
         Raises:
-            OutOfBoundsError: an index outside, under ``config.check_index``.
+            OutOfBoundsError: an out-of-bounds index, if ``config.check_index`` is set.
 
         >>> import fnx.numpy as jnp
         >>> jnp.arange(3).at[jnp.asarray([2, 9])].get(mode="fill", fill_value=-1)
@@ -411,19 +412,20 @@ class At:
     def apply(self, func: Callable[[Array], Any], *, mode: WriteMode = None,
               indices_are_sorted: bool = False, unique_indices: bool = False,
               wrap_negative_indices: bool = True) -> Array:
-        """A copy with a function of what is there, once however often an index occurs.
+        """Return a copy with a function applied to the elements; repeated indices apply it once.
 
         Args:
-            func: an elementwise function of an Array; its results become the dtype of x.
-            mode: of indices outside: "drop" (default), or "clip" to the nearest inside.
-            unique_indices, indices_are_sorted: promises, which nothing here needs.
-            wrap_negative_indices: whether -1 is the last; else negative indices are outside.
+            func: an elementwise function of an Array; its results are cast to the dtype of x.
+            mode: for out-of-bounds indices: "drop" (default), or "clip" to the nearest element.
+            unique_indices, indices_are_sorted: promises; accepted but not used.
+            wrap_negative_indices: whether -1 is the last element; else negative indices are out of
+                bounds.
 
         Returns:
-            An Array of the shape and dtype of x; x stays as it is.
+            An Array of the shape and dtype of x; x is unchanged.
 
         Raises:
-            OutOfBoundsError: an index outside, under ``config.check_index``.
+            OutOfBoundsError: an out-of-bounds index, if ``config.check_index`` is set.
 
         >>> import fnx.numpy as jnp
         >>> jnp.asarray([1.0, 2.0, 3.0]).at[1].apply(jnp.square)
@@ -445,7 +447,7 @@ class At:
 
 
 def _outside_if_negative(entry: Any) -> Any:
-    """An entry of an index; in place of negative numbers one that is before all axes."""
+    """Return an index entry with negative numbers replaced by an out-of-bounds index."""
     if isinstance(entry, int) and not isinstance(entry, bool) and entry < 0:
         return Array(build.const(indexing.BEFORE, dtypes.int32))
     if isinstance(entry, slice) or entry is None or entry is Ellipsis:

@@ -1,7 +1,7 @@
-"""Static indices outside of their axis: what they read and write, and how users hear of it.
+"""Out-of-bounds static indices: what they read and write, and the warning they give.
 
-As in JAX they mean what indices that are data mean: one of a read is the nearest inside, one of a
-write writes nothing. It is most likely a mistake, so each line that has one warns, once.
+As in JAX they behave like traced indices: a read takes the nearest element, a write does nothing.
+Most likely it is a mistake, so each source line that has one warns once.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fnx.core.index_arrays import index_type
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp, current_site
 
-_warned: dict[Any, Any] = {}  # what the module warnings remembers of lines
+_warned: dict[Any, Any] = {}  # the registry of the module warnings: lines that warned
 
 
 class OutsidePolicy:
-    """What becomes of a static index outside of its axis.
+    """How an out-of-bounds static index is handled.
 
     Args:
-        clamp: it becomes the nearest inside; else it is data, which the mode decides about.
-        happens: what happens then, for the warning; empty where the user named a mode.
-        alone: it only does so where no array is beside it: with one it is among arrays, of which
-            what is outside is read as a constant.
+        clamp: clamp it to the nearest index; else pass it on as data, for the mode to handle.
+        happens: what the warning says happens; empty (no warning) if the user named a mode.
+        alone: clamp only if the index has no index arrays. With index arrays it becomes one of
+            them, and out-of-bounds elements are read as constants.
     """
 
     __slots__ = ("_clamp", "_happens", "_alone")
@@ -36,7 +36,7 @@ class OutsidePolicy:
         self._clamp, self._happens, self._alone = clamp, happens, alone
 
     def index(self, i: int, axis: int, shape: Shape, beside_arrays: bool) -> int | UOp:
-        """The index that is used in place of i."""
+        """Return the index to use in place of i."""
         n = shape[axis]
         what = f"expected {-n} <= index < {n} on axis {axis} of shape {shape}, got {i}"
         if config.check_index or not n:

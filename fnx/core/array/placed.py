@@ -1,4 +1,4 @@
-"""Where an Array is: on one device, whole. Faces of what JAX's arrays answer."""
+"""The device-related attributes of Array under JAX's names. An array is whole, on one device."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ A = TypeVar("A", bound="Placed")
 
 
 class Shard(Record):
-    """The part of an array that lies on one device.
+    """The part of an array that is on one device.
 
     Attributes:
         device: the device.
-        index: the slices of the whole that it is.
-        replica_id: which of several equal parts.
+        index: the slices of the array that the part holds.
+        replica_id: the number of the replica.
         data: the part, as an Array.
     """
 
@@ -31,7 +31,7 @@ class Shard(Record):
 
 
 class _Array(Protocol):
-    """What is needed of the rest of an Array."""
+    """What this mixin needs of the rest of Array."""
 
     _storage: Any
 
@@ -54,30 +54,30 @@ def _array(part: Placed) -> _Array:
 
 
 class Placed:
-    """The part of Array that is about its device and its bytes."""
+    """Mixin of Array: its device and its bytes."""
 
     __slots__ = ()
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process can read all of it."""
+        """Whether this process can read the whole array: always."""
         return True
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether each device has all of it."""
+        """Whether each device has the whole array: always."""
         return True
 
     @property
     def committed(self) -> bool:
-        """Whether it was placed on a device, or computed of what was."""
+        """Whether it was placed on a device, or computed from an array that was."""
         return place_of(getattr(self, "_storage", None)) is not None
 
     def addressable_data(self: A, index: int) -> A:
-        """The part on one of the devices: all of it.
+        """Return the part on one of the devices: the whole array.
 
         Args:
-            index: which device: 0.
+            index: the number of the device: 0.
 
         Returns:
             The same Array.
@@ -95,7 +95,7 @@ class Placed:
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The parts on the devices of this process: the whole, on the one there is."""
+        """The parts on the devices of this process: the whole array, on its device."""
         array = _array(self)
         return [Shard(array.device, (slice(None),) * array.ndim, 0, array)]
 
@@ -105,9 +105,9 @@ class Placed:
         return self.addressable_shards
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the first element, once the value is there.
+        """Wait for the value and return the address of its first element.
 
-        Nothing keeps the memory alive but the array itself.
+        Only the array itself keeps the memory alive.
 
         Returns:
             An int.
@@ -121,7 +121,7 @@ class Placed:
         return _array(self)._numpy().ctypes.data
 
     def copy_to_host_async(self) -> None:
-        """Begin to move the values to the host, where that is not where they are.
+        """Start to copy the values to the host, if they are not there.
 
         >>> import fnx.numpy as jnp
         >>> jnp.ones(1).copy_to_host_async()
@@ -131,7 +131,7 @@ class Placed:
             begin()
 
     def on_device_size_in_bytes(self) -> int:
-        """Bytes of all elements on the device.
+        """Return the size of all elements on the device, in bytes.
 
         Returns:
             An int.
@@ -143,10 +143,10 @@ class Placed:
         return _array(self).nbytes
 
     def platform(self) -> str:
-        """What kind of device it is on.
+        """Return the platform of its device.
 
         Returns:
-            A str, as ``config.device`` has it.
+            A str, one of the values of ``config.device``.
 
         >>> import fnx.numpy as jnp
         >>> jnp.ones(1).platform()
@@ -156,7 +156,7 @@ class Placed:
         return found
 
     def tobytes(self, order: Literal["C"] = "C") -> bytes:
-        """The bytes of all elements, in row-major order.
+        """Return the bytes of all elements, in row-major order.
 
         Args:
             order: "C".

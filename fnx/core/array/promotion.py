@@ -1,7 +1,7 @@
-"""Promotion: operands of a function as nodes of one dtype and one shape.
+"""Promotion: convert operands of a function to nodes of one dtype and one shape.
 
-Operands are Arrays, NumPy data and Python numbers. A number becomes a constant of the dtype that
-the others agree on (it is weak); what they agree on is JAX's lattice (core/dtypes.py), then the
+Operands are Arrays, NumPy data and Python numbers. A number is weak: it becomes a constant of the
+dtype of the others. That dtype is the join in JAX's lattice (core/dtypes.py), adapted by the
 domain of the function (core/array/elementwise.py).
 """
 
@@ -24,7 +24,7 @@ from fnx.core.uop import UOp
 
 
 def operand(x: Any) -> Any:
-    """An Array or a Python scalar, from whatever a function was given."""
+    """Convert an operand to an Array, unless it is one or a Python scalar."""
     if type(x) is Array or type(x) in convert.SCALARS:
         return x
     if isinstance(x, (list, tuple)):
@@ -35,14 +35,14 @@ def operand(x: Any) -> Any:
 
 def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = True
              ) -> tuple[list[UOp], bool]:
-    """Nodes of one dtype and shape for operands, and whether the result is weak."""
+    """Return the operands as nodes of one dtype and shape, and whether the result is weak."""
     xs = [operand(x) for x in xs]
     t, weak = promoted_kind(map(kind_of, xs))
     to = DOMAINS[domain](name, t)
     nodes = [as_node(x, to) for x in xs if type(x) is Array]
     if broadcast and len(nodes) > 1:
         nodes = same_shape(name, nodes)
-    if len(nodes) < len(xs):  # put the numbers between the arrays
+    if len(nodes) < len(xs):  # insert the numbers between the arrays
         shape = nodes[0].shape if nodes and broadcast else ()
         rest = iter(nodes)
         nodes = [next(rest) if type(x) is Array else number(x, to, shape) for x in xs]
@@ -50,7 +50,8 @@ def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = Tru
 
 
 def in_domain(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
-    """The node of one operand as ``dtype``, by default as a domain takes it."""
+    """Return the node of one operand as ``dtype``, by default the dtype that the domain asks for.
+    """
     x = asarray(a)
     to = DOMAINS[domain]("", x._dtype) if dtype is None else \
         convert.dtype_argument(dtype)
@@ -61,7 +62,7 @@ _numbers: Cache[Any, UOp] = Cache("numbers", 512)
 
 
 def number(x: Any, to: DType, shape: Shape) -> UOp:
-    """A Python number as a constant. The last few are kept: eager loops use the same ones."""
+    """Return a Python number as a constant, cached because eager loops reuse the same numbers."""
     if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
         return build.const(convert.wrapped(x, to), to, shape)
     key = (type(x), x, to, shape)
@@ -72,7 +73,7 @@ def number(x: Any, to: DType, shape: Shape) -> UOp:
 
 
 def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
-    """Nodes broadcast to one shape."""
+    """Broadcast nodes to one shape."""
     first = nodes[0].shape
     if all(n.shape == first for n in nodes):
         return nodes
@@ -84,7 +85,7 @@ def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
 
 
 def as_node(x: Any, to: DType) -> UOp:
-    """The node of an operand as a dtype."""
+    """Return the node of an operand, cast to a dtype."""
     if type(x) is Array:
         node = x._node
         if node.dtype is to:

@@ -1,8 +1,8 @@
-"""What a public function begins and ends with: values of others as Arrays, and results.
+"""The API boundary: conversion of arguments to Arrays, and evaluation of results.
 
-``asarray`` makes an Array of anything array-like, ``public`` decorates the functions. Eager means
-now: when the outermost public call ends and no trace is open, what it returns is evaluated as
-one graph, by the function that ``set_evaluator`` registered.
+``asarray`` converts anything array-like, ``public`` decorates public functions. Eager evaluation:
+when the outermost public call ends and no trace is open, its results are evaluated as one graph,
+by the function that ``set_evaluator`` registered.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ R = TypeVar("R")
 # ---- arguments --------------------------------------------------------------------------------
 
 
-_LARGE, _WIDE = 3e38, 1 << 31  # numbers below fit the types of numbers
+_LARGE, _WIDE = 3e38, 1 << 31  # Python numbers below fit the default dtypes
 _AS_THEY_ARE = {np.dtype(t.name).type: t for t in (
     dtypes.bool_, dtypes.float32, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.uint8,
-    dtypes.uint16, dtypes.uint32)}  # NumPy scalars
+    dtypes.uint16, dtypes.uint32)}  # types of NumPy scalars that need no conversion
 
 
 def as_given(x: Any) -> Any:
-    """What stands for x where it says so by ``__jax_array__``: a layer of a library's own, say."""
+    """Return ``x.__jax_array__()`` if x defines it (a library's layer, for example), else x."""
     return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
 
 
 def concrete(x: Any) -> Array:
-    """A number or NumPy data as an Array with memory: what jit makes of such an argument."""
+    """Convert a number or NumPy data to an Array with memory, as jit does with its arguments."""
     kind = type(x)
     own = _AS_THEY_ARE.get(kind)
     if own is not None:
@@ -59,13 +59,13 @@ def concrete(x: Any) -> Array:
         return given if type(given) is Array else concrete(given)
     t = scalar()
     if kind is float and -_LARGE < x < _LARGE or kind is int and -_WIDE <= x < _WIDE:
-        # they fit; the rest is checked below
+        # these fit; all others are checked below
         return from_storage(storage.put(np.array(x, t.np)), (), t, True)
     return from_numpy(ops.const_value(build.const(x, t)), not t.is_bool)
 
 
 def asarray(x: Any, dtype: Any = None) -> Array:
-    """Anything array-like as an Array: see ``fnx.numpy.asarray``."""
+    """Convert anything array-like to an Array: see ``fnx.numpy.asarray``."""
     to = None if dtype is None else convert.dtype_argument(dtype)
     if type(x) is Array:
         return x if to is None or to is x._dtype and not x.weak else strong_cast(x, to)
@@ -106,14 +106,18 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 
 
 def _is_lost(data: Any, t: DType | None) -> bool:
-    """Whether NumPy has no type for all elements of a list that promote to ``t``: it made objects
-    of them, or floats of whole numbers."""
+    """Whether NumPy has no dtype for the elements of a list, which promote to ``t``.
+
+    It then converted them to objects, or integers to floats.
+    """
     return t is not None and (data.dtype.kind == "O" or t.is_integer and data.dtype.kind == "f")
 
 
 def _common(leaves: list[Any], kinds: set[type]) -> DType | None:
-    """The dtype of a list: what its elements promote to, Python numbers being weak beside the rest;
-    None where one of them has no dtype."""
+    """Return the dtype that the elements of a list promote to; Python numbers are weak.
+
+    None if an element has no dtype.
+    """
     found = dict.fromkeys([kind_of(kind()) for kind in kinds if kind in convert.SCALARS])
     for x in leaves if len(found) < len(kinds) else ():
         if type(x) is Array:
@@ -135,7 +139,7 @@ def _stack(items: list[Array]) -> Array:
 
 
 def strong_cast(x: Array, to: DType) -> Array:
-    """x as a dtype that is not weak."""
+    """Cast x to a dtype that is not weak."""
     return Array(build.cast(x._node, to)) if x._dtype is not to else _strong(x)
 
 
@@ -147,7 +151,7 @@ def _strong(x: Array) -> Array:
 
 
 def promoted_kind(kinds: Iterable[tuple[DType, bool]]) -> tuple[DType, bool]:
-    """(dtype, weak) to which operands of some (dtype, weak) promote."""
+    """Return the (dtype, weak) that operands of the given (dtype, weak) pairs promote to."""
     (t, weak), *others = kinds
     for other in others:
         t, weak = dtypes.promote(t, weak, *other)
@@ -155,7 +159,7 @@ def promoted_kind(kinds: Iterable[tuple[DType, bool]]) -> tuple[DType, bool]:
 
 
 def kind_of(x: Any) -> tuple[DType, bool]:
-    """(dtype, weak) of an operand, as it enters promotion."""
+    """Return the (dtype, weak) of an operand, for promotion."""
     if type(x) is Array:
         return x._dtype, x.weak
     scalar = convert.SCALARS.get(type(x))
@@ -171,7 +175,7 @@ def kind_of(x: Any) -> tuple[DType, bool]:
 # ---- calls -----------------------------------------------------------------------------------
 
 _UNKNOWN = ("<unknown>", 0)
-_MOVING = frozenset({"device_put", "to_device"})  # what takes arrays of several devices
+_MOVING = frozenset({"device_put", "to_device"})  # functions that accept arrays of several devices
 
 
 def _check_places(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -184,10 +188,10 @@ def _check_places(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 
 def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """Decorate a function of the public API: remembers the user's line, computes eager results.
+    """Decorate a function of the public API: record the user's line, evaluate eager results.
 
-    Its errors begin with ``name`` (else that of f), and an argument that it does not take is
-    refused. A call within a public call (and not in a trace that it opened) does none of this.
+    Its errors start with ``name`` (by default that of f), and arguments that do not fit the
+    signature raise. Calls nested in a public call (outside a trace that it opened) skip all this.
     """
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -238,8 +242,10 @@ def public(f: Callable[P, R], name: str = "") -> Callable[P, R]:
 
 
 def settle(out: Any, call: EagerCall | None = None) -> None:
-    """Compute what is not computed yet among the Arrays of a pytree, and effects that are still
-    to take place, as one graph. What ``call`` gave is kept for others like it."""
+    """Evaluate the unevaluated Arrays of a pytree and pending effects, as one graph.
+
+    The program is stored in the eager cache under the key of ``call``.
+    """
     if scope.pending and (token := scope.take_pending()) is not None:
         pending = [x for x in tree.leaves(out) if type(x) is Array
                    and x._storage is None and x._uop is not None]

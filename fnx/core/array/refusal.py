@@ -1,4 +1,4 @@
-"""Why a call does not fit the signature of a public function: found when it has failed.
+"""Explain why a call does not match the signature of a public function, after it has failed.
 
     sum(x, axs=0)  ->  sum: expected keywords a, axis, dtype, ...; got 'axs'
 """
@@ -20,19 +20,19 @@ R = TypeVar("R")
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-# Keywords of JAX that say where results lie: on one device none of them says anything.
+# Keywords of JAX that say where results are placed: meaningless with one device.
 _PLACES = frozenset({"out_sharding", "sharding", "device"})
 
 
 def without_places(f: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The keywords without those that only say where a result lies, which f does not take.
+    """Drop keywords that only place a result and that f does not accept.
 
     Args:
-        f: a public function, which refused the call.
+        f: a public function, which rejected the call.
         kwargs: the keywords that it was called with.
 
     Returns:
-        The others; None where nothing was left out.
+        The remaining keywords; None if none was dropped.
 
     >>> without_places(len, {"out_sharding": None, "axis": 1}), without_places(len, {"axis": 1})
     ({'axis': 1}, None)
@@ -45,7 +45,7 @@ def without_places(f: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str
 
 def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
             ) -> ArgumentError:
-    """The error for arguments that f does not take: which, what is allowed, what was meant."""
+    """Return the error for arguments that f does not accept, with the allowed ones and a hint."""
     name = f.__qualname__.rpartition("<locals>.")[2]
     signature = inspect.signature(f)
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
@@ -66,13 +66,13 @@ def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
 
 def misfit(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
            error: Exception) -> FnxError | None:
-    """The argument that an error of Python's is about, if there is one."""
+    """Return an error that names the argument which caused a Python error, or None."""
     found: FnxError | None = load("fnx.core.array.misfit").misfit(f, args, kwargs, error)
     return found
 
 
 def checked(f: Callable[P, R]) -> Callable[P, R]:
-    """A public function that computes no arrays: of what ``public`` does, only the refusal."""
+    """Decorate a public function that computes no arrays: ``public``, with its checks only."""
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:

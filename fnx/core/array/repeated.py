@@ -1,15 +1,14 @@
-"""Eager calls that were made before: from the signature straight to the program.
+"""The eager dispatch cache: from the signature of a call straight to its program.
 
     jnp.sum(x, axis=0)   ->   (sum, shape, dtype and weak type of x, "axis", int, 0)
-    first                ->   nodes, closed over memory, to a program; kept under that key
-    then                 ->   the program on the memory of x: no node is made
+    first call           ->   nodes, closed over memory, to a program; cached under that key
+    later calls          ->   the program on the memory of x: no node is created
 
-A key holds all that a result may depend on: the function, the kinds of the Arrays and which of
-them share memory, everything else by value, the configuration. So only calls are kept whose
-operands are Arrays and plain values, that read no value of an array, warn of nothing and do
-nothing besides their results: ``note`` says that one did, and the program must take its memory
-from the arguments only. A number in arithmetic (``x * rate``) is data: another one is the same
-call.
+A key holds everything that a result may depend on: the function, the avals of the Arrays and which
+of them share memory, all other operands by value, and the configuration. So a call is cached only
+if its operands are Arrays and plain values, and it reads no array value, gives no warning and has
+no other side effect (``note`` reports one that did). The program must take its memory from the
+arguments only. A float in arithmetic (``x * rate``) is data: another value hits the same entry.
 
 >>> import fnx.numpy as jnp
 >>> x = jnp.asarray([1.0, 2.0])
@@ -36,10 +35,10 @@ from fnx.core.dtypes import DType
 from fnx.core.errors import FnxError
 from fnx.core.uop import UOp, current_site
 
-LIMIT, BYTES = 1024, 96 * MEGABYTE  # calls that are kept, and of their programs
-PARTS = 256   # of a key
+LIMIT, BYTES = 1024, 96 * MEGABYTE  # the largest number of cached calls, and size of their programs
+PARTS = 256   # the longest key
 
-_placing = False  # as ``config.placing``, which takes longer to read
+_placing = False  # a copy of ``config.placing``, which takes longer to read
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 _BY_VALUE = frozenset({int, bool, str, type(None), type(Ellipsis)})
@@ -47,11 +46,11 @@ _TYPES = (type, np.dtype, DType)
 
 
 class EagerCall:
-    """A call that may be kept once it is known what it computes.
+    """A cache miss: a call that may be cached once its program is known.
 
     Attributes:
-        memory: storages of its Arrays, in order.
-        key: what its result depends on besides their values; None: on more than can be said.
+        memory: the storages of its Arrays, in order.
+        key: all that its result depends on besides their values; None: it cannot be cached.
     """
 
     __slots__ = ("key", "memory", "_noted")
@@ -61,8 +60,10 @@ class EagerCall:
 
     def keep(self, out: Any, pending: Sequence[Array], captures: Sequence[UOp], ins: Sequence[Any],
              run: Run, nbytes: int) -> None:
-        """Remember the program of this call, of so many bytes: run on ``ins``, of ``captures``,
-        it gives what is ``pending`` in the result."""
+        """Cache the program of this call, of ``nbytes`` bytes.
+
+        Run on ``ins``, the memory of ``captures``, it computes the ``pending`` arrays of ``out``.
+        """
         if self.key is None or self._noted != noted.count:
             return
         lifted = _lifted_place(self.memory, captures)
@@ -87,18 +88,18 @@ class EagerCall:
 
 
 UNKEPT = EagerCall(None, [])
-_MIDDLE = 1e-30, 1e30  # sizes of numbers that are neither 0 nor infinite in these types
+_MIDDLE = 1e-30, 1e30  # magnitudes that are neither 0 nor infinite in the types of _LIFTING
 _LIFTING = (dtypes.float32, dtypes.float64)
 _arithmetic: set[Any] = set()
 
 
 def lift_numbers(f: Any) -> None:
-    """Let a float among the two operands of f be data: its meaning does not hang on the value."""
+    """Treat a float among the two operands of f as data: the program does not depend on it."""
     _arithmetic.add(f)
 
 
 def _with_lifted(f: Any, args: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """Key and memory of a call of an Array and a number that may be any; None: it may not be."""
+    """Return key and memory of a call on an Array and a float that is data; None if it is not."""
     a, b = args
     first = type(a) is float
     x, v = (b, a) if first else (a, b)
@@ -112,7 +113,10 @@ def _with_lifted(f: Any, args: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any
 
 
 def _lifted_place(memory: Sequence[Any], captures: Sequence[UOp]) -> int | None | Literal[False]:
-    """Which capture is the number of a call: None where it has none, False where none is."""
+    """Return the position of the number among the captures.
+
+    None if the call has no lifted number, False if no capture matches it.
+    """
     if not memory or type(memory[-1]) is not float:
         return None
     places = [i for i, node in enumerate(captures) if node.op is ops.CONST]
@@ -126,7 +130,7 @@ def _lifted_place(memory: Sequence[Any], captures: Sequence[UOp]) -> int | None 
 
 def _with_number(run: Run, at: int, ins: Sequence[Any],
                  places: Sequence[tuple[int, int]]) -> Run:
-    """A program on the memory of a call whose last part is a number, which goes to ``at``."""
+    """Wrap a program for calls whose last operand is a number, passed to it at ``at``."""
     kind = np.float32 if ins[at].nbytes == 4 else np.float64
 
     def lifted(memory: Sequence[Any]) -> Sequence[Any]:
@@ -146,7 +150,7 @@ Repeated = Callable[[Sequence[Any]], Any]
 
 
 def _repeated(run: Run, avals: Sequence[Aval], out_tree: tree.TreeDef) -> Repeated:
-    """From memory of a call to its result."""
+    """Return the function from the memory of a call to its result."""
     if out_tree.container is None:
         aval, = avals
         shape, dtype, weak = aval
@@ -161,7 +165,7 @@ def _repeated(run: Run, avals: Sequence[Aval], out_tree: tree.TreeDef) -> Repeat
 
 
 def _with_given(run: Run, given: list[Any], places: Sequence[tuple[int, int]]) -> Run:
-    """A program on memory of its own, with that of a call put in places."""
+    """Wrap a program that has memory of its own; that of a call is filled in at ``places``."""
     def filled(memory: Sequence[Any]) -> Sequence[Any]:
         ins = given.copy()
         for at, i in places:
@@ -179,8 +183,10 @@ _floats: Cache[tuple[float, type], Any] = Cache("numbers among operands", 256)
 
 
 def placed_on_device(name: str) -> None:
-    """An array was placed there: where that is not the configured device, a call is another one
-    from now on where its arguments were placed elsewhere."""
+    """Record that an array was placed on a device.
+
+    If it is not the configured device, keys include the devices of arguments from now on.
+    """
     global _placing
     if not _placing and name != config.device:
         config.begin_placing()
@@ -188,29 +194,28 @@ def placed_on_device(name: str) -> None:
 
 
 def forget() -> None:
-    """Keep no call: for who registers another evaluator."""
+    """Clear the cache, when another evaluator is registered."""
     _calls.clear()
     _numbers.clear()
     _floats.clear()
 
 
 def number(i: int) -> Array:
-    """An int32 in memory: with it in place of i, a call with another one is the same call."""
+    """Return an int as an int32 Array, so that calls with other ints hit the same entry."""
     key = id(config.mode), i
     found = _numbers.get(key)
     return _numbers.keep(key, from_numpy(np.asarray(i, np.int32))) if found is None else found
 
 
-_LONGEST = 1 << 30  # axis whose numbers are int32
+_LONGEST = 1 << 30  # the longest axis whose indices are int32
 _STATIC = frozenset({int, slice})
 
 
 def numbers_as_data(x: Array, index: Any, wrapped: bool = True) -> Any:
-    """An index of an eager call with its numbers as Arrays, so that others are the same call.
+    """Replace the ints of an index in an eager call by Arrays, so that other ints hit the cache.
 
-    ``wrapped``: those that count from the end become those that they mean.
-
-    Those outside of their axis stay, and are told of; so do those of which slices are made.
+    With ``wrapped``, ints that count from the end are normalized. Out-of-bounds ints remain, as
+    they warn; so do the ints of slices.
     """
     shape = x._shape
     if x._storage is None or scope.is_open() or current_site.site is not None:
@@ -229,8 +234,8 @@ def numbers_as_data(x: Array, index: Any, wrapped: bool = True) -> Any:
 
 
 def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The result of a call, where one like it was kept; else an EagerCall."""
-    if len(args) == 1 and type(args[0]) is Array and not kwargs:  # most often; as below
+    """Return the result of a call if it is cached, else an EagerCall."""
+    if len(args) == 1 and type(args[0]) is Array and not kwargs:  # most frequent; same as below
         x, = args
         memory = [x._storage]
         key: tuple[Any, ...] = f, id(config.mode), x._shape, x._dtype, x.weak
@@ -238,7 +243,7 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return UNKEPT
         if _placing:
             key = (*key, placed_on(memory[0]))
-    elif len(args) == 2 and type(args[0]) is type(args[1]) is Array and not kwargs:  # as below
+    elif len(args) == 2 and type(args[0]) is type(args[1]) is Array and not kwargs:  # same as below
         x, y = args
         memory = [x._storage, y._storage]
         if memory[0] is None or memory[1] is None:
@@ -271,7 +276,7 @@ def repeat(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def repeat_known(what: Sequence[Any], memory: Sequence[Any]) -> Any:
-    """As ``repeat``, of a call that is known by something else than its arguments."""
+    """Like ``repeat``, for a call whose key is given instead of computed from its arguments."""
     parts = [*what, id(config.mode), *(map(placed_on, memory) if _placing else ())]
     return _again(tuple(parts), [*memory]) if _add_sharing(parts, memory) else UNKEPT
 
@@ -283,11 +288,11 @@ def _again(key: tuple[Any, ...], memory: list[Any]) -> Any:
     try:
         return found[0](memory)
     except FnxError:
-        return UNKEPT  # done again, it says where
+        return UNKEPT  # the uncached call raises it again, with its location
 
 
 def _add_sharing(parts: list[Any], memory: Sequence[Any]) -> bool:
-    """Add to a key which of its Arrays have the same memory; False where one has none."""
+    """Add to a key which of its Arrays share memory; False if one has no memory."""
     first: dict[int, int] = {}
     for i, part in enumerate(memory):
         if part is None:
@@ -298,7 +303,7 @@ def _add_sharing(parts: list[Any], memory: Sequence[Any]) -> bool:
 
 
 def _add(x: Any, parts: list[Any], memory: list[Any]) -> bool:
-    """Add an operand to a key; False where it is of a kind that keys cannot hold."""
+    """Add an operand to a key; False if its type cannot be part of a key."""
     kind = type(x)
     if kind is Array:
         memory.append(x._storage)
@@ -308,7 +313,7 @@ def _add(x: Any, parts: list[Any], memory: list[Any]) -> bool:
     elif kind is float:
         if x != x:
             return False
-        parts += (kind, x or str(x))  # either zero
+        parts += (kind, x or str(x))  # distinguishes 0.0 from -0.0
     elif kind in _TAKEN_APART:
         inside = _TAKEN_APART[kind](x)
         if len(inside) + len(parts) > PARTS:
@@ -329,5 +334,5 @@ _TAKEN_APART: dict[type, Callable[[Any], Sequence[Any]]] = {
 
 
 def take_apart(kind: type, into: Callable[[Any], Sequence[Any]]) -> None:
-    """Let calls be kept whose operands are of a class: it is what it is made of."""
+    """Let calls with operands of a class be cached: ``into`` returns the parts for the key."""
     _TAKEN_APART[kind] = into

@@ -1,7 +1,7 @@
-"""Functions of several steps on 16-bit floats: computed in float32, and rounded once.
+"""Compute functions of several steps on 16-bit floats in float32, and round once.
 
-Formulas of one row are so by themselves (core/array/elementwise.py); this is for those that are
-made of other public functions.
+Elementwise formulas do this themselves (core/array/elementwise.py); this is for functions that are
+composed of other public functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HELD = (Array, np.ndarray, np.generic)
 
 
 def rounded_once(f: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """A public function whose Arrays of 16-bit floats are float32 inside; see ``public``."""
+    """Decorate a public function to compute with 16-bit floats as float32; see ``public``."""
     called = public(f, name)
 
     def narrow(t: DType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -47,7 +47,7 @@ def _is_held(x: Any) -> bool:
 
 
 def _stored(values: Iterable[Any]) -> DType | None:
-    """What Arrays among the values promote to, where that is a float that is stored only."""
+    """Return the dtype that the Arrays promote to if it is a storage-only float, else None."""
     t: DType | None = None
     weak = True
     for x in values:

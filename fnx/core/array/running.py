@@ -1,13 +1,13 @@
-"""Running folds: element i of the result is the fold of elements 0 .. i of an axis.
+"""Cumulative reductions: element i of the result reduces elements 0 .. i of an axis.
 
     before  running(x: [1000, 3], axis 0, ADD)
     after   SCAN(step, 1000 steps, carry 0: [3], x)           step: (c, u) -> (c + u, c + u)
 
-So one kernel walks the axis, with the other axes as lanes; the derivative is a running fold of
-the other direction. Few elements are log2(n) fused additions of shifted arrays (Hillis and
-Steele, Data Parallel Algorithms, 1986), which may go into the kernel of who reads them. Each
-element looks at n others and at as many conditions: along an axis that is not the last one, where
-the loop has lanes without a transposition, the loop is quicker from three elements on.
+So one kernel walks the axis, vectorized over the other axes; the derivative is a cumulative
+reduction in the other direction. Short axes use log2(n) fused additions of shifted arrays (Hillis
+and Steele, Data Parallel Algorithms, 1986), which can fuse into the consumer's kernel. There each
+element reads n others under as many conditions. Along an axis that is not the last one, where the
+loop vectorizes without a transposition, the loop is faster from three elements on.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-_FEW_ALONE = 16  # elements, where there are no others: a carry of a loop, one of many lanes
+_FEW_ALONE = 16  # the longest short axis if it is the only one: a loop carry, one batch element
 _FEW_IN_ROW = 4
 _FEW_ROWS = 2
 
 
 def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "running") -> UOp:
-    """Running folds of x along an axis, from its end if ``reverse``."""
+    """Return the cumulative reduction of x along an axis, from its end if ``reverse``."""
     n = x.shape[axis]
     few = _FEW_ROWS if math.prod(x.shape[axis + 1:]) > 1 else \
         _FEW_IN_ROW if math.prod(x.shape[:axis]) > 1 else _FEW_ALONE
@@ -34,7 +34,7 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
     shape = x.shape
     lead, trail = ([m] if m != 1 else [] for m in (
         math.prod(shape[:axis]), math.prod(shape[axis + 1:])))
-    x, axis = build.reshape(x, (*lead, n, *trail)), len(lead)  # short axes are one long one
+    x, axis = build.reshape(x, (*lead, n, *trail)), len(lead)  # merge the axes on each side
     kind = _carried(x.dtype, monoid)
     front = [axis, *[a for a in range(len(x.shape)) if a != axis]]
     back = [front.index(a) for a in range(len(front))]
@@ -49,8 +49,11 @@ def running(x: UOp, axis: int, monoid: Op, reverse: bool = False, name: str = "r
 
 
 def _carried(dtype: DType, monoid: Op) -> DType:
-    """Floats of 16 bits and less are folded as float32, as sums are. Each element is one more
-    rounding, so float32 is added and multiplied as float64."""
+    """Return the dtype of the carry.
+
+    Floats of 16 bits and less accumulate in float32, like sums. Sums and products of float32
+    accumulate in float64, as each element adds a rounding error.
+    """
     if not dtype.is_float or dtype.bits > 32:
         return dtype
     wide = dtype.bits == 32 and monoid in (ops.ADD, ops.MUL)
@@ -63,7 +66,7 @@ def _identity(monoid: Op, dtype: DType, shape: tuple[int, ...]) -> UOp:
 
 
 def _shifted(x: UOp, axis: int, monoid: Op, reverse: bool) -> UOp:
-    """x[i] takes in its neighbour, then that at a distance of 2, 4, ..."""
+    """Combine x[i] with its neighbor, then with the elements at distance 2, 4, ..."""
     n, step = x.shape[axis], 1
     assert monoid.identity is not None
     while step < n:

@@ -1,9 +1,9 @@
-"""The traces that are open: who owns a LEAF, and which value it has.
+"""The open traces: which trace owns a LEAF, and which value the LEAF has.
 
-Each transform traces a function with fresh LEAFs, so that a derivative of one call is never
-taken for that of another. Traces nest; each thread has its own stack of them. Under ``grad``
-outside ``jit`` a leaf knows its value, and Python's ``if`` works on what depends on it. Such a
-value is a node too, and may hold leaves of the traces around it.
+Each transform traces a function with fresh LEAFs, so that the derivatives of two calls are never
+confused. Traces nest; each thread has its own stack. Under ``grad`` outside ``jit`` a leaf has a
+known value, so Python's ``if`` works on values that depend on it. Such a value is a node, too,
+and may contain leaves of the enclosing traces.
 
 >>> from fnx.core import build, dtypes
 >>> with Scope("grad") as scope:
@@ -46,10 +46,10 @@ from fnx.core.uop import UOp, current_site, now, substitute, toposort
 
 T = TypeVar("T")
 
-MAX_NESTED = 500  # traces that are open at once in a thread
-FRAMES = 40       # of Python that one of them may take, with the user's own
-FREE = 25         # of them that Python has room for anyhow
-MAX_CLOSED = 4096  # leaves of closed traces whose origin is remembered, for messages
+MAX_NESTED = 500  # traces open at once in a thread
+FRAMES = 40       # Python frames that a trace may take, those of the user's function included
+FREE = 25         # nested traces that fit in the default recursion limit
+MAX_CLOSED = 4096  # leaves of closed traces whose origin is recorded, for error messages
 
 _ids = itertools.count()
 _closed: Cache[int, tuple[str, Site | None]] = Cache("leaves of closed traces",
@@ -57,7 +57,7 @@ _closed: Cache[int, tuple[str, Site | None]] = Cache("leaves of closed traces",
 
 
 class _OpenScopes(threading.local):
-    """The open scopes of this thread, innermost last; all leaves and known values of them."""
+    """The open scopes of this thread, innermost last, with their leaves and known values."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
@@ -66,16 +66,16 @@ class _OpenScopes(threading.local):
 
 
 of_threads = _open = _OpenScopes()
-# The user's own names of parts, of this thread or task: (depth among the scopes, name, line).
+# The user's named scopes of this thread or task: (depth among the traces, name, location).
 _names: ContextVar[tuple[tuple[int, str, Site | None], ...]] = ContextVar("fnx names", default=())
 
 
 class Scope:
-    """One trace while it is open, as a context manager.
+    """One open trace, as a context manager.
 
-    ``name`` says whose, for messages. ``axis`` is the named axis that it maps over; ``axes`` are
-    all that are open inside it, this one last. ``loop``: what it traces is run many times.
-    Nodes below the number ``since`` were there before.
+    ``name`` describes it in messages. ``axis`` is the named axis that it maps over; ``axes`` are
+    all axes open inside it, this one last. ``loop``: it traces the body of a loop. Nodes with a
+    number below ``since`` existed before.
     """
 
     __slots__ = ("name", "axis", "loop", "axes", "leaves", "remembered", "site", "opened", "since",
@@ -87,12 +87,12 @@ class Scope:
         self.leaves: list[UOp] = []
         self.remembered: list[UOp] = []
         self.site: Site | None = None
-        self.opened: Site | None = None  # the user's line that it runs for
-        self.first: UOp | None = None  # the token that the first effect in it follows
-        self.token: UOp | None = None  # and that which the next one will
+        self.opened: Site | None = None  # the user's line that opened it
+        self.first: UOp | None = None  # the input token of its first effect
+        self.token: UOp | None = None  # the input token of its next effect
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
-        """A fresh LEAF of this trace; ``value`` where one is known."""
+        """Create a LEAF of this trace; ``value`` is its value, if known."""
         id = next(_ids) << LEAF_BITS | len(self.leaves)
         node = UOp(ops.LEAF, dtype, (), op_args.Leaf(id, tuple(shape)))
         self.leaves.append(node)
@@ -110,7 +110,7 @@ class Scope:
             sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES * (depth + FREE)))
         self.axes = axes() if self.axis is None else (*axes(), self.axis)
         _open.scopes.append(self)
-        self.site, current_site.site = current_site.site, None  # the traced code has its own lines
+        self.site, current_site.site = current_site.site, None  # traced code has its own locations
         self.opened = self.site or user_site(2)
         return self
 
@@ -124,13 +124,13 @@ class Scope:
             _closed.keep(node.arg.id, (self.name, self.opened))
         for node in self.remembered:
             _open.values.pop(node, None)
-        if not _open.scopes:  # also what Ctrl-C has kept others from taking away
+        if not _open.scopes:  # includes what traces interrupted by Ctrl-C left behind
             _open.owner.clear()
             _open.values.clear()
 
 
 def stack() -> list[Scope]:
-    """The open scopes of this thread, innermost last: for who restores it."""
+    """Return the open scopes of this thread, innermost last; the caller may truncate the list."""
     return _open.scopes
 
 
@@ -143,7 +143,7 @@ def _open_transforms() -> list[tuple[str, Site | None]]:
 
 @contextlib.contextmanager
 def named(name: str, site: Site | None) -> Iterator[None]:
-    """A part of the user's program that errors name beside the transforms."""
+    """Name a part of the user's program; errors list it among the transforms."""
     before = _names.get()
     _names.set((*before, (len(_open.scopes), name, site)))
     try:
@@ -161,25 +161,25 @@ def is_open() -> bool:
 
 
 def loop_since() -> int:
-    """The number below which nodes were there before the innermost loop that is traced."""
+    """Return the number below which nodes existed before the innermost open loop trace."""
     return max([s.since for s in _open.scopes if s.loop], default=0)
 
 
 def axes() -> tuple[op_args.Axis, ...]:
-    """The named axes that are open, innermost last: a trace is for these only."""
+    """Return the open named axes, innermost last; a trace is valid for these only."""
     return _open.scopes[-1].axes if _open.scopes else ()
 
 
 def new_axis(name: Hashable, size: int) -> op_args.Axis:
-    """An axis to be opened; one of the same name around it is hidden."""
+    """Create an axis to open; it shadows an outer one of the same name."""
     return op_args.Axis(name, size, sum([a.name == name for a in axes()]))
 
 
 def named_axis(name: Hashable) -> op_args.Axis:
-    """The innermost open axis of a name.
+    """Return the innermost open axis of a name.
 
     Raises:
-        AxisNameError: there is none.
+        AxisNameError: no open axis has the name.
     """
     for axis in reversed(axes()):
         if axis.name == name:
@@ -191,13 +191,13 @@ def named_axis(name: Hashable) -> op_args.Axis:
                         hint=f"call it inside vmap(..., axis_name={name!r})")
 
 
-# ---- effects: each follows the one before it by a token ------------------------------------------
+# ---- effects: ordered by a token that each takes and returns -------------------------------------
 
-pending: dict[int, UOp] = {}  # by thread: the token of effects outside of all traces
+pending: dict[int, UOp] = {}  # thread id -> the token of pending effects outside all traces
 
 
 def token() -> UOp:
-    """What the next effect follows: in a trace a leaf, then the tokens of its effects."""
+    """Return the token for the next effect: in a trace first a leaf, then its effects' tokens."""
     if not _open.scopes:
         return pending.get(threading.get_ident()) or build_calls.first_token()
     scope = _open.scopes[-1]
@@ -210,7 +210,7 @@ def token() -> UOp:
 
 
 def follow(token: UOp) -> None:
-    """An effect has taken place; ``token`` is what the next one follows."""
+    """Record an effect: ``token`` is its output, which the next effect takes."""
     if _open.scopes:
         _open.scopes[-1].token = token
     else:
@@ -218,16 +218,16 @@ def follow(token: UOp) -> None:
 
 
 def take_pending() -> UOp | None:
-    """The token of what has been done outside of all traces; it is to be computed now."""
+    """Remove and return the token of effects outside all traces, which must be evaluated now."""
     return pending.pop(threading.get_ident(), None)
 
 
 def outside(f: Callable[[], T]) -> T:
-    """What f returns, called outside of all traces: a callback runs in the middle of one, or of a
-    public call.
+    """Call f outside all traces: a callback may run in the middle of one, or of a public call.
 
-    A function, as Ctrl-C may come before the first line of an ``__exit__``: here it can't come
-    between the end of f and the end of ``finally``, which holds no call.
+    A function and not a context manager, as Ctrl-C may arrive before the first line of an
+    ``__exit__``. It cannot arrive between the end of f and the end of the ``finally`` block, which
+    contains no call.
     """
     scopes, owner, values, site = _open.scopes, _open.owner, _open.values, current_site.site
     me = threading.get_ident()
@@ -245,9 +245,10 @@ def outside(f: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def time_outside() -> Iterator[None]:
-    """``outside`` as a block of the user's program, in a traced function.
+    """``outside`` as a ``with`` block in a user's traced function.
 
-    One that Ctrl-C has left ends when its error is forgotten: whatever is open then stays.
+    A block that Ctrl-C interrupted ends when its exception is garbage collected; traces that are
+    open at that time remain open.
     """
     scopes, owner, values = _open.scopes, _open.owner, _open.values
     mine: list[Scope] = []
@@ -263,10 +264,10 @@ def time_outside() -> Iterator[None]:
 
 
 def remember(node: UOp, value: UOp) -> None:
-    """Keep the value of an intermediate (a node without leaves) while its trace is open.
+    """Cache the value of an intermediate (a node without leaves) while its trace is open.
 
-    So a loop that asks for a value at each step does not compute all steps before again. A buffer
-    that is its own value needs no entry; with one, ``known`` would go round.
+    So a loop that reads a value in each step does not recompute all earlier steps. A buffer that is
+    its own value needs no entry; with one, ``known`` would not terminate.
     """
     if _open.scopes and node is not value and node not in _open.values:
         _open.values[node] = value
@@ -274,7 +275,7 @@ def remember(node: UOp, value: UOp) -> None:
 
 
 def known(node: UOp) -> UOp:
-    """The same graph with leaves replaced by their values.
+    """Return the graph with leaves replaced by their values.
 
     Raises:
         TracedValueError: a leaf has no value (``jit``, ``vmap``).
@@ -297,7 +298,7 @@ def known(node: UOp) -> UOp:
 
 
 def reads_leaf(node: UOp) -> bool:
-    """Whether a node depends on a leaf: on what a trace runs on."""
+    """Whether a node depends on a leaf, the input of a trace."""
     return any(n.op is ops.LEAF for n in toposort([node]))
 
 
@@ -308,7 +309,7 @@ def check_open(leaf: UOp) -> None:
 
 
 def _of_lanes(node: UOp, asked: UOp) -> TracedValueError:
-    """The error for a value that each lane of a named axis has its own of."""
+    """Return the error for a value that differs between the elements of a named axis."""
     return TracedValueError(
         f"expected a value, got {_what(asked)}: it depends on the lanes of axis "
         f"{node.arg.name!r}", hint="choose with fnx.numpy.where or fnx.lax.cond")
@@ -321,7 +322,7 @@ def _what(asked: UOp) -> str:
 
 
 def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
-    """The error for a value that depends on a leaf without one."""
+    """Return the error for a value that depends on a leaf without a value."""
     what = _what(asked)
     scope = _open.owner.get(leaf)
     if scope is not None and build_calls.is_token(leaf):
@@ -343,7 +344,7 @@ def _no_value(leaf: UOp, asked: UOp) -> LeakedTracerError | TracedValueError:
 
 
 def describe(node: UOp) -> str:
-    """Which open traces a node depends on, as ``(jit)``; ``(closed)`` for leaves of none.
+    """Return the open traces that a node depends on, as ``(jit)``; ``(closed)`` for other leaves.
 
     >>> from fnx.core import dtypes
     >>> with Scope("jit") as scope:

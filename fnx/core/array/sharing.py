@@ -1,7 +1,7 @@
-"""Memory that an Array has in common with others.
+"""Arrays that share memory with NumPy data.
 
-An Array is immutable. So NumPy data that somebody may write is copied, unless the caller asks for
-it by ``from_dlpack``; what nobody can write (views of Arrays, bytes) is taken as it is.
+An Array is immutable. So writable NumPy data is copied, unless the caller asks to share it with
+``from_dlpack``; read-only memory (views of Arrays, bytes) is shared.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from fnx.core.dtypes import NDArray
 
 
 def borrow(value: NDArray, weak: bool = False) -> Array | None:
-    """An Array in the memory of NumPy data of a dtype that fnx holds; None where its layout is
-    another one than the device's, or its address."""
+    """Return an Array in the memory of NumPy data of a supported dtype.
+
+    None if the layout or the alignment is not what the device needs.
+    """
     found = storage.borrow(value)
     return None if found is None else \
         from_storage(found, value.shape, dtypes.as_dtype(value.dtype), weak)
 
 
 def is_frozen(value: NDArray) -> bool:
-    """Whether nobody can write the memory of NumPy data: it is that of bytes, or of an Array.
+    """Whether the memory of NumPy data is read-only for everyone: that of bytes, or of an Array.
 
     >>> is_frozen(np.frombuffer(b"abcd", np.int32)), is_frozen(np.zeros(1))
     (True, False)
@@ -41,7 +43,7 @@ def is_frozen(value: NDArray) -> bool:
 
 
 def obstacle(value: NDArray) -> str:
-    """Why NumPy data can't be taken as they are; empty where they can.
+    """Return why the memory of NumPy data cannot be shared; empty if it can.
 
     >>> obstacle(np.zeros((4, 4))[:, 1])
     'its elements are not one behind the other in rows'

@@ -1,9 +1,9 @@
-"""Numbers at equal distances, rounded once.
+"""Evenly spaced numbers, with one rounding.
 
     low * (1 - place / gaps) + high * (place / gaps)        first + place * by
 
-float32 and shorter types are computed as unevaluated sums of two float32, so that machines without
-float64 have the same bits; float64 as it is. Partials are those of the formula.
+float32 and narrower types are computed in double-float32 arithmetic, so that machines without
+float64 get the same bits; float64 is computed directly. Derivatives are those of the formula.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from fnx.core.doubles import (
 from fnx.core.dtypes import DType
 from fnx.core.expr import Expr, stop, where
 
-_LOW_BITS = 0xFFF  # of a place: what is left is a float32, too
-_EXACT = 1 << 24   # whole numbers up to this are float32
+_LOW_BITS = 0xFFF  # the low bits of an index: the other bits fit in a float32, too
+_EXACT = 1 << 24   # integers up to this are exact in float32
 
 
 def between(low: Expr, high: Expr, place: Expr, gaps: int, wide: DType) -> Expr:
-    """The numbers at some of ``gaps`` > 0 equal steps from low to high.
+    """Interpolate from low to high in ``gaps`` > 0 equal steps, at some of the indices.
 
     Args:
-        low: the number at place 0.
-        high: the number at place ``gaps``.
-        place: int32, of the same shape.
-        gaps: how many steps there are.
-        wide: what is computed in and returned, float64 or float32.
+        low: the number at index 0.
+        high: the number at index ``gaps``.
+        place: the indices: int32, of the same shape.
+        gaps: the number of steps.
+        wide: the dtype of the computation and the result, float64 or float32.
 
     >>> from fnx.core import build
     >>> from fnx.core.levels import interp
@@ -50,7 +50,7 @@ def between(low: Expr, high: Expr, place: Expr, gaps: int, wide: DType) -> Expr:
 
 
 def stepped(first: float, by: float, place: Expr, wide: DType) -> Expr:
-    """first + place * by, of an int32 place; ``wide`` is float64 or float32.
+    """Return first + place * by for an int32 index; ``wide`` is float64 or float32.
 
     >>> from fnx.core import build
     >>> from fnx.core.levels import interp
@@ -70,7 +70,7 @@ def _parts(like: Expr, x: float) -> Double:
 
 
 def _whole(place: Expr) -> Double:
-    """A place as a sum of two float32."""
+    """Return an index as a sum of two float32."""
     return fast_two_sum(*[part.cast(dtypes.float32) for part in (
         place & ~_LOW_BITS, place & _LOW_BITS)])
 
@@ -89,11 +89,12 @@ def _in_pairs(low: Expr, high: Expr, place: Expr, gaps: int) -> Expr:
     (a, rest_a), (b, rest_b) = _scaled(low, left), _scaled(high, share)
     total, rest = two_sum(a, b)
     exact = total + stop(rest + (rest_a + rest_b))
-    return where((exact - exact).eq(0), exact, total)  # an infinity has no error
+    return where((exact - exact).eq(0), exact, total)  # an infinity has no rounding error to add
 
 
 def _share(place: Expr, gaps: int) -> Double:
-    """place / gaps; what its rounding lost is a share of one step, so a product does."""
+    """Return place / gaps; its error is a fraction of a step, so multiplying by 1 / gaps is enough.
+    """
     exact = gaps < _EXACT
     whole, rest = (place.cast(dtypes.float32), None) if exact else _whole(place)
     count, few = _parts(whole, gaps)

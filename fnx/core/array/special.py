@@ -1,10 +1,10 @@
-"""The error function and its inverse, made of ops.
+"""The error function and its inverse, built from ops.
 
-erf of float32 is x + x P(x**2) near 0; further out it is 1 - exp(-x + x P(x)) (polynomials:
-scripts/fit_polynomials.py). Of float64 it is its Taylor series near 0, then 1 - erfc, and erfc(x)
+In float32, erf is x + x P(x**2) near 0 and 1 - exp(-x + x P(x)) beyond (polynomials:
+scripts/fit_polynomials.py). In float64 it is its Taylor series near 0, then 1 - erfc, where erfc(x)
 is t exp(-x**2) times a Chebyshev series in t = 2 / (2 + x) (scripts/fit_erfc.py). The inverse is
-that of M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), with his numbers,
-as in XLA, so that normal random numbers agree with JAX's.
+that of M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), with the same
+coefficients as in XLA, so that normal random numbers agree with JAX's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ERFC = (
     3.5916763531814923e-17,
     -5.04980914984772928e-18,
 )
-# erf(x) / x - 1 over x**2, |x| <= 7/8: 2**-25.69
+# erf(x) / x - 1 as a polynomial in x**2, |x| <= 7/8; error 2**-25.69
 ERF_32 = (
     0.12837915122509003,
     -0.3761255741119385,
@@ -56,7 +56,7 @@ ERF_32 = (
     0.005035839509218931,
     -0.0006222233059816062,
 )
-# log(erfc(x)) / x + 1 over 7/8 <= x <= 4: 2**-28.62 of erf
+# log(erfc(x)) / x + 1 for 7/8 <= x <= 4; error of erf 2**-28.62
 ERFC_LOG_32 = (
     -0.12862293422222137,
     -0.6352567672729492,
@@ -66,13 +66,13 @@ ERFC_LOG_32 = (
     0.00030436055385507643,
     -9.367890015710145e-06,
 )
-_NEAR_32, _ONE_32 = 0.875, 4.0  # where the first of these ends; from where on erf rounds to 1
+_NEAR_32, _ONE_32 = 0.875, 4.0  # the end of the first polynomial; erf rounds to 1 from here on
 _ERFC_TERMS = {dtypes.float32: 13, dtypes.float64: 28}
 _TAYLOR_TERMS = {dtypes.float32: 9, dtypes.float64: 15}
-_NEAR = 0.75     # where erf changes from the series to 1 - erfc
-_FAR = 30.0      # erfc rounds to 0, and its derivatives do, before
+_NEAR = 0.75     # erf uses the Taylor series below this, and 1 - erfc above
+_FAR = 30.0      # erfc and its derivatives round to 0 before this
 
-# Giles: (upper bound of w, offset, take the root of w first?, coefficients, highest power first).
+# Giles: (upper bound of w, offset, whether to use sqrt(w), coefficients, highest power first).
 _Polynomial = tuple[float, float, bool, tuple[float, ...]]
 _INVERSE: dict[DType, tuple[_Polynomial, ...]] = {
     dtypes.float32: (
@@ -113,14 +113,14 @@ _INVERSE: dict[DType, tuple[_Polynomial, ...]] = {
 
 
 def scaled_erfc(x: Expr) -> Expr:
-    """exp(x**2) erfc(x) of x >= 0."""
+    """exp(x**2) erfc(x) for x >= 0."""
     t = 2 / (2 + x)
     return t * polynomial(_powers(_ERFC[:_ERFC_TERMS[x.dtype]]), 2 * t - 1)
 
 
 @cache
 def _powers(series: tuple[float, ...]) -> list[float]:
-    """The coefficients of a sum of Chebyshev polynomials, by powers, the lowest first."""
+    """Convert Chebyshev coefficients to monomial coefficients, lowest power first."""
     total = [0.0] * len(series)
     before, one = [0.0] * len(series), [1.0] + [0.0] * (len(series) - 1)
     for n, c in enumerate(series):
@@ -131,7 +131,7 @@ def _powers(series: tuple[float, ...]) -> list[float]:
 
 
 def _erfc_positive(x: Expr) -> Expr:
-    """erfc of x >= 0."""
+    """erfc(x) for x >= 0."""
     return scaled_erfc(x) * exp(-(x * x))
 
 
@@ -143,13 +143,13 @@ def _taylor(x: Expr) -> Expr:
 
 
 def _size(x: Expr) -> Expr:
-    """|x| by a choice, whose derivative at 0 is that of x; cut where erfc is 0."""
+    """|x| by a WHERE whose derivative at 0 is that of x; clamped where erfc is 0."""
     size = where(x < 0, -x, x)
     return where(size > _FAR, _FAR, size)
 
 
 def erf_formula(x: Expr) -> Expr:
-    """ERF"""
+    """The decomposition of ERF."""
     if x.dtype is dtypes.float32:
         return _erf_single(x)
     size = _size(x)
@@ -172,8 +172,8 @@ def erfc(x: Expr) -> Expr:
 
 
 def erf_inv(x: Expr) -> Expr:
-    """NaN outside -1..1; infinite at its ends."""
-    w = -log((1 - x) * (1 + x))  # one of the factors is exact where it is small
+    """The inverse of erf: NaN outside -1..1, infinite at -1 and 1."""
+    w = -log((1 - x) * (1 + x))  # a small factor is exact
     *inner, outermost = _INVERSE[x.dtype]
     out = _inverse(w, outermost)
     for part in reversed(inner):

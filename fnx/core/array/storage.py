@@ -1,6 +1,6 @@
-"""Memory of values: what a higher layer registers so that core can hold and compute them.
+"""The memory of values: hooks by which a higher layer lets core store and evaluate them.
 
-``set_evaluator(evaluate, put, finish)`` is called once, by jit. Until then nothing eager works.
+``set_evaluator(evaluate, put, finish)`` is called once, by jit. Nothing eager works before that.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Storage(Protocol):
     nbytes: int
 
     def view(self, dtype: np.dtype[Any], shape: Shape) -> NDArray:
-        """The value, read-only, once it is there."""
+        """Wait for the value, and return a read-only view of it."""
         ...
 
     def wait(self) -> None:
-        """Return when the value is there."""
+        """Wait for the value."""
         ...
 
 
 class Noted:
-    """How often it was noted that what a call does follows from more than its signature."""
+    """A counter of events that make the current call depend on more than its signature."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,7 +42,7 @@ noted = Noted()
 
 
 def note() -> None:
-    """A value was read, or a warning given: the call in which it was is not repeated as it is."""
+    """Record that a value was read or a warning given, so that the current call is not cached."""
     noted.count += 1
 
 
@@ -51,9 +51,9 @@ def _none(*args: Any) -> Any:
 
 
 class Evaluator(Protocol):
-    """Storage with the values of nodes over BUFFERs and CONSTs.
+    """Evaluates nodes over BUFFERs and CONSTs; returns storages with their values.
 
-    ``keep``, where a program computes them, is given the nodes whose memory it takes, that
+    If a program computes them, ``keep`` is called with the nodes whose memory it takes, that
     memory, and the function from such memory to storages of the values.
     """
 
@@ -64,13 +64,13 @@ class Evaluator(Protocol):
 
 
 evaluate: Evaluator = cast(Evaluator, _none)
-# Storage with a copy of NumPy data.
+# NumPy data -> storage with a copy of it.
 put: Callable[[NDArray], Any] = _none
-# Storage in the memory of NumPy data, which it keeps alive; None where it must be copied.
+# NumPy data -> storage that shares its memory and keeps it alive; None if it must be copied.
 borrow: Callable[[NDArray], Any | None] = _none
 
 
-# Waits until all work is done, that nobody waits for, too.
+# Waits until all submitted work is done, including work whose results nobody reads.
 finish: Callable[[], None] = _none
 
 
@@ -78,20 +78,20 @@ def set_evaluator(evaluator: Evaluator,
                   copier: Callable[[NDArray], Any],
                   waiter: Callable[[], None] | None = None,
                   borrower: Callable[[NDArray], Any | None] | None = None) -> None:
-    """Register how arrays compute.
+    """Register how arrays are stored and evaluated.
 
     Args:
         evaluator: nodes over BUFFERs and CONSTs -> storage of each. A LEAF among their sources
-            outlived its trace: ``trace.close`` raises, so evaluators begin with it.
-        copier: NumPy array (of a dtype that fnx holds, any strides) -> storage with a copy of it.
-        waiter: returns when the device has done all that it was given; None: as before.
-        borrower: NumPy array -> storage in its memory, or None where it must be copied.
+            outlived its trace; evaluators call ``trace.close`` first, which raises for it.
+        copier: NumPy array (of a supported dtype, any strides) -> storage with a copy of it.
+        waiter: returns when the device has finished all submitted work; None: unchanged.
+        borrower: NumPy array -> storage in its memory, or None if it must be copied.
     """
     global evaluate, put, finish, borrow
     evaluate, put, finish, borrow = evaluator, copier, waiter or finish, borrower or borrow
 
 
 def buffer(value: NDArray) -> UOp:
-    """A BUFFER that holds a copy of NumPy data."""
+    """Return a BUFFER with a copy of NumPy data."""
     handle = op_args.Buffer(put(value), value.shape)
     return UOp(ops.BUFFER, dtypes.as_dtype(value.dtype), (), handle)

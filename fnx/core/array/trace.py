@@ -1,13 +1,13 @@
-"""From a Python function to a closed FUNCTION.
+"""Trace a Python function to a closed FUNCTION.
 
     f(x) = x * w        with w an array of the scope around f
 
     ->  FUNCTION(MUL(PARAM 0, PARAM 1))  and the captures [w]
 
-A FUNCTION is closed: everything foreign that f captured (leaves of traces around it, memory of
-concrete arrays) becomes an operand after the explicit ones, in the order of first use. So a
-capture can be differentiated, two functions that capture different arrays of one shape are one
-body with different operands, and no PARAM of one scope can be taken for that of another.
+A FUNCTION is closed: everything that f captured (leaves of enclosing traces, memory of concrete
+arrays) becomes an operand after the explicit ones, in order of first use. So a capture can be
+differentiated, two functions that capture different arrays of one shape share one body, and a
+PARAM of one scope cannot be confused with that of another.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ R = TypeVar("R")
 
 
 class Closed(Record):
-    """A FUNCTION, the captures that follow its arguments, the tree and kinds of its results.
+    """A FUNCTION, the captures that follow its arguments, and the tree and avals of its results.
 
-    With ``effects`` its last parameter and its last result are tokens, besides.
+    With ``effects``, its last parameter and its last result are tokens.
     """
 
     function: UOp
@@ -48,16 +48,16 @@ class Closed(Record):
     effects: bool = False
 
     def operands(self) -> list[UOp]:
-        """What a call has behind the arguments."""
+        """Return the operands of a call after the arguments."""
         return [*self.captures, scope.token()] if self.effects else self.captures
 
     def follow(self, results: Sequence[UOp]) -> None:
-        """What comes next follows the effects in these results of a call."""
+        """Order subsequent effects after those of a call with these results."""
         if self.effects:
             scope.follow(results[len(self.outs)])
 
     def call(self, args: Sequence[Array], policy: Any = None) -> Any:
-        """A CALL of it; its results as the function returned them."""
+        """Build a CALL; return its results in the tree that the function returned."""
         nodes = build_calls.call(self.function, [x._node for x in args] + self.operands(),
                                  policy=policy)
         self.follow(nodes)
@@ -65,11 +65,11 @@ class Closed(Record):
 
 
 class Traced(Record):
-    """What a function returned, in terms of the ``leaves`` that it ran on.
+    """The results of a function as a graph over the ``leaves`` that it ran on.
 
-    ``aux`` is handed on beside the results and may hold more than arrays. ``tokens`` are those
-    before the first and behind the last of its effects, if there are any. Nodes below the number
-    ``since`` were there before.
+    ``aux`` is the auxiliary output and may hold other objects than arrays. ``tokens`` are those
+    before its first and after its last effect, if it has any. Nodes with a number below ``since``
+    existed before.
     """
 
     name: str
@@ -83,12 +83,12 @@ class Traced(Record):
 
     @property
     def nodes(self) -> list[UOp]:
-        """All arrays in it: those of the results, then those of aux, then the last token."""
+        """The nodes of the results, then of the arrays in aux, then the last token."""
         return [*[x._node for x in (*self.outs, *self.aux) if type(x) is Array],
                 *self.tokens[1:]]
 
     def close(self) -> Closed:
-        """As a FUNCTION. The traces of what it captured have to be open."""
+        """Close it to a FUNCTION. The traces of its captures must be open."""
         whole = made_before(self.nodes, self.since) if scope.is_open() else frozenset[UOp]()
         function, captures = rewriting(close, self.nodes, self.leaves, self.name,
                                        last=self.tokens[:1], whole=whole)
@@ -96,14 +96,14 @@ class Traced(Record):
                       bool(self.tokens))
 
     def at(self, values: Iterable[UOp]) -> dict[UOp, UOp]:
-        """What stands for its leaves where it is called with ``values`` now."""
+        """Return the substitution for its leaves in a call with ``values``."""
         there = dict(zip(self.leaves, values))
         if self.tokens:
             there[self.tokens[0]] = scope.token()
         return there
 
     def filled(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
-        """(result, aux) with other nodes in the places of ``nodes``; its effects take place."""
+        """Return (result, aux) with ``nodes`` in place of its own, and record its effects."""
         rest = iter(nodes)
         out = self.out_tree.unflatten([Array(next(rest), x.weak) for x in self.outs])
         aux = self.aux_tree and self.aux_tree.unflatten(
@@ -120,14 +120,14 @@ def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
 
     Args:
         f: called with the arguments of ``in_tree``.
-        given: what stands in ``in_tree``: an Aval becomes a leaf, anything else is passed on.
+        given: the leaves of ``in_tree``: an Aval becomes a LEAF, anything else is passed on.
         in_tree: the structure of ``(args, kwargs)``.
-        values: of the leaves, in order, where they are known.
-        by: the transform, for people.
-        name: of the FUNCTION, for people.
+        values: the values of the LEAFs, in order, if known.
+        by: the name of the transform, for messages.
+        name: the name of the FUNCTION, for messages.
         has_aux: ``f`` returns (result, aux).
         axis: the named axis that is open inside ``f``.
-        loop: what it computes is computed many times.
+        loop: ``f`` is the body of a loop.
     """
     return apart(_traced, f, given, in_tree, iter(values), name, has_aux,
                  scope.Scope(f"{by} of {name}", axis, loop))
@@ -155,8 +155,11 @@ def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
 
 
 def _no_name(error: AttributeError) -> UnknownNameError:
-    """An array was asked for what it has not; outside of traces Python says so, as an Array with
-    a ``__getattr__`` is slower in all it has (a jitted call of a hundred by a sixth)."""
+    """Return a helpful error for a missing attribute of an array.
+
+    Only in traces: a ``__getattr__`` on Array would slow down all attributes (a jitted call of a
+    hundred arguments by a sixth).
+    """
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -168,7 +171,7 @@ def _no_name(error: AttributeError) -> UnknownNameError:
 
 
 def name_of(f: Callable[..., Any]) -> str:
-    """What messages call a function."""
+    """Return the name of a function for messages."""
     return str(getattr(f, "__name__", type(f).__name__))
 
 
@@ -188,12 +191,14 @@ def _result(x: Any, out_tree: tree.TreeDef, i: int, name: str) -> Array:
                             "numbers or None in tuples, lists and dicts") from None
 
 
-_pausing: dict[int, None] = {}  # threads that have switched the collector off
+_pausing: dict[int, None] = {}  # ids of threads that have disabled the garbage collector
 
 
 def apart(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
-    """Call f without the cyclic garbage collector (making nodes costs half as much), and leave
-    no trace open behind it, whatever ends it."""
+    """Call f with the cyclic garbage collector disabled, and close traces that it leaves open.
+
+    Without the collector, creating nodes costs half as much.
+    """
     me, was_on = get_ident(), gc.isenabled()
     scopes, site = scope.stack(), current_site.site
     depth = len(scopes)
@@ -202,7 +207,7 @@ def apart(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
             _pausing[me] = None
             gc.disable()
         return f(*args, **kwargs)
-    finally:  # Ctrl-C is raised behind calls and jumps back only: it can't come before ``enable``
+    finally:  # Ctrl-C is raised after calls and on backward jumps only: not before ``enable``
         del scopes[depth:]
         current_site.site = site
         if was_on:
@@ -212,7 +217,7 @@ def apart(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
 
 
 def rewriting(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
-    """Work on graphs that are there: nodes get the lines of those that they stand for."""
+    """Call f, which rewrites graphs: new nodes get the locations of those that they replace."""
     def without_site() -> R:
         current_site.site = None
         return f(*args, **kwargs)
@@ -221,7 +226,7 @@ def rewriting(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
 
 
 def _in_child() -> None:
-    """The collector is off if another thread was tracing when the process forked."""
+    """Enable the collector in a forked child, if another thread of the parent had disabled it."""
     if _pausing.keys() - {get_ident()}:
         gc.enable()
     _pausing.clear()
@@ -233,17 +238,18 @@ at_fork(in_child=_in_child)
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
           front: bool = False, last: Sequence[UOp] = (), whole: Container[UOp] = frozenset(),
           lines: bool = False) -> tuple[UOp, list[UOp]]:
-    """The FUNCTION of ``outs`` over ``leaves``, and what else it reads.
+    """Return the FUNCTION of ``outs`` over ``leaves``, and its captures.
 
     Args:
-        outs: results of the trace, in terms of its leaves.
-        leaves: the explicit parameters, in order; one that is not read keeps its slot.
-        numbers: if the graph has no more than so many float constants (0, 1, -1, infinities
-            and NaN apart), they are captured too, so that other numbers are the same FUNCTION.
+        outs: results of the trace, as nodes over its leaves.
+        leaves: the explicit parameters, in order; an unused one keeps its position.
+        numbers: if the graph has at most this many float constants (not counting 0, 1, -1,
+            infinities and NaN), they are captured, too, so that other numbers give the same
+            FUNCTION.
         front: the captures come before the explicit parameters.
-        last: leaves that become the last parameters, behind the captures.
-        whole: nodes of other traces that are captured as they are, in place of what they read.
-        lines: with ``numbers``: nodes that are there already are of these lines, too.
+        last: leaves that become the last parameters, after the captures.
+        whole: nodes of other traces that are captured themselves, instead of their sources.
+        lines: with ``numbers``: existing nodes get these locations, too.
 
     Returns:
         The FUNCTION, with the captures as its last (or first) parameters; and the captures.
@@ -259,7 +265,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         if numbers and build.is_number(node):
             constants.append(node)
         elif node.op is ops.KERNEL:
-            numbers = 0  # a hand-written kernel keeps the constants inside it
+            numbers = 0  # the constants inside a user-written kernel are not captured
         if node.op is ops.PARAM:
             raise SpecError(f"{node} of another scope in the trace of {name or 'a function'}")
         if node in whole:
@@ -269,7 +275,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
             continue
         if node.op is ops.LEAF:
             scope.check_open(node)
-        elif type(node.arg.handle) is Handle:  # behind all arrays, which keep their places so
+        elif type(node.arg.handle) is Handle:  # after all arrays, so as not to move these
             handles.append(node)
             continue
         captures.append(node)
@@ -283,14 +289,14 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
 
 
 _FOLDS = frozenset({ops.REDUCE, ops.GATHER, ops.SCATTER, ops.GET})
-_LARGE = 1024  # elements: fewer are computed again as fast as they are read
+_LARGE = 1024  # elements; recomputing fewer is as fast as reading them
 
 
 def made_before(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
-    """What a trace reads that was computed before it, and is not to be computed in it again.
+    """Return nodes with a number below ``since`` that a trace should capture, not recompute.
 
-    Sums, loops and large arrays; movements of them stay in the trace, so that nothing is spread
-    in memory. Such nodes have numbers below ``since``.
+    These are reductions, loops and large arrays. Movement ops on them remain in the trace, so that
+    no expanded array is written to memory.
     """
     nodes = toposort(outs) if since else []
     of_others: set[UOp] = set()
@@ -304,15 +310,17 @@ def made_before(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
 
 
 def repeat_traced(what: Sequence[Any], traced: Traced, memory: Sequence[Any]) -> Any:
-    """The result of a call that traces a function, computes something with what it traced, and is
-    found by that: where one like it was kept; else an EagerCall.
+    """Look up a call that traces a function in the eager cache; the traced graph is the key.
 
     Args:
-        what: is computed.
-        traced: the function, outside of all other traces.
-        memory: of its leaves.
+        what: what the call computes with the traced function; part of the key.
+        traced: the function, traced outside all other traces.
+        memory: the memory of its leaves.
+
+    Returns:
+        The result of a cached call, else an EagerCall.
     """
-    if config.check or config.check_index:  # errors will ask for the lines of this call
+    if config.check or config.check_index:  # errors need the locations of this call
         return repeated.UNKEPT
     fn, captures = apart(close, traced.nodes, traced.leaves, traced.name)
     if any(c.op is not ops.BUFFER or type(c.arg.handle) is Handle for c in captures):
@@ -322,7 +330,7 @@ def repeat_traced(what: Sequence[Any], traced: Traced, memory: Sequence[Any]) ->
 
 
 def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
-    """The results of a FUNCTION as nodes over ``args``, without a CALL."""
+    """Inline a FUNCTION: return its results as nodes over ``args``."""
     return substitute(fn.src, {node: args[i] for i, node in build.params(fn).items()})
 
 

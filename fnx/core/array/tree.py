@@ -1,4 +1,4 @@
-"""Pytrees: nested containers as a flat list of leaves and a structure.
+"""Pytrees: nested containers, flattened to a list of leaves and a structure.
 
 >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
 >>> leaves, structure
@@ -7,9 +7,9 @@
 {'a': (20, None), 'b': 10}
 
 Containers are tuple, list, dict (in the order of sorted keys), OrderedDict, defaultdict,
-named tuples, None (which has no leaves), and every type that was registered. Anything else is
-a leaf. A container type is one row: how to take it apart, put it together, name its children
-and print it. ``flatten`` runs at each call of a jitted function, so its inner loop is kept bare.
+named tuples, None (which has no leaves), and every registered type. Anything else is a leaf. Each
+container type has a registry entry, which can flatten it, rebuild it, name its children and print
+it. ``flatten`` runs in each call of a jitted function, so its inner loop is minimal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fnx.core.array.equality import same
 from fnx.core.errors import NestingError, PytreeError
 
 IsLeaf = Callable[[Any], bool]
-MAX_DEPTH = 256  # walks over a tree recurse, some with two frames a container
+MAX_DEPTH = 256  # tree walks recurse, some with two frames per container
 
 
 class TreeDef:
@@ -77,7 +77,7 @@ class TreeDef:
         return f"PyTreeDef({self._node_text()})"
 
     def _node_text(self) -> str:
-        """As JAX prints it, which libraries compare and save."""
+        """Return the text that JAX prints, which libraries compare and save."""
         row = self.container
         inner = [c._node_text() for c in self.subtrees]
         if row is None or row.kind in (tuple, list, dict, type(None)):
@@ -87,22 +87,22 @@ class TreeDef:
         return f"CustomNode({row.kind.__name__}[{self.data}], [{', '.join(inner)}])"
 
     def __format__(self, spec: str) -> str:
-        """In messages, ``f"{structure}"``: as one writes the tree, with fields by name."""
+        """Format for messages, ``f"{structure}"``: as one writes the tree, with field names."""
         if self.container is None:
             return "*"
         return self.container.show(self.data, [format(c) for c in self.subtrees])
 
     @property
     def num_nodes(self) -> int:
-        """How many containers and leaves."""
+        """The number of containers and leaves."""
         return 1 + sum([c.num_nodes for c in self.subtrees])
 
     def children(self) -> list[TreeDef]:
-        """The structures of the children."""
+        """Return the structures of the children."""
         return list(self.subtrees)
 
     def node_data(self) -> tuple[type, Any] | None:
-        """(type, data) of the outermost container; None of a leaf."""
+        """Return (type, data) of the outermost container; None for a leaf."""
         if self.container is None:
             return None
         data = self.data.data if isinstance(self.data, Keyed) else self.data
@@ -110,17 +110,17 @@ class TreeDef:
             self.container.kind is dict else data
 
     def compose(self, inner: TreeDef) -> TreeDef:
-        """This structure with ``inner`` in place of each leaf."""
+        """Return this structure with each leaf replaced by ``inner``."""
         if self.container is None:
             return inner
         return TreeDef(self.container, self.data, tuple([c.compose(inner) for c in self.subtrees]))
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """The tree of this structure with these leaves."""
+        """Build the tree of this structure with the given leaves."""
         return unflatten(self, leaves)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """The subtrees of ``tree`` that stand where this structure has leaves."""
+        """Return the subtrees of ``tree`` at the leaves of this structure."""
         return flatten_up_to(self, tree)
 
 
@@ -139,13 +139,13 @@ def _restored(cls: type, data: Hashable, subtrees: tuple[TreeDef, ...]) -> TreeD
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
-    """The leaves of a tree in order, and its structure.
+    """Return the leaves of a tree in order, and its structure.
 
-    ``is_leaf(x)`` true keeps a container whole.
+    A container for which ``is_leaf(x)`` is true is a leaf.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
         (leaves, structure).
@@ -178,7 +178,7 @@ def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None, depth: int) -> T
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree with this structure and these leaves.
+    """Build the tree of a structure from its leaves.
 
     Args:
         treedef: a structure, as ``structure`` returns it.
@@ -188,7 +188,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
         A pytree.
 
     Raises:
-        PytreeError: more or fewer leaves than the structure has.
+        PytreeError: the number of leaves is not that of the structure.
 
     >>> unflatten(structure({"a": 0, "b": (0, 0)}), [1, 2, 3])
     {'a': 1, 'b': (2, 3)}
@@ -209,11 +209,11 @@ def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
 
 
 def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """The leaves of a tree, in order.
+    """Return the leaves of a tree, in order.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
         A list.
@@ -225,11 +225,11 @@ def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 
 
 def structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
-    """The structure of a tree.
+    """Return the structure of a tree.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
         A TreeDef, which is hashable.
@@ -241,14 +241,13 @@ def structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """``f`` applied to each leaf, with the values that stand there in the ``rest``.
+    """Apply ``f`` to each leaf and the corresponding values of the ``rest``.
 
     Args:
-        f: of one leaf of each tree.
+        f: a function of one leaf of each tree.
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        rest: more trees; they have the structure of the first, or end in trees where it has
-            leaves.
-        is_leaf: tells of a node that it is taken for a leaf.
+        rest: more trees of the structure of the first; they may have subtrees at its leaves.
+        is_leaf: whether to treat a node as a leaf.
 
     Returns:
         A pytree of the structure of the first.
@@ -267,10 +266,10 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = N
 
 
 def flatten_up_to(treedef: TreeDef, tree: Any) -> list[Any]:
-    """The subtrees of ``tree`` where ``treedef`` has leaves; the tree goes at least so deep.
+    """Return the subtrees of ``tree`` at the leaves of ``treedef``, which must be a prefix of it.
 
     Raises:
-        PytreeError: names the path at which the structures differ.
+        PytreeError: the structures differ; the message has the path.
     """
     out: list[Any] = []
     _up_to(treedef, tree, (), out)
@@ -297,7 +296,7 @@ def _up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> None:
 
 
 def shown(treedef: TreeDef) -> str:
-    """A structure in words of users.
+    """Describe a structure for users.
 
     >>> shown(structure(1)), shown(structure((1, 2)))
     ('an array', 'arrays in (*, *)')
@@ -319,7 +318,7 @@ def _short(tree: Any) -> str:
 
 
 def paths(treedef: TreeDef) -> list[Path]:
-    """The path of each leaf.
+    """Return the path of each leaf.
 
     >>> [keystr(p) for p in paths(structure({"a": [1, 2]}))]
     ["['a'][0]", "['a'][1]"]
@@ -339,12 +338,12 @@ def _paths(treedef: TreeDef, path: Path, out: list[Path]) -> None:
 
 
 def keystr(keys: Path, *, simple: bool = False, separator: str = "") -> str:
-    """A path as one writes it behind a variable: ``['layers'][0].w``.
+    """Return a path as one writes it after a variable: ``['layers'][0].w``.
 
     Args:
         keys: a path, as ``flatten_with_path`` returns it.
-        simple: leave out brackets and dots.
-        separator: between the steps.
+        simple: omit brackets and dots.
+        separator: the text between the steps.
 
     Returns:
         A str, such as ``['w'][0]``.
@@ -358,11 +357,11 @@ def keystr(keys: Path, *, simple: bool = False, separator: str = "") -> str:
 
 def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
                       is_leaf_takes_path: bool = False) -> tuple[list[tuple[Path, Any]], TreeDef]:
-    """(path, leaf) pairs and the structure.
+    """Return (path, leaf) pairs and the structure.
 
     Args:
         tree: a pytree: nested tuples, lists, dicts and registered types.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
         is_leaf_takes_path: ``is_leaf`` is called with (path, node).
 
     Returns:
@@ -396,13 +395,13 @@ def _flatten_by_path(tree: Any, path: Path, out: list[tuple[Path, Any]],
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
                   is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
                   ) -> Any:
-    """``f(path, leaf, ...)`` applied to each leaf.
+    """Apply ``f(path, leaf, ...)`` to each leaf.
 
     Args:
-        f: of a path and one leaf of each tree.
+        f: a function of a path and one leaf of each tree.
         tree: a pytree: nested tuples, lists, dicts and registered types.
         rest: more trees of the same structure.
-        is_leaf: tells of a node that it is taken for a leaf.
+        is_leaf: whether to treat a node as a leaf.
         is_leaf_takes_path: ``is_leaf`` is called with (path, node).
 
     Returns:
@@ -420,12 +419,12 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
 
 
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """The leaves of a tree for all leaves of a deeper one that it is the top of.
+    """Broadcast the leaves of a prefix tree to all leaves of a full tree.
 
     Args:
-        prefix_tree: a pytree that ends where ``full_tree`` may go on.
+        prefix_tree: a pytree whose structure is a prefix of that of ``full_tree``.
         full_tree: a pytree.
-        is_leaf: tells of a node of ``prefix_tree`` that it is taken for a leaf.
+        is_leaf: whether to treat a node of ``prefix_tree`` as a leaf.
 
     Returns:
         A pytree of the structure of ``full_tree``.
@@ -441,7 +440,7 @@ def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -
 
 
 def difference(want: TreeDef, got: TreeDef, path: Path = ()) -> str:
-    """Where two structures first differ, in words; empty where they do not.
+    """Describe where two structures first differ; empty if they are equal.
 
     >>> difference(structure({"a": [1, 2]}), structure({"a": [1]}))
     "at ['a']: expected [*, *], got [*]"

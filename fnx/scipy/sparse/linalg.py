@@ -1,4 +1,4 @@
-"""Linear equations by iteration: of A only A(x) is asked.
+"""Iterative linear solvers (cg, bicgstab, gmres), which use A only as a function x -> A(x).
 
 >>> import fnx.numpy as jnp
 >>> x, _ = cg(lambda x: jnp.asarray([2.0, 4.0]) * x, jnp.ones(2))
@@ -42,7 +42,7 @@ _equations = Family(
 @_equations()
 def cg(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
        maxiter: int | None = None, M: Operator = None) -> tuple[Any, None]:
-    """The x with A(x) = b for a symmetric, positive definite A: conjugate gradients.
+    """Solve A(x) = b for a symmetric, positive definite A by conjugate gradients.
 
     Source: Hestenes and Stiefel, Methods of Conjugate Gradients for Solving Linear Systems, 1952.
 
@@ -55,7 +55,7 @@ def cg(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 
 @_equations()
 def bicgstab(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
              maxiter: int | None = None, M: Operator = None) -> tuple[Any, None]:
-    """The x with A(x) = b for any invertible A: stabilized biconjugate gradients.
+    """Solve A(x) = b for any invertible A by stabilized biconjugate gradients.
 
     Source: van der Vorst, Bi-CGSTAB, SIAM J. Sci. Stat. Comput. 13 (1992).
 
@@ -71,7 +71,7 @@ def bicgstab(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: fl
 def gmres(A: Operator, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
           restart: int = 20, maxiter: int | None = None, M: Operator = None,
           solve_method: Literal["batched", "incremental"] = "batched") -> tuple[Any, None]:
-    """The x with A(x) = b for any invertible A: generalized minimal residuals.
+    """Solve A(x) = b for any invertible A by generalized minimal residuals.
 
     Source: Saad and Schultz, GMRES, SIAM J. Sci. Stat. Comput. 7 (1986).
 
@@ -125,7 +125,7 @@ def _dot(x: Any, y: Any) -> Array:
 
 
 def _plus(x: Any, scale: Array, y: Any) -> Any:
-    """x + scale y."""
+    """Return x + scale * y for pytrees."""
     return tree.map(lambda a, b: a + scale.astype(b.dtype) * b, x, y)
 
 
@@ -198,10 +198,10 @@ def _minimal_residuals(matvec: Callable[[Any], Any], b: Any, x: Any, *, restart:
 
 
 def _closest(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
-    """The d in the span of r, A r, ..., A**(m-1) r with the least norm of r - A d.
+    """Return the d in the span of r, A r, ..., A**(m-1) r that minimizes the norm of r - A d.
 
-    Q has an orthonormal basis of the span; A in this basis becomes triangular (R) by rotations of
-    neighbouring rows, which turn g, that is r in the basis, too.
+    Q is an orthonormal basis of the span (Arnoldi). Givens rotations of adjacent rows make A in
+    this basis triangular (R); they also apply to g, which is r in this basis.
     """
     def norm(v: Array) -> Array:
         return jnp.sqrt(jnp.vdot(v, v))
@@ -210,7 +210,7 @@ def _closest(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
         Q, R, turns, g = state
         q, h = apply(Q[k]), jnp.zeros_like(g)
         before = norm(q)
-        for _ in range(2):  # the second time takes away what rounding left
+        for _ in range(2):  # orthogonalize twice against rounding errors
             part = Q @ q
             q, h = q - part @ Q, h + part
         size = norm(q)
@@ -237,6 +237,6 @@ def _closest(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
 
 
 def _turned(v: Array, i: Any, turn: Array) -> Array:
-    """v with the elements i and i + 1 turned: by its own turn, v[i + 1] becomes 0."""
+    """Apply a Givens rotation (c, s) to elements i and i + 1; its own makes v[i + 1] zero."""
     a, b, (c, s) = v[i], v[i + 1], turn
     return v.at[i].set(c * a + s * b).at[i + 1].set(c * b - s * a)

@@ -15,5 +15,5 @@ from fnx.scipy.special.plain import *
 
 __all__ = [*gammas.__all__, *integrals.__all__, *plain.__all__]
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

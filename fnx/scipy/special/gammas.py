@@ -1,4 +1,4 @@
-"""The gamma and beta functions, their logarithms, derivatives and incomplete forms."""
+"""Gamma and beta functions of ``scipy.special``: logarithms, derivatives, incomplete forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 AT = "fnx.scipy.special as special"
-_MOST = 2000  # steps of series and fractions
+_MOST = 2000  # iteration limit of series and continued fractions
 
 _family = Family(
     x="an Array or what ``asarray`` takes, of any shape.", a="above 0.", b="above 0.",
@@ -35,7 +35,7 @@ _family = Family(
 
 @elementwise(rows.LGAMMA, at=AT)
 def gammaln(x: ArrayLike) -> Array:
-    """The logarithm of abs(gamma(x)). Its method is described in core/array/gamma.py.
+    """Return the logarithm of abs(gamma(x)). core/array/gamma.py describes the method.
 
     >>> print(special.gammaln(1.0))
     0.0
@@ -45,7 +45,7 @@ def gammaln(x: ArrayLike) -> Array:
 
 @_family()
 def loggamma(x: ArrayLike) -> Array:
-    """The logarithm of gamma(x); NaN below 0, where gamma is negative or its logarithm complex.
+    """Return the logarithm of gamma(x); NaN for x < 0.
 
     >>> print(special.loggamma(1.0))
     0.0
@@ -55,7 +55,7 @@ def loggamma(x: ArrayLike) -> Array:
 
 @elementwise(rows.GAMMA, at=AT)
 def gamma(x: ArrayLike) -> Array:
-    """The gamma function: (x - 1)! of whole numbers.
+    """Return the gamma function: (x - 1)! for integers.
 
     >>> print(special.gamma(1.0))
     1.0
@@ -65,7 +65,7 @@ def gamma(x: ArrayLike) -> Array:
 
 @elementwise(rows.GAMMA_SIGN, at=AT)
 def gammasgn(x: ArrayLike) -> Array:
-    """The sign of the gamma function.
+    """Return the sign of the gamma function.
 
     >>> print(special.gammasgn(-0.5))
     -1.0
@@ -75,7 +75,7 @@ def gammasgn(x: ArrayLike) -> Array:
 
 @elementwise(rows.DIGAMMA, at=AT)
 def digamma(x: ArrayLike) -> Array:
-    """The derivative of gammaln; NaN at 0, -1, -2, ...
+    """Return the derivative of gammaln; NaN at 0, -1, -2, ...
 
     >>> print(special.digamma(1.0).round(5))
     -0.57722
@@ -85,7 +85,7 @@ def digamma(x: ArrayLike) -> Array:
 
 @elementwise(rows.POLYGAMMA, at=AT)
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
-    """The n-th derivative of digamma.
+    """Return the n-th derivative of digamma.
 
     >>> print(special.polygamma(1, 1.0).round(5))
     1.64493
@@ -95,7 +95,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 
 @_family(q="where the sum begins; by default 1.")
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """The sum of (k + q)**-x over k = 0, 1, 2, ...: Hurwitz's zeta function.
+    """Return the Hurwitz zeta function: the sum of (k + q)**-x over k = 0, 1, 2, ...
 
     >>> print(special.zeta(2.0, 1.0).round(5))
     1.64493
@@ -105,7 +105,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
 
 @elementwise(rows.BETALN, at=AT)
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """The logarithm of the beta function.
+    """Return the logarithm of the beta function.
 
     >>> print(special.betaln(1.0, 1.0))
     0.0
@@ -115,7 +115,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
 
 @_family()
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b).
+    """Return the beta function, gamma(a) gamma(b) / gamma(a + b).
 
     >>> print(special.beta(1.0, 2.0))
     0.5
@@ -128,7 +128,7 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 @_family(n="how many elements: of floats too.", exact="False: numbers are floats here.",
          raises=("ArgumentError: ``exact`` is true.",))
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """n!; 0 of negative numbers.
+    """Return n!; 0 for negative n.
 
     >>> print(special.factorial(3.0).round(5))
     6.0
@@ -142,7 +142,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 @_family(N="of how many.", k="how many.", repetition="an element may be chosen again.")
 def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
-    """In how many ways k of N can be chosen.
+    """Return the number of ways to choose k of N elements.
 
     >>> print(special.comb(4.0, 2.0).round(4))
     6.0
@@ -160,7 +160,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
 
 @_family(z="an Array or what ``asarray`` takes.", m="what is added.")
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z).
+    """Return the Pochhammer symbol, gamma(z + m) / gamma(z).
 
     >>> print(special.poch(2.0, 2.0).round(4))
     6.0
@@ -176,7 +176,7 @@ _MOST_DIMENSIONS = 1000
 
 @_family(d="the dimension: a whole number.")
 def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
-    """The logarithm of the gamma function of d dimensions.
+    """Return the logarithm of the multivariate gamma function of dimension d.
 
     >>> print(special.multigammaln(3.0, 1))
     0.6931472
@@ -195,7 +195,10 @@ def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
 
 
 def _converged(step: Any, start: tuple[Array, ...]) -> tuple[Array, ...]:
-    """``step(i, *state) -> (going on, state)`` until none goes on, ``_MOST`` times at most."""
+    """Iterate ``step(i, *state) -> (mask of unconverged elements, state)`` to convergence.
+
+    At most ``_MOST`` steps are run.
+    """
     def body(carry: Any) -> Any:
         i, _, state = carry
         going, after = step(i, *state)
@@ -208,7 +211,10 @@ def _converged(step: Any, start: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _series(a: Array, x: Array) -> Array:
-    """x**a exp(-x) / gamma(a + 1) times the sum of x**n / ((a + 1) ... (a + n)), for x < a + 1."""
+    """Return gammainc for x < a + 1, by a series.
+
+    It is x**a exp(-x) / gamma(a + 1) times the sum of x**n / ((a + 1) ... (a + n)).
+    """
     eps = float(jnp.finfo(x.dtype).eps) / 4
 
     def step(i: Array, term: Array, total: Array) -> Any:
@@ -224,7 +230,10 @@ def _front(a: Array, x: Array) -> Array:
 
 
 def _fraction(a: Array, x: Array) -> Array:
-    """Lentz's evaluation of the continued fraction 6.5.31 of Abramowitz and Stegun, for x > a."""
+    """Return gammaincc for x > a, by a continued fraction.
+
+    Source: Lentz's evaluation of the fraction 6.5.31 of Abramowitz and Stegun.
+    """
     def terms(i: Array, a: Array) -> Any:
         yield -i * (i - a), x + 1 - a + 2 * i
     whole = _lentz(terms, a, jnp.full_like(x, 1 / _tiny(x)), 1 / _away(x + 1 - a))
@@ -232,11 +241,16 @@ def _fraction(a: Array, x: Array) -> Array:
 
 
 def _lentz(terms: Any, p: Array, above: Array, first: Array) -> Array:
-    """A continued fraction of the terms (numerator, denominator) of steps i = 1, 2, ..., from
-    the ratios of its numerators (``above``) and of its denominators that the step before left.
+    """Evaluate a continued fraction by Lentz's method.
 
-    Where a parameter p is a whole number it ends, as a numerator is 0, but its derivative by p
-    does not: so the fraction of the next p and a half says how long one goes on.
+    If p is an integer, a numerator is 0 and the fraction terminates, but its derivative with
+    respect to p does not. So convergence is also checked on the fraction for floor(p) + 0.5.
+
+    Args:
+        terms: ``terms(i, p)`` yields pairs (numerator, denominator), for i = 1, 2, ...
+        p: the parameter of the terms.
+        above: the initial ratio of successive numerators.
+        first: the initial inverse ratio of successive denominators, and value of the fraction.
     """
     eps = float(jnp.finfo(p.dtype).eps) / 2
     between = stop_gradient(jnp.floor(p) + 0.5)
@@ -256,12 +270,12 @@ def _tiny(x: Array) -> float:
 
 
 def _away(x: Array) -> Array:
-    """x, or a small number where it is 0."""
+    """Return x, or a tiny number where x is about 0."""
     return jnp.where(jnp.abs(x) < _tiny(x), _tiny(x), x)
 
 
 def incomplete(a: ArrayLike, x: ArrayLike, upper: bool) -> Array:
-    """The regularised incomplete gamma function, from below or from above."""
+    """Return the lower or upper regularized incomplete gamma function."""
     nodes, _ = promoted("inexact", "gammainc", (a, x))
     p, y = Array(nodes[0]), Array(nodes[1])
     bad = ~(p > 0) | ~(y >= 0)
@@ -279,7 +293,7 @@ def incomplete(a: ArrayLike, x: ArrayLike, upper: bool) -> Array:
 
 @_family(x="not below 0.")
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The integral of t**(a - 1) exp(-t) from 0 to x, over gamma(a).
+    """Return the integral of t**(a - 1) exp(-t) from 0 to x, divided by gamma(a).
 
     >>> print(special.gammainc(1.0, 0.0))
     0.0
@@ -289,7 +303,7 @@ def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
 
 @_family(x="not below 0.")
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The integral of t**(a - 1) exp(-t) from x to infinity, over gamma(a).
+    """Return the integral of t**(a - 1) exp(-t) from x to infinity, divided by gamma(a).
 
     >>> print(special.gammaincc(1.0, 0.0))
     1.0
@@ -299,7 +313,7 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
 
 @_family(x="from 0 to 1.")
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """The integral of t**(a - 1) (1 - t)**(b - 1) from 0 to x, over beta(a, b).
+    """Return the integral of t**(a - 1) (1 - t)**(b - 1) from 0 to x, divided by beta(a, b).
 
     Source: Lentz's evaluation of the continued fraction 26.5.8 of Abramowitz and Stegun.
 

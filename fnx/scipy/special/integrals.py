@@ -1,4 +1,4 @@
-"""Integrals and series of ``scipy.special``: exponential, sine and Fresnel integrals, and others.
+"""Integrals and series of ``scipy.special``: exponential, sine and Fresnel integrals and others.
 
 Sources: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), chapters 5, 7, 13, 15 and
 23; series near 0 and expansions or Gauss-Legendre quadrature beyond.
@@ -28,7 +28,7 @@ __all__ = [
     "owens_t", "sici", "spence",
 ]
 
-_TERMS = 400  # of a series
+_TERMS = 400  # terms of a series
 _EULER = 0.5772156649015329
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 
@@ -45,12 +45,12 @@ def _float(x: ArrayLike) -> Array:
 
 
 def _size(x: Array) -> Array:
-    """|x|, by a choice whose slope at 0 is that of x: of what is odd it is the slope there."""
+    """Return |x| with derivative 1 at 0, which is right for odd functions of x."""
     return jnp.where(x < 0, -x, x)
 
 
 def _integral(f: Any, low: float, high: Any) -> Array:
-    """The integral of f from low to high, by 48 nodes."""
+    """Integrate f from low to high by Gauss-Legendre quadrature with 48 nodes."""
     half = (high - low) / 2
     middle = (high + low) / 2
     kind = half.dtype
@@ -60,7 +60,7 @@ def _integral(f: Any, low: float, high: Any) -> Array:
 
 
 def _summed(x: Array, ratio: Callable[[Array], Array]) -> Array:
-    """1 + r(1) + r(1) r(2) + ..., as a loop; NaN where what is left would be seen."""
+    """Sum 1 + r(1) + r(1) r(2) + ... in a loop; NaN where the remainder is not negligible."""
     one = jnp.ones_like(x)
 
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -73,7 +73,7 @@ def _summed(x: Array, ratio: Callable[[Array], Array]) -> Array:
 
 
 def _fraction_e1(x: Array, n: Any, steps: int) -> Array:
-    """exp(x) E_n(x) by the continued fraction 5.1.22, from its end."""
+    """Return exp(x) E_n(x) by the continued fraction 5.1.22, evaluated from its end."""
     def step(i: Any, tail: Array) -> Array:
         k = (steps - i).astype(x.dtype)
         return asarray((n + (k - 1)) / (1 + k / (x + tail)))
@@ -81,7 +81,7 @@ def _fraction_e1(x: Array, n: Any, steps: int) -> Array:
 
 
 def _series_ein(x: Array, terms: int) -> Array:
-    """The sum of (-1)**(k + 1) x**k / (k k!), from k = 1."""
+    """Return the sum of (-1)**(k + 1) x**k / (k k!), from k = 1."""
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
         k = (i + 1).astype(x.dtype)
         term = state[0] * (-x / k)
@@ -91,7 +91,7 @@ def _series_ein(x: Array, terms: int) -> Array:
 
 @_family()
 def exp1(x: ArrayLike) -> Array:
-    """The integral of exp(-t) / t from x to infinity.
+    """Return the integral of exp(-t) / t from x to infinity.
 
     >>> print(special.exp1(1.0).round(5))
     0.21938
@@ -107,7 +107,7 @@ def exp1(x: ArrayLike) -> Array:
 
 @_family()
 def expi(x: ArrayLike) -> Array:
-    """The integral of exp(t) / t from -infinity to x, as a principal value.
+    """Return the integral of exp(t) / t from -infinity to x, as a principal value.
 
     >>> print(special.expi(1.0).round(5))
     1.89512
@@ -129,7 +129,7 @@ def expi(x: ArrayLike) -> Array:
 
 @_family(n="a whole number >= 0.")
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """The integral of exp(-x t) / t**n from 1 to infinity, by recurrence from exp1.
+    """Return the integral of exp(-x t) / t**n from 1 to infinity, by recurrence from exp1.
 
     >>> print(special.expn(2, 1.0).round(5))
     0.1485
@@ -152,7 +152,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
 
 @_family()
 def dawsn(x: ArrayLike) -> Array:
-    """exp(-x**2) times the integral of exp(t**2) from 0 to x.
+    """Return Dawson's integral: exp(-x**2) times the integral of exp(t**2) from 0 to x.
 
     >>> print(special.dawsn(1.0).round(5))
     0.53808
@@ -175,7 +175,7 @@ def dawsn(x: ArrayLike) -> Array:
 
 
 def _auxiliary(x: Array) -> tuple[Array, Array]:
-    """The f and g of 5.2.12: integrals of exp(-x t) / (1 + t**2), times 1 and t; from x = 4."""
+    """Return f and g of 5.2.12 for x >= 4: integrals of exp(-x t) / (1 + t**2) times 1 and t."""
     f: Any = 0.0
     g: Any = 0.0
     nodes, weights = np.polynomial.laguerre.laggauss(32)
@@ -188,7 +188,7 @@ def _auxiliary(x: Array) -> tuple[Array, Array]:
 
 @_family("(sine integral, cosine integral), Arrays of the shape of x.")
 def sici(x: ArrayLike) -> tuple[Array, Array]:
-    """The integrals of sin(t) / t from 0, and of cos(t) / t from infinity, to x.
+    """Return the integrals of sin(t) / t from 0, and of cos(t) / t from infinity, to x.
 
     >>> [round(float(v), 5) for v in special.sici(1.0)]
     [0.94608, 0.3374]
@@ -215,7 +215,7 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
 
 @_family("(S, C), Arrays of the shape of x.")
 def fresnel(x: ArrayLike) -> tuple[Array, Array]:
-    """The integrals of sin(pi t**2 / 2) and cos(pi t**2 / 2) from 0 to x.
+    """Return the integrals of sin(pi t**2 / 2) and cos(pi t**2 / 2) from 0 to x.
 
     >>> [round(float(v), 5) for v in special.fresnel(1.0)]
     [0.43826, 0.77989]
@@ -247,7 +247,7 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
 
 @_family()
 def spence(x: ArrayLike) -> Array:
-    """The integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.
+    """Return the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.
 
     >>> print(special.spence(1.0))
     0.0
@@ -276,7 +276,7 @@ def spence(x: ArrayLike) -> Array:
 
 @_family()
 def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Kummer's function: the sum of (a)_k x**k / ((b)_k k!).
+    """Return Kummer's function: the sum of (a)_k x**k / ((b)_k k!).
 
     >>> print(special.hyp1f1(1.0, 1.0, 0.0))
     1.0
@@ -292,9 +292,9 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 @_family(x="below 1.")
 def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
-    """Gauss's function: the sum of (a)_k (b)_k x**k / ((c)_k k!), for x < 1.
+    """Return Gauss's hypergeometric function: the sum of (a)_k (b)_k x**k / ((c)_k k!), for x < 1.
 
-    It takes 400 terms: NaN where more are needed, from about 0.97 on.
+    The sum has 400 terms; the result is NaN where more are needed, from about x = 0.97 on.
 
     >>> print(special.hyp2f1(1.0, 1.0, 1.0, 0.0))
     1.0
@@ -312,7 +312,7 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
 
 @_family(h="a height.", a="a slope.")
 def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
-    """The integral of exp(-h**2 (1 + t**2) / 2) / (2 pi (1 + t**2)) from 0 to a.
+    """Return the integral of exp(-h**2 (1 + t**2) / 2) / (2 pi (1 + t**2)) from 0 to a.
 
     >>> print(special.owens_t(0.0, 1.0).round(5))
     0.125
@@ -320,7 +320,7 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     (x, y), _ = promoted("inexact", "owens_t", (h, a))
     height, slope = jnp.broadcast_arrays(Array(x), Array(y))
     square = (height * height)[..., None]
-    # over the angle: t = tan(s)
+    # substitute t = tan(s)
     def f(s: Array) -> Array:
         c = jnp.cos(s)
         return jnp.exp(-0.5 * square / (c * c))
@@ -330,7 +330,7 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
 @_family("An Array of n + 1 floats.", n="the last index: an int.",
          raises=("ArgumentError: a negative n.",))
 def bernoulli(n: int) -> Array:
-    """The first Bernoulli numbers.
+    """Return the Bernoulli numbers 0 to n.
 
     >>> special.bernoulli(2).round(4).tolist()
     [1.0, -0.5, 0.16670000553131104]
@@ -349,7 +349,7 @@ def bernoulli(n: int) -> Array:
          n_iter="where the recurrence begins: above v and abs(z).",
          raises=("ArgumentError: no such orders.",))
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
-    """Bessel functions of the first kind, of the orders 0 to v, by Miller's recurrence downwards.
+    """Return Bessel functions of the first kind, orders 0 to v, by Miller's backward recurrence.
 
     >>> special.bessel_jn(0.0, v=1).round(4).tolist()
     [1.0, 0.0]

@@ -1,4 +1,4 @@
-"""Elementary functions of ``scipy.special``: errors, logistics, entropies, Bessel functions."""
+"""Error, logistic, entropy, Bessel and normal-distribution functions of ``scipy.special``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _family = Family(
 
 @elementwise(special.ERF, at=AT)
 def erf(x: ArrayLike) -> Array:
-    """The error function. Its method is described in core/array/special.py.
+    """Return the error function. core/array/special.py describes the method.
 
     >>> print(special.erf(0.0))
     0.0
@@ -48,7 +48,7 @@ def erf(x: ArrayLike) -> Array:
 
 @elementwise(special.ERFC, at=AT)
 def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), without the loss of small values.
+    """Return 1 - erf(x), without cancellation for large x.
 
     >>> print(special.erfc(0.0))
     1.0
@@ -58,7 +58,7 @@ def erfc(x: ArrayLike) -> Array:
 
 @elementwise(special.ERF_INV, at=AT)
 def erfinv(x: ArrayLike) -> Array:
-    """The inverse of erf; NaN outside of -1..1.
+    """Return the inverse of erf; NaN outside of [-1, 1].
 
     >>> print(special.erfinv(0.0))
     0.0
@@ -68,7 +68,7 @@ def erfinv(x: ArrayLike) -> Array:
 
 @elementwise(bessel.I0E, at=AT)
 def i0e(x: ArrayLike) -> Array:
-    """exp(-abs(x)) times the modified Bessel function of order 0.
+    """Return exp(-abs(x)) times the modified Bessel function of order 0.
 
     >>> print(special.i0e(0.0).round(6))
     1.0
@@ -78,7 +78,7 @@ def i0e(x: ArrayLike) -> Array:
 
 @elementwise(bessel.I1E, at=AT)
 def i1e(x: ArrayLike) -> Array:
-    """exp(-abs(x)) times the modified Bessel function of order 1.
+    """Return exp(-abs(x)) times the modified Bessel function of order 1.
 
     >>> print(special.i1e(0.0))
     0.0
@@ -91,7 +91,7 @@ i0 = jnp.i0
 
 @elementwise(bessel.I1, at=AT)
 def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function of order 1.
+    """Return the modified Bessel function of order 1.
 
     >>> print(special.i1(0.0))
     0.0
@@ -101,7 +101,7 @@ def i1(x: ArrayLike) -> Array:
 
 @elementwise(gammas.XLOGY, at=AT)
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(y); 0 where x is 0.
+    """Return x log(y); 0 where x is 0.
 
     >>> print(special.xlogy(0.0, 0.0))
     0.0
@@ -111,7 +111,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 @elementwise(gammas.XLOG1PY, at=AT)
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(1 + y); 0 where x is 0.
+    """Return x log(1 + y); 0 where x is 0.
 
     >>> print(special.xlog1py(0.0, -1.0))
     0.0
@@ -121,7 +121,7 @@ def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
 
 @elementwise(basic.SIGMOID, at=AT)
 def expit(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x)).
+    """Return 1 / (1 + exp(-x)).
 
     >>> print(special.expit(0.0))
     0.5
@@ -134,13 +134,13 @@ def _float(x: ArrayLike) -> Array:
 
 
 def _kept(x: ArrayLike) -> Array:
-    """As a float that is weak where x is."""
+    """Convert x to a float dtype and preserve its weak type."""
     return Array(in_domain("inexact", x), asarray(x).weak)
 
 
 @_family()
 def logit(x: ArrayLike) -> Array:
-    """log(x / (1 - x)).
+    """Return log(x / (1 - x)).
 
     >>> print(special.logit(0.5))
     0.0
@@ -151,7 +151,7 @@ def logit(x: ArrayLike) -> Array:
 
 @_family()
 def entr(x: ArrayLike) -> Array:
-    """-x log(x); 0 at 0, -inf below.
+    """Return -x log(x); 0 at 0, -inf below.
 
     >>> print(special.entr(1.0))
     -0.0
@@ -167,7 +167,7 @@ def _pair(name: str, p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
 
 @_family()
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q); 0 where p is 0, inf where only q is.
+    """Return p log(p / q); 0 where p is 0, inf where only q is 0.
 
     >>> print(special.rel_entr(0.5, 0.5))
     0.0
@@ -181,7 +181,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 
 @_family()
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q) - p + q.
+    """Return p log(p / q) - p + q.
 
     >>> print(special.kl_div(0.5, 0.5))
     0.0
@@ -192,7 +192,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
 
 @_family()
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """(x**lmbda - 1) / lmbda; log(x) where lmbda is 0.
+    """Return (x**lmbda - 1) / lmbda; log(x) where lmbda is 0.
 
     >>> print(special.boxcox(2.0, 1.0))
     1.0
@@ -204,7 +204,7 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 @_family()
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """((1 + x)**lmbda - 1) / lmbda; log(1 + x) where lmbda is 0.
+    """Return ((1 + x)**lmbda - 1) / lmbda; log(1 + x) where lmbda is 0.
 
     >>> print(special.boxcox1p(1.0, 1.0))
     1.0
@@ -219,7 +219,7 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 @_family()
 def ndtr(x: ArrayLike) -> Array:
-    """The probability that a standard normal number is below x.
+    """Return the CDF of the standard normal distribution.
 
     >>> print(special.ndtr(0.0))
     0.5
@@ -229,7 +229,7 @@ def ndtr(x: ArrayLike) -> Array:
 
 @_family()
 def ndtri(p: ArrayLike) -> Array:
-    """The inverse of ndtr: by erfinv, and by one step of Newton's method in the tails.
+    """Return the inverse of ndtr, by Newton steps on its logarithm.
 
     >>> print(special.ndtri(0.5))
     0.0
@@ -240,7 +240,7 @@ def ndtri(p: ArrayLike) -> Array:
     inside = (tail > 0) & (tail <= 0.5)
     safe = jnp.where(inside, tail, 0.25)
     w = jnp.sqrt(-2 * jnp.log(safe))
-    # 26.2.23 of Abramowitz and Stegun, then steps on log(ndtr(x)) = log(tail)
+    # Abramowitz and Stegun 26.2.23, then Newton steps on log(ndtr(x)) = log(tail)
     top = 2.515517 + w * (0.802853 + w * 0.010328)
     x = -(w - top / (1 + w * (1.432788 + w * (0.189269 + w * 0.001308))))
     for _ in range(3):
@@ -255,7 +255,7 @@ def ndtri(p: ArrayLike) -> Array:
 
 @_family(series_order="accepted as JAX's; the tail is by erfcx here.")
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
-    """The logarithm of ndtr(x), without its underflow.
+    """Return the logarithm of ndtr(x), without underflow.
 
     >>> print(special.log_ndtr(0.0))
     -0.6931472
@@ -271,13 +271,13 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
 
 @_family()
 def erfcx(x: ArrayLike) -> Array:
-    """exp(x**2) erfc(x): does not underflow.
+    """Return exp(x**2) erfc(x), which does not underflow.
 
     >>> print(special.erfcx(0.0))
     1.0
     """
     a = _float(x)
-    # choices whose slopes at 0 are those of a, where abs and clip have their middle
+    # where, not abs and clip: their derivative at 0 is the mean of both slopes
     size, most = jnp.where(a < 0, -a, a), 1e18 if a.dtype.itemsize < 8 else 1e150
     size = jnp.where(size > most, most, size)
     scaled = Array(special.scaled_erfc(Expr(size._node)).node)
@@ -287,7 +287,7 @@ def erfcx(x: ArrayLike) -> Array:
         below, 2 * jnp.exp(inside * inside) - scaled, jnp.where(a == math.inf, 0, scaled)))
 
 
-# ---- folds --------------------------------------------------------------------------------------
+# ---- reductions ---------------------------------------------------------------------------------
 
 _folds = Family(
     x="an Array or what ``asarray`` takes.", a="an Array or what ``asarray`` takes.",
@@ -301,7 +301,7 @@ _folds = Family(
 def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
               keepdims: bool = False, return_sign: bool = False,
               where: ArrayLike | None = None) -> Any:
-    """The logarithm of the sum of the exponentials, without their overflow.
+    """Return the logarithm of the sum of exponentials, without overflow.
 
     >>> print(special.logsumexp(jnp.zeros(2)))
     0.6931472
@@ -321,7 +321,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
 
 @_folds("An Array of the shape of x, of a float dtype.")
 def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """The exponentials over their sum.
+    """Return the exponentials divided by their sum.
 
     >>> print(special.softmax(jnp.zeros(2)))
     [0.5 0.5]
@@ -331,7 +331,7 @@ def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
 
 @_folds("An Array of the shape of x, of a float dtype.")
 def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """The logarithm of softmax.
+    """Return the logarithm of softmax.
 
     >>> print(special.log_softmax(jnp.zeros(2)))
     [-0.6931472 -0.6931472]

@@ -1,4 +1,4 @@
-"""Densities of distributions, as in ``jax.scipy.stats``: a module for each of them.
+"""Probability distributions, as in ``jax.scipy.stats``, with one module for each.
 
 >>> from fnx.scipy.stats import norm
 >>> print(norm.cdf(0.0))
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fnx.core.errors import module_face
 
-if TYPE_CHECKING:  # at their first use
+if TYPE_CHECKING:  # loaded on first use
     from fnx.scipy.stats import (
         bernoulli,
         beta,
@@ -49,7 +49,7 @@ __all__ = [
 
 _RANKS = ("mode", "rankdata", "sem")
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(
         __name__, __all__, frozenset({"gaussian_kde"}),
         {name: "fnx.scipy.stats.ranks" if name in _RANKS else f"fnx.scipy.stats.{name}"

@@ -1,4 +1,4 @@
-"""The distribution of one trial, as in ``jax.scipy.stats.bernoulli``."""
+"""The Bernoulli distribution: the outcome of one trial, as in ``jax.scipy.stats.bernoulli``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("bernoulli")
 
 @_family()
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> print(bernoulli.logpmf(1.0, 0.25).round(4))
     -1.3863
@@ -32,7 +32,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 @_family()
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> print(bernoulli.pmf(1.0, 0.25).round(4))
     0.25
@@ -42,7 +42,7 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 @_family()
 def cdf(k: ArrayLike, p: ArrayLike) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(bernoulli.cdf(1.0, 0.25).round(4))
     1.0
@@ -55,7 +55,7 @@ def cdf(k: ArrayLike, p: ArrayLike) -> Array:
 
 @_family()
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
-    """The place below which a probability is: the inverse of ``cdf``.
+    """Return the quantile function, the inverse of ``cdf``.
 
     >>> print(bernoulli.ppf(0.75, 0.25).round(4))
     0.0
@@ -65,5 +65,5 @@ def ppf(q: ArrayLike, p: ArrayLike) -> Array:
     return jnp.where(wrong, np.nan, jnp.where(q <= 1 - p, 0, 1))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

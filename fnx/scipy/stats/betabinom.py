@@ -1,4 +1,4 @@
-"""Successes whose probability is of a beta distribution, as in ``jax.scipy.stats.betabinom``."""
+"""The beta-binomial distribution, as in ``jax.scipy.stats.betabinom``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("betabinom", n="how many trials.", a="above 0.", b="above 0.")
 
 @_family()
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> print(betabinom.logpmf(1.0, 4.0, 2.0, 2.0).round(4))
     -1.4759
@@ -35,7 +35,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 
 @_family()
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> print(betabinom.pmf(1.0, 4.0, 2.0, 2.0).round(4))
     0.2286
@@ -43,5 +43,5 @@ def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike =
     return jnp.exp(logpmf(k, n, a, b, loc))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of successes of n trials, as in ``jax.scipy.stats.binom``."""
+"""The binomial distribution: the successes of n trials, as in ``jax.scipy.stats.binom``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("binom", n="how many trials.")
 
 @_family()
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> print(binom.logpmf(1.0, 4.0, 0.25).round(4))
     -0.863
@@ -34,7 +34,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
 @_family()
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> print(binom.pmf(1.0, 4.0, 0.25).round(4))
     0.4219
@@ -42,5 +42,5 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return jnp.exp(logpmf(k, n, p, loc))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of Cauchy, as in ``jax.scipy.stats.cauchy``."""
+"""The Cauchy distribution, as in ``jax.scipy.stats.cauchy``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("cauchy")
 
 @_family()
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(cauchy.logpdf(0.5).round(4))
     -1.3679
@@ -31,7 +31,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(cauchy.pdf(0.5).round(4))
     0.2546
@@ -41,7 +41,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(cauchy.cdf(0.5).round(4))
     0.6476
@@ -52,7 +52,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of less.
+    """Return the logarithm of the CDF.
 
     >>> print(cauchy.logcdf(0.5).round(4))
     -0.4345
@@ -62,7 +62,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of more.
+    """Return the survival function, 1 - CDF.
 
     >>> print(cauchy.sf(0.5).round(4))
     0.3524
@@ -73,7 +73,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of more.
+    """Return the logarithm of the survival function.
 
     >>> print(cauchy.logsf(0.5).round(4))
     -1.0429
@@ -83,7 +83,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The place below which a probability is: the inverse of ``cdf``.
+    """Return the quantile function, the inverse of ``cdf``.
 
     >>> print(cauchy.ppf(0.75).round(4))
     1.0
@@ -95,7 +95,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The place above which a probability is: the inverse of ``sf``.
+    """Return the inverse of the survival function ``sf``.
 
     >>> print(cauchy.isf(0.75).round(4))
     -1.0
@@ -104,5 +104,5 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return ppf(1 - q, loc, scale)
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of sums of squares of normal numbers, as in ``jax.scipy.stats.chi2``."""
+"""The chi-square distribution, as in ``jax.scipy.stats.chi2``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _family = family("chi2", df="how many squares; above 0.")
 
 
 def _clamped(x: Array, loc: Array, scale: Array) -> Array:
-    """Half of where in the standard distribution, which begins at 0."""
+    """Return half the standardized x, at least 0, the start of the support."""
     return jnp.maximum((x - loc) / (2 * scale), 0)
 
 
 @_family()
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(chi2.logpdf(0.5, 2.0).round(4))
     -0.9431
@@ -39,7 +39,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 @_family()
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(chi2.pdf(0.5, 2.0).round(4))
     0.3894
@@ -49,7 +49,7 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
 
 @_family()
 def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(chi2.cdf(0.5, 2.0).round(4))
     0.2212
@@ -60,7 +60,7 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
 
 @_family()
 def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of less.
+    """Return the logarithm of the CDF.
 
     >>> print(chi2.logcdf(0.5, 2.0).round(4))
     -1.5087
@@ -70,7 +70,7 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 @_family()
 def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of more.
+    """Return the survival function, 1 - CDF.
 
     >>> print(chi2.sf(0.5, 2.0).round(4))
     0.7788
@@ -81,7 +81,7 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 @_family()
 def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of more.
+    """Return the logarithm of the survival function.
 
     >>> print(chi2.logsf(0.5, 2.0).round(4))
     -0.25
@@ -89,5 +89,5 @@ def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
     return jnp.log(sf(x, df, loc, scale))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of Dirichlet, as in ``jax.scipy.stats.dirichlet``."""
+"""The Dirichlet distribution, as in ``jax.scipy.stats.dirichlet``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _family = family(
 @_family("An Array of a float dtype, without the first axis.",
          ("ShapeError: another number of shares than of weights.",))
 def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> import fnx.numpy as jnp
     >>> print(dirichlet.logpdf(jnp.asarray([0.5, 0.5]), jnp.asarray([2.0, 2.0])).round(4))
@@ -44,7 +44,7 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
 @_family("An Array of a float dtype, without the first axis.",
          ("ShapeError: another number of shares than of weights.",))
 def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> import fnx.numpy as jnp
     >>> print(dirichlet.pdf(jnp.asarray([0.5, 0.5]), jnp.asarray([2.0, 2.0])).round(4))
@@ -53,5 +53,5 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     return jnp.exp(logpdf(x, alpha))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

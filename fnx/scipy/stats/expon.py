@@ -19,7 +19,7 @@ _family = family("expon")
 
 @_family()
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(expon.logpdf(0.5).round(4))
     -0.5
@@ -30,7 +30,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(expon.pdf(0.5).round(4))
     0.6065
@@ -40,7 +40,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(expon.cdf(0.5).round(4))
     0.3935
@@ -51,7 +51,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of less.
+    """Return the logarithm of the CDF.
 
     >>> print(expon.logcdf(0.5).round(4))
     -0.9328
@@ -63,7 +63,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of more.
+    """Return the survival function, 1 - CDF.
 
     >>> print(expon.sf(0.5).round(4))
     0.6065
@@ -74,7 +74,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of more.
+    """Return the logarithm of the survival function.
 
     >>> print(expon.logsf(0.5).round(4))
     -0.5
@@ -85,7 +85,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The place below which a probability is: the inverse of ``cdf``.
+    """Return the quantile function, the inverse of ``cdf``.
 
     >>> print(expon.ppf(0.75).round(4))
     1.3863
@@ -94,5 +94,5 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), np.nan, loc - scale * jnp.log1p(-q))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -17,7 +17,7 @@ _family = family("gennorm", beta="the power; 2 is a normal distribution.")
 
 @_family()
 def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(gennorm.logpdf(0.5, 2.0).round(4))
     -0.8224
@@ -28,7 +28,7 @@ def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(gennorm.pdf(0.5, 2.0).round(4))
     0.4394
@@ -38,7 +38,7 @@ def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
 
 @_family()
 def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(gennorm.cdf(0.5, 2.0).round(4))
     0.7602
@@ -47,5 +47,5 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of trials up to the first success, as in ``jax.scipy.stats.geom``."""
+"""The geometric distribution: trials up to the first success, as in ``jax.scipy.stats.geom``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("geom")
 
 @_family()
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> print(geom.logpmf(2.0, 0.25).round(4))
     -1.674
@@ -31,7 +31,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 @_family()
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> print(geom.pmf(2.0, 0.25).round(4))
     0.1875
@@ -39,5 +39,5 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return jnp.exp(logpmf(k, p, loc))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of Gumbel, of largest values, as in ``jax.scipy.stats.gumbel_r``."""
+"""The Gumbel distribution of largest values, as in ``jax.scipy.stats.gumbel_r``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("gumbel_r")
 
 @_family()
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(gumbel_r.logpdf(0.5).round(4))
     -1.1065
@@ -31,7 +31,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(gumbel_r.pdf(0.5).round(4))
     0.3307
@@ -41,7 +41,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of less.
+    """Return the logarithm of the CDF.
 
     >>> print(gumbel_r.logcdf(0.5).round(4))
     -0.6065
@@ -52,7 +52,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(gumbel_r.cdf(0.5).round(4))
     0.5452
@@ -62,7 +62,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of more.
+    """Return the survival function, 1 - CDF.
 
     >>> print(gumbel_r.sf(0.5).round(4))
     0.4548
@@ -73,7 +73,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of more.
+    """Return the logarithm of the survival function.
 
     >>> print(gumbel_r.logsf(0.5).round(4))
     -0.788
@@ -84,7 +84,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The place below which a probability is: the inverse of ``cdf``.
+    """Return the quantile function, the inverse of ``cdf``.
 
     >>> print(gumbel_r.ppf(0.75).round(4))
     1.2459
@@ -94,5 +94,5 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return jnp.where((q > 0) & (q < 1) & (scale > 0), place, np.nan)
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

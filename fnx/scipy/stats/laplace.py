@@ -1,4 +1,4 @@
-"""The distribution of Laplace, as in ``jax.scipy.stats.laplace``."""
+"""The Laplace distribution, as in ``jax.scipy.stats.laplace``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _family = family("laplace")
 
 @_family()
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(laplace.logpdf(0.5).round(4))
     -1.1931
@@ -27,7 +27,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(laplace.pdf(0.5).round(4))
     0.3033
@@ -37,7 +37,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(laplace.cdf(0.5).round(4))
     0.6967
@@ -48,5 +48,5 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return jnp.where(z <= 0, below, 1 - below)
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -17,7 +17,7 @@ _family = family("logistic")
 
 @_family()
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(logistic.logpdf(0.5).round(4))
     -1.4482
@@ -29,7 +29,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(logistic.pdf(0.5).round(4))
     0.235
@@ -39,7 +39,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(logistic.cdf(0.5).round(4))
     0.6225
@@ -50,7 +50,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of more.
+    """Return the survival function, 1 - CDF.
 
     >>> print(logistic.sf(0.5).round(4))
     0.3775
@@ -61,7 +61,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The place below which a probability is: the inverse of ``cdf``.
+    """Return the quantile function, the inverse of ``cdf``.
 
     >>> print(logistic.ppf(0.75).round(4))
     1.0986
@@ -72,7 +72,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_family()
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The place above which a probability is: the inverse of ``sf``.
+    """Return the inverse of the survival function ``sf``.
 
     >>> print(logistic.isf(0.75).round(4))
     -1.0986
@@ -81,5 +81,5 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return -logit(q) * scale + loc
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""What the modules of distributions share: their arguments and what is said of these."""
+"""Shared by the modules of distributions: argument conversion and docstring templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHARED: dict[str, Any] = {
 
 
 def family(name: str, **texts: str) -> Family:
-    """Decorators for the functions of the distribution of a name."""
+    """Return the docstring template for the functions of a distribution's module."""
     return Family(
         returns="An Array of the shape that they broadcast to, of a float dtype.",
         raises=("ShapeError: the shapes do not broadcast.",),
@@ -26,7 +26,7 @@ def family(name: str, **texts: str) -> Family:
 
 
 def floats(*xs: Any) -> list[Array]:
-    """Arguments as Arrays of one float dtype.
+    """Convert arguments to Arrays of one float dtype.
 
     >>> [x.dtype.name for x in floats(1, 2.5)]
     ['float32', 'float32']

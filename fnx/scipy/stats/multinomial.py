@@ -1,4 +1,4 @@
-"""Outcomes of n trials, as in ``jax.scipy.stats.multinomial``."""
+"""The multinomial distribution: the outcomes of n trials, as in ``jax.scipy.stats.multinomial``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _family = family("multinomial", x="how many of each outcome, along the last axis
 
 @_family("An Array of a float dtype, without the last axis.")
 def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> import fnx.numpy as jnp
     >>> print(multinomial.logpmf(jnp.asarray([1, 1]), 2, jnp.asarray([0.5, 0.5])).round(4))
@@ -34,7 +34,7 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 @_family("An Array of a float dtype, without the last axis.")
 def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> import fnx.numpy as jnp
     >>> print(multinomial.pmf(jnp.asarray([1, 1]), 2, jnp.asarray([0.5, 0.5])).round(4))
@@ -43,5 +43,5 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     return jnp.exp(logpmf(x, n, p))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""Normal vectors, as in ``jax.scipy.stats.multivariate_normal``."""
+"""The multivariate normal distribution, as in ``jax.scipy.stats.multivariate_normal``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _family = family(
 
 
 def _solved(factor: Array, b: Array) -> Array:
-    """What a lower triangular matrix makes b of, row by row."""
+    """Solve factor @ y = b for a lower triangular matrix by forward substitution."""
     done: list[Array] = []
     for i in range(factor.shape[-1]):
         left = b[..., i]
@@ -34,7 +34,7 @@ def _solved(factor: Array, b: Array) -> Array:
 @_family("An Array of a float dtype, without the last axis.",
          ("ShapeError: a covariance of another shape than the mean.",))
 def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> import fnx.numpy as jnp
     >>> print(multivariate_normal.logpdf(jnp.ones(2), jnp.zeros(2), jnp.eye(2)).round(4))
@@ -59,7 +59,7 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
 @_family("An Array of a float dtype, without the last axis.",
          ("ShapeError: a covariance of another shape than the mean.",))
 def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> import fnx.numpy as jnp
     >>> print(multivariate_normal.pdf(jnp.ones(2), jnp.zeros(2), jnp.eye(2)).round(4))
@@ -68,5 +68,5 @@ def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     return jnp.exp(logpdf(x, mean, cov))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

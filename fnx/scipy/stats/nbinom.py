@@ -19,7 +19,7 @@ _family = family("nbinom", n="how many successes.")
 
 @_family()
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> print(nbinom.logpmf(1.0, 4.0, 0.25).round(4))
     -4.4466
@@ -32,7 +32,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
 @_family()
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> print(nbinom.pmf(1.0, 4.0, 0.25).round(4))
     0.0117
@@ -40,5 +40,5 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return jnp.exp(logpmf(k, n, p, loc))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The distribution of Poisson, as in ``jax.scipy.stats.poisson``."""
+"""The Poisson distribution, as in ``jax.scipy.stats.poisson``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _family = family("poisson", mu="the mean.")
 
 @_family()
 def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The logarithm of the probability.
+    """Return the logarithm of the probability mass.
 
     >>> print(poisson.logpmf(1.0, 2.0).round(4))
     -1.3069
@@ -33,7 +33,7 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 @_family()
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability.
+    """Return the probability mass.
 
     >>> print(poisson.pmf(1.0, 2.0).round(4))
     0.2707
@@ -43,7 +43,7 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 @_family()
 def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(poisson.cdf(1.0, 2.0).round(4))
     0.406
@@ -55,7 +55,7 @@ def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 @_family()
 def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """The mean of the negative logarithm of the probability, in nats.
+    """Return the entropy, in nats.
 
     >>> print(poisson.entropy(2.0).round(4))
     1.7049
@@ -70,5 +70,5 @@ def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     return jnp.broadcast_to(found, jnp.broadcast_shapes(mu.shape, loc.shape))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

@@ -1,4 +1,4 @@
-"""The most frequent element, ranks and the error of a mean, as in ``jax.scipy.stats``."""
+"""Mode, ranks and standard error of the mean, as in ``jax.scipy.stats``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _family = Family(
 
 
 class ModeResult(NamedTuple):
-    """What ``mode`` returns: a tuple with names."""
+    """The result of ``mode``."""
 
     mode: Array
-    count: Array  # type: ignore[assignment]  # JAX's name, which a tuple has, too
+    count: Array  # type: ignore[assignment]  # JAX's name; tuples have a method count
 
 
 def _most_frequent(x: Array) -> tuple[Array, Array]:
@@ -44,7 +44,7 @@ def _most_frequent(x: Array) -> tuple[Array, Array]:
 @_family("mode and count, in a tuple with these names.")
 def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = "propagate",
          keepdims: bool = False) -> ModeResult:
-    """The element that occurs most often along an axis, the least of several, and how often.
+    """Return the most frequent element along an axis (the smallest of ties) and its count.
 
     >>> import fnx.numpy as jnp
     >>> stats.mode(jnp.asarray([3, 1, 3]))
@@ -92,7 +92,7 @@ def _ranks(x: Array, method: RankMethod) -> Array:
          "None); NaN where an element is NaN.")
 def rankdata(a: ArrayLike, method: RankMethod = "average", *, axis: int | None = None,
              nan_policy: Literal["propagate"] = "propagate") -> Array:
-    """Which place each element has in ascending order.
+    """Rank the elements along an axis, from 1 in ascending order.
 
     >>> import fnx.numpy as jnp
     >>> stats.rankdata(jnp.asarray([3, 1, 3]))
@@ -118,7 +118,7 @@ def rankdata(a: ArrayLike, method: RankMethod = "average", *, axis: int | None =
          "left out.")
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         nan_policy: Literal["propagate", "omit"] = "propagate", *, keepdims: bool = False) -> Array:
-    """The standard error of the mean.
+    """Return the standard error of the mean.
 
     >>> import fnx.numpy as jnp
     >>> print(stats.sem(jnp.asarray([1.0, 3.0])))

@@ -1,4 +1,4 @@
-"""The distribution of Student, as in ``jax.scipy.stats.t``."""
+"""Student's t distribution, as in ``jax.scipy.stats.t``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _family = family("t", df="degrees of freedom; above 0.")
 
 @_family()
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(t.logpdf(0.5, 2.0).round(4))
     -1.2164
@@ -31,7 +31,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 @_family()
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(t.pdf(0.5, 2.0).round(4))
     0.2963
@@ -39,5 +39,5 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     return jnp.exp(logpdf(x, df, loc, scale))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

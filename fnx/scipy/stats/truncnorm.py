@@ -1,4 +1,4 @@
-"""The normal distribution between bounds, as in ``jax.scipy.stats.truncnorm``."""
+"""The truncated normal distribution, as in ``jax.scipy.stats.truncnorm``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _family = family(
 
 
 def _log_mass(a: Array, b: Array) -> Array:
-    """The logarithm of the probability of a normal number between a and b.
+    """Return the logarithm of the probability that a standard normal number is in [a, b].
 
-    In a tail it is a difference of logarithms; around 0 what is left of 1.
+    If the range is in one tail, it is a log-difference of CDFs; if it contains 0, it is 1 minus
+    the probabilities of both tails.
     """
     right, left = a > 0, b <= 0
     low, high = jnp.where(right, -b, a), jnp.where(right, -a, b)
@@ -35,7 +36,7 @@ def _log_mass(a: Array, b: Array) -> Array:
 
 
 def _log_below(z: Array, a: Array, b: Array) -> Array:
-    """The logarithm of the probability of less than z; near 0 by the probability of more."""
+    """Return the logarithm of the CDF at z; near 0 it is computed from the survival function."""
     inside = jnp.clip(z, a, b)
     whole = _log_mass(a, b)
     below, above = _log_mass(a, inside) - whole, _log_mass(inside, b) - whole
@@ -47,7 +48,7 @@ def _log_below(z: Array, a: Array, b: Array) -> Array:
 @_family()
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(truncnorm.logpdf(0.5, -1.0, 2.0).round(4))
     -0.8438
@@ -62,7 +63,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 @_family()
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(truncnorm.pdf(0.5, -1.0, 2.0).round(4))
     0.4301
@@ -73,7 +74,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 @_family()
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of less.
+    """Return the logarithm of the CDF.
 
     >>> print(truncnorm.logcdf(0.5, -1.0, 2.0).round(4))
     -0.4294
@@ -85,7 +86,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 @_family()
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """The probability of less.
+    """Return the cumulative distribution function (CDF).
 
     >>> print(truncnorm.cdf(0.5, -1.0, 2.0).round(4))
     0.6509
@@ -96,7 +97,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 @_family()
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
-    """The logarithm of the probability of more.
+    """Return the logarithm of the survival function.
 
     >>> print(truncnorm.logsf(0.5, -1.0, 2.0).round(4))
     -1.0523
@@ -107,7 +108,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 @_family()
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The probability of more.
+    """Return the survival function, 1 - CDF.
 
     >>> print(truncnorm.sf(0.5, -1.0, 2.0).round(4))
     0.3491
@@ -115,5 +116,5 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
     return jnp.exp(logsf(x, a, b, loc, scale))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

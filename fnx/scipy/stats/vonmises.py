@@ -1,4 +1,4 @@
-"""The distribution of von Mises, of angles, as in ``jax.scipy.stats.vonmises``."""
+"""The von Mises distribution of angles, as in ``jax.scipy.stats.vonmises``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _family = family("vonmises", kappa="how narrow it is.")
 
 @_family()
 def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(vonmises.logpdf(0.5, 2.0).round(4))
     -0.9067
@@ -29,7 +29,7 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(vonmises.pdf(0.5, 2.0).round(4))
     0.4039
@@ -37,5 +37,5 @@ def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     return jnp.exp(logpdf(x, kappa))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)

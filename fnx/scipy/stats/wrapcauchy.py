@@ -1,4 +1,4 @@
-"""The distribution of Cauchy wrapped around a circle, as in ``jax.scipy.stats.wrapcauchy``."""
+"""The wrapped Cauchy distribution, as in ``jax.scipy.stats.wrapcauchy``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _family = family("wrapcauchy", c="how narrow it is, from 0 to 1.")
 
 @_family()
 def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
-    """The logarithm of the density.
+    """Return the logarithm of the probability density.
 
     >>> print(wrapcauchy.logpdf(0.5, 0.5).round(4))
     -1.1378
@@ -33,7 +33,7 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
 
 @_family()
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
-    """The density.
+    """Return the probability density.
 
     >>> print(wrapcauchy.pdf(0.5, 0.5).round(4))
     0.3205
@@ -41,5 +41,5 @@ def pdf(x: ArrayLike, c: ArrayLike) -> Array:
     return jnp.exp(logpdf(x, c))
 
 
-if not TYPE_CHECKING:  # else every name would be there for type checkers
+if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = module_face(__name__, __all__)
