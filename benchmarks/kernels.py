@@ -20,8 +20,8 @@ from fnx.backends.llvm import binding as llvm
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
-from fnx.lower.program.fills import block_fills
-from fnx.lower.program.linearize import linearize
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.render.host import module, render
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,8 @@ class Compiled:
     def __init__(self, kernel: UOp) -> None:
         target = llvm.host_target()
         start = time.perf_counter()
-        self.program = linearize(decompose(block_fills(kernel, target), target), target)
+        self.program = emit_program(decompose(vectorize_stage_fills(kernel, target), target),
+                                    target)
         self.text = module("kernel", render(self.program))
         self.python_ms = (time.perf_counter() - start) * 1e3
         start = time.perf_counter()
@@ -88,10 +89,10 @@ def saxpy(lanes: int = 16, unroll: int = 4) -> UOp:
     lane = build.range_(lanes, 2, "VEC")
     at = index_sum((i, block), (u, lanes), (lane, 1))
     inside = build.lt(at, n)
-    a = build.load(build.at(build.ref(0, F32, ())))
-    x, y = (build.load(build.at(build.ref(s, F32, (n,)), at), inside) for s in (1, 2))
+    a = build.load(build.index_into(build.ref(0, F32, ())))
+    x, y = (build.load(build.index_into(build.ref(s, F32, (n,)), at), inside) for s in (1, 2))
     value = build.add(build.mul(a, x), y)
-    return build.kernel([build.store(build.at(build.ref(3, F32, (n,)), at), value, inside)],
+    return build.kernel([build.store(build.index_into(build.ref(3, F32, (n,)), at), value, inside)],
                         "saxpy", (0, 1, 2))
 
 
@@ -114,15 +115,15 @@ def softmax(columns: int, exp: Callable[[UOp], UOp], lanes: int = 16, unroll: in
         inside = valid[i]
         return value if inside is None else build.where(inside, value, build.const(identity, F32))
 
-    read = build.load(build.at(x, row, column[0]), valid[0])
+    read = build.load(build.index_into(x, row, column[0]), valid[0])
     largest = build.reduce_ranges(masked(read, 0, -np.inf), ops.MAX, ranges[0])
-    e = exp(build.sub(build.load(build.at(x, row, column[1]), valid[1]), largest))
+    e = exp(build.sub(build.load(build.index_into(x, row, column[1]), valid[1]), largest))
     kept = build.stage(e, ranges[1], id=0)
     total = build.reduce_ranges(masked(e, 1, 0.0), ops.ADD, ranges[1])
     scale = build.div(build.const(1, F32), total)
-    value = build.mul(build.load(build.at(kept, *ranges[2])), scale)
-    return build.kernel([build.store(build.at(o, row, column[2]), value, valid[2])], "softmax",
-                        tuple(range(10)))
+    value = build.mul(build.load(build.index_into(kept, *ranges[2])), scale)
+    return build.kernel([build.store(build.index_into(o, row, column[2]), value, valid[2])],
+                        "softmax", tuple(range(10)))
 
 
 def gemm(m: int, n: int, k: int, rows: int = 14, vectors: int = 2, lanes: int = 16,
@@ -141,16 +142,16 @@ def gemm(m: int, n: int, k: int, rows: int = 14, vectors: int = 2, lanes: int = 
     row_ok = None if tiles_m % block == 0 and m % rows == 0 else build.lt(row, C(m))
     column_ok = None if n % (vectors * lanes) == 0 else build.lt(column, C(n))
     a, b, o = build.ref(0, F32, (m, k)), build.ref(1, F32, (k, n)), build.ref(2, F32, (m, n))
-    packed_a = build.stage(build.load(build.at(a, row, kk), row_ok), (ir, kk, i), id=0)
-    packed_b = build.stage(build.load(build.at(b, kk, column), column_ok), (jr, kk, j, lane),
-                           id=1)
-    product = build.mul(build.load(build.at(packed_a, ir, kk, i)),
-                        build.load(build.at(packed_b, jr, kk, j, lane)))
+    packed_a = build.stage(build.load(build.index_into(a, row, kk), row_ok), (ir, kk, i), id=0)
+    packed_b = build.stage(build.load(build.index_into(b, kk, column), column_ok),
+                           (jr, kk, j, lane), id=1)
+    product = build.mul(build.load(build.index_into(packed_a, ir, kk, i)),
+                        build.load(build.index_into(packed_b, jr, kk, j, lane)))
     total = build.reduce_ranges(product, ops.ADD, (kk,))
     conditions = [c for c in (row_ok, column_ok) if c is not None]
     valid = conditions[0] if len(conditions) == 1 else build.and_(*conditions) \
         if conditions else None
-    return build.kernel([build.store(build.at(o, row, column), total, valid)], "gemm",
+    return build.kernel([build.store(build.index_into(o, row, column), total, valid)], "gemm",
                         (0, 1, 2, 3, 4, 5, 6))
 
 
@@ -166,12 +167,12 @@ def tile_limit(k: int = 256, rows: int = 14, vectors: int = 2, lanes: int = 16,
     lane = build.range_(lanes, 4, "VEC")
     a, b = build.ref(0, F32, (1, k, rows)), build.ref(1, F32, (k, vectors, lanes))
     o = build.ref(2, F32, (1, rows, vectors, lanes))
-    which = build.cast(build.load(build.at(build.ref(3, dtypes.int32, (repeats,)), again)),
+    which = build.cast(build.load(build.index_into(build.ref(3, dtypes.int32, (repeats,)), again)),
                        dtypes.index)
-    product = build.mul(build.load(build.at(a, which, kk, i)),
-                        build.load(build.at(b, kk, j, lane)))
+    product = build.mul(build.load(build.index_into(a, which, kk, i)),
+                        build.load(build.index_into(b, kk, j, lane)))
     total = build.reduce_ranges(product, ops.ADD, (kk,))
-    return build.kernel([build.store(build.at(o, which, i, j, lane), total)], "tile",
+    return build.kernel([build.store(build.index_into(o, which, i, j, lane), total)], "tile",
                         (0, 1, 2, 3, 4))
 
 

@@ -4,9 +4,9 @@
     python benchmarks/page.py gpt_step --pictures DIR
 
 A headless Chromium loads the page (``f.lower(*args).view()``); each step is timed by the page's own
-``performance.now()``, from the event to the frame after the one in which it is drawn. Every pass
-and every kernel is selected once (``--every 3``: each third), and each way to look at them; then
-pan, zoom and search.
+``performance.call_now()``, from the event to the frame after the one in which it is drawn. Every
+pass and every kernel is selected once (``--every 3``: each third), and each way to look at them;
+then pan, zoom and search.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 from run import load
 from workloads import WORKLOADS
 
-from fnx.transforms.view.data import LEVELS
+from fnx.transforms.view.page_data import LEVELS
 
 # ACT is run in the page; what it does is shown when READY holds, and painted a frame later.
 TIMED = """

@@ -16,7 +16,7 @@ from fnx import numpy
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.config import config
-from fnx.core.errors import FnxError, module_face
+from fnx.core.errors import FnxError, lazy_module
 from fnx.transforms.jit import jit
 
 if TYPE_CHECKING:  # imported lazily, on first use
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
         typing,
     )
     from fnx.callbacks import effects_barrier, pure_callback
-    from fnx.contexts import (
+    from fnx.config_context import (
         check_tracer_leaks,
         checking_leaks,
         debug_key_reuse,
@@ -77,18 +77,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.core.cache import clear_caches
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
-    from fnx.dtypes import float0
-    from fnx.experimental.widths import enable_x64
-    from fnx.exporting import export, load_exported
-    from fnx.placing import (
-        block_until_ready,
-        copy_to_host_async,
-        device_get,
-        device_put,
-        make_array_from_callback,
-        make_array_from_single_device_arrays,
-    )
-    from fnx.platforms import (
+    from fnx.device_registry import (
         Device,
         default_backend,
         device_count,
@@ -99,9 +88,21 @@ if TYPE_CHECKING:  # imported lazily, on first use
         process_index,
         process_indices,
     )
-    from fnx.platforms import process_count as host_count
-    from fnx.platforms import process_index as host_id
-    from fnx.platforms import process_indices as host_ids
+    from fnx.device_registry import process_count as host_count
+    from fnx.device_registry import process_index as host_id
+    from fnx.device_registry import process_indices as host_ids
+    from fnx.device_transfer import (
+        block_until_ready,
+        copy_to_host_async,
+        device_get,
+        device_put,
+        make_array_from_callback,
+        make_array_from_single_device_arrays,
+    )
+    from fnx.dtypes import float0
+    from fnx.environment_info import print_environment_info, show_versions
+    from fnx.experimental.x64_context import enable_x64
+    from fnx.exporting import export, load_exported
     from fnx.profiling import profile
     from fnx.saving import load, save
     from fnx.sharding import (
@@ -113,6 +114,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
         shard_map,
     )
     from fnx.sharding import PartitionSpec as P
+    from fnx.transforms.abstract_eval import closure_convert, eval_shape, make_jaxpr, typeof
     from fnx.transforms.call import call
     from fnx.transforms.checkpoint import checkpoint, remat
     from fnx.transforms.custom.gradient import custom_gradient
@@ -121,10 +123,8 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.transforms.grad import grad, value_and_grad
     from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
     from fnx.transforms.jvp import jvp
-    from fnx.transforms.shapes import closure_convert, eval_shape, make_jaxpr, typeof
     from fnx.transforms.vjp import linear_transpose, linearize, vjp
     from fnx.transforms.vmap import vmap
-    from fnx.versions import print_environment_info, show_versions
 
 __all__ = [
     "Array", "Device", "FnxError", "NamedSharding", "P", "ShapeDtypeStruct", "ad_checkpoint",
@@ -155,9 +155,9 @@ _MODULES = (
     "debug", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "image", "kernel", "lax",
     "nn", "ops", "profiler", "random", "scipy", "sharding", "stages", "test_util", "tree",
     "tree_util", "typing")
-_HOMES = {
+_LAZY_NAMES = {
     "fnx.callbacks": ("effects_barrier", "pure_callback"),
-    "fnx.contexts": (
+    "fnx.config_context": (
         "check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_device",
         "default_matmul_precision", "default_prng_impl", "disable_jit", "enable_checks",
         "enable_custom_prng", "ensure_compile_time_eval", "explain_cache_misses",
@@ -166,11 +166,11 @@ _HOMES = {
         "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
         "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
     "fnx.core.cache": ("clear_caches",),
-    "fnx.experimental.widths": ("enable_x64",),
+    "fnx.experimental.x64_context": ("enable_x64",),
     "fnx.exporting": ("export", "load_exported"),
-    "fnx.placing": ("block_until_ready", "copy_to_host_async", "device_get", "device_put",
+    "fnx.device_transfer": ("block_until_ready", "copy_to_host_async", "device_get", "device_put",
         "make_array_from_callback", "make_array_from_single_device_arrays"),
-    "fnx.platforms": ("Device", "default_backend", "device_count", "devices",
+    "fnx.device_registry": ("Device", "default_backend", "device_count", "devices",
         "local_device_count", "local_devices", "process_count", "process_index",
         "process_indices"),
     "fnx.profiling": ("profile",),
@@ -184,18 +184,18 @@ _HOMES = {
     "fnx.transforms.grad": ("grad", "value_and_grad"),
     "fnx.transforms.jacobian": ("hessian", "jacfwd", "jacobian", "jacrev"),
     "fnx.transforms.jvp": ("jvp",),
-    "fnx.transforms.shapes": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
+    "fnx.transforms.abstract_eval": ("closure_convert", "eval_shape", "make_jaxpr", "typeof"),
     "fnx.transforms.vjp": ("linear_transpose", "linearize", "vjp"),
     "fnx.transforms.vmap": ("vmap",),
-    "fnx.versions": ("print_environment_info", "show_versions"),
+    "fnx.environment_info": ("print_environment_info", "show_versions"),
 }
-_OTHER_NAMES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs",
-                "debug_nans": "fnx.debug:nans", "float0": "fnx.dtypes",
-                "host_count": "fnx.platforms:process_count",
-                "host_id": "fnx.platforms:process_index",
-                "host_ids": "fnx.platforms:process_indices"}
+_ALIASES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs",
+            "debug_nans": "fnx.debug:nans", "float0": "fnx.dtypes",
+            "host_count": "fnx.device_registry:process_count",
+            "host_id": "fnx.device_registry:process_index",
+            "host_ids": "fnx.device_registry:process_indices"}
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__, homes={
-        name: home for home, names in _HOMES.items() for name in names}
-        | {name: f"fnx.{name}" for name in _MODULES} | _OTHER_NAMES)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules={
+        name: home for home, names in _LAZY_NAMES.items() for name in names}
+        | {name: f"fnx.{name}" for name in _MODULES} | _ALIASES)

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.transforms.checkpoint import checkpoint, checkpoint_name
 
 __all__ = ["checkpoint", "checkpoint_name"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

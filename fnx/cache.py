@@ -20,11 +20,11 @@ import os
 import time
 from collections.abc import Iterator
 
-from fnx.core.array.refusal import checked
+from fnx.core.array.call_validation import validate_call
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
 from fnx.core.record import Record
-from fnx.transforms.link import disk
+from fnx.transforms.link import disk_cache
 
 __all__ = ["CacheEntry", "at", "clear", "directory", "entries", "export", "nbytes"]
 
@@ -53,12 +53,12 @@ def directory() -> str:
     ...     directory()
     '/tmp/models'
     """
-    path: str = disk().directory
+    path: str = disk_cache().directory
     return path
 
 
 @contextlib.contextmanager
-@checked
+@validate_call
 def at(folder: str) -> Iterator[None]:
     """Use another cache directory in a ``with`` block.
 
@@ -87,7 +87,7 @@ def entries() -> list[CacheEntry]:
     []
     """
     now = time.time()
-    return [CacheEntry(e.about, e.nbytes, now - e.used) for e in disk().entries()]
+    return [CacheEntry(e.about, e.nbytes, now - e.used) for e in disk_cache().entries()]
 
 
 def nbytes() -> int:
@@ -100,10 +100,10 @@ def nbytes() -> int:
     ...     nbytes()
     0
     """
-    return sum([e.nbytes for e in disk().entries()])
+    return sum([e.nbytes for e in disk_cache().entries()])
 
 
-@checked
+@validate_call
 def export(folder: str) -> int:
     """Copy all entries to another directory.
 
@@ -126,7 +126,7 @@ def export(folder: str) -> int:
     """
     path = os.path.abspath(os.path.expanduser(folder))
     try:
-        count: int = disk().copy(path)
+        count: int = disk_cache().copy(path)
         return count
     except OSError as e:
         raise ArgumentError(f"fnx.cache.export: expected a directory that can be written, got "
@@ -140,4 +140,4 @@ def clear() -> None:
     >>> with at(""):
     ...     clear()
     """
-    disk().clear()
+    disk_cache().clear()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core.array import effects, storage
-from fnx.core.array.public import public
+from fnx.core.array import host_callbacks, storage
+from fnx.core.array.api_boundary import public_api
 from fnx.core.errors import ArgumentError
 
-_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all",
-            "legacy_vectorized")
+_VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all",
+                 "legacy_vectorized")
 
 
-@public
+@public_api
 def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
                   vmap_method: str | None = None, **kwargs: Any) -> Any:
     """Call a Python function without side effects, also from compiled code.
@@ -46,15 +46,16 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
     >>> f(fnx.numpy.ones(3))
     Array([2., 3., 4.], dtype=float32)
     """
-    if vmap_method is not None and vmap_method not in _METHODS:
-        raise ArgumentError(f"expected vmap_method among {', '.join(_METHODS)}, got "
+    if vmap_method is not None and vmap_method not in _VMAP_METHODS:
+        raise ArgumentError(f"expected vmap_method among {', '.join(_VMAP_METHODS)}, got "
                             f"{vmap_method!r}")
-    return effects.call(callback, args, kwargs, effects.results_like(result_shape_dtypes),
-                        effects.name_of("pure_callback", callback), effect=False,
-                        method=vmap_method or "")
+    return host_callbacks.call_python(callback, args, kwargs,
+                                      host_callbacks.expected_results(result_shape_dtypes),
+                                      host_callbacks.callback_name("pure_callback", callback),
+                                      effect=False, method=vmap_method or "")
 
 
-@public
+@public_api
 def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
                 ordered: bool = False, **kwargs: Any) -> Any:
     """Call a Python function with side effects, also from compiled code.
@@ -89,11 +90,13 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     >>> log
     [3.0]
     """
-    return effects.call(callback, args, kwargs, effects.results_like(result_shape_dtypes),
-                        effects.name_of("io_callback", callback), effect=True)
+    return host_callbacks.call_python(callback, args, kwargs,
+                                      host_callbacks.expected_results(result_shape_dtypes),
+                                      host_callbacks.callback_name("io_callback", callback),
+                                      effect=True)
 
 
-@public
+@public_api
 def effects_barrier() -> None:
     """Wait until all pending callbacks have run.
 

@@ -5,7 +5,7 @@ There is a single memory, so values that a policy would offload are saved in pla
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import ArgumentError, module_face
+from fnx.core.errors import ArgumentError, lazy_module
 from fnx.transforms.ad.policies import Policy
 
 __all__ = [
@@ -22,12 +22,12 @@ dots_saveable = checkpoint_dots = Policy("dots")
 dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = Policy("plain_dots")
 
 
-def _names(given: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    for name in given:
+def _check_names(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    for name in names:
         if not isinstance(name, str):
             raise ArgumentError(f"expected names, got {type(name).__name__}",
                                 hint="write save_only_these_names('a', 'b')")
-    return tuple(given)
+    return tuple(names)
 
 
 def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
@@ -43,7 +43,7 @@ def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
     >>> policy = fnx.checkpoint_policies.save_only_these_names("hidden")
     >>> f = fnx.checkpoint(fnx.numpy.sin, policy=policy)
     """
-    return Policy("names", _names(names_which_can_be_saved))
+    return Policy("names", _check_names(names_which_can_be_saved))
 
 
 def save_any_names_but_these(*names_not_to_save: str) -> Policy:
@@ -59,7 +59,7 @@ def save_any_names_but_these(*names_not_to_save: str) -> Policy:
     >>> policy = fnx.checkpoint_policies.save_any_names_but_these("scratch")
     >>> f = fnx.checkpoint(fnx.numpy.sin, policy=policy)
     """
-    return Policy("other_names", _names(names_not_to_save))
+    return Policy("other_names", _check_names(names_not_to_save))
 
 
 def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
@@ -75,7 +75,7 @@ def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
     >>> policy = fnx.checkpoint_policies.save_anything_except_these_names("scratch")
     >>> f = fnx.checkpoint(fnx.numpy.sin, policy=policy)
     """
-    return Policy("unnamed", _names(names_not_to_save))
+    return Policy("unnamed", _check_names(names_not_to_save))
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
@@ -134,4 +134,4 @@ def offload_dot_with_no_batch_dims(offload_src: str = "device", offload_dst: str
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fnx.core.array import tree
-from fnx.core.array.refusal import checked
-from fnx.core.errors import module_face
-from fnx.lax.loops import map
-from fnx.transforms.custom.ruled import custom_vmap
+from fnx.core.array.call_validation import validate_call
+from fnx.core.errors import lazy_module
+from fnx.lax.control_flow import map
+from fnx.transforms.custom.vmap import custom_vmap
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@checked
+@validate_call
 def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function so that ``vmap`` calls it sequentially, once per batch element.
 
@@ -38,28 +38,28 @@ def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
     1
     [1 2]
     """
-    ruled: Any = custom_vmap(f)
+    vmapped: Any = custom_vmap(f)
 
     def rule(axis_size: int, in_batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         leaves, structure = tree.flatten(args)
         flags = tree.leaves(tuple(in_batched))
         rows = [x for x, batched in zip(leaves, flags) if batched]
 
-        def one(row: Sequence[Any]) -> Any:
-            found = iter(row)
-            given = [next(found) if batched else x for x, batched in zip(leaves, flags)]
-            again: Callable[..., Any] = f
-            return again(*structure.unflatten(given))
-        out = map(one, rows)
+        def call_one(row: Sequence[Any]) -> Any:
+            batched_iter = iter(row)
+            filled = [next(batched_iter) if batched else x for x, batched in zip(leaves, flags)]
+            call: Callable[..., Any] = f
+            return call(*structure.unflatten(filled))
+        out = map(call_one, rows)
         return out, tree.map(lambda _: True, out)
-    ruled.def_vmap(rule)
+    vmapped.def_vmap(rule)
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        made: R = ruled(*args, **kwargs)
-        return made
+        result: R = vmapped(*args, **kwargs)
+        return result
     return call
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
+from fnx.transforms.abstract_eval import closure_convert
+from fnx.transforms.custom.check_results import SymbolicZero, zero_from_primal
 from fnx.transforms.custom.gradient import custom_gradient
 from fnx.transforms.custom.jvp import custom_jvp
-from fnx.transforms.custom.results import SymbolicZero, zero_from_primal
 from fnx.transforms.custom.vjp import (
     CustomVJPPrimal,
     custom_vjp,
     custom_vjp_primal_tree_values,
 )
-from fnx.transforms.shapes import closure_convert
 
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
            "custom_vjp", "custom_vjp_primal_tree_values", "zero_from_primal"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

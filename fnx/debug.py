@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core.array import effects
+from fnx.core.array import host_callbacks
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
-from fnx.core.array.public import public
 from fnx.core.config import config, override
-from fnx.core.errors import ArgumentError, module_face
-from fnx.core.formats import check_format
+from fnx.core.errors import ArgumentError, lazy_module
+from fnx.core.format_strings import check_format
 from fnx.transforms.kernels import kernel_prints
-from fnx.transforms.kernels.tracing import OPEN
+from fnx.transforms.kernels.trace_state import OPEN
 
 __all__ = ["breakpoint", "callback", "infs", "nans", "print"]
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-@public
+@public_api
 def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
              **kwargs: Any) -> None:
     """Call a Python function for its side effects once its arguments are computed.
@@ -55,11 +55,12 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False,
     >>> seen
     [[2.0, 2.0]]
     """
-    effects.call(callback, args, kwargs, None, effects.name_of("debug.callback", callback),
-                 effect=True)
+    host_callbacks.call_python(callback, args, kwargs, None,
+                               host_callbacks.callback_name("debug.callback", callback),
+                               effect=True)
 
 
-@public
+@public_api
 def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: Any) -> Any:
     """Print values once they are computed, also from compiled code.
 
@@ -89,14 +90,15 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, **kwargs: A
     if fmt is None:
         return print
     if OPEN.tracings:
-        kernel_prints.record(fmt, args, kwargs)
+        kernel_prints.record_print(fmt, args, kwargs)
         return None
     check_format(fmt, args, kwargs)
-    effects.call(_printed, (fmt, *args), kwargs, None, "debug.print", effect=True, numbers=False)
+    host_callbacks.call_python(_print_values, (fmt, *args), kwargs, None, "debug.print",
+                               effect=True, numbers=False)
     return None
 
 
-@public
+@public_api
 def breakpoint() -> None:
     """Stop in Python's debugger once the local variables of the calling function are computed.
 
@@ -125,13 +127,14 @@ def breakpoint() -> None:
         raise ArgumentError(f'expected device="interp", got {config.device!r}: compiled code does '
                             "not stop", hint='set fnx.config.device = "interp"')
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIR):
         frame = frame.f_back
-    effects.call(_stopped, (), dict(frame.f_locals), None, "debug.breakpoint", effect=True,
-                 numbers=False, bound=(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
+    host_callbacks.call_python(_break_in_frame, (), dict(frame.f_locals), None, "debug.breakpoint",
+                               effect=True, numbers=False,
+                               bound=(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
 
 
-def _stopped(file: str, line: int, names: dict[str, Any], /, **variables: Any) -> None:
+def _break_in_frame(file: str, line: int, names: dict[str, Any], /, **variables: Any) -> None:
     """Call the debugger from a frame with these variables and the user's file and line."""
     code = compile("\n" * (line - 1) + "__import__('builtins').breakpoint(); pass", file, "exec")
     exec(code, names, variables)
@@ -192,8 +195,8 @@ def infs(enable: bool = True) -> Iterator[None]:
         yield
 
 
-def _printed(fmt: str, *args: Any, **kwargs: Any) -> None:
-    args, kwargs = effects.mapped(_as_numpy, (args, kwargs))
+def _print_values(fmt: str, *args: Any, **kwargs: Any) -> None:
+    args, kwargs = host_callbacks.map_leaves(_as_numpy, (args, kwargs))
     builtins.print(fmt.format(*args, **kwargs), flush=True)
 
 
@@ -202,4 +205,4 @@ def _as_numpy(x: Any) -> Any:
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

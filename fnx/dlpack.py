@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from fnx.core import dtypes
 from fnx.core.array import arguments
 from fnx.core.array.array import Array
+from fnx.core.array.call_validation import validate_call
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.dlpack import received
-from fnx.core.array.refusal import checked
-from fnx.core.errors import ArgumentError, module_face
+from fnx.core.array.dlpack import import_array
+from fnx.core.errors import ArgumentError, lazy_module
 from fnx.core.process import load
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
 
 
-@checked
+@validate_call
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """Convert an array of another library, sharing its memory if possible.
 
@@ -49,16 +49,16 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
            [2, 4]], dtype=int32)
     """
     if copy is not None:
-        arguments.flag_or_none("copy", copy)
+        arguments.check_optional_bool("copy", copy)
     if device is not None:
-        load("fnx.placing").check_place(device)
+        load("fnx.device_transfer").check_device(device)
     if not hasattr(x, "__dlpack__"):
         raise ArgumentError(f"expected an array with __dlpack__, got {type(x).__name__}",
                             hint="fnx.numpy.asarray takes lists and numbers")
-    return received(x, copy)
+    return import_array(x, copy)
 
 
-@checked
+@validate_call
 def is_supported_dtype(dtype: DTypeLike) -> bool:
     """Whether arrays of a dtype can be exchanged.
 
@@ -77,4 +77,4 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
 
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core import dtypes, narrow
-from fnx.core.array.public import public
-from fnx.core.errors import DTypeError, module_face
+from fnx.core import dtypes, low_precision
+from fnx.core.array.api_boundary import public_api
+from fnx.core.errors import DTypeError, lazy_module
 from fnx.numpy import finfo, iinfo, issubdtype, result_type
-from fnx.numpy.scalars import extended, prng_key
+from fnx.numpy.scalar_types import extended, prng_key
 
 __all__ = [
     "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",
@@ -21,7 +21,7 @@ __all__ = [
 float0 = np.dtype([("float0", np.void, 0)])
 
 
-@public
+@public_api
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype[Any]:
     """Return the dtype that data is converted to: 64 bits become 32 unless ``config.x64``.
 
@@ -38,11 +38,11 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
     >>> canonicalize_dtype("float64")
     dtype('float32')
     """
-    kind = dtypes.default(dtypes.as_dtype(dtype))
-    return narrow.public_dtype(kind)
+    kind = dtypes.default_width(dtypes.as_dtype(dtype))
+    return low_precision.public_dtype(kind)
 
 
-@public
+@public_api
 def itemsize_bits(dtype: Any) -> int:
     """Return the number of bits of an element.
 
@@ -59,7 +59,7 @@ def itemsize_bits(dtype: Any) -> int:
     return 8 if t.is_bool else t.bits
 
 
-@public
+@public_api
 def scalar_type_of(x: Any) -> type:
     """Return the Python type of scalars like the elements of x.
 
@@ -87,5 +87,5 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.numpy import bfloat16
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__, homes={
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules={
         "TypePromotionError": "fnx.core.errors", "bfloat16": "fnx.numpy"})

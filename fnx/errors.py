@@ -55,7 +55,7 @@ from fnx.core.errors import (
     TracedValueError,
     TypePromotionError,
     UnknownNameError,
-    module_face,
+    lazy_module,
 )
 
 __all__ = [
@@ -90,4 +90,4 @@ class KeyReuseError(FnxError, RuntimeError):
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

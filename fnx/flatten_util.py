@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import fnx.numpy as jnp
 from fnx.core.array import tree
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
-from fnx.core.array.public import asarray, public
-from fnx.core.errors import ShapeError, module_face
+from fnx.core.errors import ShapeError, lazy_module
 
 __all__ = ["ravel_pytree"]
 
 
-@public
+@public_api
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     """Concatenate all leaves to a vector; also return the inverse function.
 
@@ -41,7 +41,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     flat = jnp.concatenate([jnp.ravel(x) for x in arrays]) if arrays else jnp.zeros(0)
     total = ends[-1] if ends else 0
 
-    @public
+    @public_api
     def unravel(vector: Any) -> Any:
         x = asarray(vector)
         if x.shape != (total,):
@@ -53,4 +53,4 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

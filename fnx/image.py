@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
-from fnx.core.array.documented import Family
-from fnx.core.array.promotion import in_domain
-from fnx.core.array.public import asarray
-from fnx.core.errors import ArgumentError, ShapeError, module_face
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import domain_node
+from fnx.core.errors import ArgumentError, ShapeError, lazy_module
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -42,7 +42,7 @@ class ResizeMethod(enum.Enum):
         Raises:
             ArgumentError: an unknown name.
         """
-        arguments.one_of("method", s, tuple(_NAMES))
+        arguments.check_choice("method", s, tuple(_NAMES))
         return _NAMES[s]
 
 
@@ -56,8 +56,8 @@ _NAMES = {
 }
 
 
-def _method(given: Any) -> ResizeMethod:
-    return given if isinstance(given, ResizeMethod) else ResizeMethod.from_string(given)
+def _method(method: Any) -> ResizeMethod:
+    return method if isinstance(method, ResizeMethod) else ResizeMethod.from_string(method)
 
 
 # ---- weights by distance ------------------------------------------------------------------------
@@ -88,50 +88,51 @@ _WEIGHTS: dict[ResizeMethod, Callable[[Array], Array]] = {
     ResizeMethod.LINEAR: _triangle, ResizeMethod.LANCZOS3: _lanczos(3.0),
     ResizeMethod.LANCZOS5: _lanczos(5.0), ResizeMethod.CUBIC: _cubic(-0.5),
     ResizeMethod.CUBIC_PYTORCH: _cubic(-0.75)}
-_TINY = 1000 * 2.0 ** -23  # a smaller sum of weights counts as zero
+_MIN_WEIGHT_SUM = 1000 * 2.0 ** -23  # a smaller sum of weights counts as zero
 
 
-def _overlaps(n: int, m: int, inverse: Array, shift: Array) -> Array:
+def _overlap_weights(n: int, m: int, inverse: Array, shift: Array) -> Array:
     """Return how much of each of n elements each of m results covers: [n, m]."""
     low = jnp.arange(m, dtype=inverse.dtype) * inverse - shift * inverse
-    place = jnp.arange(n, dtype=inverse.dtype)[:, None]
-    return jnp.maximum(0.0, jnp.minimum(low + inverse, place + 1) - jnp.maximum(low, place))
+    positions = jnp.arange(n, dtype=inverse.dtype)[:, None]
+    return jnp.maximum(0.0, jnp.minimum(low + inverse, positions + 1) - jnp.maximum(low, positions))
 
 
-def _matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, antialias: bool
-            ) -> Array:
+def _weight_matrix(n: int, m: int, scale: Array, shift: Array, method: ResizeMethod, antialias: bool
+                   ) -> Array:
     """Return the weight of each of n elements in each of m results: [n, m]."""
-    at_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
+    clamps_edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
     if method is ResizeMethod.CUBIC_PYTORCH and antialias:
         method = ResizeMethod.CUBIC
     inverse = 1.0 / scale
     width = jnp.maximum(inverse, 1.0) if antialias else 1.0
     centre = (jnp.arange(m, dtype=inverse.dtype) + 0.5) * inverse - shift * inverse - 0.5
-    beyond = 2 if at_edges else 0
-    places = jnp.arange(-beyond, n + beyond, dtype=inverse.dtype)
+    margin = 2 if clamps_edges else 0
+    positions = jnp.arange(-margin, n + margin, dtype=inverse.dtype)
     if method is ResizeMethod.AREA:
-        weights = _overlaps(n, m, inverse, shift)
+        weights = _overlap_weights(n, m, inverse, shift)
     else:
-        weights = _WEIGHTS[method](jnp.abs(centre - places[:, None]) / width)
-    if at_edges:  # positions outside the image add to its edge
-        inside = jnp.clip(places.astype("int32"), 0, n - 1)
-        weights = jnp.zeros((n, m), weights.dtype).at[inside].add(weights)
+        weights = _WEIGHTS[method](jnp.abs(centre - positions[:, None]) / width)
+    if clamps_edges:  # positions outside the image add to its edge
+        clamped = jnp.clip(positions.astype("int32"), 0, n - 1)
+        weights = jnp.zeros((n, m), weights.dtype).at[clamped].add(weights)
     total = jnp.sum(weights, 0, keepdims=True)
-    weights = jnp.where(jnp.abs(total) > _TINY, weights / jnp.where(total != 0, total, 1), 0)
-    if at_edges:
+    weights = jnp.where(jnp.abs(total) > _MIN_WEIGHT_SUM, weights / jnp.where(total != 0, total, 1),
+                        0)
+    if clamps_edges:
         return weights
     return jnp.where((centre >= -0.5) & (centre <= n - 0.5), weights, 0)
 
 
-def _weighted(x: Array, shape: tuple[int, ...], over: Sequence[int], scale: Sequence[Array],
+def _resample(x: Array, shape: tuple[int, ...], scaled_axes: Sequence[int], scale: Sequence[Array],
               shift: Sequence[Array], method: ResizeMethod, antialias: bool) -> Array:
-    for axis, factor, offset in zip(over, scale, shift):
-        weights = _matrix(x.shape[axis], shape[axis], factor, offset, method, antialias)
+    for axis, factor, offset in zip(scaled_axes, scale, shift):
+        weights = _weight_matrix(x.shape[axis], shape[axis], factor, offset, method, antialias)
         x = jnp.moveaxis(jnp.tensordot(x, weights.astype(x.dtype), ((axis,), (0,))), -1, axis)
     return x
 
 
-_family = Family(
+_docstr = DocTemplate(
     image="an Array of any number of axes.", shape="of the result: ints.",
     method='a name, or a ResizeMethod: "nearest", "linear", "lanczos3", "lanczos5", "cubic", '
            '"cubic-pytorch" or "area".',
@@ -139,19 +140,19 @@ _family = Family(
     spatial_dims="the axes that are scaled.", scale="a factor for each of these axes.",
     translation="how far each of these axes is moved, in elements of the result.",
     returns="An Array of the shape; of a float dtype unless the method is \"nearest\".",
-    at="fnx.image", raises=("ShapeError: another number of axes.",
-                            "ArgumentError: another method."))
+    imports="fnx.image", raises=("ShapeError: another number of axes.",
+                                 "ArgumentError: another method."))
 
 
-def _of_rank(x: Array, shape: ShapeLike) -> tuple[int, ...]:
-    lengths = axes.shape(shape)
+def _check_shape(x: Array, shape: ShapeLike) -> tuple[int, ...]:
+    lengths = axes.normalize_shape(shape)
     if len(lengths) != x.ndim:
         raise ShapeError(f"expected a shape of {x.ndim} axes, got {lengths}",
                          hint="name every axis, those that stay included")
     return lengths
 
 
-@_family()
+@_docstr()
 def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
            antialias: bool = True, precision: PrecisionLike = "highest") -> Array:
     """Resize an image.
@@ -160,23 +161,24 @@ def resize(image: ArrayLike, shape: ShapeLike, method: str | ResizeMethod,
     >>> fnx.image.resize(jnp.asarray([0.0, 2.0]), (4,), "linear")
     Array([0. , 0.5, 1.5, 2. ], dtype=float32)
     """
-    arguments.flag("antialias", antialias)
-    arguments.precision(precision)
-    how, x = _method(method), asarray(image)
-    lengths = _of_rank(x, shape)
-    over = [i for i, (n, m) in enumerate(zip(x.shape, lengths)) if n != m]
-    if how is ResizeMethod.NEAREST:
-        for axis in over:
+    arguments.check_bool("antialias", antialias)
+    arguments.check_precision(precision)
+    kind, x = _method(method), asarray(image)
+    lengths = _check_shape(x, shape)
+    scaled_axes = [i for i, (n, m) in enumerate(zip(x.shape, lengths)) if n != m]
+    if kind is ResizeMethod.NEAREST:
+        for axis in scaled_axes:
             n, m = x.shape[axis], lengths[axis]
-            line = (jnp.arange(m, dtype="float32") + 0.5) * n / m
-            x = jnp.take(x, jnp.floor(line).astype("int32"), axis, mode="clip")
+            positions = (jnp.arange(m, dtype="float32") + 0.5) * n / m
+            x = jnp.take(x, jnp.floor(positions).astype("int32"), axis, mode="clip")
         return x
-    x = Array(in_domain("inexact", x, None))
-    factors = [jnp.asarray(lengths[i] / x.shape[i] if lengths[i] else 1.0) for i in over]
-    return _weighted(x, lengths, over, factors, [jnp.asarray(0.0)] * len(over), how, antialias)
+    x = Array(domain_node("inexact", x, None))
+    factors = [jnp.asarray(lengths[i] / x.shape[i] if lengths[i] else 1.0) for i in scaled_axes]
+    return _resample(x, lengths, scaled_axes, factors, [jnp.asarray(0.0)] * len(scaled_axes), kind,
+                     antialias)
 
 
-@_family(raises=("ShapeError: another number of axes.",
+@_docstr(raises=("ShapeError: another number of axes.",
                  "ArgumentError: another method, or \"nearest\"."))
 def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequence[int],
                         scale: ArrayLike, translation: ArrayLike, method: str | ResizeMethod,
@@ -188,20 +190,22 @@ def scale_and_translate(image: ArrayLike, shape: ShapeLike, spatial_dims: Sequen
     >>> fnx.image.scale_and_translate(jnp.asarray([0.0, 2.0]), (3,), (0,), one, one, "linear")
     Array([0., 0., 2.], dtype=float32)
     """
-    arguments.flag("antialias", antialias)
-    arguments.precision(precision)
-    how = _method(method)
-    if how is ResizeMethod.NEAREST:
+    arguments.check_bool("antialias", antialias)
+    arguments.check_precision(precision)
+    kind = _method(method)
+    if kind is ResizeMethod.NEAREST:
         raise ArgumentError('expected a method of weights, got "nearest"', hint='use "linear"')
-    x = Array(in_domain("inexact", image, None))
-    over = tuple([axes.one(i, x.ndim) for i in spatial_dims])
-    factors, shifts = (Array(in_domain("inexact", y, None)) for y in (scale, translation))
-    if factors.shape != (len(over),) or shifts.shape != (len(over),):
-        raise ShapeError(f"expected a scale and a translation for each of {len(over)} axes, got "
+    x = Array(domain_node("inexact", image, None))
+    scaled_axes = tuple([axes.normalize_axis(i, x.ndim) for i in spatial_dims])
+    factors, shifts = (Array(domain_node("inexact", y, None)) for y in (scale, translation))
+    if factors.shape != (len(scaled_axes),) or shifts.shape != (len(scaled_axes),):
+        raise ShapeError(f"expected a scale and a translation for each of {len(scaled_axes)} "
+                         "axes, got "
                          f"shapes {factors.shape} and {shifts.shape}")
-    return _weighted(x, _of_rank(x, shape), over, [factors[i] for i in range(len(over))],
-                     [shifts[i] for i in range(len(over))], how, antialias)
+    return _resample(x, _check_shape(x, shape), scaled_axes,
+                     [factors[i] for i in range(len(scaled_axes))],
+                     [shifts[i] for i in range(len(scaled_axes))], kind, antialias)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeV
 import numpy as np
 
 from fnx.core import ops
-from fnx.core.array import elementwise, special
+from fnx.core.array import elementwise, error_functions
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import ElementwiseRow
-from fnx.core.errors import module_face
+from fnx.core.array.elementwise import ElementwiseFn
+from fnx.core.errors import lazy_module
 from fnx.core.tiling import (
     collect,
     grid,
@@ -51,7 +51,7 @@ from fnx.core.tiling import (
     unroll,
     vectorize,
 )
-from fnx.numpy import unary
+from fnx.numpy import unary_ufuncs
 from fnx.transforms.kernels import kernel_prints, loops, references, values
 from fnx.transforms.kernels.references import Reference
 from fnx.transforms.kernels.values import Value
@@ -209,7 +209,7 @@ def print(fmt: str, *args: Any, **kwargs: Any) -> None:
     x[1] = 2.0
     x[2] = 3.0
     """
-    kernel_prints.record(fmt, args, kwargs)
+    kernel_prints.record_print(fmt, args, kwargs)
 
 
 def cast(x: Operand, dtype: DTypeLike) -> Value:
@@ -284,7 +284,7 @@ def where(condition: Value, a: Operand, b: Operand) -> Value:
     return values.select(condition, a, b)
 
 
-class _Fold(Protocol):
+class _Reduction(Protocol):
     def __call__(self, value: Operand, over: Ranges) -> Value: ...
 
 
@@ -296,11 +296,11 @@ class _Binary(Protocol):
     def __call__(self, x: Operand, y: Operand, /) -> Value: ...
 
 
-def _fold(name: str, monoid: ops.Op, what: str, result: str) -> _Fold:
-    def fold(value: Operand, over: Ranges) -> Value:
-        return values.fold(name, monoid, value, over)
-    fold.__name__ = fold.__qualname__ = name
-    fold.__doc__ = f"""{what} of a value over ranges.
+def _reduction(name: str, monoid: ops.Op, summary: str, result: str) -> _Reduction:
+    def reduce(value: Operand, over: Ranges) -> Value:
+        return values.reduce_over(name, monoid, value, over)
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"""{summary} of a value over ranges.
 
     Args:
         value: a value of the kernel or a number.
@@ -320,33 +320,33 @@ def _fold(name: str, monoid: ops.Op, what: str, result: str) -> _Fold:
     >>> kernel(fnx.numpy.asarray([3, 1, 2])).item()
     {result}
     """
-    return fold
+    return reduce
 
 
-sum = _fold("sum", ops.ADD, "The sum", "6")
-prod = _fold("prod", ops.MUL, "The product", "6")
-max = _fold("max", ops.MAX, "The largest", "3")
-min = _fold("min", ops.MIN, "The smallest", "1")
-all = _fold("all", ops.AND, "Whether all hold, or the bits that all have,", "0")
-any = _fold("any", ops.OR, "Whether any holds, or the bits that any has,", "3")
+sum = _reduction("sum", ops.ADD, "The sum", "6")
+prod = _reduction("prod", ops.MUL, "The product", "6")
+max = _reduction("max", ops.MAX, "The largest", "3")
+min = _reduction("min", ops.MIN, "The smallest", "1")
+all = _reduction("all", ops.AND, "Whether all hold, or the bits that all have,", "0")
+any = _reduction("any", ops.OR, "Whether any holds, or the bits that any has,", "3")
 
 
 _BITS = ("bits", "whole")  # domains without floats
 
 
-def _unary(row: ElementwiseRow, name: str = "") -> _Unary:
+def _unary(fn: ElementwiseFn, name: str = "") -> _Unary:
     def apply(x: Operand, /) -> Value:
-        return values.apply(row, x)
-    return _described(apply, name or row.name, "x", "i" if row.domain in _BITS else "x[i]")
+        return values.apply(fn, x)
+    return _document(apply, name or fn.name, "x", "i" if fn.domain in _BITS else "x[i]")
 
 
-def _binary(row: ElementwiseRow) -> _Binary:
+def _binary(fn: ElementwiseFn) -> _Binary:
     def apply(x: Operand, y: Operand, /) -> Value:
-        return values.apply(row, x, y)
-    return _described(apply, row.name, "x, y", "i, 1" if row.domain in _BITS else "x[i], x[0]")
+        return values.apply(fn, x, y)
+    return _document(apply, fn.name, "x, y", "i, 1" if fn.domain in _BITS else "x[i], x[0]")
 
 
-def _described(f: F, name: str, operands: str, example: str) -> F:
+def _document(f: F, name: str, operands: str, example: str) -> F:
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"""``fnx.numpy.{name}`` at each place.
 
@@ -372,21 +372,21 @@ def _described(f: F, name: str, operands: str, example: str) -> F:
 
 
 abs = _unary(elementwise.ABSOLUTE, "abs")
-arctan = _unary(unary.ARCTAN)
+arctan = _unary(unary_ufuncs.ARCTAN)
 arctan2 = _binary(elementwise.ARCTAN2)
 atan2 = arctan2
 bitwise_and = _binary(elementwise.BITWISE_AND)
 bitwise_or = _binary(elementwise.BITWISE_OR)
 bitwise_xor = _binary(elementwise.BITWISE_XOR)
-cbrt = _unary(unary.CBRT)
+cbrt = _unary(unary_ufuncs.CBRT)
 ceil = _unary(elementwise.CEIL)
-cos = _unary(unary.COS)
+cos = _unary(unary_ufuncs.COS)
 cosh = _unary(elementwise.COSH)
-erf = _unary(special.ERF)
-erfc = _unary(special.ERFC)
-exp = _unary(unary.EXP)
+erf = _unary(error_functions.ERF)
+erfc = _unary(error_functions.ERFC)
+exp = _unary(unary_ufuncs.EXP)
 exp2 = _unary(elementwise.EXP2)
-expm1 = _unary(unary.EXPM1)
+expm1 = _unary(unary_ufuncs.EXPM1)
 floor = _unary(elementwise.FLOOR)
 floor_divide = _binary(elementwise.FLOOR_DIVIDE)
 fmod = _binary(elementwise.FMOD)
@@ -396,9 +396,9 @@ isfinite = _unary(elementwise.ISFINITE)
 isinf = _unary(elementwise.ISINF)
 isnan = _unary(elementwise.ISNAN)
 left_shift = _binary(elementwise.LEFT_SHIFT)
-log = _unary(unary.LOG)
+log = _unary(unary_ufuncs.LOG)
 log10 = _unary(elementwise.LOG10)
-log1p = _unary(unary.LOG1P)
+log1p = _unary(unary_ufuncs.LOG1P)
 log2 = _unary(elementwise.LOG2)
 logaddexp = _binary(elementwise.LOGADDEXP)
 logaddexp2 = _binary(elementwise.LOGADDEXP2)
@@ -417,13 +417,13 @@ rint = _unary(elementwise.RINT)
 rsqrt = _unary(elementwise.RSQRT)
 sigmoid = _unary(elementwise.SIGMOID)
 sign = _unary(elementwise.SIGN)
-sin = _unary(unary.SIN)
+sin = _unary(unary_ufuncs.SIN)
 sinh = _unary(elementwise.SINH)
-sqrt = _unary(unary.SQRT)
+sqrt = _unary(unary_ufuncs.SQRT)
 square = _unary(elementwise.SQUARE)
-tan = _unary(unary.TAN)
-tanh = _unary(unary.TANH)
+tan = _unary(unary_ufuncs.TAN)
+tanh = _unary(unary_ufuncs.TANH)
 trunc = _unary(elementwise.TRUNC)
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -9,111 +9,114 @@ import numpy as np
 import fnx.numpy as jnp
 from fnx.core import build
 from fnx.core.array import arguments
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.documented import Family
-from fnx.core.array.public import asarray
-from fnx.core.errors import ArgumentError, ShapeError, module_face
-from fnx.numpy.counting import as_places
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.errors import ArgumentError, ShapeError, lazy_module
+from fnx.numpy.histograms import widen_indices
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
-Outside = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
+SegmentMode = Literal["drop", "clip", "fill", "promise_in_bounds"] | None
 
-_family = Family(
+_docstr = DocTemplate(
     data="of at least one axis.", segment_ids="the number of the segment of each row of data.",
     num_segments="how many segments the result has; by default the largest number and one.",
     indices_are_sorted="a promise, which nothing here needs.",
     unique_indices="a promise, which nothing here needs.",
     bucket_size="None: sums are not cut into buckets.",
     mode='of numbers outside: "drop" (default) or "clip".',
-    returns="An Array with a row for each segment.", at="fnx.ops as ops",
+    returns="An Array with a row for each segment.", imports="fnx.ops as ops",
     raises=("ShapeError: not one number for each row.",
             "TracedValueError: no ``num_segments`` in a trace."))
 
 
-def _folded(how: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
-            num_segments: int | None, promises: tuple[bool, bool], bucket_size: None, mode: Outside,
-            out_sharding: None) -> Array:
-    arguments.promises(*promises)
-    arguments.one_of("mode", mode, ("drop", "clip", "fill", "promise_in_bounds", None))
+def _segment_reduce(method: str, start: Any, data: ArrayLike, segment_ids: ArrayLike,
+                    num_segments: int | None, promises: tuple[bool, bool], bucket_size: None,
+                    mode: SegmentMode, out_sharding: None) -> Array:
+    arguments.check_index_promises(*promises)
+    arguments.check_choice("mode", mode, ("drop", "clip", "fill", "promise_in_bounds", None))
     if bucket_size is not None or out_sharding is not None:
         raise ArgumentError("expected bucket_size=None and out_sharding=None",
                             hint="there is one device")
-    x, ids = asarray(data), as_places(asarray(segment_ids))
+    x, ids = asarray(data), widen_indices(asarray(segment_ids))
     if ids.shape != x.shape[:ids.ndim] or not ids.ndim:
         raise ShapeError(f"expected a number for each row of shape {x.shape}, got {ids.shape}")
     if num_segments is None:
-        found = ids._numpy()
-        num_segments = int(found.max()) + 1 if found.size else 0
-    n = max(arguments.integer("num_segments", num_segments), 0)
+        values = ids._numpy()
+        num_segments = int(values.max()) + 1 if values.size else 0
+    n = max(arguments.check_int("num_segments", num_segments), 0)
     rows = Array(build.const(start(x), x._dtype, (n, *x.shape[ids.ndim:])))
-    place = jnp.where(ids < 0, n, ids) if mode != "clip" else jnp.maximum(ids, 0)
-    done: Array = getattr(rows.at[place], how)(x, mode=mode)
-    return done
+    index = jnp.where(ids < 0, n, ids) if mode != "clip" else jnp.maximum(ids, 0)
+    result: Array = getattr(rows.at[index], method)(x, mode=mode)
+    return result
 
 
-def _least(x: Array) -> Any:
+def _min_value(x: Array) -> Any:
     t = x._dtype
     return -np.inf if t.is_float else t.limits[0]
 
 
-def _most(x: Array) -> Any:
+def _max_value(x: Array) -> Any:
     t = x._dtype
     return np.inf if t.is_float else t.limits[1]
 
 
-@_family()
+@_docstr()
 def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
+                bucket_size: None = None, mode: SegmentMode = None,
+                out_sharding: None = None) -> Array:
     """Sum the rows of each segment.
 
     >>> ops.segment_sum(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([1, 2], dtype=int32)
     """
-    return _folded("add", lambda x: 0, data, segment_ids, num_segments,
-                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("add", lambda x: 0, data, segment_ids, num_segments,
+                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
 
 
-@_family()
+@_docstr()
 def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                  indices_are_sorted: bool = False, unique_indices: bool = False,
-                 bucket_size: None = None, mode: Outside = None,
+                 bucket_size: None = None, mode: SegmentMode = None,
                  out_sharding: None = None) -> Array:
     """Multiply the rows of each segment.
 
     >>> ops.segment_prod(jnp.arange(1, 4), jnp.asarray([0, 0, 1]))
     Array([2, 3], dtype=int32)
     """
-    return _folded("multiply", lambda x: 1, data, segment_ids, num_segments,
-                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("multiply", lambda x: 1, data, segment_ids, num_segments,
+                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
 
 
-@_family()
+@_docstr()
 def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
+                bucket_size: None = None, mode: SegmentMode = None,
+                out_sharding: None = None) -> Array:
     """Take the maximum over the rows of each segment.
 
     >>> ops.segment_max(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([1, 2], dtype=int32)
     """
-    return _folded("max", _least, data, segment_ids, num_segments,
-                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("max", _min_value, data, segment_ids, num_segments,
+                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
 
 
-@_family()
+@_docstr()
 def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
                 indices_are_sorted: bool = False, unique_indices: bool = False,
-                bucket_size: None = None, mode: Outside = None, out_sharding: None = None) -> Array:
+                bucket_size: None = None, mode: SegmentMode = None,
+                out_sharding: None = None) -> Array:
     """Take the minimum over the rows of each segment.
 
     >>> ops.segment_min(jnp.arange(3), jnp.asarray([0, 0, 1]))
     Array([0, 2], dtype=int32)
     """
-    return _folded("min", _most, data, segment_ids, num_segments,
-                   (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
+    return _segment_reduce("min", _max_value, data, segment_ids, num_segments,
+                           (indices_are_sorted, unique_indices), bucket_size, mode, out_sharding)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

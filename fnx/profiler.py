@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fnx.core.errors import ArgumentError, module_face
+from fnx.core.errors import ArgumentError, lazy_module
 
 __all__ = [
     "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace",
@@ -44,19 +44,19 @@ class _Recording:
     def __init__(self, folder: Path) -> None:
         self.folder, self.spans = folder, list[dict[str, Any]]()
 
-    def add(self, name: str, start: float, stop: float, facts: dict[str, Any]) -> None:
+    def add(self, name: str, start: float, stop: float, metadata: dict[str, Any]) -> None:
         self.spans.append({"name": name, "ph": "X", "ts": start * 1e6, "dur": (stop - start) * 1e6,
                            "pid": os.getpid(), "tid": threading.get_ident(),
-                           "args": {key: str(value) for key, value in facts.items()}})
+                           "args": {key: str(value) for key, value in metadata.items()}})
 
     def write(self) -> None:
-        home = self.folder / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
-        home.mkdir(parents=True, exist_ok=True)
+        directory = self.folder / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
+        directory.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"traceEvents": self.spans})
-        (home / f"{os.uname().nodename}.trace.json").write_text(text)
+        (directory / f"{os.uname().nodename}.trace.json").write_text(text)
 
 
-_running: _Recording | None = None
+_active: _Recording | None = None
 _lock = threading.Lock()
 
 
@@ -83,7 +83,7 @@ class TraceAnnotation:
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        self._name, self._facts, self._start = name, kwargs, 0.0
+        self._name, self._metadata, self._start = name, kwargs, 0.0
 
     def __enter__(self) -> TraceAnnotation:
         self._start = time.perf_counter()
@@ -91,8 +91,8 @@ class TraceAnnotation:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        if _running is not None:
-            _running.add(self._name, self._start, time.perf_counter(), self._facts)
+        if _active is not None:
+            _active.add(self._name, self._start, time.perf_counter(), self._metadata)
 
 
 class StepTraceAnnotation(TraceAnnotation):
@@ -155,23 +155,23 @@ def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = Fa
     >>> start_trace("/tmp/never written")           # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     fnx.core.errors.ArgumentError: expected no trace that runs
-    >>> _ = _stopped()
+    >>> _ = _end_recording()
     """
-    global _running
+    global _active
     if create_perfetto_link:
         raise ArgumentError("expected create_perfetto_link=False",
                             hint="open the file with ui.perfetto.dev")
     with _lock:
-        if _running is not None:
-            raise ArgumentError(f"expected no trace that runs, got one into {_running.folder}",
+        if _active is not None:
+            raise ArgumentError(f"expected no trace that runs, got one into {_active.folder}",
                                 hint="call stop_trace first")
-        _running = _Recording(Path(log_dir))
+        _active = _Recording(Path(log_dir))
 
 
-def _stopped() -> _Recording:
-    global _running
+def _end_recording() -> _Recording:
+    global _active
     with _lock:
-        recording, _running = _running, None
+        recording, _active = _active, None
     if recording is None:
         raise ArgumentError("expected a trace that runs, got none", hint="call start_trace first")
     return recording
@@ -187,7 +187,7 @@ def stop_trace() -> None:
     Traceback (most recent call last):
     fnx.core.errors.ArgumentError: expected a trace that runs, got none
     """
-    _stopped().write()
+    _end_recording().write()
 
 
 @contextlib.contextmanager
@@ -220,8 +220,8 @@ def trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False,
         stop_trace()
 
 
-_XLA = ("ProfileData", "ProfileEvent", "ProfilePlane", "device_memory_profile",
-        "register_subprocess", "save_device_memory_profile", "start_server", "stop_server")
+_UNSUPPORTED = ("ProfileData", "ProfileEvent", "ProfilePlane", "device_memory_profile",
+                "register_subprocess", "save_device_memory_profile", "start_server", "stop_server")
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__, _XLA)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, _UNSUPPORTED)

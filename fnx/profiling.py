@@ -33,12 +33,12 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from fnx.core.array import scope, storage
-from fnx.core.array.refusal import checked
-from fnx.core.errors import ArgumentError, Site, labelled
-from fnx.core.limits import Limits
-from fnx.core.program import Chunk, KernelRun, Recorded
+from fnx.core.array.call_validation import validate_call
+from fnx.core.errors import ArgumentError, Location, kernel_label
+from fnx.core.kernel_code import Chunk, KernelRun, RunTrace
+from fnx.core.peak_rates import PeakRates
 from fnx.core.record import Record
-from fnx.transforms.link import limits, record
+from fnx.transforms.link import device_limits, record
 
 __all__ = ["KernelTime", "Profile", "profile"]
 
@@ -91,7 +91,7 @@ class Profile(Generic[R]):
                  result: Any = None, workers: int = 1) -> None:
         self.runs, self.lost, self.seconds, self.result = list(runs), lost, seconds, result
         self.workers = workers
-        self._stop: Callable[[], Recorded] | None = None
+        self._stop: Callable[[], RunTrace] | None = None
         self._begun = 0.0
 
     # ---- a block
@@ -143,23 +143,23 @@ class Profile(Generic[R]):
 
         The first worker is the leader thread, which runs short kernels alone.
         """
-        found = [0] * self.workers
+        totals = [0] * self.workers
         for run in self.runs:
             for chunk in _chunks(run):
-                found[chunk.worker] += chunk.stop - chunk.start
-        return found
+                totals[chunk.worker] += chunk.stop - chunk.start
+        return totals
 
     @property
     def kernels(self) -> list[KernelTime]:
         """Totals by kernel and line, the longest first."""
-        return _sums(self.runs, lambda run: (run.name, run.sites[:1], run.device),
-                     lambda run: (run.name, _line(run.sites)))
+        return _aggregate(self.runs, lambda run: (run.name, run.locs[:1], run.device),
+                          lambda run: (run.name, _format_line(run.locs)))
 
     @property
     def lines(self) -> list[KernelTime]:
         """Totals by the user's line, the longest first."""
-        return _sums(self.runs, lambda run: run.sites[:1],
-                     lambda run: (_line(run.sites) or "?", _line(run.sites)))
+        return _aggregate(self.runs, lambda run: run.locs[:1],
+                          lambda run: (_format_line(run.locs) or "?", _format_line(run.locs)))
 
     # ---- for readers
 
@@ -185,20 +185,22 @@ class Profile(Generic[R]):
         if not rows:
             return "nothing ran"
         total = self.nanoseconds + self.gaps + self.outside or 1
-        known = limits()
+        machine_limits = device_limits()
         lines = [f"{'ms':>10} {'%':>5} {'runs':>6} {'MB':>9} {'MFLOP':>10} {'GB/s':>7} "
                  f"{'GFLOP/s':>8} {'limit':>6} {'busy':>5}  {by}"]
         for row in rows[:most]:
             ns = row.nanoseconds or 1
-            where = f" ({row.line})" if by == "kernel" and row.line else ""
-            where += f" on {row.device}" if by == "kernel" and row.device != "cpu" else ""
+            suffix = f" ({row.line})" if by == "kernel" and row.line else ""
+            suffix += f" on {row.device}" if by == "kernel" and row.device != "cpu" else ""
             lines.append(
                 f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {row.count:6} {row.nbytes / 1e6:9.2f} "
                 f"{row.flops / 1e6:10.2f} {row.nbytes / ns:7.1f} {row.flops / ns:8.1f} "
-                f"{100 * _share(row, known):5.0f}% {row.busy / ns:5.2f}  {row.name}{where}")
+                f"{100 * _roofline_fraction(row, machine_limits):5.0f}% {row.busy / ns:5.2f}  "
+                f"{row.name}{suffix}")
         if len(rows) > most:
-            rest = sum(row.nanoseconds for row in rows[most:])
-            lines.append(f"{rest / 1e6:10.3f} {100 * rest / total:5.1f}  {len(rows) - most} more")
+            remaining = sum(row.nanoseconds for row in rows[most:])
+            lines.append(f"{remaining / 1e6:10.3f} {100 * remaining / total:5.1f}  "
+                         f"{len(rows) - most} more")
         lines += [f"{ns / 1e6:10.3f} {100 * ns / total:5.1f} {'':57}{what}" for ns, what in (
             (self.gaps, "between kernels"), (self.outside, "outside of submissions"))]
         return "\n".join(lines)
@@ -208,8 +210,8 @@ class Profile(Generic[R]):
                f"{len(self.runs)} kernels, {self.gaps / 1e6:.3f} ms between them, " \
                f"{self.outside / 1e6:.3f} ms outside of submissions"
         if self.workers > 1:
-            each = " and ".join(f"{ns / 1e6:.3f}" for ns in self.busy)
-            head += f"; {self.workers} workers, busy for {each} ms"
+            per_worker = " and ".join(f"{ns / 1e6:.3f}" for ns in self.busy)
+            head += f"; {self.workers} workers, busy for {per_worker} ms"
         if self.lost:
             head += f"; {self.lost} more kernels or parts of them ran and were too many to note"
         return f"{head}\n{self.table()}"
@@ -217,14 +219,14 @@ class Profile(Generic[R]):
     def _repr_html_(self) -> str:
         rows = self.kernels
         longest = max([row.nanoseconds for row in rows], default=1) or 1
-        known = limits() if rows else None
+        machine_limits = device_limits() if rows else None
         cells = "".join(
             f"<tr><td style='text-align:left'>{html.escape(row.name)}</td>"
             f"<td style='text-align:left'>{html.escape(row.line)}</td><td>{row.count}</td>"
             f"<td>{row.nanoseconds / 1e6:.3f}</td><td style='text-align:left'><div style='"
             f"background:#47a;height:.8em;width:{12 * row.nanoseconds / longest:.2f}em'></div></td>"
             f"<td>{row.nbytes / 1e6:,.2f}</td><td>{row.flops / 1e6:,.2f}</td>"
-            f"<td>{100 * _share(row, known):.0f}%</td>"
+            f"<td>{100 * _roofline_fraction(row, machine_limits):.0f}%</td>"
             f"<td>{row.busy / (row.nanoseconds or 1):.2f}</td></tr>" for row in rows)
         heads = "".join(f"<th>{head}</th>" for head in (
             "kernel", "line", "runs", "ms", "", "MB", "MFLOP", "of the limit", "workers busy"))
@@ -247,7 +249,7 @@ class Profile(Generic[R]):
         """
         events = [{"name": run.name, "cat": "kernel", "ph": "X", "pid": os.getpid(), "tid": 1,
                    "ts": run.start / 1e3, "dur": (run.stop - run.start) / 1e3,
-                   "args": {"line": labelled("", run.sites).strip(" ()"), "bytes": run.nbytes,
+                   "args": {"line": kernel_label("", run.locs).strip(" ()"), "bytes": run.nbytes,
                             "flops": run.flops, "submission": run.submission}}
                   for run in self.runs]
         events += [{"name": run.name, "cat": "chunk", "ph": "X", "pid": os.getpid(),
@@ -270,7 +272,7 @@ def profile(f: Callable[P, R]) -> Callable[P, Profile[R]]: ...
 def profile(f: None = None) -> Profile[None]: ...
 
 
-@checked
+@validate_call
 def profile(f: Callable[..., Any] | None = None) -> Any:
     """Time each kernel of a call, or of a ``with`` block.
 
@@ -300,9 +302,9 @@ def profile(f: Callable[..., Any] | None = None) -> Any:
 
     @functools.wraps(call)
     def profiled(*args: Any, **kwargs: Any) -> Profile[Any]:
-        with Profile[Any]() as seen:
-            seen.result = call(*args, **kwargs)
-        return seen
+        with Profile[Any]() as result:
+            result.result = call(*args, **kwargs)
+        return result
     return profiled
 
 
@@ -318,26 +320,27 @@ def _chunks(run: KernelRun) -> Sequence[Chunk]:
     return run.chunks or (Chunk(0, run.start, run.stop),)
 
 
-def _line(sites: Sequence[Site]) -> str:
-    return labelled("", sites[:1]).strip(" ()")
+def _format_line(sites: Sequence[Location]) -> str:
+    return kernel_label("", sites[:1]).strip(" ()")
 
 
-def _sums(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
-          names: Callable[[KernelRun], tuple[str, str]]) -> list[KernelTime]:
-    found: dict[Any, list[KernelRun]] = {}
+def _aggregate(runs: Sequence[KernelRun], group: Callable[[KernelRun], Any],
+               names: Callable[[KernelRun], tuple[str, str]]) -> list[KernelTime]:
+    groups: dict[Any, list[KernelRun]] = {}
     for run in runs:
-        found.setdefault(group(run), []).append(run)
+        groups.setdefault(group(run), []).append(run)
     rows = [KernelTime(*names(some[0]), len(some), sum([r.stop - r.start for r in some]),
                        sum([r.nbytes for r in some]), sum([r.flops for r in some]),
                        sum([c.stop - c.start for r in some for c in _chunks(r)]),
                        max(some, key=lambda r: r.flops).arithmetic, some[0].device)
-            for some in found.values()]
+            for some in groups.values()]
     return sorted(rows, key=lambda row: -row.nanoseconds)
 
 
-def _share(row: KernelTime, known: Limits | None) -> float:
+def _roofline_fraction(row: KernelTime, machine_limits: PeakRates | None) -> float:
     """Return the fraction of the machine's peak rate that a row reaches; 0 if it is not known."""
-    if known is None or not row.nanoseconds or row.device != "cpu":
+    if machine_limits is None or not row.nanoseconds or row.device != "cpu":
         return 0.0
-    least, _ = known.least(row.flops // row.count, row.nbytes // row.count, row.arithmetic)
-    return least * row.count / row.nanoseconds
+    min_time, _ = machine_limits.least(row.flops // row.count, row.nbytes // row.count,
+                                       row.arithmetic)
+    return min_time * row.count / row.nanoseconds

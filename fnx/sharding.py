@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fnx.core.array import arguments, tree
-from fnx.core.array.documented import Family
-from fnx.core.array.public import asarray, public
-from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError, module_face
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError, lazy_module
 from fnx.core.record import Record
-from fnx.platforms import Device, devices
+from fnx.device_registry import Device, devices
 from fnx.transforms.jit import jit
 from fnx.transforms.vmap import vmap
 
@@ -225,8 +225,8 @@ class NamedSharding(Sharding):
         self.mesh, self.spec, self.memory_kind = mesh, spec, memory_kind
 
     def __repr__(self) -> str:
-        inside = ", ".join(map(repr, self.spec)) + "," * (len(self.spec) == 1)
-        return f"NamedSharding(mesh={self.mesh!r}, spec=P({inside}))"
+        items = ", ".join(map(repr, self.spec)) + "," * (len(self.spec) == 1)
+        return f"NamedSharding(mesh={self.mesh!r}, spec=P({items}))"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedSharding) and (self.mesh, self.spec) == (
@@ -236,7 +236,7 @@ class NamedSharding(Sharding):
         return hash((self.mesh, self.spec))
 
 
-@public
+@public_api
 def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Hashable], axis_types: Any = None,
               *, devices: Any = None) -> Mesh:
     """Create a mesh of one device.
@@ -279,7 +279,7 @@ class _MeshContext(Record):
         _meshes.set(_meshes.get()[:-1])
 
 
-@public
+@public_api
 def set_mesh(mesh: AbstractMesh) -> Any:
     """Set the mesh that ``get_mesh`` returns.
 
@@ -300,7 +300,7 @@ def set_mesh(mesh: AbstractMesh) -> Any:
 use_abstract_mesh = set_mesh
 
 
-@public
+@public_api
 def get_mesh() -> AbstractMesh:
     """Return the current mesh; an empty one if none is set.
 
@@ -314,7 +314,7 @@ def get_mesh() -> AbstractMesh:
     return meshes[-1] if meshes else AbstractMesh((), ())
 
 
-@public
+@public_api
 def get_abstract_mesh() -> AbstractMesh:
     """Return the axes of the current mesh.
 
@@ -328,7 +328,7 @@ def get_abstract_mesh() -> AbstractMesh:
     return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
 
 
-def _laid_out(given: Any, shardings: Any) -> Any:
+def _check_layouts(value: Any, shardings: Any) -> Any:
     """Convert the leaves of a tree to Arrays, and check that the shardings are valid."""
     layouts = (Sharding, PartitionSpec, Device)
     for layout in tree.leaves(shardings, is_leaf=lambda s: isinstance(s, layouts)):
@@ -336,34 +336,34 @@ def _laid_out(given: Any, shardings: Any) -> Any:
             raise ArgumentError("expected shardings or PartitionSpecs, got "
                                 f"{type(layout).__name__}",
                                 hint="give fnx.sharding.PartitionSpec(...), or a NamedSharding")
-    return tree.map(asarray, given)
+    return tree.map(asarray, value)
 
 
-_layouts = Family(
+_docstr = DocTemplate(
     x="a pytree of arrays.", xs="a pytree of arrays.",
     shardings="a sharding or a PartitionSpec, or a tree of these.",
     out_shardings="a sharding or a PartitionSpec, or a tree of these.",
     returns="The same pytree.", raises=("ArgumentError: what is no sharding.",))
 
 
-@_layouts()
+@_docstr()
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """Constrain the sharding of arrays; no effect with one device.
 
     >>> with_sharding_constraint(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return _laid_out(x, shardings)
+    return _check_layouts(x, shardings)
 
 
-@_layouts()
+@_docstr()
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """Change the sharding of arrays; no effect with one device.
 
     >>> reshard(jnp.ones(2), PartitionSpec(None))
     Array([1., 1.], dtype=float32)
     """
-    return _laid_out(xs, out_shardings)
+    return _check_layouts(xs, out_shardings)
 
 
 def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 0,
@@ -403,13 +403,14 @@ def pmap(fun: Callable[..., Any], axis_name: Hashable = None, *, in_axes: Any = 
         dynamic = [i for i in range(len(args)) if i not in static]
         axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
 
-        def of_parts(*parts: Any) -> Any:
+        def per_part(*parts: Any) -> Any:
             filled = list(args)
             for i, part in zip(dynamic, parts):
                 filled[i] = part
             return fun(*filled, **kwargs)
-        chosen = tuple([axes[i] for i in dynamic])
-        return vmap(of_parts, in_axes=chosen, out_axes=out_axes, axis_name=axis_name, axis_size=1)(
+        mapped_axes = tuple([axes[i] for i in dynamic])
+        return vmap(per_part, in_axes=mapped_axes, out_axes=out_axes, axis_name=axis_name,
+                    axis_size=1)(
             *[args[i] for i in dynamic])
     return jit(mapped, static_argnums=static, donate_argnums=donate_argnums)
 
@@ -442,33 +443,33 @@ def shard_map(f: Callable[..., Any] | None = None, *, out_specs: Any = None, in_
     >>> total(jnp.ones(2))
     Array([1., 1.], dtype=float32)
     """
-    arguments.flag("check_vma", check_vma)
+    arguments.check_bool("check_vma", check_vma)
     if f is None:
         return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
                                    axis_names=axis_names, check_vma=check_vma)
-    over = mesh or get_mesh()
-    if over.empty:
+    active_mesh = mesh or get_mesh()
+    if active_mesh.empty:
         raise ArgumentError("shard_map: expected a mesh, got none", hint="give mesh=")
-    names = [n for n in over.axis_names if not axis_names or n in axis_names]
-    if several := {n: over.shape[n] for n in names if over.shape[n] != 1}:
+    names = [n for n in active_mesh.axis_names if not axis_names or n in axis_names]
+    if long_axes := {n: active_mesh.shape[n] for n in names if active_mesh.shape[n] != 1}:
         raise NotBuiltError(
             f"shard_map: expected axes of length 1, as arrays lie whole on one device; got "
-            f"{several}", hint="vmap(f, axis_name=...) maps over parts and takes collectives")
+            f"{long_axes}", hint="vmap(f, axis_name=...) maps over parts and takes collectives")
 
     def whole(*args: Any) -> Any:
         g: Callable[..., Any] = lambda _: f(*args)  # noqa: E731
         for name in names:
-            g = _opened(g, name)
+            g = _with_axis(g, name)
         return g(np.zeros(1, np.float32))
     return whole
 
 
-def _opened(g: Callable[..., Any], name: Hashable) -> Callable[..., Any]:
+def _with_axis(g: Callable[..., Any], name: Hashable) -> Callable[..., Any]:
     """Wrap g in a named axis of length 1."""
-    def call(lane: Any) -> Any:
-        return tree.map(lambda y: y[0], vmap(lambda _: g(lane), axis_name=name)(lane[:1]))
+    def call(element: Any) -> Any:
+        return tree.map(lambda y: y[0], vmap(lambda _: g(element), axis_name=name)(element[:1]))
     return call
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -7,14 +7,14 @@ True
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
-from fnx.transforms.compiled import Compiled
-from fnx.transforms.compiled import TracedCall as Traced
+from fnx.core.errors import lazy_module
 from fnx.transforms.jit import Jitted as Wrapped
 from fnx.transforms.replay.lowering import Lowering as Lowered
-from fnx.transforms.replay.signed import ArgInfo
+from fnx.transforms.replay.specialized_call import ArgInfo
+from fnx.transforms.stages import Compiled
+from fnx.transforms.stages import TracedCall as Traced
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

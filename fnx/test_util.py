@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fnx.core.array import tree
-from fnx.core.array.public import asarray
+from fnx.core.array.api_boundary import asarray
 from fnx.core.dtypes import NDArray
-from fnx.core.errors import ArgumentError, module_face
+from fnx.core.errors import ArgumentError, lazy_module
 from fnx.transforms.ad.arguments import FLOAT0, Float0
 from fnx.transforms.jvp import jvp
 from fnx.transforms.vjp import linearize, vjp
@@ -80,11 +80,11 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
         AssertionError: they differ, or the result is not that of ``f``.
     """
     args, rng = tuple(args), np.random.default_rng(0)
-    direction = _like(rng, args)
+    direction = _random_like(rng, args)
     out, tangent = f_jvp(args, direction)
-    _close(out, f(*args), atol, rtol, f"{err_msg or 'jvp'}: result")
-    _close(tangent, _difference(f, args, direction, eps), atol, rtol,
-           f"{err_msg or 'jvp'}: tangent")
+    _assert_close(out, f(*args), atol, rtol, f"{err_msg or 'jvp'}: result")
+    _assert_close(tangent, _difference(f, args, direction, eps), atol, rtol,
+                  f"{err_msg or 'jvp'}: tangent")
 
 
 def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any],
@@ -111,11 +111,12 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
         AssertionError: they differ, or the result is not that of ``f``.
     """
     args, rng = tuple(args), np.random.default_rng(0)
-    out, pull = f_vjp(*args)
-    _close(out, f(*args), atol, rtol, f"{err_msg or 'vjp'}: result")
-    direction, ct = _like(rng, args), _like(rng, out)
-    _close(_product(direction, pull(ct)), _product(_difference(f, args, direction, eps), ct),
-           atol, rtol, f"{err_msg or 'vjp'}: cotangents along a direction")
+    out, pullback = f_vjp(*args)
+    _assert_close(out, f(*args), atol, rtol, f"{err_msg or 'vjp'}: result")
+    direction, ct = _random_like(rng, args), _random_like(rng, out)
+    _assert_close(_inner_product(direction, pullback(ct)),
+                  _inner_product(_difference(f, args, direction, eps), ct),
+                  atol, rtol, f"{err_msg or 'vjp'}: cotangents along a direction")
 
 
 # ---- modes --------------------------------------------------------------------------------------
@@ -123,39 +124,40 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
 _Options = tuple[Tolerance, Tolerance, float | None]
 
 
-def _forward(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: Sequence[str],
-             options: _Options, by: Callable[..., Any] = jvp) -> None:
+def _check_forward(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: Sequence[str],
+                   options: _Options, jvp_fn: Callable[..., Any] = jvp) -> None:
     def along(primals: Any, tangents: Any) -> Any:
-        return by(f, primals, tangents)
+        return jvp_fn(f, primals, tangents)
     check_jvp(f, along, args, *options)
-    check_grads(along, (args, _like(np.random.default_rng(1), args)), order - 1, modes, *options)
+    check_grads(along, (args, _random_like(np.random.default_rng(1), args)), order - 1, modes,
+                *options)
 
 
-def _linear(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: Sequence[str],
-            options: _Options) -> None:
-    def by(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
-        out, push = linearize(f, *primals)
-        return out, push(*tangents)
-    _forward(f, args, order, modes, options, by)
+def _check_linear(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: Sequence[str],
+                  options: _Options) -> None:
+    def linearized_jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+        out, tangent_map = linearize(f, *primals)
+        return out, tangent_map(*tangents)
+    _check_forward(f, args, order, modes, options, linearized_jvp)
 
 
-def _reverse(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: Sequence[str],
-             options: _Options) -> None:
-    ct = _like(np.random.default_rng(2), f(*args))
+def _check_reverse(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: Sequence[str],
+                   options: _Options) -> None:
+    ct = _random_like(np.random.default_rng(2), f(*args))
 
-    def pulled(*args: Any) -> Any:
+    def gradient(*args: Any) -> Any:
         return vjp(f, *args)[1](ct)
     check_vjp(f, lambda *args: vjp(f, *args), args, *options)
-    check_grads(pulled, args, order - 1, modes, *options)
+    check_grads(gradient, args, order - 1, modes, *options)
 
 
-_CHECKS = {"fwd": _forward, "rev": _reverse, "lin": _linear}
+_CHECKS = {"fwd": _check_forward, "rev": _check_reverse, "lin": _check_linear}
 
 
 # ---- trees of arrays ----------------------------------------------------------------------------
 
 
-def _value(x: Any) -> NDArray:
+def _as_numpy(x: Any) -> NDArray:
     value = x if getattr(x, "dtype", None) == FLOAT0 else np.asarray(asarray(x))
     return value if value.dtype == FLOAT0 or value.dtype.kind in "fiub" else value.astype("f4")
 
@@ -164,30 +166,30 @@ def _is_float(x: NDArray) -> bool:
     return bool(x.dtype.kind == "f")
 
 
-def _like(rng: np.random.Generator, xs: Any) -> Any:
+def _random_like(rng: np.random.Generator, xs: Any) -> Any:
     """Return a tree of random numbers for floats, and of float0 for integers."""
     def one(x: Any) -> Any:
-        value = _value(x)
+        value = _as_numpy(x)
         return asarray(rng.normal(size=value.shape), value.dtype) if _is_float(value) else \
             Float0.like(value.shape)
     return tree.map(one, xs)
 
 
-def _bits(xs: Any) -> int:
-    found = [x.dtype.itemsize * 8 for x in map(_value, tree.leaves(xs)) if _is_float(x)]
-    return min(found, default=64)
+def _min_float_bits(xs: Any) -> int:
+    widths = [x.dtype.itemsize * 8 for x in map(_as_numpy, tree.leaves(xs)) if _is_float(x)]
+    return min(widths, default=64)
 
 
 def _difference(f: Callable[..., Any], args: Any, direction: Any, eps: float | None) -> Any:
     """Return the central difference of f along a direction."""
-    h = eps or _EPS[_bits(args)]
+    h = eps or _EPS[_min_float_bits(args)]
 
     def at(step: float) -> Any:
         return f(*tree.map(lambda x, t: x if getattr(t, "dtype", None) == FLOAT0 else
                            asarray(x) + step * t, args, direction))
 
     def slope(above: Any, below: Any) -> NDArray:
-        a, b = _value(above), _value(below)
+        a, b = _as_numpy(above), _as_numpy(below)
         if not _is_float(a):
             return Float0.like(a.shape)
         with np.errstate(invalid="ignore"):
@@ -195,16 +197,16 @@ def _difference(f: Callable[..., Any], args: Any, direction: Any, eps: float | N
     return tree.map(slope, at(h), at(-h))
 
 
-def _product(xs: Any, ys: Any) -> NDArray:
+def _inner_product(xs: Any, ys: Any) -> NDArray:
     """Return the inner product of the float leaves of two trees."""
-    pairs = [(_value(x), _value(y)) for x, y in zip(tree.leaves(xs), tree.leaves(ys))]
-    found = [np.sum(x * y) for x, y in pairs if _is_float(x) and _is_float(y)]
-    return np.asarray(sum(found, np.zeros((), found[0].dtype if found else "f4")))
+    pairs = [(_as_numpy(x), _as_numpy(y)) for x, y in zip(tree.leaves(xs), tree.leaves(ys))]
+    products = [np.sum(x * y) for x, y in pairs if _is_float(x) and _is_float(y)]
+    return np.asarray(sum(products, np.zeros((), products[0].dtype if products else "f4")))
 
 
-def _close(got: Any, want: Any, atol: Tolerance, rtol: Tolerance, what: str) -> None:
+def _assert_close(got: Any, want: Any, atol: Tolerance, rtol: Tolerance, what: str) -> None:
     def one(got: Any, want: Any) -> None:
-        a, b = _value(got), _value(want)
+        a, b = _as_numpy(got), _as_numpy(want)
         if _is_float(b):
             np.testing.assert_allclose(a, b, rtol=_tolerance(rtol, b) * max(b.size, 1),
                                        atol=_tolerance(atol, b) * max(b.size, 1), err_msg=what)
@@ -213,12 +215,12 @@ def _close(got: Any, want: Any, atol: Tolerance, rtol: Tolerance, what: str) -> 
     tree.map(one, got, want)
 
 
-def _tolerance(given: Tolerance, x: NDArray) -> float:
-    usual = _TOLERANCE[x.dtype.itemsize * 8]
-    if isinstance(given, Mapping):
-        return {np.dtype(t): value for t, value in given.items()}.get(x.dtype, usual)
-    return usual if given is None else given
+def _tolerance(tolerance: Tolerance, x: NDArray) -> float:
+    default = _TOLERANCE[x.dtype.itemsize * 8]
+    if isinstance(tolerance, Mapping):
+        return {np.dtype(t): value for t, value in tolerance.items()}.get(x.dtype, default)
+    return default if tolerance is None else tolerance
 
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

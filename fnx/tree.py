@@ -11,12 +11,12 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fnx.core.array import containers
+from fnx.core.array import pytree_registry
 from fnx.core.array import tree as core
-from fnx.core.array.containers import is_whole
-from fnx.core.array.refusal import checked
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.pytree_registry import is_opaque
 from fnx.core.array.tree import IsLeaf, TreeDef
-from fnx.core.errors import PytreeError, module_face
+from fnx.core.errors import PytreeError, lazy_module
 
 __all__ = [
     "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map",
@@ -28,40 +28,41 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _for_users(f: Callable[P, R], place: int | None = None) -> Callable[P, R]:
+def _public_function(f: Callable[P, R], is_leaf_position: int | None = None) -> Callable[P, R]:
     """Wrap a tree function so that containers which users see as leaves (float0) are leaves.
 
-    ``place`` is the position of ``is_leaf`` among the positional arguments.
+    ``is_leaf_position`` is the position of ``is_leaf`` among the positional arguments.
     """
-    def or_whole(is_leaf: Any) -> Any:
-        return is_whole if is_leaf is None else lambda *where: is_leaf(*where) or is_whole(*where)
+    def with_opaque(is_leaf: Any) -> Any:
+        return is_opaque if is_leaf is None else lambda *where: is_leaf(*where) or is_opaque(*where)
 
-    inner = checked(f)  # raises for arguments that do not fit the signature
+    inner = validate_call(f)  # raises for arguments that do not fit the signature
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given: Any = args
-        if place is not None and len(args) > place:
-            given = (*args[:place], or_whole(args[place]), *args[place + 1:])
+        new_args: Any = args
+        if is_leaf_position is not None and len(args) > is_leaf_position:
+            new_args = (*args[:is_leaf_position], with_opaque(args[is_leaf_position]),
+                        *args[is_leaf_position + 1:])
         else:
-            kwargs["is_leaf"] = or_whole(kwargs.get("is_leaf"))
-        return inner(*given, **kwargs)
-    return checked(call)
+            kwargs["is_leaf"] = with_opaque(kwargs.get("is_leaf"))
+        return inner(*new_args, **kwargs)
+    return validate_call(call)
 
 
-broadcast = _for_users(core.broadcast, 2)
-flatten = _for_users(core.flatten, 1)
-flatten_with_path = _for_users(core.flatten_with_path, 1)
-leaves = _for_users(core.leaves, 1)
-map = _for_users(core.map)
-map_with_path = _for_users(core.map_with_path)
-structure = _for_users(core.structure, 1)
-unflatten = checked(core.unflatten)
+broadcast = _public_function(core.broadcast, 2)
+flatten = _public_function(core.flatten, 1)
+flatten_with_path = _public_function(core.flatten_with_path, 1)
+leaves = _public_function(core.leaves, 1)
+map = _public_function(core.map)
+map_with_path = _public_function(core.map_with_path)
+structure = _public_function(core.structure, 1)
+unflatten = validate_call(core.unflatten)
 
 _all = all
 
 
-@checked
+@validate_call
 def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     """Whether all leaves are true.
 
@@ -78,11 +79,11 @@ def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     return _all(leaves(tree, is_leaf))
 
 
-_NOTHING = object()
+_MISSING = object()
 
 
-@checked
-def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING,
+@validate_call
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING,
            is_leaf: IsLeaf | None = None) -> Any:
     """Reduce the leaves from left to right.
 
@@ -102,13 +103,13 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _N
     3
     """
     xs = leaves(tree, is_leaf)
-    return functools.reduce(function, xs) if initializer is _NOTHING else \
+    return functools.reduce(function, xs) if initializer is _MISSING else \
         functools.reduce(function, xs, initializer)
 
 
-@checked
+@validate_call
 def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *,
-                       identity: Any = _NOTHING, is_leaf: IsLeaf | None = None) -> Any:
+                       identity: Any = _MISSING, is_leaf: IsLeaf | None = None) -> Any:
     """Reduce the leaves pairwise, as a tree of depth log2(n).
 
     Args:
@@ -127,7 +128,7 @@ def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *,
     '(((ab)(cd))e)'
     """
     xs = leaves(tree, is_leaf)
-    if not xs and identity is _NOTHING:
+    if not xs and identity is _MISSING:
         raise PytreeError("expected at least one leaf to fold, got none", hint="give identity=")
     while len(xs) > 1:
         pairs = [operation(a, b) for a, b in zip(xs[::2], xs[1::2])]
@@ -135,14 +136,14 @@ def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *,
     return xs[0] if xs else identity
 
 
-class _Static:
+class _StaticNamespace:
     """The names and values of ``static``, compared by value."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and vars(self) == vars(other)
+        return isinstance(other, _StaticNamespace) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash(tuple(vars(self).items()))
@@ -151,7 +152,7 @@ class _Static:
         return f"static({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
 
 
-containers.register_static(_Static)
+pytree_registry.register_static(_StaticNamespace)
 
 
 def static(**kwargs: Any) -> Any:
@@ -166,10 +167,10 @@ def static(**kwargs: Any) -> Any:
     >>> leaves({"x": 1, "mode": static(name="fast")}), static(name="fast").name
     ([1], 'fast')
     """
-    return _Static(kwargs)
+    return _StaticNamespace(kwargs)
 
 
-@checked
+@validate_call
 def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
                      is_leaf_takes_path: bool = False) -> list[tuple[Any, Any]]:
     """Return (path, leaf) pairs.
@@ -188,7 +189,7 @@ def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-@checked
+@validate_call
 def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any
               ) -> Any:
     """Transpose a tree of trees.
@@ -215,4 +216,4 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_t
     return unflatten(inner_treedef, columns)
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

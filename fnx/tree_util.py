@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from fnx.core.array import containers, tree
-from fnx.core.array.containers import (
+from fnx.core.array import pytree_registry, tree
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.pytree_registry import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
@@ -15,9 +16,8 @@ from fnx.core.array.containers import (
     Path,
     SequenceKey,
 )
-from fnx.core.array.refusal import checked
 from fnx.core.array.tree import IsLeaf, TreeDef
-from fnx.core.errors import PytreeError, module_face
+from fnx.core.errors import PytreeError, lazy_module
 from fnx.tree import all as tree_all
 from fnx.tree import broadcast as tree_broadcast
 from fnx.tree import flatten as tree_flatten
@@ -46,16 +46,16 @@ __all__ = [
 PyTreeDef = TreeDef
 KeyEntry = Key
 KeyPath = Path
-keystr = checked(tree.keystr)
-register_dataclass = checked(containers.register_dataclass)
-register_pytree_node = checked(containers.register_pytree_node)
-register_pytree_node_class = checked(containers.register_pytree_node_class)
-register_pytree_with_keys = checked(containers.register_pytree_with_keys)
-register_pytree_with_keys_class = checked(containers.register_pytree_with_keys_class)
-register_static = checked(containers.register_static)
+keystr = validate_call(tree.keystr)
+register_dataclass = validate_call(pytree_registry.register_dataclass)
+register_pytree_node = validate_call(pytree_registry.register_pytree_node)
+register_pytree_node_class = validate_call(pytree_registry.register_pytree_node_class)
+register_pytree_with_keys = validate_call(pytree_registry.register_pytree_with_keys)
+register_pytree_with_keys_class = validate_call(pytree_registry.register_pytree_with_keys_class)
+register_static = validate_call(pytree_registry.register_static)
 
 
-@checked
+@validate_call
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
     """Whether no item is a container.
 
@@ -72,7 +72,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
     return all(tree_structure(x, is_leaf) is tree.LEAF for x in iterable)
 
 
-@checked
+@validate_call
 def is_tree_node(typ: type) -> bool:
     """Whether objects of a type are containers.
 
@@ -85,18 +85,18 @@ def is_tree_node(typ: type) -> bool:
     >>> is_tree_node(dict), is_tree_node(int)
     (True, False)
     """
-    return containers.container(typ) is not None and typ not in containers.WHOLE
+    return pytree_registry.pytree_type(typ) is not None and typ not in pytree_registry.OPAQUE_TYPES
 
 
-def _row(tree: Any) -> containers.Container:
-    row = containers.container(type(tree))
-    if row is None or containers.is_whole(tree):
+def _entry_of(tree: Any) -> pytree_registry.PytreeType:
+    entry = pytree_registry.pytree_type(type(tree))
+    if entry is None or pytree_registry.is_opaque(tree):
         raise PytreeError(f"expected a container, got a leaf of type {type(tree).__name__}",
                           hint="is_tree_node(type(x)) says what is a container")
-    return row
+    return entry
 
 
-@checked
+@validate_call
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
     """Return the children of a container.
 
@@ -112,11 +112,11 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
     >>> flatten_one_level({"b": [1], "a": 2})
     ([2, [1]], ('a', 'b'))
     """
-    children, data = _row(tree).take(tree)
-    return list(children), data.data if isinstance(data, containers.Keyed) else data
+    children, data = _entry_of(tree).take(tree)
+    return list(children), data.data if isinstance(data, pytree_registry.KeyedData) else data
 
 
-@checked
+@validate_call
 def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     """Return the children of a container with their keys.
 
@@ -132,13 +132,13 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     >>> flatten_one_level_with_keys([7])
     ([(SequenceKey(idx=0), 7)], None)
     """
-    row = _row(tree)
-    children, data = row.take(tree)
-    pairs = list(zip(row.keys(data, len(children)), children))
-    return pairs, data.data if isinstance(data, containers.Keyed) else data
+    entry = _entry_of(tree)
+    children, data = entry.take(tree)
+    pairs = list(zip(entry.keys(data, len(children)), children))
+    return pairs, data.data if isinstance(data, pytree_registry.KeyedData) else data
 
 
-@checked
+@validate_call
 def treedef_is_leaf(treedef: TreeDef) -> bool:
     """Whether a structure is that of a leaf.
 
@@ -151,10 +151,10 @@ def treedef_is_leaf(treedef: TreeDef) -> bool:
     >>> treedef_is_leaf(tree_structure(1))
     True
     """
-    return treedef.container is None
+    return treedef.pytree_type is None
 
 
-@checked
+@validate_call
 def treedef_children(treedef: TreeDef) -> list[TreeDef]:
     """Return the structures of the children of a structure.
 
@@ -170,7 +170,7 @@ def treedef_children(treedef: TreeDef) -> list[TreeDef]:
     return treedef.children()
 
 
-@checked
+@validate_call
 def treedef_tuple(treedefs: Iterable[TreeDef]) -> TreeDef:
     """Return the structure of a tuple.
 
@@ -183,9 +183,9 @@ def treedef_tuple(treedefs: Iterable[TreeDef]) -> TreeDef:
     >>> treedef_tuple([tree_structure(1), tree_structure([2])])
     PyTreeDef((*, [*]))
     """
-    row = containers.container(tuple)
-    assert row is not None
-    return TreeDef(row, None, tuple(treedefs))
+    entry = pytree_registry.pytree_type(tuple)
+    assert entry is not None
+    return TreeDef(entry, None, tuple(treedefs))
 
 
 class Registry:
@@ -229,4 +229,4 @@ register_pytree_node(Partial, lambda p: ((p.args, p.keywords), p.func),
                      lambda func, children: Partial(func, *children[0], **children[1]))
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

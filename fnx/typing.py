@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.core.ops import Shape
 
 __all__ = ["Array", "ArrayLike", "AxisLike", "DTypeLike", "Shape", "ShapeLike"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

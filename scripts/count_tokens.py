@@ -4,7 +4,7 @@
 ``def`` to the colon) and of all the rest. Comments and layout do not count, and a docstring
 counts as one token; so what is counted is what a reader must think about.
 
-``python scripts/count_tokens.py --ran program.py`` runs a program and counts only the functions
+``python scripts/count_tokens.py --ran kernel_code.py`` runs a program and counts only the functions
 of the imported fnx that ran meanwhile, each by itself. So two versions are compared in what they
 both do: the same program, with each of them on the path. What a version can do besides, its
 faces (a ``show`` that nobody called) and the tables of modules do not count.

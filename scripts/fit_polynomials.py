@@ -234,9 +234,10 @@ def error_bits(fit: Fit, coefficients: Sequence[float], count: int = 3000) -> fl
 def held() -> dict[str, Any]:
     """The constants that stand in the package."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-    from fnx.core.array import special
+    from fnx.core.array import error_functions
     from fnx.lower.program.elementary import exponential, floats, logarithm, power, trigonometric
-    return {name: value for room in (special, exponential, floats, logarithm, power, trigonometric)
+    return {name: value
+            for room in (error_functions, exponential, floats, logarithm, power, trigonometric)
             for name, value in vars(room).items() if name.isupper()}
 
 

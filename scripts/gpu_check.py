@@ -32,14 +32,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from workloads import WORKLOADS
 
 import fnx
-from fnx.backends.cuda import row
+from fnx.backends.cuda import target_of_chip
 from fnx.backends.llvm import binding
 from fnx.core import ops
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.pipeline import lower
-from fnx.transforms.link import prepared
+from fnx.transforms.link import preprocess
 from tests.laws.collected import collected
 
 CHIPS = ("sm_80", "sm_90")
@@ -62,7 +62,7 @@ class Assembled(Record):
 
 def target(chip: str) -> Target:
     """A chip as the lowering sees it."""
-    return row(int(chip.removeprefix("sm_")))
+    return target_of_chip(int(chip.removeprefix("sm_")))
 
 
 def product(dtype: str) -> Callable[[Any], tuple[Any, tuple[Any, ...]]]:
@@ -95,7 +95,7 @@ def traced(build: Callable[[Any], tuple[Any, tuple[Any, ...]]]) -> Any:
     f, args = build(ns)
     jitted: Any = f if isinstance(f, fnx.transforms.jit.Jitted) else fnx.jit(f)
     _, key = jitted._arguments.key(args, {})
-    return jitted._replay(key, args, {}).value.closed.function
+    return jitted._find_trace(key, args, {}).value.closed.function
 
 
 def functions(names: list[str], laws: int) -> Iterator[tuple[str, UOp]]:
@@ -111,7 +111,7 @@ def kernels(found: Iterator[tuple[str, UOp]], chip: str) -> Iterator[tuple[str, 
     device = types.SimpleNamespace(target=target(chip))
     seen = set()
     for name, fn in found:
-        function = prepared(fn, device)
+        function = preprocess(fn, device)
         for kernel, code in lower(function, device.target).code.items():
             if kernel.op is ops.KERNEL and code.key not in seen:
                 seen.add(code.key)

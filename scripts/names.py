@@ -5,7 +5,7 @@
 
 ``scripts/names.tsv`` ranks the names that libraries written for JAX use; ``jax_names.json`` holds
 the public names of JAX's modules, and ``names_out.toml`` what is out on
-purpose, with reasons; what comes later is in ``fnx/core/later.py``.
+purpose, with reasons; what comes later is in ``fnx/core/unimplemented.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from fnx.core.later import LATER  # noqa: E402
+from fnx.core.unimplemented import UNIMPLEMENTED  # noqa: E402
 
 COUNTED = ("numpy", "lax", "nn", "random", "scipy.special", "tree_util")
 MODULES = (*COUNTED, "", "nn.initializers", "tree", "dtypes", "errors", "typing", "flatten_util",
@@ -64,7 +64,7 @@ def there(path: str) -> bool:
 def reasons() -> dict[str, str]:
     """Pattern of names -> why they are out."""
     table = tomllib.loads((HERE / "names_out.toml").read_text())
-    table |= {f"{part} come later": names for part, (names, _) in LATER.items()}
+    table |= {f"{part} come later": names for part, (names, _) in UNIMPLEMENTED.items()}
     return {pattern: reason for reason, patterns in table.items() for pattern in patterns}
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, narrow, ops
+from fnx.core import build, build_calls, dtypes, low_precision, ops
 from fnx.core.dtypes import DType
 from fnx.core.levels import show
 from fnx.core.ops import Op
@@ -74,16 +74,16 @@ def held(x: Any, dtype: DType) -> Any:
     """NumPy's numbers as fnx holds them as a dtype."""
     if dtype.storage is None:
         return np.asarray(x).astype(dtype.np)
-    return narrow.encoded(np.asarray(x).astype(dtype.compute.np), dtype)
+    return low_precision.encode(np.asarray(x).astype(dtype.compute.np), dtype)
 
 
 def numbers(x: Any) -> Any:
     """What fnx holds, or ml_dtypes, as NumPy's numbers."""
     x = np.asarray(x)
-    if x.dtype.kind in "biuf" and x.dtype.name not in dtypes.NARROW:
+    if x.dtype.kind in "biuf" and x.dtype.name not in dtypes.LOW_PRECISION:
         return x
     t = dtypes.as_dtype(x.dtype)
-    return narrow.decoded(x.view(t.np), t)
+    return low_precision.decode(x.view(t.np), t)
 
 
 class Builder:
@@ -274,8 +274,8 @@ def _indices(b: Builder, x: UOp) -> dict[int, UOp]:
     index = {a: b.operand(b.one((dtypes.int32, dtypes.uint32)), shape) for a in axes}
     if not b.smooth:
         return index
-    return {a: build.rem(build.elementwise(ops.AND, i, build.like(i, 255)),
-                         build.like(i, x.shape[a])) for a, i in index.items()}
+    return {a: build.rem(build.elementwise(ops.AND, i, build.const_like(i, 255)),
+                         build.const_like(i, x.shape[a])) for a, i in index.items()}
 
 
 def _gather(b: Builder, op: Op, x: UOp) -> UOp:
@@ -353,8 +353,8 @@ def _while(b: Builder, op: Op, x: UOp) -> UOp:
     body = _body(b, [*consts, *carries], carries)
     n = len(consts) + len(carries)
     count = build.param(n, dtypes.int32, ())
-    condition = build.function([build.lt(count, build.like(count, 0))], n + 1, "more")
-    step = build.function([*body.src, build.add(count, build.like(count, 1))], n + 1, "step")
+    condition = build.function([build.lt(count, build.const_like(count, 0))], n + 1, "more")
+    step = build.function([*body.src, build.add(count, build.const_like(count, 1))], n + 1, "step")
     trips = build.const(-b.number(0, 4), dtypes.int32)
     results = build_calls.while_(condition, step, consts, [*carries, trips])
     b.pool.extend(results)
@@ -390,7 +390,7 @@ STEPS: dict[Op, tuple[Callable[[UOp], bool], Callable[[Builder, Op, UOp], UOp]]]
     ops.SHRINK: (_whatever, _shrink), ops.FLIP: (_whatever, _flip),
     ops.CONCAT: (lambda x: x.shape != (), _concat),
     ops.UNFOLD: (lambda x: x.shape != (), _windows), ops.FOLD: (lambda x: x.shape != (), _windows),
-    ops.BARRIER: (_whatever, _barrier), ops.STOP: (_whatever, _stop),
+    ops.BARRIER: (_whatever, _barrier), ops.STOP_GRADIENT: (_whatever, _stop),
     ops.REDUCE: (_whatever, _reduce),
     ops.GATHER: (lambda x: x.shape != () and 0 not in x.shape, _gather),
     ops.SCATTER: (lambda x: x.shape != () and 0 not in x.shape, _scatter),

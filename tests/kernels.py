@@ -36,7 +36,7 @@ class KernelMaker:
         ref = build.ref(len(self.refs), F, dims, f"x{len(self.refs)}")
         self.refs.append(ref)
         valid = build.lt(index[0], build.index_const(2)) if self.rng.random() < 0.3 else None
-        return build.load(build.at(ref, *index), valid)
+        return build.load(build.index_into(ref, *index), valid)
 
     def value(self, depth: int, *free: UOp) -> UOp:
         rng = self.rng
@@ -56,7 +56,7 @@ class KernelMaker:
             c, read = self.range(5), self.range(5)
             held = build.stage(self.value(depth - 1, free[0], c), [c], self.next_stage)
             self.next_stage += 1
-            return build.reduce_ranges(build.load(build.at(held, read)), ops.ADD, [read])
+            return build.reduce_ranges(build.load(build.index_into(held, read)), ops.ADD, [read])
         if kind == 3:
             x = self.value(depth - 1, *free)
             return build.where(build.lt(x, build.const(0.5, F)), x, build.const(2.0, F))
@@ -71,7 +71,7 @@ class KernelMaker:
         carried = build.carry(id, 0, F, (t, *free))
         step = build.elementwise(self.rng.choice(_BINARY), carried, self.value(depth - 1, *free, t))
         stop = build.lt(build.const(2, F), carried) if self.rng.random() < 0.4 else None
-        return build.results(build.iterate(id, t, [first], [step], stop))[0]
+        return build.results(build.loop(id, t, [first], [step], stop))[0]
 
     def kernel(self) -> UOp:
         value = self.value(3, self.m, self.n)
@@ -79,8 +79,8 @@ class KernelMaker:
         out = build.ref(len(self.refs), F, extents, "o")
         self.refs.append(out)
         valid = build.lt(self.n, build.index_const(3)) if self.rng.random() < 0.3 else None
-        return build.kernel([build.store(build.at(out, self.m, self.n), value, valid)], "made",
-                            self.order)
+        return build.kernel([build.store(build.index_into(out, self.m, self.n), value, valid)],
+                            "made", self.order)
 
 
 def kernel_of(seed: int) -> UOp:
@@ -102,8 +102,8 @@ def scaled(n: int = 8) -> UOp:
     factor = build.var(1, F, name="c")
     i = build.range_(extent, 0)
     x, o = build.ref(0, F, [extent], "x"), build.ref(1, F, [extent], "o")
-    value = build.mul(build.load(build.at(x, i)), factor)
-    return build.kernel([build.store(build.at(o, i), value)], "scaled", [0])
+    value = build.mul(build.load(build.index_into(x, i)), factor)
+    return build.kernel([build.store(build.index_into(o, i), value)], "scaled", [0])
 
 
 def commands_of(seed: int) -> UOp:
@@ -142,7 +142,7 @@ def around(rng: random.Random, execution: UOp) -> UOp:
     body = build_commands.commands([execution.replace(src=tuple(src))])
     flag = build_commands.slot("arena", 0, 1 << 20, 64)
     if kind == "for":
-        return build_commands.loop(body, rng.randint(0, 3), "step")
+        return build_commands.cmd_loop(body, rng.randint(0, 3), "step")
     if kind == "while":
-        return build_commands.loop_while(body, flag, body, "step")
+        return build_commands.cmd_while(body, flag, body, "step")
     return build_commands.branch(flag, [body] * rng.randint(1, 2), "choice")

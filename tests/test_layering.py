@@ -137,9 +137,9 @@ def test_a_circle_of_types_is_found() -> None:
 
 
 VENDORS = re.compile(r"opencl|cuda|nvptx|nvidia|pocl|webgpu|wgsl|vulkan|\bptx", re.IGNORECASE)
-NAMING = ("backends/", "lower/render/", "lower/machines.py", "core/config.py",
+NAMING = ("backends/", "lower/render/", "lower/target_lowerings.py", "core/config.py",
           "exporting/",   # formats are for someone
-          "lax/bits.py")  # an argument of JAX's platform_dependent
+          "lax/bit_ops.py")  # an argument of JAX's platform_dependent
 
 
 def test_backends_and_renderers_are_small_files() -> None:

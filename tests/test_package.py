@@ -114,9 +114,9 @@ def test_it_runs_from_a_zip(tmp_path: Path) -> None:
 import os
 os.chdir("/")
 import fnx, fnx.as_jax.finder, fnx.numpy as jnp
-from fnx.core import sources
+from fnx.core import source_digests
 assert fnx.__file__.startswith(os.environ["PYTHONPATH"]), fnx.__file__
-print(fnx.jit(fnx.grad(lambda x: x * x))(3.0), sources.known()[1])
+print(fnx.jit(fnx.grad(lambda x: x * x))(3.0), source_digests.package_digests()[1])
 """
     where = {"PYTHONPATH": str(archive), "FNX_CACHE_DIR": str(tmp_path / "cache")}
     assert [python(code, cwd=tmp_path, **where) for _ in range(2)] == ["6.0 False", "6.0 True"]

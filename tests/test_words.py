@@ -74,11 +74,11 @@ def test_frozen_values_are_records() -> None:
 # so is theirs: names that users see are not looked at.
 HOMES = {
     "stage": ("core/", "lower/", "transforms/kernels/", "kernel.py"),  # a buffer inside a kernel
-    "program": ("core/levels/", "core/program.py", "core/ops.py", "lower/",
+    "program": ("core/levels/", "core/kernel_code.py", "core/ops.py", "lower/",
                 "transforms/replay/lowering.py"),
     "unfold": ("core/", "lower/", "transforms/ad/", "transforms/batching/", "lax/"),  # windows
     "late": ("core/array/array.py",),  # a method that is loaded with its first use
-    "watch": ("core/weak.py", "backends/"),  # a death, a queue; of a trace: captures
+    "watch": ("core/weak_tables.py", "backends/"),  # a death, a queue; of a trace: captures
     "grouping": (), "meanings": (), "hoisted_constants": (),
 }
 

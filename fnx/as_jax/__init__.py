@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 
-from fnx.as_jax.finder import FINDER, VERSION, begin
+from fnx.as_jax.finder import FINDER, VERSION, install_finder
 from fnx.core.config import config
 from fnx.core.errors import FnxError
 
@@ -40,12 +40,12 @@ def install() -> None:
     >>> fnx.as_jax.install()                                          # doctest: +SKIP
     """
     if FINDER not in sys.meta_path:
-        found = next((name for name in ("jax", "jaxlib") if name in sys.modules), None)
-        if found is not None:
+        imported = next((name for name in ("jax", "jaxlib") if name in sys.modules), None)
+        if imported is not None:
             raise AlreadyImportedError(
-                f"expected that {found} is not imported yet, and it is "
-                f"({getattr(sys.modules[found], '__file__', None)})",
+                f"expected that {imported} is not imported yet, and it is "
+                f"({getattr(sys.modules[imported], '__file__', None)})",
                 hint="call fnx.as_jax.install() before anything that imports jax, or run the "
                      "program by: python -m fnx.as_jax script.py")
-    begin()
+    install_finder()
     config.truncate = True

@@ -2,7 +2,7 @@
 
 A proxy has exactly the names of the recorded JAX (names.json), so that ``hasattr`` answers as in
 JAX. A name is resolved when it is first read: in fnx's module of that path, then in the table of
-internal names (inner.py), else it is a placeholder (stand_ins.py).
+internal names (internal_names.py), else it is a placeholder (placeholders.py).
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
-from fnx.as_jax.inner import INNER, PACKAGES
-from fnx.as_jax.stand_ins import stand_in
+from fnx.as_jax.internal_names import INTERNAL, INTERNAL_PACKAGES
+from fnx.as_jax.placeholders import make_placeholder
 from fnx.core.errors import UnknownNameError, suggestion
 
 _RECORDED = json.loads(files(__package__).joinpath("names.json").read_text())
 VERSION: str = _RECORDED["version"]
-_FACTS = {"jax": {"__version__": VERSION,
-                  "__version_info__": tuple(map(int, VERSION.split(".")))},
-          "jax.version": {"__version__": VERSION,
-                          "__version_info__": tuple(map(int, VERSION.split(".")))}}
+_VERSION_NAMES = {"jax": {"__version__": VERSION,
+                          "__version_info__": tuple(map(int, VERSION.split(".")))},
+                  "jax.version": {"__version__": VERSION,
+                                  "__version_info__": tuple(map(int, VERSION.split(".")))}}
 
 
-def _kinds(module: str) -> dict[str, str]:
+def _kinds_of_names(module: str) -> dict[str, str]:
     """Return name -> kind of the recorded names of a module."""
     return {name: kind for kind, names in _RECORDED["modules"].get(module, {}).items()
             for name in names}
 
 
-def _modules() -> dict[str, list[str]]:
+def _submodules() -> dict[str, list[str]]:
     """Return module -> its submodules, including the internal ones that libraries import."""
-    found: dict[str, list[str]] = {}
-    for path in (*_RECORDED["modules"], *INNER, *PACKAGES):
+    submodules: dict[str, list[str]] = {}
+    for path in (*_RECORDED["modules"], *INTERNAL, *INTERNAL_PACKAGES):
         parts = path.split(".")
         for i in range(len(parts)):
-            inside = found.setdefault(".".join(parts[:i + 1]), [])
-            if i + 1 < len(parts) and parts[i + 1] not in inside:
-                inside.append(parts[i + 1])
-    return found
+            children = submodules.setdefault(".".join(parts[:i + 1]), [])
+            if i + 1 < len(parts) and parts[i + 1] not in children:
+                children.append(parts[i + 1])
+    return submodules
 
 
-MODULES: Mapping[str, Sequence[str]] = _modules()
+MODULES: Mapping[str, Sequence[str]] = _submodules()
 
 
-class Face(ModuleType):
+class ProxyModule(ModuleType):
     """A proxy module with a name of JAX and the values of fnx."""
 
     _kinds: Mapping[str, str] = {}
@@ -68,47 +68,47 @@ class Face(ModuleType):
         if name in MODULES[path]:
             return importlib.import_module(f"{path}.{name}")
         if name in self._kinds:
-            found = getattr(self._ours, name, None)
-            if found is not None and (self._kinds[name] == "values"
-                                      or not isinstance(found, ModuleType)):
-                return found
-        inner = INNER.get(path, {})
+            ours = getattr(self._ours, name, None)
+            if ours is not None and (self._kinds[name] == "values"
+                                     or not isinstance(ours, ModuleType)):
+                return ours
+        inner = INTERNAL.get(path, {})
         if name in inner:
             return inner[name]
         if name in self._kinds:
-            return stand_in(f"{path}.{name}", self._kinds[name], self._there())
+            return make_placeholder(f"{path}.{name}", self._kinds[name], self._supported_names())
         raise UnknownNameError(f"module {path!r}", name, dir(self),
                                f"dir({path}) lists what it has")
 
-    def _there(self) -> list[str]:
+    def _supported_names(self) -> list[str]:
         """Return the names of this module that fnx supports."""
         ours = dir(self._ours) if self._ours is not None else []
         return [f"{self.__name__}.{name}" for name in self._kinds if name in ours]
 
     def __dir__(self) -> list[str]:
-        return sorted({*self._kinds, *INNER.get(self.__name__, {}), *MODULES[self.__name__]})
+        return sorted({*self._kinds, *INTERNAL.get(self.__name__, {}), *MODULES[self.__name__]})
 
 
 class _Loader(importlib.abc.Loader):
     """Loader that creates and fills a proxy module."""
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Face:
-        return Face(spec.name)
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ProxyModule:
+        return ProxyModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
-        kept = {"__name__", "__spec__", "__loader__", "__path__", "__package__"}
-        for stale in [n for n in module.__dict__ if n not in kept]:  # left by a reload
+        module_names = {"__name__", "__spec__", "__loader__", "__path__", "__package__"}
+        for stale in [n for n in module.__dict__ if n not in module_names]:  # left by a reload
             del module.__dict__[stale]
-        ours = _ours(name)
-        kinds = _kinds(name)
+        ours = _find_fnx_module(name)
+        kinds = _kinds_of_names(name)
         module.__dict__.update(
-            _FACTS.get(name, {}), _kinds=kinds, _ours=ours,
+            _VERSION_NAMES.get(name, {}), _kinds=kinds, _ours=ours,
             __doc__=getattr(ours, "__doc__", None), __file__=getattr(ours, "__file__", None),
             __all__=[n for n in kinds if hasattr(ours, n)])
 
 
-def _ours(name: str) -> ModuleType | None:
+def _find_fnx_module(name: str) -> ModuleType | None:
     """Return fnx's module for a path of JAX, or None."""
     path = f"fnx{name.removeprefix('jax')}"
     try:
@@ -140,7 +140,7 @@ class Finder(importlib.abc.MetaPathFinder):
 FINDER = Finder()
 
 
-def begin() -> None:
+def install_finder() -> None:
     """Install the finder in front, if it is not installed yet."""
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)

@@ -1,7 +1,7 @@
 """``trace_to_jaxpr_nounits`` for flax: which results of a function need no unknown value.
 
 >>> import fnx.numpy as jnp
->>> from fnx.core.array.faces import ShapedArray
+>>> from fnx.core.array.abstract_values import ShapedArray
 >>> f, out_tree = flatten_fun_nokwargs(wrap_init(lambda x: (x + 1, jnp.ones(2))),
 ...                                    tree.structure((1.0,)))
 >>> unknown = PartialVal.unknown(ShapedArray((), "float32"))
@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnx.core import dtypes
-from fnx.core.array import public, scope, tree
+from fnx.core.array import api_boundary, scope, tree
+from fnx.core.array.abstract_values import ShapedArray, get_aval
 from fnx.core.array.array import Array
-from fnx.core.array.faces import ShapedArray, get_aval
 from fnx.core.uop import toposort
 
 
@@ -45,7 +45,7 @@ class PartialVal(tuple[Any, Any]):
 
     def get_aval(self) -> ShapedArray:
         """Return its shape and dtype."""
-        return get_aval(public.asarray(self[1])) if self.is_known() else self[0]
+        return get_aval(api_boundary.asarray(self[1])) if self.is_known() else self[0]
 
 
 class WrappedFun:
@@ -70,24 +70,24 @@ def flatten_fun(f: WrappedFun, in_tree: tree.TreeDef
     def call(leaves: Sequence[Any]) -> Any:
         args, kwargs = tree.unflatten(in_tree, leaves)
         return f.call_wrapped(*args, **kwargs)
-    return _flat(call)
+    return _flatten(call)
 
 
 def flatten_fun_nokwargs(f: WrappedFun, in_tree: tree.TreeDef
                          ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
     """Like ``flatten_fun``, for a function of args only."""
-    return _flat(lambda leaves: f.call_wrapped(*tree.unflatten(in_tree, leaves)))
+    return _flatten(lambda leaves: f.call_wrapped(*tree.unflatten(in_tree, leaves)))
 
 
-def _flat(call: Callable[[Sequence[Any]], Any]
-          ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
-    found: list[tree.TreeDef] = []
+def _flatten(call: Callable[[Sequence[Any]], Any]
+             ) -> tuple[WrappedFun, Callable[[], tree.TreeDef]]:
+    out_trees: list[tree.TreeDef] = []
 
     def flat(*leaves: Any) -> list[Any]:
         out, structure = tree.flatten(call(leaves))
-        found.append(structure)
+        out_trees.append(structure)
         return out
-    return WrappedFun(flat), lambda: found[-1]
+    return WrappedFun(flat), lambda: out_trees[-1]
 
 
 def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool = False
@@ -102,18 +102,18 @@ def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instant
     Returns:
         None in place of a jaxpr, the results, known or unknown, and no constants.
     """
-    with scope.Scope("partial evaluation") as opened:
+    with scope.Scope("partial evaluation") as traced_scope:
         args = [p.get_known() if p.is_known() else
-                Array(opened.leaf(dtypes.as_dtype(p[0].dtype), p[0].shape), p[0].weak_type)
+                Array(traced_scope.leaf(dtypes.as_dtype(p[0].dtype), p[0].shape), p[0].weak_type)
                 for p in map(PartialVal, pvals)]
-        outs = [public.asarray(x) for x in fun.call_wrapped(*args)]
-        unknown = set(opened.leaves)
-    found = []
+        outs = [api_boundary.asarray(x) for x in fun.call_wrapped(*args)]
+        unknown = set(traced_scope.leaves)
+    results = []
     for out in outs:
         if out._uop is not None and not unknown.isdisjoint(toposort([out._uop])):
-            found.append(PartialVal.unknown(get_aval(out)))
+            results.append(PartialVal.unknown(get_aval(out)))
         else:
             if not scope.is_open():
-                public.settle(out)
-            found.append(PartialVal.known(out))
-    return None, found, []
+                api_boundary.evaluate_pending(out)
+            results.append(PartialVal.known(out))
+    return None, results, []

@@ -4,9 +4,9 @@ Sizes are rounded up to size classes (eight per power of two, so at most 1/8 is 
 bytes). Small classes are carved out of slabs; a large block is a mapping of its own, on huge pages
 where the system has them. Each class has a deque of free blocks.
 
-A block is free again when its owner dies: its ``Holding``, a weak reference to the owner, is then
-appended to that deque by the interpreter itself. No bytecode runs, so Ctrl-C can't be raised there
-and get lost. An allocation pops a dead holding from the deque.
+A block is free again when its owner dies: its ``BlockOwner``, a weak reference to the owner, is
+then appended to that deque by the interpreter itself. No bytecode runs, so Ctrl-C can't be raised
+there and get lost. An allocation pops a dead holding from the deque.
 
 >>> pool = Pool()
 >>> block = PoolBlock(pool, 1000)
@@ -42,9 +42,9 @@ ALIGNMENT = 64
 HUGE = 2 << 20
 SLAB = 256 << 10  # small classes are carved from slabs of this size
 LARGEST_SMALL = 32 << 10
-CARVED = 32  # blocks carved at once
-KEPT = 256 << 20  # free bytes that are always retained for reuse
-MOST = 1 << 56  # largest allocation in bytes: no machine has as many addresses
+CARVE_COUNT = 32  # blocks carved at once
+MAX_FREE_BYTES = 256 << 20  # free bytes that are always retained for reuse
+MAX_ALLOCATION = 1 << 56  # largest allocation in bytes: no machine has as many addresses
 _STAGGER, _STAGGERS = 320, 8  # large blocks start at different cache sets
 
 
@@ -60,10 +60,10 @@ def size_class(nbytes: int, least: int = ALIGNMENT, bits: int = 4) -> int:
     return max(least, -(-nbytes // step) * step)
 
 
-def held(sizes: Iterable[int]) -> int:
+def reserved_bytes(sizes: Iterable[int]) -> int:
     """Return the bytes that an empty pool takes from the system for blocks of these sizes.
 
-    >>> held([1 << 20]) - (1 << 20), held([64] * 3) == SLAB
+    >>> reserved_bytes([1 << 20]) - (1 << 20), reserved_bytes([64] * 3) == SLAB
     (2560, True)
     """
     small: Counter[int] = Counter()
@@ -93,7 +93,7 @@ class _SystemMemory:
 
     def map(self, nbytes: int) -> int | None:
         """Map new pages (aligned to 2 MB from 2 MB on). Return their address, or None."""
-        if nbytes > MOST:  # would overflow a 64-bit size
+        if nbytes > MAX_ALLOCATION:  # would overflow a 64-bit size
             return None
         extra = HUGE if nbytes >= HUGE else 0
         size = _pages(nbytes)
@@ -117,48 +117,49 @@ class _SystemMemory:
         self._unmap(address, _pages(nbytes))
 
 
-def memory() -> int:
+def available_memory() -> int:
     """Bytes that this process may use: the memory of the machine, or a lower limit."""
-    return min([machine_memory(), *_address_space()])
+    return min([machine_memory(), *_address_space_limits()])
 
 
 @functools.cache
 def machine_memory() -> int:
     """Bytes of memory of the machine, or of the control group."""
-    found = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE]
+    limits = [os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE]
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
-        found.append(int(f.read()))
-    return min(found)
+        limits.append(int(f.read()))
+    return min(limits)
 
 
-def _address_space() -> list[int]:
+def _address_space_limits() -> list[int]:
     """Return the limit of the address space (RLIMIT_AS) in a list; empty if there is none."""
     return [n for n in resource.getrlimit(resource.RLIMIT_AS)[:1] if n != resource.RLIM_INFINITY]
 
 
-def address_space_is_limited() -> bool:
+def has_address_space_limit() -> bool:
     """Whether the process may run out of addresses before the machine is out of memory."""
-    return bool(_address_space())
+    return bool(_address_space_limits())
 
 
-def require_address_space(nbytes: int, why: str) -> None:
+def require_address_space(nbytes: int, purpose: str) -> None:
     """Raise an error early where code that cannot handle a failed allocation would end the process.
 
     Raises:
         OutOfMemoryError: less than ``nbytes`` is left under the limit of the process.
     """
-    for limit in _address_space():
-        if _left(limit) < nbytes:
+    for limit in _address_space_limits():
+        if _remaining_address_space(limit) < nbytes:
             for pool in _pools:
                 pool.trim()
-        left = _left(limit)
-        if left < nbytes:
+        remaining = _remaining_address_space(limit)
+        if remaining < nbytes:
             raise OutOfMemoryError(
-                f"expected {nbytes:,} bytes of address space {why}, {max(0, left):,} are left "
+                f"expected {nbytes:,} bytes of address space {purpose}, {max(0, remaining):,} are "
+                "left "
                 f"of the limit of {limit:,}", hint="raise the limit (ulimit -v, RLIMIT_AS)")
 
 
-def _left(limit: int) -> int:
+def _remaining_address_space(limit: int) -> int:
     """Bytes of address space left under a limit, where the system reports usage."""
     try:
         with open("/proc/self/statm") as f:
@@ -176,35 +177,36 @@ def _system() -> _SystemMemory:
     return _SystemMemory()
 
 
-class Holding(weakref.ref[Any]):
+class BlockOwner(weakref.ref[Any]):
     """A weak reference to the owner of the block at ``ptr``. Dead: the block is free."""
 
     __slots__ = ("ptr",)
     ptr: int
 
 
-class _Nobody:
+class _NoOwner:
     """The initial, immediately dead owner of a block that was never allocated."""
 
     __slots__ = ("__weakref__",)
 
 
 # An iterator that pops a free block (or raises IndexError), and the function that frees one.
-TakeAndGive = tuple[Iterator[Holding], Callable[[Holding], None]]
+PopAndPush = tuple[Iterator[BlockOwner], Callable[[BlockOwner], None]]
 
 
-class _Free:
-    """The free blocks of a class. ``taker`` pops the most recently freed one without a Python call.
+class _BlockFreeList:
+    """The free blocks of a class. ``pop_iter`` pops the most recently freed one without a Python
+    call.
 
     ``both`` is the same object for all sizes of the class.
     """
 
-    __slots__ = ("blocks", "taker", "both")
+    __slots__ = ("blocks", "pop_iter", "both")
 
     def __init__(self) -> None:
-        self.blocks: deque[Holding] = deque()
-        self.taker: Iterator[Holding] = starmap(self.blocks.pop, repeat(()))
-        self.both: TakeAndGive = self.taker, self.blocks.append
+        self.blocks: deque[BlockOwner] = deque()
+        self.pop_iter: Iterator[BlockOwner] = starmap(self.blocks.pop, repeat(()))
+        self.both: PopAndPush = self.pop_iter, self.blocks.append
 
 
 class Pool:
@@ -217,19 +219,20 @@ class Pool:
     """
 
     def __init__(self, reclaim: Callable[[], None] = lambda: None) -> None:
-        self.lists: dict[int, TakeAndGive] = {}
-        self.holdings: dict[int, Holding] = {}
+        self.free_lists: dict[int, PopAndPush] = {}
+        self.owners: dict[int, BlockOwner] = {}
         self.reclaim = reclaim
-        self._classes: dict[int, _Free] = {}
+        self._classes: dict[int, _BlockFreeList] = {}
         self._lock = fork_safe_lock()
         self._mapped: dict[int, int] = {}  # mapping size of each large block, by address
-        self._idle: dict[int, Holding] = {}  # large blocks, by id, that were free at the last check
+        # large blocks, by id, that were free at the last check
+        self._idle: dict[int, BlockOwner] = {}
         self._small = 0  # bytes in slabs
         self._uncarved: dict[int, tuple[int, int]] = {}  # rest of a slab, by class
-        self._staggered = 0
+        self._stagger_count = 0
         _pools.add(self)
 
-    def take(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]]:
+    def take(self, nbytes: int) -> tuple[BlockOwner, Callable[[BlockOwner], None]]:
         """Pop a free block of at least ``nbytes``. Also return the function that frees it.
 
         Raises:
@@ -238,30 +241,30 @@ class Pool:
         """
         while True:
             try:
-                taker, give = self.lists[nbytes]
-                for found in taker:  # no call: Ctrl-C can't come between popping and owning
-                    return found, give
+                pop_iter, push = self.free_lists[nbytes]
+                for block in pop_iter:  # no call: Ctrl-C can't come between popping and owning
+                    return block, push
             except LookupError:
                 self.grow(nbytes)
 
-    def ways(self, nbytes: int) -> TakeAndGive:
+    def free_list(self, nbytes: int) -> PopAndPush:
         """Return how to pop a free block of at least ``nbytes``, and how to free it."""
         size = size_class(nbytes)
         self._class(nbytes, size)
         return self._classes[size].both
 
-    def fresh(self, nbytes: int) -> tuple[Holding, Callable[[Holding], None]] | None:
+    def fresh(self, nbytes: int) -> tuple[BlockOwner, Callable[[BlockOwner], None]] | None:
         """Map a large block of untouched pages, which are zero.
 
         None if a free block exists, or the system has no more memory: then use ``take``.
         """
         if nbytes < HUGE:
             return None
-        size, made = size_class(nbytes), deque[Holding]()
+        size, blocks = size_class(nbytes), deque[BlockOwner]()
         if free := self._class(nbytes, size):
             return None
         with self._lock:
-            return (made.pop(), free.append) if self._large(size, made) else None
+            return (blocks.pop(), free.append) if self._large(size, blocks) else None
 
     def grow(self, nbytes: int) -> None:
         """Register a size, and make sure that its class has a free block."""
@@ -273,23 +276,23 @@ class Pool:
         if not free and not self._grow(size, free, trim=True):
             raise self._no_memory(size)
 
-    def _class(self, nbytes: int, size: int) -> deque[Holding]:
+    def _class(self, nbytes: int, size: int) -> deque[BlockOwner]:
         with self._lock:
             if size not in self._classes:
-                self._classes[size] = _Free()
-            if len(self.lists) > 10_000:  # requested sizes, not classes: only a shortcut
-                self.lists.clear()
+                self._classes[size] = _BlockFreeList()
+            if len(self.free_lists) > 10_000:  # requested sizes, not classes: only a shortcut
+                self.free_lists.clear()
             free = self._classes[size]
-            self.lists[nbytes] = free.both
+            self.free_lists[nbytes] = free.both
             return free.blocks
 
-    def _grow(self, size: int, free: deque[Holding], trim: bool = False) -> bool:
+    def _grow(self, size: int, free: deque[BlockOwner], trim: bool = False) -> bool:
         with self._lock:
             if trim:
                 self._trim()
             return self._carve(size, free) if size <= LARGEST_SMALL else self._large(size, free)
 
-    def _carve(self, size: int, free: deque[Holding]) -> bool:
+    def _carve(self, size: int, free: deque[BlockOwner]) -> bool:
         """Carve some blocks out of a slab, not all: the object for each costs time."""
         start, end = self._uncarved.get(size, (0, 0))
         if start + size > end:
@@ -298,7 +301,7 @@ class Pool:
                 return False
             self._small += SLAB
             start, end = mapped, mapped + SLAB
-        count = min(CARVED, (end - start) // size)
+        count = min(CARVE_COUNT, (end - start) // size)
         self._uncarved[size] = start + count * size, end  # first: Ctrl-C may come in between
         for i in reversed(range(count)):
             free.append(self._fresh(start + i * size))
@@ -310,20 +313,20 @@ class Pool:
         Each allocation of a block creates a new holding, so an unchanged one means that it was not
         used.
         """
-        before, self._idle = self._idle, {}
+        previous, self._idle = self._idle, {}
         with self._lock:
             for size, free in self._classes.items():
-                for holding in tuple(free.blocks) if size > LARGEST_SMALL else ():
-                    if id(holding) not in before:
-                        self._idle[id(holding)] = holding
+                for owner in tuple(free.blocks) if size > LARGEST_SMALL else ():
+                    if id(owner) not in previous:
+                        self._idle[id(owner)] = owner
                         continue
                     with contextlib.suppress(ValueError):  # another thread popped it just now
-                        free.blocks.remove(holding)
-                        self._unmap(holding.ptr)
+                        free.blocks.remove(owner)
+                        self._unmap(owner.ptr)
 
-    def _large(self, size: int, free: deque[Holding]) -> bool:
+    def _large(self, size: int, free: deque[BlockOwner]) -> bool:
         nbytes = size + _STAGGER * _STAGGERS
-        if self.free_bytes() > KEPT + self._total() // 2:
+        if self.free_bytes() > MAX_FREE_BYTES + self._total() // 2:
             self._trim()
         start = self._map(nbytes)
         if start is None:
@@ -331,10 +334,10 @@ class Pool:
             start = self._map(nbytes)
         if start is None:
             return False
-        start += self._staggered % _STAGGERS * _STAGGER
-        self._staggered += 1
+        start += self._stagger_count % _STAGGERS * _STAGGER
+        self._stagger_count += 1
         self._mapped[start] = nbytes
-        _watch_idle()
+        _start_idle_thread()
         free.append(self._fresh(start))
         return True
 
@@ -342,10 +345,10 @@ class Pool:
         """Map pages. None also if that would exceed the memory of the machine."""
         return None if self._total() + nbytes > machine_memory() else _system().map(nbytes)
 
-    def _fresh(self, address: int) -> Holding:
-        holding = self.holdings[address] = Holding(_Nobody())
-        holding.ptr = address
-        return holding
+    def _fresh(self, address: int) -> BlockOwner:
+        owner = self.owners[address] = BlockOwner(_NoOwner())
+        owner.ptr = address
+        return owner
 
     def trim(self) -> None:
         """Return all free large blocks to the system."""
@@ -357,12 +360,12 @@ class Pool:
             if size <= LARGEST_SMALL:
                 continue
             with contextlib.suppress(IndexError):
-                for holding in free.taker:
-                    self._unmap(holding.ptr)
+                for owner in free.pop_iter:
+                    self._unmap(owner.ptr)
 
     def _unmap(self, address: int) -> None:
         """Return a free large block to the system."""
-        del self.holdings[address]
+        del self.owners[address]
         nbytes = self._mapped.pop(address)
         _system().unmap(address & -mmap.PAGESIZE, nbytes)
 
@@ -381,30 +384,31 @@ class Pool:
 
     def _no_memory(self, size: int) -> OutOfMemoryError:
         with self._lock:
-            used = Counter(nbytes for address, nbytes in self._mapped.items()
-                           if self.holdings[address]() is not None)
-            held = self._total()
+            in_use = Counter(nbytes for address, nbytes in self._mapped.items()
+                             if self.owners[address]() is not None)
+            reserved = self._total()
         largest = ", ".join(f"{count} of {nbytes:,}" for nbytes, count in
-                            sorted(used.items(), reverse=True)[:3])
+                            sorted(in_use.items(), reverse=True)[:3])
         return OutOfMemoryError(
-            f"expected {size:,} bytes of memory, the system has no more ({held:,} bytes are held; "
+            f"expected {size:,} bytes of memory, the system has no more ({reserved:,} bytes are "
+            "held; "
             f"the largest that are in use: {largest or 'none'})",
             hint="use smaller batches, delete arrays that are no longer needed, or donate_argnums")
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_watching: list[threading.Thread] = []
+_idle_threads: list[threading.Thread] = []
 
 
-def _watch_idle() -> None:
+def _start_idle_thread() -> None:
     """Start the thread that returns idle memory, unless it runs. A forked child starts its own."""
-    if config.idle_seconds and not any(thread.is_alive() for thread in _watching):
-        _watching[:] = [threading.Thread(target=_release_idle, name="fnx-idle", daemon=True)]
+    if config.idle_seconds and not any(thread.is_alive() for thread in _idle_threads):
+        _idle_threads[:] = [threading.Thread(target=_idle_loop, name="fnx-idle", daemon=True)]
         with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-            _watching[0].start()
+            _idle_threads[0].start()
 
 
-def _release_idle() -> None:
+def _idle_loop() -> None:
     while seconds := config.idle_seconds:
         time.sleep(seconds)
         for pool in tuple(_pools):
@@ -419,15 +423,15 @@ class PoolBlock:
     def __init__(self, pool: Pool, nbytes: int) -> None:
         self.nbytes = nbytes
         try:  # as ``Pool.take``, inlined: Ctrl-C can't come between popping and owning
-            taker, give = pool.lists[nbytes]
-            for _free in taker:
+            pop_iter, push = pool.free_lists[nbytes]
+            for _free in pop_iter:
                 break
         except LookupError:
-            _free, give = pool.take(nbytes)
+            _free, push = pool.take(nbytes)
         try:
-            holding = Holding(self, give)
+            owner = BlockOwner(self, push)
         except BaseException:
-            give(_free)
+            push(_free)
             raise
-        holding.ptr = self.ptr = address = _free.ptr
-        pool.holdings[address] = holding
+        owner.ptr = self.ptr = address = _free.ptr
+        pool.owners[address] = owner

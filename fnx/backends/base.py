@@ -17,30 +17,30 @@ import numpy as np
 
 from fnx.core import ops
 from fnx.core.config import DEVICES, GPUS
-from fnx.core.direct import DirectCall
 from fnx.core.errors import ArgumentError, NotBuiltError
-from fnx.core.process import deferred, fork_safe_lock, load
-from fnx.core.program import Chunk, KernelCode, KernelRun, Recorded
+from fnx.core.kernel_code import Chunk, KernelCode, KernelRun, RunTrace
+from fnx.core.native_call import NativeCall
+from fnx.core.process import fork_safe_lock, lazy_function, load
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
-nanoseconds = deferred("fnx.backends.cost_estimate", "nanoseconds")  # used by readers only
-_SUBMISSIONS = 48  # bits of a submission number that one device uses
-_LOADING = 16 << 20  # bytes of address space required to load a device
+estimate_ns = lazy_function("fnx.backends.cost_model", "estimate_ns")  # used by readers only
+_SUBMISSION_BITS = 48  # bits of a submission number that one device uses
+_LOAD_ADDRESS_SPACE = 16 << 20  # bytes of address space required to load a device
 
 
 class DeviceStorage(ABC):
     """Device memory that holds one array.
 
-    ``lent``: the memory is visible outside of fnx or to another node, so it must not be
+    ``is_aliased``: the memory is visible outside of fnx or to another node, so it must not be
     overwritten.
-    ``placed``: a PlacedAt, set when a user places the array (core/array/committed.py).
+    ``placed``: a PlacedAt, set when a user places the array (core/array/placement.py).
     """
 
     __slots__ = ()
     ptr: int
     nbytes: int
-    lent: bool
+    is_aliased: bool
     placed: Any
 
     @abstractmethod
@@ -69,13 +69,13 @@ class CommandBuffer(ABC):
 
     @abstractmethod
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
-               begin: Callable[[], None] | None = None) -> None:
+               on_commit: Callable[[], None] | None = None) -> None:
         """Queue the commands on these arguments (storages of the same device).
 
-        ``begin`` is called after all checks and before anything is written.
+        ``on_commit`` is called after all checks and before anything is written.
         """
 
-    def direct(self, call: DirectCall) -> Any | None:
+    def direct(self, call: NativeCall) -> Any | None:
         """Return the native call record with which the device's ``method`` runs this buffer, or
         None.
         """
@@ -138,7 +138,7 @@ class DeviceBase(ABC):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CommandBuffer:
         """Encode a COMMANDS node; ``arena`` is the size of its temporaries in bytes."""
 
-    def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None:
+    def method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
         """Return a native ``__call__`` for a class whose objects hold call records in a slot.
 
         It is faster than ``python``, which handles every call that no record matches. None if the
@@ -149,7 +149,7 @@ class DeviceBase(ABC):
     def prepare(self, code: KernelCode) -> None:  # noqa: B027
         """Start compiling a kernel that ``encode`` will need, in the background where that pays."""
 
-    def expect(self) -> None:  # noqa: B027
+    def warm_up_compiler(self) -> None:  # noqa: B027
         """Warm up the compiler in the background: kernels will be compiled soon."""
 
     def assembly(self, text: str) -> str:
@@ -158,18 +158,18 @@ class DeviceBase(ABC):
 
     def estimate(self, kernel: UOp, scalars: Sequence[int]) -> float:
         """Estimate the nanoseconds of a kernel, on all workers that it is distributed over."""
-        if kernel.op is ops.HOST:  # takes as long as the Python function
+        if kernel.op is ops.CALLBACK:  # takes as long as the Python function
             return 0.0
         kinds = load("fnx.core.range_kinds").RANGE_KINDS
         shared = kernel.op is not ops.KERNEL or any(
             kinds[r.arg.kind].given for store in kernel.src for r in store.ranges)
-        spent: float = nanoseconds(kernel, dict(enumerate(scalars)))
-        return spent / (self.target.cores if shared else 1)
+        estimated: float = estimate_ns(kernel, dict(enumerate(scalars)))
+        return estimated / (self.target.cores if shared else 1)
 
     def synchronize(self) -> None:  # noqa: B027
         """Wait for all submitted work."""
 
-    def record(self) -> Callable[[], Recorded]:
+    def record(self) -> Callable[[], RunTrace]:
         """Record when each kernel runs, until the returned function is called.
 
         Raises:
@@ -185,12 +185,12 @@ class DeviceBase(ABC):
 
 _devices: dict[str, DeviceBase] = {}
 _lock = fork_safe_lock()
-_before: list[Callable[[str], None]] = []
+_creation_hooks: list[Callable[[str], None]] = []
 
 
-def before_each(hook: Callable[[str], None]) -> None:
+def on_device_creation(hook: Callable[[str], None]) -> None:
     """Register a hook that is called with the name of a device before it is created."""
-    _before.append(hook)
+    _creation_hooks.append(hook)
 
 
 def get_device(name: str) -> DeviceBase:
@@ -203,71 +203,72 @@ def get_device(name: str) -> DeviceBase:
         ArgumentError: there is no such device.
         OutOfMemoryError: the process may not have the memory to load it.
     """
-    found = _devices.get(name)
-    if found is not None:
-        return found
+    device = _devices.get(name)
+    if device is not None:
+        return device
     if name not in DEVICES:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
     # Checked up front, as Python's own memory errors would not name the cause.
-    load("fnx.backends.allocator").require_address_space(_LOADING, f"to load the device {name}")
-    for hook in _before:
+    load("fnx.backends.allocator").require_address_space(_LOAD_ADDRESS_SPACE,
+                                                         f"to load the device {name}")
+    for hook in _creation_hooks:
         hook(name)
     module = load(DEVICES[name])
     with _lock:
         if name not in _devices:
             _devices[name] = module.device()
-            if _profile is not None and _devices[name].is_timed:
-                _profile[name] = _devices[name].record()
+            if _open_profile is not None and _devices[name].is_timed:
+                _open_profile[name] = _devices[name].record()
         return _devices[name]
 
 
-_profile: dict[str, Callable[[], Recorded]] | None = None  # stop functions by device
+_open_profile: dict[str, Callable[[], RunTrace]] | None = None  # stop functions by device
 
 
-def record(name: str) -> Callable[[], Recorded]:
+def record(name: str) -> Callable[[], RunTrace]:
     """Record when each kernel runs on every device, including devices created meanwhile.
 
     Raises:
         ArgumentError: something is profiled already.
         NotBuiltError: kernels are not timed on the device with this name.
     """
-    global _profile
+    global _open_profile
     first = get_device(name)
     with _lock:
-        refuse_second_profile(_profile)
+        check_no_open_profile(_open_profile)
         stops = {name: first.record()}
         stops |= {other: device.record() for other, device in _devices.items()
                   if other != name and device.is_timed and not device.is_recording}
-        _profile = stops
+        _open_profile = stops
 
-    def stop() -> Recorded:
-        global _profile
+    def stop() -> RunTrace:
+        global _open_profile
         with _lock:
-            _profile = None
-        return _merged({name: end() for name, end in stops.items()})
+            _open_profile = None
+        return _merge_recordings({name: end() for name, end in stops.items()})
     return stop
 
 
-def _merged(found: Mapping[str, Recorded]) -> Recorded:
+def _merge_recordings(recordings: Mapping[str, RunTrace]) -> RunTrace:
     """Merge the recordings of devices in order of time, with distinct worker and submission
     numbers.
     """
     runs: list[KernelRun] = []
     workers = 0
-    for i, (name, recorded) in enumerate(found.items()):
+    for i, (name, recorded) in enumerate(recordings.items()):
         for run in recorded.runs:
             chunks = run.chunks or (Chunk(0, run.start, run.stop),)
             chunks = tuple([c.replace(worker=c.worker + workers) for c in chunks])
             runs.append(run.replace(device=name, chunks=chunks,
-                                    submission=run.submission + (i << _SUBMISSIONS)))
+                                    submission=run.submission + (i << _SUBMISSION_BITS)))
         if recorded.runs or not i:
             workers += recorded.workers
     runs.sort(key=lambda run: run.start)
-    return Recorded(runs, sum([recorded.lost for recorded in found.values()]), workers)
+    return RunTrace(runs, sum([recorded.lost for recorded in recordings.values()]), workers)
 
 
-def refuse_second_profile(first: object) -> None:
+def check_no_open_profile(first: object) -> None:
     """Refuse a profile inside of another one.
 
     Raises:
@@ -278,26 +279,26 @@ def refuse_second_profile(first: object) -> None:
                             hint="leave the one that is open first")
 
 
-def row_of(name: str) -> Target:
+def generic_target(name: str) -> Target:
     """Return the generic target of a device that need not be present: what all of its kind support.
 
-    >>> row_of("webgpu").threads
+    >>> generic_target("webgpu").threads
     128
     """
     row: Target = load(DEVICES[name]).ROW
     return row
 
 
-def moved(memory: Any, name: str) -> Any:
+def transfer_storage(memory: Any, name: str) -> Any:
     """Return a storage in the memory of a device: an alias if it is there already, else a copy."""
     device: Any = get_device(name)
     if getattr(memory, "device_name", None) == name:
         return memory.shared()
     if name in GPUS:
-        return device.received(memory)
+        return device.receive(memory)
     if hasattr(memory, "device_name"):
-        made = device.alloc(memory.nbytes)
-        memory.copy_to(made)
-        return made
+        target = device.alloc(memory.nbytes)
+        memory.copy_to(target)
+        return target
     view = memory.view(np.dtype(np.uint8), (memory.nbytes,))
     return device.borrow(view) or device.upload(view)

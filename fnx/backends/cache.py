@@ -27,25 +27,25 @@ import time
 import warnings
 from collections.abc import Iterator
 
-from fnx.backends import private_files, write_behind
+from fnx.backends import background_writer, private_files
 from fnx.core.config import config
 from fnx.core.record import Record, values
-from fnx.core.sources import edited, keep_in
+from fnx.core.source_digests import set_digest_cache, sources_edited
 
-_MARK = b"fnx object 2\n"
+_MAGIC = b"fnx object 2\n"
 _CHECKSUM_BYTES = 16
-_START = len(_MARK) + _CHECKSUM_BYTES
+_HEADER_BYTES = len(_MAGIC) + _CHECKSUM_BYTES
 _FOLDERS = 16  # each holds its share of the bytes: a write checks only one of them
-_MOST_ENTRIES = 1024  # in each folder
-_TRUSTED_WRITES = 64  # by this process to a folder before it is listed again
-_MOST_KNOWN = 1024  # folders whose content this process remembers
-_MOST_WORDS = 200  # bytes
-_LARGEST = 64 << 20  # bytes of an entry
-_USED_AGAIN = 3600.0  # seconds after which a read refreshes the time of last use
+_MAX_FOLDER_ENTRIES = 1024  # in each folder
+_WRITES_PER_LISTING = 64  # by this process to a folder before it is listed again
+_MAX_KNOWN_FOLDERS = 1024  # folders whose content this process remembers
+_MAX_DESCRIPTION = 200  # bytes
+_MAX_ENTRY_BYTES = 64 << 20  # bytes of an entry
+_TOUCH_SECONDS = 3600.0  # seconds after which a read refreshes the time of last use
 _untrusted: set[str] = set()  # directories that this process has warned about
 
 
-class OnDisk(Record):
+class DiskEntry(Record):
     """An entry: time of last use, description, bytes on disk, file name."""
 
     used: float
@@ -79,19 +79,19 @@ class DiskCache:
 
     def path(self, key: bytes) -> str:
         """Return the file of a key."""
-        return os.path.join(self.directory, *_names(key))
+        return os.path.join(self.directory, *_file_name(key))
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value, or None if there is no intact entry."""
-        if not self._is_used():
+        if not self._is_enabled():
             return None
-        folder, name = _names(key)
+        folder, name = _file_name(key)
         data = b""
-        with self._failing_silently(), self._opened(folder) as place:
-            data, used = private_files.read(name, place, _LARGEST)
-            if time.time() - used > _USED_AGAIN:
-                os.utime(name, dir_fd=place, follow_symlinks=False)
-        return _value(key, data)
+        with self._ignore_errors(), self._open_folder(folder) as folder_fd:
+            data, last_used = private_files.read(name, folder_fd, _MAX_ENTRY_BYTES)
+            if time.time() - last_used > _TOUCH_SECONDS:
+                os.utime(name, dir_fd=folder_fd, follow_symlinks=False)
+        return _decode_entry(key, data)
 
     def put(self, key: bytes, value: bytes, about: str = "") -> None:
         """Write an entry, or replace it; ``about`` is a description for people.
@@ -99,29 +99,29 @@ class DiskCache:
         Does nothing if writing is impossible, or if no other process could use the entry because
         the sources of fnx were edited.
         """
-        share = min(_LARGEST, self.limit // _FOLDERS)
-        words = about.encode()[:_MOST_WORDS]
-        value = len(words).to_bytes(2, "little") + words + value
-        nbytes = _START + len(value)
-        if nbytes > share or edited() or not self._is_used():
+        share = min(_MAX_ENTRY_BYTES, self.limit // _FOLDERS)
+        encoded = about.encode()[:_MAX_DESCRIPTION]
+        value = len(encoded).to_bytes(2, "little") + encoded + value
+        nbytes = _HEADER_BYTES + len(value)
+        if nbytes > share or sources_edited() or not self._is_enabled():
             return
-        folder, name = _names(key)
-        with self._failing_silently():
+        folder, name = _file_name(key)
+        with self._ignore_errors():
             private_files.make_directories(os.path.join(self.directory, folder))
-            with self._opened(folder) as place:
-                _make_room(place, share, nbytes)
-                private_files.write(name, place, _MARK + _checksum(key, value) + value)
-                _note(place, nbytes)
+            with self._open_folder(folder) as folder_fd:
+                _evict(folder_fd, share, nbytes)
+                private_files.write(name, folder_fd, _MAGIC + _checksum(key, value) + value)
+                _count_write(folder_fd, nbytes)
 
-    def entries(self) -> list[OnDisk]:
+    def entries(self) -> list[DiskEntry]:
         """Return all entries, the most recently used last."""
-        return sorted([held for _, place in self._folders() for held, _ in _held(place)],
+        return sorted([held for _, place in self._folders() for held, _ in _read_entries(place)],
                       key=values)
 
     def clear(self) -> None:
         """Delete all entries."""
-        for _, place in self._folders():
-            _delete(place, private_files.entries(place), 0, 0)
+        for _, folder_fd in self._folders():
+            _delete_oldest(folder_fd, private_files.entries(folder_fd), 0, 0)
 
     def copy(self, to: str) -> int:
         """Copy all entries to another cache directory. Return their number.
@@ -131,35 +131,35 @@ class DiskCache:
         """
         count = 0
         private_files.make_directories(to)
-        with private_files.opened(to) as top:
-            for folder, place in self._folders():
+        with private_files.open_directory(to) as top:
+            for folder, folder_fd in self._folders():
                 private_files.make_directories(os.path.join(to, folder))
-                with private_files.opened(folder, top) as target:
-                    for held, data in _held(place):
-                        private_files.write(held.file, target, data)
+                with private_files.open_directory(folder, top) as target:
+                    for entry, data in _read_entries(folder_fd):
+                        private_files.write(entry.file, target, data)
                         count += 1
         return count
 
     def _folders(self) -> Iterator[tuple[str, int]]:
         """Yield the existing, trusted folders of entries with their descriptors."""
-        write_behind.wait()
-        for number in range(_FOLDERS if self._is_used() else 0):
+        background_writer.wait()
+        for number in range(_FOLDERS if self._is_enabled() else 0):
             folder = f"{number:x}"
-            with contextlib.suppress(OSError), self._opened(folder) as place:
-                yield folder, place
+            with contextlib.suppress(OSError), self._open_folder(folder) as folder_fd:
+                yield folder, folder_fd
 
-    def _is_used(self) -> bool:
+    def _is_enabled(self) -> bool:
         return bool(self.directory) and self.directory not in _untrusted
 
     @contextlib.contextmanager
-    def _opened(self, folder: str) -> Iterator[int]:
+    def _open_folder(self, folder: str) -> Iterator[int]:
         """Open a folder of entries and yield its descriptor."""
-        with private_files.opened(self.directory) as top, \
-                private_files.opened(folder, top) as place:
-            yield place
+        with private_files.open_directory(self.directory) as top, \
+                private_files.open_directory(folder, top) as folder_fd:
+            yield folder_fd
 
     @contextlib.contextmanager
-    def _failing_silently(self) -> Iterator[None]:
+    def _ignore_errors(self) -> Iterator[None]:
         try:
             yield
         except private_files.UntrustedError as e:
@@ -172,23 +172,23 @@ class DiskCache:
             pass
 
 
-keep_in(lambda: DiskCache(directory()))
+set_digest_cache(lambda: DiskCache(directory()))
 
 
-def _names(key: bytes) -> tuple[str, str]:
+def _file_name(key: bytes) -> tuple[str, str]:
     digest = hashlib.blake2b(key, digest_size=20).hexdigest()
     return digest[0], digest[1:]
 
 
-def _value(key: bytes, entry: bytes) -> bytes | None:
+def _decode_entry(key: bytes, entry: bytes) -> bytes | None:
     """Return the value of an entry, or None if it is damaged."""
-    value = entry[_START:]
-    if entry[:_START] != _MARK + _checksum(key, value):
+    value = entry[_HEADER_BYTES:]
+    if entry[:_HEADER_BYTES] != _MAGIC + _checksum(key, value):
         return None
     return value[2 + int.from_bytes(value[:2], "little"):]
 
 
-class _Holding:
+class _FolderUsage:
     """Size of a folder as this process left it: exact while no other process changes it."""
 
     def __init__(self, nbytes: int, entries: int) -> None:
@@ -196,62 +196,63 @@ class _Holding:
         self.changed = -1  # modification time after the last write by this process
 
 
-_known: dict[tuple[int, int], _Holding] = {}  # by device and inode of the folder
+_folder_usage: dict[tuple[int, int], _FolderUsage] = {}  # by device and inode of the folder
 
 
-def _make_room(place: int, share: int, nbytes: int) -> None:
+def _evict(folder_fd: int, share: int, nbytes: int) -> None:
     """Evict entries of a folder until one more fits: in ``share`` bytes and the number of entries.
 
     The least recently used go first, and an eighth more than needed, so that eviction is rare.
     """
-    info = os.fstat(place)
-    known = _known.get((info.st_dev, info.st_ino))
-    if known is None or known.changed != info.st_mtime_ns or known.writes >= _TRUSTED_WRITES \
-            or known.nbytes + nbytes > share or known.entries >= _MOST_ENTRIES:
-        found = private_files.entries(place)
-        total, count = sum(entry.nbytes for entry in found), len(found)
-        if total + nbytes > share or count >= _MOST_ENTRIES:
-            total, count = _delete(place, found, min(share - nbytes, share * 7 // 8),
-                                   _MOST_ENTRIES * 7 // 8)
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[info.st_dev, info.st_ino] = _Holding(total, count)
+    info = os.fstat(folder_fd)
+    usage = _folder_usage.get((info.st_dev, info.st_ino))
+    if usage is None or usage.changed != info.st_mtime_ns or usage.writes >= _WRITES_PER_LISTING \
+            or usage.nbytes + nbytes > share or usage.entries >= _MAX_FOLDER_ENTRIES:
+        files = private_files.entries(folder_fd)
+        total, count = sum(entry.nbytes for entry in files), len(files)
+        if total + nbytes > share or count >= _MAX_FOLDER_ENTRIES:
+            total, count = _delete_oldest(folder_fd, files, min(share - nbytes, share * 7 // 8),
+                                          _MAX_FOLDER_ENTRIES * 7 // 8)
+        if len(_folder_usage) >= _MAX_KNOWN_FOLDERS:
+            _folder_usage.clear()
+        _folder_usage[info.st_dev, info.st_ino] = _FolderUsage(total, count)
 
 
-def _note(place: int, nbytes: int) -> None:
+def _count_write(folder_fd: int, nbytes: int) -> None:
     """Account for an entry that was written."""
-    info = os.fstat(place)
-    known = _known.get((info.st_dev, info.st_ino))
-    if known is not None:
-        known.nbytes, known.entries = known.nbytes + nbytes, known.entries + 1
-        known.writes, known.changed = known.writes + 1, info.st_mtime_ns
+    info = os.fstat(folder_fd)
+    usage = _folder_usage.get((info.st_dev, info.st_ino))
+    if usage is not None:
+        usage.nbytes, usage.entries = usage.nbytes + nbytes, usage.entries + 1
+        usage.writes, usage.changed = usage.writes + 1, info.st_mtime_ns
 
 
-def _delete(place: int, found: list[private_files.Entry], nbytes: int, entries: int
-            ) -> tuple[int, int]:
+def _delete_oldest(folder_fd: int, files: list[private_files.FileEntry], nbytes: int, entries: int
+                   ) -> tuple[int, int]:
     """Delete the least recently used entries down to these limits. Return the remaining size and
     count.
     """
-    total, count = sum(entry.nbytes for entry in found), len(found)
-    for entry in sorted(found, key=values):
+    total, count = sum(entry.nbytes for entry in files), len(files)
+    for entry in sorted(files, key=values):
         if total <= nbytes and count <= entries:
             break
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(entry.name, dir_fd=place)
+            os.unlink(entry.name, dir_fd=folder_fd)
         total, count = total - entry.nbytes, count - 1
     return total, count
 
 
-def _held(place: int) -> Iterator[tuple[OnDisk, bytes]]:
+def _read_entries(folder_fd: int) -> Iterator[tuple[DiskEntry, bytes]]:
     """Yield the entries of an open folder with their bytes; skip files that are not entries."""
-    for entry in private_files.entries(place):
+    for entry in private_files.entries(folder_fd):
         data = b""
         with contextlib.suppress(OSError):
-            data, _ = private_files.read(entry.name, place, _LARGEST)
-        if data.startswith(_MARK):
-            end = _START + 2 + int.from_bytes(data[_START:_START + 2], "little")
-            about = data[_START + 2:end].decode(errors="replace")
-            yield OnDisk(entry.used, about, entry.nbytes, entry.name), data
+            data, _ = private_files.read(entry.name, folder_fd, _MAX_ENTRY_BYTES)
+        if data.startswith(_MAGIC):
+            end = _HEADER_BYTES + 2 + int.from_bytes(data[_HEADER_BYTES:_HEADER_BYTES + 2],
+                                                     "little")
+            about = data[_HEADER_BYTES + 2:end].decode(errors="replace")
+            yield DiskEntry(entry.used, about, entry.nbytes, entry.name), data
 
 
 def _checksum(key: bytes, value: bytes) -> bytes:

@@ -27,23 +27,23 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.gpu import pinned
+from fnx.backends.gpu import pinned_memory
+from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.gpu.driver import DeviceLimits, HostBytes, PlacedLaunch, QueuedLaunch
-from fnx.backends.gpu.ending import EndingDriver
+from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch, UnboundLaunch
 from fnx.backends.libcuda import (
     CU_MEMHOSTALLOC_DEVICEMAP,
     ENUMS,
-    FATAL,
-    LEAST_DRIVER,
+    MIN_DRIVER,
+    STICKY_ERRORS,
     KernelNode,
-    dotted,
-    functions,
-    library,
+    format_version,
+    load_functions,
+    load_library,
 )
 from fnx.backends.llvm import binding
-from fnx.core.bindings import ABORTED_REGISTER
 from fnx.core.errors import DeviceError
+from fnx.core.kernel_interface import ABORT_REGISTER
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -52,26 +52,27 @@ CHIPS = (70, 75, 80, 86, 89, 90)  # PTX for one also runs on all later ones
 PTX = "+ptx80"
 THREADS, SHARED, PRIVATE = 256, 48 << 10, 1 << 10  # the same for every chip
 
-UNITS = {"mma_bf16": 80, "mma_f16": 80, "mma_tf32": 80}  # matrix units: their first chip
+# matrix units: their first chip
+FIRST_CHIP_OF_UNIT = {"mma_bf16": 80, "mma_f16": 80, "mma_tf32": 80}
 
 
-def row(chip: int) -> Target:
+def target_of_chip(chip: int) -> Target:
     """Return the target of a chip (compute capability, times ten).
 
-    >>> row(75).units, row(80).cpu
+    >>> target_of_chip(75).units, target_of_chip(80).cpu
     ((), 'sm_80')
     """
-    units = tuple([name for name, first in UNITS.items() if chip >= first])
+    units = tuple([name for name, first in FIRST_CHIP_OF_UNIT.items() if chip >= first])
     return Target("cuda", triple="nvptx64-nvidia-cuda", cpu=f"sm_{chip}", features=PTX,
                   kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE, units=units,
                   subgroup=32, async_copies=chip >= 80, vector_bits=128,
                   vector_registers=128, chunks=1024)
 
 
-LOOK = 64          # calls between checks for completed events
-_LEAST = 4 << 10   # bytes of a block of words
+POLL_INTERVAL = 64          # calls between checks for completed events
+_MIN_BLOCK_BYTES = 4 << 10   # bytes of a block of words
 
-_FATAL = {code: f"{text} ({name})" for name, (code, text) in FATAL.items()}
+_STICKY_ERRORS = {code: f"{text} ({name})" for name, (code, text) in STICKY_ERRORS.items()}
 _NO_MEMORY, _NOT_READY = ENUMS["CUDA_ERROR_OUT_OF_MEMORY"], ENUMS["CUDA_ERROR_NOT_READY"]
 
 
@@ -97,15 +98,16 @@ class CudaGraph:
         held: content of the block once all queued work is done.
     """
 
-    def __init__(self, words: list[int], numbers: list[int], symbols: tuple[str, ...]) -> None:
+    def __init__(self, words: list[int], memory_indices: list[int],
+                 symbols: tuple[str, ...]) -> None:
         self.words = np.array(words, np.int64)
-        self.numbers = np.array(numbers, np.int64)
+        self.numbers = np.array(memory_indices, np.int64)
         self.symbols = symbols
         self.graph = self.executable = self.block = 0
         self.held: bytes | None = None
 
 
-class CudaDriver(EndingDriver):
+class CudaDriver(AbortableDriver):
     """The first GPU.
 
     Raises:
@@ -116,19 +118,20 @@ class CudaDriver(EndingDriver):
     links = True
 
     @property
-    def reopens(self) -> bool:  # type: ignore[override]
+    def can_reopen(self) -> bool:  # type: ignore[override]
         """Whether the context still works: not after a fault of a kernel."""
         return not self.lost
 
     def __init__(self) -> None:
         self.pid, self.lost = os.getpid(), ""
         self._lock, self._thread = fork_safe_lock(), threading.local()
-        self._calls = functions(library())
+        self._calls = load_functions(load_library())
         self._call("cuInit", 0)
         version = self._number("cuDriverGetVersion")
-        if version < LEAST_DRIVER:
-            raise DeviceError(f"cuda: expected a driver of CUDA {dotted(LEAST_DRIVER)} or later, "
-                              f"got {dotted(version)}", hint="install a driver of today")
+        if version < MIN_DRIVER:
+            raise DeviceError(f"cuda: expected a driver of CUDA {format_version(MIN_DRIVER)} or "
+                              "later, "
+                              f"got {format_version(version)}", hint="install a driver of today")
         if not self._number("cuDeviceGetCount"):
             raise DeviceError("cuda: expected a GPU, the driver has none",
                               hint="see nvidia-smi, and CUDA_VISIBLE_DEVICES")
@@ -148,18 +151,19 @@ class CudaDriver(EndingDriver):
         self.limits = DeviceLimits(memory, memory, self._attribute("MAX_GRID_DIM_X"),
                                    self._attribute("MAX_THREADS_PER_BLOCK"),
                                    self._attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
-        self.target = row(max(c for c in CHIPS if c <= chip))
+        self.target = target_of_chip(max(c for c in CHIPS if c <= chip))
         self._signals = self._passed = 0
         self._events: dict[int, int] = {}
-        self._spare: list[int] = []
+        self._free_events: list[int] = []
         self._pending: list[QueuedLaunch] = []
-        self._flying: deque[tuple[int, tuple[str, ...]]] = deque()  # kernels ahead of each value
+        # kernels ahead of each value
+        self._pending_values: deque[tuple[int, tuple[str, ...]]] = deque()
         self._block, self._block_bytes = 0, 0  # words of launches without a graph
-        self.pinned = pinned.Pinned(self._pin, self._reached, self._await)
-        word = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
-        self._abort_word = c_int.from_address(word)
+        self.pinned = pinned_memory.PinnedPool(self._pin, self._reached, self._poll_until)
+        abort_address = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
+        self._abort_word = c_int.from_address(abort_address)
         self._abort_word.value = 0
-        self._abort_address = self._number("cuMemHostGetDevicePointer_v2", word, 0)
+        self._abort_address = self._number("cuMemHostGetDevicePointer_v2", abort_address, 0)
 
     # ---- calls of the library
 
@@ -171,16 +175,18 @@ class CudaDriver(EndingDriver):
     def _failure(self, name: str, code: int) -> Exception:
         if code == _NO_MEMORY:
             return MemoryError(f"cuda: {name} has no memory left")
-        if code in _FATAL:
+        if code in _STICKY_ERRORS:
             if not self.lost:
-                of = dict.fromkeys([s for _, symbols in self._flying for s in symbols])
-                self.lost = _FATAL[code] + (f"; one of: {', '.join(of)}" if of else "")
-            return self._gone()
+                symbols_in_flight = dict.fromkeys([s for _, symbols in self._pending_values
+                                                   for s in symbols])
+                self.lost = _STICKY_ERRORS[code] + (f"; one of: {', '.join(symbols_in_flight)}"
+                                                    if symbols_in_flight else "")
+            return self._lost_error()
         text = c_char_p()
         self._calls["cuGetErrorName"](code, byref(text))
         return DeviceError(f"cuda: {name} failed with {(text.value or b'error').decode()} ({code})")
 
-    def _gone(self) -> DeviceError:
+    def _lost_error(self) -> DeviceError:
         return DeviceError(f"cuda: the device is lost: {self.lost}", hint=(
             "start the process again: CUDA refuses all calls of this one; other devices go on"))
 
@@ -206,7 +212,7 @@ class CudaDriver(EndingDriver):
         """Refuse a forked child, and a context that a kernel fault destroyed."""
         super().check_process()
         if self.lost:
-            raise self._gone()
+            raise self._lost_error()
 
     # ---- memory
 
@@ -226,14 +232,14 @@ class CudaDriver(EndingDriver):
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
         """Copy to pinned memory at once, and from there in stream order."""
-        source, at = value.ctypes.data, memory + offset
+        source, address = value.ctypes.data, memory + offset
         with self._lock:
             self._flush()
-            for start in range(0, value.nbytes, pinned.BLOCK):
-                size = min(pinned.BLOCK, value.nbytes - start)
+            for start in range(0, value.nbytes, pinned_memory.MAX_BLOCK):
+                size = min(pinned_memory.MAX_BLOCK, value.nbytes - start)
                 block = self.pinned.lease(size)
                 ctypes.memmove(block, source + start, size)
-                self._call("cuMemcpyHtoDAsync_v2", at + start, block, size, self.stream)
+                self._call("cuMemcpyHtoDAsync_v2", address + start, block, size, self.stream)
                 self.pinned.behind(self._record())
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
@@ -242,13 +248,13 @@ class CudaDriver(EndingDriver):
         self._enter()
         self._call("cuMemcpyDtoH_v2", to.ctypes.data, memory + offset, to.nbytes)
 
-    def fetch(self, memory: int, offset: int, nbytes: int) -> pinned.PinnedCopy:
+    def fetch(self, memory: int, offset: int, nbytes: int) -> pinned_memory.PinnedCopy:
         """Queue a copy to pinned memory, followed by an event."""
         with self._lock:
             self._flush()
-            piece = self.pinned.hold(nbytes)
-            self._call("cuMemcpyDtoHAsync_v2", piece[1], memory + offset, nbytes, self.stream)
-            return pinned.PinnedCopy(self.pinned, piece, nbytes, self._record(), self.wait)
+            block = self.pinned.lease_block(nbytes)
+            self._call("cuMemcpyDtoHAsync_v2", block[1], memory + offset, nbytes, self.stream)
+            return pinned_memory.PinnedCopy(self.pinned, block, nbytes, self._record(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """Queue a copy on the device."""
@@ -272,12 +278,13 @@ class CudaDriver(EndingDriver):
         values = (c_void_p * 2)(ctypes.addressof(log), len(log))
         code = self._calls["cuModuleLoadDataEx"](byref(module), c_char_p(image), 2, options, values)
         if code:
-            why = self._failure("cuModuleLoadDataEx", code)
-            said = log.value.decode(errors="replace").strip()
-            raise DeviceError(f"{why.args[0]}: {said}") if said and not self.lost else why
+            error = self._failure("cuModuleLoadDataEx", code)
+            log_text = log.value.decode(errors="replace").strip()
+            raise DeviceError(f"{error.args[0]}: {log_text}") if log_text and not self.lost \
+                else error
         function = self._pointer("cuModuleGetFunction", module.value, symbol.encode())
         return CudaKernel(function, symbol,
-                          (self._abort_address,) if ABORTED_REGISTER in text else ())
+                          (self._abort_address,) if ABORT_REGISTER in text else ())
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Defer the launch until other work must follow it: one copy then serves all."""
@@ -300,7 +307,7 @@ class CudaDriver(EndingDriver):
         if nbytes > self._block_bytes:
             if self._block:
                 self._call("cuMemFree_v2", self._block)
-            self._block_bytes = max(_LEAST, 1 << (nbytes - 1).bit_length())
+            self._block_bytes = max(_MIN_BLOCK_BYTES, 1 << (nbytes - 1).bit_length())
             self._block = self._number("cuMemAlloc_v2", self._block_bytes)
         self._send(np.array(words, np.int64), self._block)
         self._pending = []
@@ -320,46 +327,47 @@ class CudaDriver(EndingDriver):
     def _run(self, symbols: Sequence[str]) -> None:
         """Record an event after launched kernels, and thereby after the copy of their words."""
         value = self._record()
-        self._flying.append((value, tuple(symbols)))
+        self._pending_values.append((value, tuple(symbols)))
         self.pinned.behind(value)
-        if value % LOOK == 0:
-            self._reached(value - LOOK // 2)
+        if value % POLL_INTERVAL == 0:
+            self._reached(value - POLL_INTERVAL // 2)
 
-    def link(self, launches: Sequence[PlacedLaunch]) -> CudaGraph:
+    def link(self, launches: Sequence[UnboundLaunch]) -> CudaGraph:
         """Create a graph in which each kernel depends on the previous one."""
         words: list[int] = []
-        numbers: list[int] = []
+        memory_indices: list[int] = []
         starts = []
         for launch in launches:
             starts.append(len(words))
-            alike = [*launch.scalars, *launch.kernel.behind]
-            words += [offset for _, offset in launch.buffers] + alike
-            numbers += [number for number, _ in launch.buffers] + [-1] * len(alike)
-        made = CudaGraph(words, numbers, tuple([launch.kernel.symbol for launch in launches]))
+            fixed_words = [*launch.scalars, *launch.kernel.behind]
+            words += [offset for _, offset in launch.buffers] + fixed_words
+            memory_indices += [number for number, _ in launch.buffers] + [-1] * len(fixed_words)
+        graph = CudaGraph(words, memory_indices,
+                          tuple([launch.kernel.symbol for launch in launches]))
         with self._lock:
             self._enter()
-            made.block = self._number("cuMemAlloc_v2", 8 * max(len(words), 1))
+            graph.block = self._number("cuMemAlloc_v2", 8 * max(len(words), 1))
             try:
-                made.graph = self._pointer("cuGraphCreate", 0)
-                before = c_uint64()
+                graph.graph = self._pointer("cuGraphCreate", 0)
+                previous = c_uint64()
                 for i, (launch, start) in enumerate(zip(launches, starts)):
-                    node = self._node(made, launch, start, before if i else None)
-                    before = node
-                made.executable = self._pointer("cuGraphInstantiateWithFlags", made.graph, 0)
+                    node = self._node(graph, launch, start, previous if i else None)
+                    previous = node
+                graph.executable = self._pointer("cuGraphInstantiateWithFlags", graph.graph, 0)
             except BaseException:
-                self.unlink(made)
+                self.unlink(graph)
                 raise
-        return made
+        return graph
 
-    def _node(self, made: CudaGraph, launch: PlacedLaunch, start: int, before: c_uint64 | None
+    def _node(self, graph: CudaGraph, launch: UnboundLaunch, start: int, previous: c_uint64 | None
               ) -> c_uint64:
         """Add a kernel to a graph; its argument is read at this time."""
-        word, node = c_uint64(made.block + 8 * start), c_uint64()
+        word, node = c_uint64(graph.block + 8 * start), c_uint64()
         arguments = (c_void_p * 1)(ctypes.addressof(word))
         params = KernelNode(launch.kernel.handle, launch.groups, 1, 1, launch.threads, 1, 1, 0,
                             ctypes.addressof(arguments), None, None, None)
-        self._call("cuGraphAddKernelNode_v2", byref(node), made.graph,
-                   None if before is None else byref(before), 0 if before is None else 1,
+        self._call("cuGraphAddKernelNode_v2", byref(node), graph.graph,
+                   None if previous is None else byref(previous), 0 if previous is None else 1,
                    byref(params))
         return node
 
@@ -397,7 +405,7 @@ class CudaDriver(EndingDriver):
 
     def _record(self) -> int:
         """Record an event after all that is in the stream. Return its timeline value."""
-        event = self._spare.pop() if self._spare else self._pointer(
+        event = self._free_events.pop() if self._free_events else self._pointer(
             "cuEventCreate", ENUMS["CU_EVENT_DISABLE_TIMING"])
         self._call("cuEventRecord", event, self.stream)
         self._signals += 1
@@ -419,7 +427,7 @@ class CudaDriver(EndingDriver):
     def _reached(self, value: int) -> bool:
         if value <= self._passed:
             return True
-        self.refuse_aborted()
+        self.check_not_aborted()
         self._enter()
         code = self._calls["cuEventQuery"](self._events[value])
         if code == _NOT_READY:
@@ -427,10 +435,10 @@ class CudaDriver(EndingDriver):
         if code:
             raise self._failure("cuEventQuery", code)
         for reached in range(self._passed + 1, value + 1):
-            self._spare.append(self._events.pop(reached))
+            self._free_events.append(self._events.pop(reached))
         self._passed = value
-        while self._flying and self._flying[0][0] <= value:
-            self._flying.popleft()
+        while self._pending_values and self._pending_values[0][0] <= value:
+            self._pending_values.popleft()
         return True
 
     def last(self) -> int:
@@ -438,7 +446,7 @@ class CudaDriver(EndingDriver):
         with self._lock:
             return self._signals
 
-    def _await(self, value: int) -> None:
+    def _poll_until(self, value: int) -> None:
         pause = 0.0
         while True:
             with self._lock:

@@ -6,7 +6,7 @@ it writes apart from its arguments (an argument block and an arena), and ``InFli
 it until the number is reached. So calls in flight, threads and re-entrant calls never share memory.
 
     COMMANDS(EXEC(KERNEL, SLOT in 0, SLOT out 0, CONST 16)) -> (Command(kernel, slots, (16,)),)
-    COMMANDS(LOOP(COMMANDS(...)))                           -> (Loop(None, body, trips),)
+    COMMANDS(CMD_LOOP(COMMANDS(...)))                       -> (Loop(None, body, trips),)
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.allocator import ALIGNMENT, Holding, Pool, PoolBlock, size_class
+from fnx.backends.allocator import ALIGNMENT, BlockOwner, Pool, PoolBlock, size_class
 from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
-from fnx.core import dtypes, host, op_args, ops, parts
+from fnx.core import accessors, callbacks, dtypes, op_args, ops
 from fnx.core.errors import ShapeError, SpecError
-from fnx.core.numpy_semantics import sorted_operands
+from fnx.core.numpy_semantics import sort_operands
 from fnx.core.uop import UOp
 
-_SHARED, _FEWEST = 1024, 3  # bytes of a block that several results share; results
-_FEW = 256  # bytes up to which an extra copy is faster than looking up the address
-_CALLEES = (ops.KERNEL, ops.LOOP, ops.HOST, ops.SORT, ops.LINKED)
+_MAX_SHARED_BLOCK, _MIN_SHARED = 1024, 3  # bytes of a block that several results share; results
+_SMALL_COPY = 256  # bytes up to which an extra copy is faster than looking up the address
+_CALLEES = (ops.KERNEL, ops.CMD_LOOP, ops.CALLBACK, ops.SORT, ops.LINKED)
 
 
-def signed(pattern: int) -> int:
+def to_signed(pattern: int) -> int:
     """Reinterpret 64 bits as a signed number."""
     return pattern - (1 << 64) if pattern >> 63 else pattern
 
@@ -42,23 +42,23 @@ def signed(pattern: int) -> int:
 class Command:
     """An EXEC: ``slots`` of the kernel's REFs, ``scalars`` (64-bit patterns) of its VARs.
 
-    A slot is a SLOT, or a SWAP of them. If it runs a HOST, then ``kernel`` is that, the slots are
-    its handle, operands and results, and the scalar is the address of this object, where machine
-    code finds it.
+    A slot is a SLOT, or a SWAP of them. If it runs a CALLBACK, then ``kernel`` is that, the slots
+    are its handle, operands and results, and the scalar is the address of this object, where
+    machine code finds it.
     """
 
     __slots__ = ("kernel", "name", "node", "scalars", "slots")
 
     def __init__(self, node: UOp) -> None:
-        kernel, *rest = node.src
+        kernel, *operands = node.src
         if kernel.op not in _CALLEES:
             raise SpecError(f"expected EXEC of one of {_CALLEES}, got {kernel}")
         self.node, self.kernel = node, kernel
         self.name = node.arg.label
-        self.slots: tuple[UOp, ...] = tuple(s for s in rest if s.op is not ops.CONST)
+        self.slots: tuple[UOp, ...] = tuple(s for s in operands if s.op is not ops.CONST)
         self.scalars: tuple[int, ...] = tuple(
-            int(s.arg) & ((1 << 64) - 1) for s in rest if s.op is ops.CONST)
-        if kernel.op is ops.HOST:
+            int(s.arg) & ((1 << 64) - 1) for s in operands if s.op is ops.CONST)
+        if kernel.op is ops.CALLBACK:
             self.scalars = (id(self),)
 
     @property
@@ -66,42 +66,42 @@ class Command:
         return self.slots
 
 
-def call_host(arg: op_args.Host, memory: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Call the Python function of a HOST on the bytes of its handle, operands and results."""
+def run_callback(arg: op_args.Callback, memory: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Call the Python function of a CALLBACK on the bytes of its handle, operands and results."""
     types = (((), dtypes.uint32), *arg.ins, *arg.outs[arg.effect:])
     arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
               for part, (shape, t) in zip(memory, types)]
-    first = 1 + len(arg.ins)
+    first_out = 1 + len(arg.ins)
     token = [np.zeros(0, np.bool_)] * arg.effect
-    found = host.run(arg, [arrays[0], *token, *arrays[1:first]])
-    for place, value in zip(arrays[first:], found[arg.effect:]):
-        place[...] = value
+    results = callbacks.run_callback(arg, [arrays[0], *token, *arrays[1:first_out]])
+    for target, value in zip(arrays[first_out:], results[arg.effect:]):
+        target[...] = value
 
 
 def run_sort(arg: op_args.Sort, memory: Sequence[np.ndarray[Any, Any]]) -> None:
     """Run a SORT on the bytes of its operands and its results."""
     arrays = [part[:math.prod(shape) * t.itemsize].view(t.np).reshape(shape)
               for part, (shape, t) in zip(memory, (*arg.ins, *arg.outs))]
-    found = sorted_operands(arg, arrays[:len(arg.ins)])
-    for place, value in zip(arrays[len(arg.ins):], found):
-        place[...] = value
+    results = sort_operands(arg, arrays[:len(arg.ins)])
+    for target, value in zip(arrays[len(arg.ins):], results):
+        target[...] = value
 
 
 class QueuedLoop:
-    """A LOOP: runs ``body`` ``trips`` times, or while ``test`` writes true to ``flag``."""
+    """A CMD_LOOP: runs ``body`` ``trips`` times, or while ``test`` writes true to ``flag``."""
 
     __slots__ = ("body", "flag", "name", "test", "trips")
 
     def __init__(self, node: UOp) -> None:
         self.name, self.trips = node.arg.label, node.arg.trips
-        self.body = commands_of(node.src[-1])
-        self.test: Commands = commands_of(node.src[0]) if len(node.src) > 1 else ()
+        self.body = decode_commands(node.src[-1])
+        self.test: Commands = decode_commands(node.src[0]) if len(node.src) > 1 else ()
         self.flag = node.src[1] if len(node.src) > 1 else None
 
     @property
     def memory(self) -> tuple[UOp, ...]:
         own = () if self.flag is None else (self.flag,)
-        return (*own, *memory_of(self.test), *memory_of(self.body))
+        return (*own, *slots_of(self.test), *slots_of(self.body))
 
 
 class QueuedBranch:
@@ -111,36 +111,36 @@ class QueuedBranch:
 
     def __init__(self, node: UOp) -> None:
         self.name, self.which = node.arg.label, node.src[0]
-        self.branches = tuple(map(commands_of, node.src[1:]))
+        self.branches = tuple(map(decode_commands, node.src[1:]))
 
     @property
     def memory(self) -> tuple[UOp, ...]:
-        return (self.which, *[slot for branch in self.branches for slot in memory_of(branch)])
+        return (self.which, *[slot for branch in self.branches for slot in slots_of(branch)])
 
 
 AnyCommand = Command | QueuedLoop | QueuedBranch
 Commands = tuple[AnyCommand, ...]
-_DECODED: dict[ops.Op, Callable[[UOp], AnyCommand]] = {
-    ops.EXEC: Command, ops.LOOP: QueuedLoop, ops.BRANCH: QueuedBranch}
+_DECODERS: dict[ops.Op, Callable[[UOp], AnyCommand]] = {
+    ops.EXEC: Command, ops.CMD_LOOP: QueuedLoop, ops.BRANCH: QueuedBranch}
 
 
-def commands_of(node: UOp) -> Commands:
+def decode_commands(node: UOp) -> Commands:
     """Decode a COMMANDS node into commands, in order."""
     if node.op is not ops.COMMANDS:
         raise SpecError(f"expected COMMANDS, got {node}")
-    return tuple(map(_decoded, node.src))
+    return tuple(map(_decode, node.src))
 
 
-def _decoded(node: UOp) -> AnyCommand:
-    return _DECODED[node.op](node)
+def _decode(node: UOp) -> AnyCommand:
+    return _DECODERS[node.op](node)
 
 
-def memory_of(commands: Commands) -> list[UOp]:
+def slots_of(commands: Commands) -> list[UOp]:
     """Return all SLOTs and SWAPs of commands."""
     return [slot for c in commands for slot in c.memory]
 
 
-def executions(commands: Commands) -> list[Command]:
+def collect_execs(commands: Commands) -> list[Command]:
     """Return all EXECs among commands, including those in loops and branches."""
     out: list[Command] = []
     stack: list[AnyCommand] = [*reversed(commands)]
@@ -161,12 +161,12 @@ def check_arguments(commands: Commands, ins: int, outs: int) -> None:
     Raises:
         SpecError: there are too few; names the expected count.
     """
-    have = {"in": ins, "out": outs}
-    slots = [slot for memory in memory_of(commands) for slot in parts.slots(memory)]
-    for kind, count in have.items():
-        used = [s.index for s in slots if s.kind == kind]
-        if used and max(used) >= count:
-            raise SpecError(f"expected {max(used) + 1} arguments of kind {kind!r}, got {count}")
+    counts = {"in": ins, "out": outs}
+    slots = [slot for memory in slots_of(commands) for slot in accessors.possible_slots(memory)]
+    for kind, count in counts.items():
+        indices = [s.index for s in slots if s.kind == kind]
+        if indices and max(indices) >= count:
+            raise SpecError(f"expected {max(indices) + 1} arguments of kind {kind!r}, got {count}")
 
 
 class Signal(ABC):
@@ -181,11 +181,11 @@ class Signal(ABC):
         """
 
 
-class Leasing(CommandBuffer):
+class PooledCommandBuffer(CommandBuffer):
     """A command buffer with a list of argument blocks that no call uses now."""
 
-    __slots__ = ("leases", "names")
-    leases: list[Any]
+    __slots__ = ("free_call_states", "names")
+    free_call_states: list[Any]
     names: tuple[str, ...]
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Leasing(CommandBuffer):
         """Describe what the record with this number does, in a call with this lease."""
 
 
-class _Entry:
+class _InFlightEntry:
     """A submission in flight. ``start`` and ``stop`` are byte counts accumulated over all
     submissions.
 
@@ -203,7 +203,7 @@ class _Entry:
 
     __slots__ = ("value", "start", "stop", "buffer", "lease", "things")
 
-    def __init__(self, value: int, start: int, stop: int, buffer: Leasing, lease: Any,
+    def __init__(self, value: int, start: int, stop: int, buffer: PooledCommandBuffer, lease: Any,
                  things: tuple[Any, ...]) -> None:
         self.value, self.start, self.stop = value, start, stop
         self.buffer, self.lease, self.things = buffer, lease, things
@@ -215,7 +215,7 @@ class InFlight:
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[_InFlightEntry] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -231,17 +231,18 @@ class InFlight:
         """Timeline value of the oldest submission; there must be one."""
         return self._entries[0].value
 
-    def keep(self, value: int, nbytes: int, buffer: Leasing, lease: Any, *things: Any) -> None:
-        """Retain ``things`` until the timeline has passed ``value``; then return the lease."""
+    def keep(self, value: int, nbytes: int, buffer: PooledCommandBuffer, lease: Any,
+             *resources: Any) -> None:
+        """Retain ``resources`` until the timeline has passed ``value``; then return the lease."""
         start = self._entries[-1].stop if self._entries else 0
-        self._entries.append(_Entry(value, start, start + nbytes, buffer, lease, things))
+        self._entries.append(_InFlightEntry(value, start, start + nbytes, buffer, lease, resources))
 
     def release(self, completed: int) -> None:
         """Release everything up to a timeline value."""
         entries = self._entries
         while entries and entries[0].value <= completed:
             done = entries.popleft()
-            done.buffer.leases.append(done.lease)
+            done.buffer.free_call_states.append(done.lease)
 
     def running(self, record: int) -> str:
         """Describe what a record of the oldest submission in flight does."""
@@ -250,7 +251,7 @@ class InFlight:
         return self._entries[0].buffer.running(record, self._entries[0].lease)
 
 
-class Shared:
+class SharedBlock:
     """Small results of a call that are adjacent in one block: the offset and bytes of each."""
 
     __slots__ = ("nbytes", "parts")
@@ -261,25 +262,25 @@ class Shared:
         self.parts = list(zip(itertools.accumulate(rounded, initial=0), sizes))
 
 
-def together(sizes: Sequence[int]) -> list[int | Shared]:
+def group_small_results(sizes: Sequence[int]) -> list[int | SharedBlock]:
     """Group small results of a call into shared blocks; return what to allocate, in order.
 
     Allocating and freeing a block costs more than all other work for a small result. Whoever
     retains one result retains the block, so a block is no larger than the Python objects of an
     array are anyway.
 
-    >>> [x if isinstance(x, int) else x.parts for x in together([8, 8, 200, 4096])]
+    >>> [x if isinstance(x, int) else x.parts for x in group_small_results([8, 8, 200, 4096])]
     [[(0, 8), (64, 8), (128, 200)], 4096]
     """
-    out: list[int | Shared] = []
-    for is_small, run in itertools.groupby(sizes, lambda nbytes: nbytes <= _SHARED // 4):
-        left = list(run)
-        while is_small and len(left) >= _FEWEST:
-            ends = itertools.accumulate(map(size_class, left))
-            count = sum(1 for end in ends if end <= _SHARED)
-            out.append(Shared(left[:count]))
-            left = left[count:]
-        out += left
+    out: list[int | SharedBlock] = []
+    for is_small, run in itertools.groupby(sizes, lambda nbytes: nbytes <= _MAX_SHARED_BLOCK // 4):
+        pending = list(run)
+        while is_small and len(pending) >= _MIN_SHARED:
+            ends = itertools.accumulate(map(size_class, pending))
+            count = sum(1 for end in ends if end <= _MAX_SHARED_BLOCK)
+            out.append(SharedBlock(pending[:count]))
+            pending = pending[count:]
+        out += pending
     return out
 
 
@@ -288,91 +289,92 @@ class HostStorage(DeviceStorage):
     writer.
     """
 
-    __slots__ = ("__weakref__", "block", "lent", "nbytes", "placed", "ptr", "signal", "timeline")
+    __slots__ = ("__weakref__", "block", "is_aliased", "nbytes", "placed", "ptr", "signal",
+                 "timeline")
     signal: Signal
     timeline: int
     block: PoolBlock  # the block that contains it
 
     @classmethod
-    def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int | Shared]
+    def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int | SharedBlock]
                 ) -> list[HostStorage]:
         """Allocate storages of the given sizes.
 
         All results of a call in one function, as each step here adds to the latency of a call.
         """
-        made, lists, holdings, last = [], pool.lists, pool.holdings, -1
+        storages, free_lists, owners, last_size = [], pool.free_lists, pool.owners, -1
         for nbytes in sizes:
-            if isinstance(nbytes, Shared):
+            if isinstance(nbytes, SharedBlock):
                 block = PoolBlock(pool, nbytes.nbytes)
                 address = block.ptr
-                for offset, own in nbytes.parts:
+                for offset, part_bytes in nbytes.parts:
                     storage = cls()
-                    storage.ptr, storage.nbytes, storage.block = address + offset, own, block
-                    storage.signal, storage.timeline, storage.lent = signal, 0, False
-                    made.append(storage)
+                    storage.ptr, storage.nbytes, storage.block = address + offset, part_bytes, block
+                    storage.signal, storage.timeline, storage.is_aliased = signal, 0, False
+                    storages.append(storage)
                 continue
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
-            storage.lent = False
+            storage.is_aliased = False
             try:  # as ``allocator.PoolBlock``
-                if nbytes != last:
-                    taker, give = lists[nbytes]
-                    last = nbytes
-                for _free in taker:
+                if nbytes != last_size:
+                    pop_iter, push = free_lists[nbytes]
+                    last_size = nbytes
+                for _free in pop_iter:
                     break
             except LookupError:
-                _free, give = pool.take(nbytes)
-                last = -1  # ``give`` belongs to this size only
+                _free, push = pool.take(nbytes)
+                last_size = -1  # ``push`` belongs to this size only
             try:
-                holding = Holding(storage, give)
+                owner = BlockOwner(storage, push)
             except BaseException:
-                give(_free)
+                push(_free)
                 raise
-            holding.ptr = storage.ptr = address = _free.ptr
-            holdings[address] = holding
-            made.append(storage)
-        return made
+            owner.ptr = storage.ptr = address = _free.ptr
+            owners[address] = owner
+            storages.append(storage)
+        return storages
 
     @classmethod
     def one(cls, pool: Pool, signal: Signal, nbytes: int) -> Callable[[], list[HostStorage]]:
         """Return a function that allocates one storage, in half of the time of ``several``."""
-        (taker, give), holdings = pool.ways(nbytes), pool.holdings
+        (pop_iter, push), owners = pool.free_list(nbytes), pool.owners
 
         def make() -> list[HostStorage]:
             storage = cls()
             storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
-            storage.lent = False
+            storage.is_aliased = False
             try:  # as in ``allocator.PoolBlock``
-                for _free in taker:
+                for _free in pop_iter:
                     break
             except LookupError:
                 _free, _ = pool.take(nbytes)
             try:
-                holding = Holding(storage, give)
+                owner = BlockOwner(storage, push)
             except BaseException:
-                give(_free)
+                push(_free)
                 raise
-            holding.ptr = storage.ptr = address = _free.ptr
-            holdings[address] = holding
+            owner.ptr = storage.ptr = address = _free.ptr
+            owners[address] = owner
             return [storage]
         return make
 
     @classmethod
     def zeros(cls, pool: Pool, signal: Signal, nbytes: int) -> HostStorage | None:
         """Allocate zeroed memory whose pages are mapped on first use. None if the pool has none."""
-        found = pool.fresh(nbytes)
-        if found is None:
+        taken = pool.fresh(nbytes)
+        if taken is None:
             return None
-        storage, (block, give) = cls(), found
+        storage, (block, push) = cls(), taken
         storage.nbytes, storage.signal, storage.timeline = nbytes, signal, 0
-        storage.lent, storage.ptr = False, block.ptr
+        storage.is_aliased, storage.ptr = False, block.ptr
         try:
-            holding = Holding(storage, give)
+            owner = BlockOwner(storage, push)
         except BaseException:
-            give(block)
+            push(block)
             raise
-        holding.ptr = block.ptr
-        pool.holdings[block.ptr] = holding
+        owner.ptr = block.ptr
+        pool.owners[block.ptr] = owner
         return storage
 
     def wait(self) -> None:
@@ -385,14 +387,14 @@ class HostStorage(DeviceStorage):
         """Return a read-only array of the value, which keeps this storage alive."""
         if self.timeline:
             self.wait()
-        self.lent = True
+        self.is_aliased = True
         # ``frombuffer`` retains the read-only memoryview as the base: it can't be made writable.
         count = math.prod(shape)
         data: Any = memoryview(self._window()).toreadonly() if count else bytes(8)
         try:
             return np.frombuffer(data, np_dtype, count).reshape(shape)
-        except ValueError as why:  # too many axes, or lengths beside a 0 whose product overflows
-            raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {why}") from None
+        except ValueError as error:  # too many axes, or lengths beside a 0 whose product overflows
+            raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {error}") from None
 
     def window(self) -> np.ndarray[Any, Any]:
         """The bytes as a writable array, for a device that computes with NumPy."""
@@ -405,7 +407,7 @@ class HostStorage(DeviceStorage):
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Copy the elements of an array here, row-major. Only for newly allocated storages."""
-        if self.nbytes <= _FEW:  # NumPy's fastest way to get at the bytes
+        if self.nbytes <= _SMALL_COPY:  # NumPy's fastest way to get at the bytes
             ctypes.memmove(self.ptr, value.tobytes(), self.nbytes)
             return
         if type(value) is not np.ndarray or not value.flags.c_contiguous:
@@ -420,7 +422,7 @@ class BorrowedStorage(HostStorage):
     owner: np.ndarray[Any, Any]
 
 
-def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
+def borrow_array(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
     """Wrap the memory of an array in a storage, if its layout and alignment are what kernels
     expect.
     """
@@ -429,18 +431,18 @@ def borrowed(value: np.ndarray[Any, Any]) -> BorrowedStorage | None:
         return None
     storage = BorrowedStorage()
     storage.ptr, storage.nbytes, storage.owner = address, value.nbytes, value
-    storage.timeline, storage.lent = 0, True
+    storage.timeline, storage.is_aliased = 0, True
     return storage
 
 
 class HostDevice(DeviceBase):
     """A device that uses host memory."""
 
-    allocate: Callable[[Iterable[int | Shared]], list[HostStorage]]
+    allocate: Callable[[Iterable[int | SharedBlock]], list[HostStorage]]
 
     def results(self, sizes: Sequence[int]) -> Callable[[], list[HostStorage]]:
         """Return a function that allocates the results of a call."""
-        return functools.partial(self.allocate, together(sizes))
+        return functools.partial(self.allocate, group_small_results(sizes))
 
     def upload(self, value: np.ndarray[Any, Any]) -> HostStorage:
         """Copy an array to a new storage."""
@@ -450,4 +452,4 @@ class HostDevice(DeviceBase):
 
     def borrow(self, value: np.ndarray[Any, Any]) -> HostStorage | None:
         """Wrap the memory of an array, if its layout allows."""
-        return borrowed(value)
+        return borrow_array(value)

@@ -22,23 +22,23 @@ from fnx.backends.hcq import (
     QueuedBranch,
     QueuedLoop,
     Signal,
-    call_host,
     check_arguments,
-    commands_of,
-    executions,
+    collect_execs,
+    decode_commands,
+    run_callback,
     run_sort,
 )
-from fnx.core import build_commands, ops, parts
+from fnx.core import accessors, build_commands, ops
 from fnx.core.dtypes import DType
+from fnx.core.kernel_code import KernelCode
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.program import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 
 Bytes = np.ndarray[Any, Any]
 
 
-class Done(Signal):
+class CompletedSignal(Signal):
     """The timeline of a device that finishes all work before ``submit`` returns."""
 
     def wait(self, value: int) -> None:
@@ -53,21 +53,21 @@ class InterpCommand:
     def __init__(self, command: Command) -> None:
         self.command = command
         nodes = toposort([command.kernel])
-        self.written = parts.written_slots(command.kernel)
+        self.written = accessors.written_slots(command.kernel)
         refs = {n.arg.slot: n.dtype for n in nodes if n.op is ops.REF}
         variables = {n.arg.slot: n.dtype for n in nodes if n.op is ops.VAR}
         self.dtypes = [refs.get(i) for i in range(len(command.slots))]
-        self.scalars = [_value(s, variables.get(i)) for i, s in enumerate(command.scalars)]
+        self.scalars = [_decode_scalar(s, variables.get(i)) for i, s in enumerate(command.scalars)]
 
     def run(self, memory: Callable[[UOp], Bytes]) -> None:
         """Run the kernel; ``memory`` returns the bytes of a slot."""
-        if self.command.kernel.op is ops.HOST:
-            call_host(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
+        if self.command.kernel.op is ops.CALLBACK:
+            run_callback(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
         if self.command.kernel.op is ops.SORT:
             run_sort(self.command.kernel.arg, [memory(slot) for slot in self.command.slots])
             return
-        if self.command.kernel.op is ops.LOOP:
+        if self.command.kernel.op is ops.CMD_LOOP:
             _run_loop(self.command.kernel, [memory(slot) for slot in self.command.slots])
             return
         buffers = [memory(slot).view(np.uint8 if dtype is None else dtype.np)
@@ -80,13 +80,13 @@ class InterpCommand:
 
 
 def _run_loop(loop: UOp, memory: Sequence[Bytes]) -> None:
-    """Run a LOOP of commands as a kernel."""
-    commands = commands_of(build_commands.commands([loop]))
-    calls = {c: InterpCommand(c) for c in executions(commands)}
-    inside = Submission(calls, (), (), 0)
-    inside.memory["in"] = list(memory)
-    inside.run(commands)
-    if loop.arg.portion:  # all of it ran at once
+    """Run a CMD_LOOP of commands as a kernel."""
+    commands = decode_commands(build_commands.commands([loop]))
+    calls = {c: InterpCommand(c) for c in collect_execs(commands)}
+    submission = Submission(calls, (), (), 0)
+    submission.memory["in"] = list(memory)
+    submission.run(commands)
+    if loop.arg.strip_length:  # all of it ran at once
         memory[-1][:] = 0
 
 
@@ -95,7 +95,7 @@ def _address(buffer: Bytes) -> int:
     return address
 
 
-def _value(pattern: int, dtype: DType | None) -> Any:
+def _decode_scalar(pattern: int, dtype: DType | None) -> Any:
     """Decode a scalar argument from its bit pattern. No dtype (no VAR reads it): the pattern
     itself.
     """
@@ -115,13 +115,13 @@ class Submission:
 
     def slot(self, memory: UOp) -> Bytes:
         """The bytes of a SLOT or SWAP in the current iteration."""
-        slot = parts.slot_in(memory, self.iteration)
+        slot = accessors.resolve_slot(memory, self.iteration)
         start = slot.offset + sum(s * self.iteration[i] for i, s in enumerate(slot.strides) if s)
         if slot.kind == "numbers":
             return np.arange(start // 4, (start + slot.nbytes) // 4, dtype=np.int32).view(np.uint8)
-        whole = self.memory[slot.kind][slot.index]
-        found: Bytes = whole[start:start + slot.nbytes]
-        return found
+        buffer = self.memory[slot.kind][slot.index]
+        window: Bytes = buffer[start:start + slot.nbytes]
+        return window
 
     def run(self, commands: Commands, depth: int = 0) -> None:
         """Run commands inside ``depth`` loops."""
@@ -152,16 +152,16 @@ class InterpCommandBuffer(CommandBuffer):
 
     def __init__(self, commands: Commands, arena: int) -> None:
         self.commands, self._arena = commands, arena
-        self._calls = {c: InterpCommand(c) for c in executions(commands)}
+        self._calls = {c: InterpCommand(c) for c in collect_execs(commands)}
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
-               begin: Callable[[], None] | None = None) -> None:
+               on_commit: Callable[[], None] | None = None) -> None:
         """Run the commands synchronously."""
         check_arguments(self.commands, len(ins), len(outs))
         for storage in (*ins, *outs):
             storage.wait()
-        if begin is not None:
-            begin()
+        if on_commit is not None:
+            on_commit()
         Submission(self._calls, ins, outs, self._arena).run(self.commands)
 
 
@@ -172,12 +172,12 @@ class InterpDevice(HostDevice):
 
     def __init__(self) -> None:
         self.target = Target("interp", kind="kernels")
-        self.allocate = functools.partial(HostStorage.several, Pool(), Done())
+        self.allocate = functools.partial(HostStorage.several, Pool(), CompletedSignal())
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> InterpCommandBuffer:
         """Wrap the commands unchanged; ``code`` is not used."""
-        return InterpCommandBuffer(commands_of(commands), arena)
+        return InterpCommandBuffer(decode_commands(commands), arena)
 
 
 def device() -> InterpDevice:

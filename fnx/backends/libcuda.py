@@ -13,7 +13,7 @@ from typing import Any
 from fnx.core.errors import DeviceError
 
 LIBRARY = "libcuda.so.1"
-LEAST_DRIVER = 12000  # the first that accepts PTX 8.0 and graphs of kernels with contexts
+MIN_DRIVER = 12000  # the first that accepts PTX 8.0 and graphs of kernels with contexts
 
 _P, _I, _U, _S, _Q = c_void_p, c_int, c_uint, c_size_t, c_uint64
 # Exported functions and their argument types. All return an error code.
@@ -68,7 +68,7 @@ ENUMS = {
 }
 CU_MEMHOSTALLOC_DEVICEMAP = 2  # a #define of the header
 # Sticky errors: after one of these, every call of this process fails. Code, and what happened.
-FATAL = {
+STICKY_ERRORS = {
     "CUDA_ERROR_ECC_UNCORRECTABLE": (214, "memory of the device lost bits"),
     "CUDA_ERROR_ILLEGAL_ADDRESS": (700, "a kernel read or wrote memory that it does not have"),
     "CUDA_ERROR_LAUNCH_TIMEOUT": (702, "a kernel ran for longer than the system allows"),
@@ -90,7 +90,7 @@ class KernelNode(ctypes.Structure):
                 ("kernelParams", _P), ("extra", _P), ("kern", _P), ("ctx", _P))
 
 
-def library() -> Any:
+def load_library() -> Any:
     """Load the library.
 
     Raises:
@@ -98,31 +98,31 @@ def library() -> Any:
     """
     try:
         return ctypes.CDLL(LIBRARY)
-    except OSError as why:
-        raise DeviceError(f"cuda: looked for {LIBRARY}: {why}", hint=(
+    except OSError as error:
+        raise DeviceError(f"cuda: looked for {LIBRARY}: {error}", hint=(
             "NVIDIA's driver brings it (Debian: apt-get install nvidia-driver); without a GPU: "
             'fnx.config.device = "cpu"')) from None
 
 
-def functions(found: Any) -> dict[str, Callable[..., int]]:
+def load_functions(library: Any) -> dict[str, Callable[..., int]]:
     """Return the functions of a library with their types set.
 
     Raises:
         DeviceError: the library lacks one of them.
     """
-    calls: dict[str, Callable[..., int]] = {}
+    functions: dict[str, Callable[..., int]] = {}
     for name, types in SIGNATURES.items():
         try:
-            function = getattr(found, name)
+            function = getattr(library, name)
         except AttributeError:
             raise DeviceError(f"cuda: looked for {name} in {LIBRARY}: it is too old",
-                              hint=f"a driver of CUDA {dotted(LEAST_DRIVER)} or later has it"
+                              hint=f"a driver of CUDA {format_version(MIN_DRIVER)} or later has it"
                               ) from None
         function.restype, function.argtypes = c_int, types
-        calls[name] = function
-    return calls
+        functions[name] = function
+    return functions
 
 
-def dotted(version: int) -> str:
+def format_version(version: int) -> str:
     """Format a CUDA version number as major.minor."""
     return f"{version // 1000}.{version % 1000 // 10}"

@@ -10,15 +10,15 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fnx.backends.gpu.driver import FetchedBytes, HostBytes
+from fnx.backends.gpu.driver import AsyncRead, HostBytes
 from fnx.core.errors import DeviceError
 
-_LOST = "is lost"  # in the message, whatever was called
-_MAP = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ" would submit once more
+_LOST_TEXT = "is lost"  # in the message, whatever was called
+_MAP_MODE = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ_DEFAULT" would submit once more
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class WaitingDriver(Protocol):
+class CopyDriver(Protocol):
     """The interface of the driver that copies use."""
 
     wgpu: Any
@@ -27,25 +27,25 @@ class WaitingDriver(Protocol):
         """Wait until the timeline has passed a number."""
 
 
-def lost(why: object) -> DeviceError:
-    said = " ".join(str(why).split())
-    return DeviceError(f"webgpu: the device is lost: {said}", hint=(
+def device_lost_error(error: object) -> DeviceError:
+    message = " ".join(str(error).split())
+    return DeviceError(f"webgpu: the device is lost: {message}", hint=(
         "the driver gave it up (a reset, a kernel that took too long), or somebody destroyed it"))
 
 
-def at_the_border(verb: F) -> F:
+def reports_device_loss(method: F) -> F:
     """Decorate a driver method: refuse calls after an abort, and report a lost device as such."""
-    @functools.wraps(verb)
+    @functools.wraps(method)
     def called(driver: Any, *args: Any) -> Any:
-        driver.refuse_aborted()
+        driver.check_not_aborted()
         try:
-            return verb(driver, *args)
+            return method(driver, *args)
         except driver.wgpu.GPUError as why:
-            raise (lost(why) if _LOST in str(why) else why) from None
+            raise (device_lost_error(why) if _LOST_TEXT in str(why) else why) from None
     return called  # type: ignore[return-value]
 
 
-class MappedCopy(FetchedBytes):
+class MappedCopy(AsyncRead):
     """A buffer that the host can read when the copy to it is done, and the timeline number after
     it.
 
@@ -55,11 +55,11 @@ class MappedCopy(FetchedBytes):
 
     __slots__ = ("_buffer", "_driver", "_promise", "failed", "nbytes", "there", "value")
 
-    def __init__(self, driver: WaitingDriver, buffer: Any, nbytes: int, value: int) -> None:
+    def __init__(self, driver: CopyDriver, buffer: Any, nbytes: int, value: int) -> None:
         self._driver, self._buffer = driver, buffer
         self.nbytes, self.value = nbytes, value
         self.there, self.failed = threading.Event(), ""
-        self._promise = buffer.map_async(_MAP)
+        self._promise = buffer.map_async(_MAP_MODE)
 
     def wait(self) -> None:
         """Wait until the timeline has passed the number."""
@@ -83,7 +83,7 @@ class MappedCopy(FetchedBytes):
             self._buffer.destroy()
 
 
-def settled() -> SimpleQueue[MappedCopy]:
+def start_copy_thread() -> SimpleQueue[MappedCopy]:
     """Start a thread that waits for copies; return the queue through which it gets them.
 
     Other threads then wait for an event, a wait that they can leave to check whether the device

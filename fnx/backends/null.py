@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
-from fnx.backends.hcq import Commands, check_arguments, commands_of, executions
-from fnx.core.program import KernelCode
+from fnx.backends.hcq import Commands, check_arguments, collect_execs, decode_commands
+from fnx.core.kernel_code import KernelCode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 
@@ -22,10 +22,10 @@ from fnx.core.uop import UOp
 class NullStorage(DeviceStorage):
     """A size in bytes, without memory."""
 
-    __slots__ = ("lent", "nbytes", "placed", "ptr")
+    __slots__ = ("is_aliased", "nbytes", "placed", "ptr")
 
     def __init__(self, nbytes: int) -> None:
-        self.ptr, self.nbytes, self.lent = 0, nbytes, False
+        self.ptr, self.nbytes, self.is_aliased = 0, nbytes, False
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Discard the value."""
@@ -49,11 +49,11 @@ class NullCommandBuffer(CommandBuffer):
         self._device, self.commands, self.arena = device, commands, arena
 
     def submit(self, ins: Sequence[Any], outs: Sequence[Any],
-               begin: Callable[[], None] | None = None) -> None:
+               on_commit: Callable[[], None] | None = None) -> None:
         """Record the submission."""
         check_arguments(self.commands, len(ins), len(outs))
-        if begin is not None:
-            begin()
+        if on_commit is not None:
+            on_commit()
         self._device.submissions.append(self)
 
 
@@ -74,9 +74,9 @@ class NullDevice(DeviceBase):
         self.allocate = self._allocate
 
     def _allocate(self, sizes: Iterable[int]) -> list[NullStorage]:
-        made = [NullStorage(n) for n in sizes]
-        self.allocated += sum([storage.nbytes for storage in made])
-        return made
+        storages = [NullStorage(n) for n in sizes]
+        self.allocated += sum([storage.nbytes for storage in storages])
+        return storages
 
     def upload(self, value: np.ndarray[Any, Any]) -> NullStorage:
         """Return a storage without memory; the value is discarded."""
@@ -85,12 +85,12 @@ class NullDevice(DeviceBase):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> NullCommandBuffer:
         """Wrap the commands unchanged."""
-        return NullCommandBuffer(self, commands_of(commands), arena)
+        return NullCommandBuffer(self, decode_commands(commands), arena)
 
     def stats(self) -> dict[str, int]:
         """Commands submitted and bytes requested."""
         return {"submissions": len(self.submissions), "allocated": self.allocated,
-                "commands": sum(len(executions(b.commands)) for b in self.submissions)}
+                "commands": sum(len(collect_execs(b.commands)) for b in self.submissions)}
 
 
 def device() -> NullDevice:

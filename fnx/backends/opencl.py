@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
+from fnx.backends.gpu.cancellation import AbortableDriver
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
-from fnx.backends.gpu.ending import EndingDriver
-from fnx.backends.gpu.pinned import BLOCK, Pinned, PinnedCopy
-from fnx.backends.gpu.trial import require
-from fnx.core.bindings import ABORTED
+from fnx.backends.gpu.driver_probe import probe_driver
+from fnx.backends.gpu.pinned_memory import MAX_BLOCK, PinnedCopy, PinnedPool
 from fnx.core.errors import DeviceError
+from fnx.core.kernel_interface import ABORT_FLAG
 from fnx.core.process import fork_safe_lock
 from fnx.core.record import Record
 from fnx.core.target import Target
@@ -29,13 +29,13 @@ from fnx.core.target import Target
 LIBRARY = "libOpenCL.so.1"
 _PACKAGES = "Debian: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
 OPTIONS = b"-cl-std=CL1.2"
-ROUNDED = b" -cl-fp32-correctly-rounded-divide-sqrt"
+CORRECT_DIVIDE_OPTION = b" -cl-fp32-correctly-rounded-divide-sqrt"
 
 # Constants of the standard's headers.
 _ALL_DEVICES, _IS_GPU = 0xFFFFFFFF, 1 << 2
 _TYPE, _MAX_GROUP, _GLOBAL, _BUFFER, _LOCAL = 0x1000, 0x1004, 0x101F, 0x1010, 0x1023
 _NAME, _EXTENSIONS, _FP32, _FP64 = 0x102B, 0x1030, 0x101B, 0x1032
-_DENORMAL, _DIVIDES = 1 << 0, 1 << 7
+_DENORMAL, _CORRECT_DIVIDE = 1 << 0, 1 << 7
 _BUILD_LOG, _STATUS, _COMPLETE = 0x1183, 0x11D3, 0
 _NO_MEMORY = (-4, -5, -6)
 _ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT_OF_RESOURCES",
@@ -46,9 +46,9 @@ _ERRORS = {-1: "DEVICE_NOT_FOUND", -4: "MEM_OBJECT_ALLOCATION_FAILURE", -5: "OUT
            -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE"}
 
 _P, _U, _S = c_void_p, c_uint, c_size_t
-# Functions and their argument types. These return an error code; those of ``_MAKING`` return a
-# handle and write the code through their last argument.
-_CODED = {
+# Functions and their argument types. These return an error code; those of ``_CREATE_FUNCTIONS``
+# return a handle and write the code through their last argument.
+_STATUS_FUNCTIONS = {
     "clGetPlatformIDs": (_U, _P, _P),
     "clGetDeviceIDs": (_P, c_uint64, _U, _P, _P),
     "clGetDeviceInfo": (_P, _U, _S, _P, _P),
@@ -67,7 +67,7 @@ _CODED = {
     "clGetEventInfo": (_P, _U, _S, _P, _P),
     "clFlush": (_P,),
 }
-_MAKING = {
+_CREATE_FUNCTIONS = {
     "clCreateContext": (_P, _U, _P, _P, _P, _P),
     "clCreateCommandQueue": (_P, _P, c_uint64, _P),
     "clCreateBuffer": (_P, c_uint64, _S, _P, _P),
@@ -78,81 +78,82 @@ _MAKING = {
 
 
 # Functions of cl_khr_command_buffer.
-_CODED_KHR = {
+_STATUS_FUNCTIONS_KHR = {
     "clFinalizeCommandBufferKHR": (_P,),
     "clReleaseCommandBufferKHR": (_P,),
     "clEnqueueCommandBufferKHR": (_U, _P, _P, _U, _P, _P),
     "clCommandNDRangeKernelKHR": (_P, _P, _P, _P, _U, _P, _P, _P, _U, _P, _P, _P),
 }
-_MAKING_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
+_CREATE_FUNCTIONS_KHR = {"clCreateCommandBufferKHR": (_U, _P, _P, _P)}
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _HOST_MEMORY, _MAPPED, _MAPPED_TO_READ = 1 << 4, 3, 1  # of a buffer; map to read (and write)
-_LEASED = 64  # leased pieces of pinned memory before their copies are checked
-LEAST_RECORDED = 8  # launches; fewer are faster when queued one by one
+_MAX_LEASED = 64  # leased pieces of pinned memory before their copies are checked
+MIN_RECORDED = 8  # launches; fewer are faster when queued one by one
 
 
 class OpenClFunctions:
     """Functions by name; each raises OpenClError on an error code."""
 
     def __init__(self, find: Callable[[str, Any, tuple[Any, ...]], Callable[..., Any]],
-                 coded: Mapping[str, tuple[Any, ...]], making: Mapping[str, tuple[Any, ...]]
+                 status_functions: Mapping[str, tuple[Any, ...]],
+                 create_functions: Mapping[str, tuple[Any, ...]]
                  ) -> None:
         self.calls: dict[str, Callable[..., Any]] = {}
-        for name, types in coded.items():
-            self.calls[name] = functools.partial(_coded, name, find(name, c_int, types))
-        for name, types in making.items():
-            self.calls[name] = functools.partial(_making, name, find(name, c_void_p, types))
+        for name, types in status_functions.items():
+            self.calls[name] = functools.partial(_call_status, name, find(name, c_int, types))
+        for name, types in create_functions.items():
+            self.calls[name] = functools.partial(_call_create, name, find(name, c_void_p, types))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return self.calls[name]
 
 
-def _library() -> Any:
+def _load_library() -> Any:
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError as why:
         raise DeviceError(f"opencl: looked for {LIBRARY}: {why}", hint=_PACKAGES) from None
 
 
-def _functions(library: Any) -> OpenClFunctions:
+def _load_functions(library: Any) -> OpenClFunctions:
     def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
-        found = getattr(library, name)
-        found.restype, found.argtypes = result, types
-        function: Callable[..., Any] = found
+        function_pointer = getattr(library, name)
+        function_pointer.restype, function_pointer.argtypes = result, types
+        function: Callable[..., Any] = function_pointer
         return function
 
-    return OpenClFunctions(find, _CODED, _MAKING)
+    return OpenClFunctions(find, _STATUS_FUNCTIONS, _CREATE_FUNCTIONS)
 
 
-def _recording(library: Any, platform: int) -> OpenClFunctions | None:
+def _load_khr_functions(library: Any, platform: int) -> OpenClFunctions | None:
     """Return the functions of cl_khr_command_buffer, or None if the platform lacks them."""
     address = library.clGetExtensionFunctionAddressForPlatform
     address.restype, address.argtypes = c_void_p, (_P, c_char_p)
 
     def find(name: str, result: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
-        at = address(platform, name.encode())
-        if not at:
+        function_address = address(platform, name.encode())
+        if not function_address:
             raise LookupError(name)
-        return ctypes.CFUNCTYPE(result, *types)(at)
+        return ctypes.CFUNCTYPE(result, *types)(function_address)
 
     try:
-        return OpenClFunctions(find, _CODED_KHR, _MAKING_KHR)
+        return OpenClFunctions(find, _STATUS_FUNCTIONS_KHR, _CREATE_FUNCTIONS_KHR)
     except LookupError:
         return None
 
 
-def _coded(name: str, function: Callable[..., int], *args: Any) -> None:
+def _call_status(name: str, function: Callable[..., int], *args: Any) -> None:
     code = function(*args)
     if code:
-        raise _failure(name, code)
+        raise _make_error(name, code)
 
 
-def _making(name: str, function: Callable[..., int], *args: Any) -> int:
+def _call_create(name: str, function: Callable[..., int], *args: Any) -> int:
     code = c_int()
-    made = function(*args, byref(code))
+    handle = function(*args, byref(code))
     if code.value:
-        raise _failure(name, code.value)
-    return made
+        raise _make_error(name, code.value)
+    return handle
 
 
 class OpenClKernel(Record):
@@ -179,13 +180,13 @@ class OpenClError(DeviceError):
     code = 0
 
 
-def _failure(name: str, code: int) -> OpenClError:
+def _make_error(name: str, code: int) -> OpenClError:
     error = OpenClError(f"opencl: {name} failed with {_ERRORS.get(code, 'error')} ({code})")
     error.code = code
     return error
 
 
-class OpenClDriver(EndingDriver):
+class OpenClDriver(AbortableDriver):
     """The first suitable device.
 
     Raises:
@@ -193,21 +194,22 @@ class OpenClDriver(EndingDriver):
     """
 
     name = "opencl"
-    reopens = True
+    can_reopen = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        library = _library()
-        self.cl = _functions(library)
+        library = _load_library()
+        self.cl = _load_functions(library)
         self.platform, self.device = self._chosen()
-        found = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
-        self.recording = _recording(library, self.platform) if found else None
+        has_command_buffers = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
+        self.recording = _load_khr_functions(library,
+                                             self.platform) if has_command_buffers else None
         handle = (c_void_p * 1)(self.device)
         self.context = self.cl.clCreateContext(None, 1, handle, None, None)
         self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
         self.kind = self._text(_NAME)
-        divides = self._number(_FP32) & _DIVIDES
-        self.options = OPTIONS + (ROUNDED if divides else b"")
+        rounds_divisions = self._number(_FP32) & _CORRECT_DIVIDE
+        self.options = OPTIONS + (CORRECT_DIVIDE_OPTION if rounds_divisions else b"")
         threads, local = self._number(_MAX_GROUP), self._number(_LOCAL)
         memory, buffer = self._number(_GLOBAL), self._number(_BUFFER)
         self.limits = DeviceLimits(memory, buffer, 1 << 31, threads, local)
@@ -218,7 +220,7 @@ class OpenClDriver(EndingDriver):
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
         self._lock = fork_safe_lock()
-        self.pinned = Pinned(self._pin, self.done, self.wait)
+        self.pinned = PinnedPool(self._pin, self.done, self.wait)
         self._abort_memory, address = self._host_memory(4, _MAPPED_TO_READ, bytes(4))
         self._abort_word = c_int.from_address(address)
 
@@ -226,20 +228,20 @@ class OpenClDriver(EndingDriver):
 
     def _chosen(self) -> tuple[int, int]:
         """Return the platform and the device to use."""
-        of = {d: platform for platform in self._ids("clGetPlatformIDs")
-              for d in self._ids("clGetDeviceIDs", platform, _ALL_DEVICES)}
-        found = list(of)
-        if not found:
+        platform_of = {d: platform for platform in self._ids("clGetPlatformIDs")
+                       for d in self._ids("clGetDeviceIDs", platform, _ALL_DEVICES)}
+        devices = list(platform_of)
+        if not devices:
             raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
                               hint=_PACKAGES)
-        found.sort(key=lambda d: not self._number(_TYPE, d) & _IS_GPU)
-        for device in found:
+        devices.sort(key=lambda d: not self._number(_TYPE, d) & _IS_GPU)
+        for device in devices:
             if self._number(_FP64, device) and self._number(_FP32, device) & _DENORMAL and \
-                    self._number(_FP32, device) & _DIVIDES:
-                return of[device], device
+                    self._number(_FP32, device) & _CORRECT_DIVIDE:
+                return platform_of[device], device
         raise DeviceError(
             "opencl: expected a device with float64, subnormal numbers and divisions that are "
-            f"rounded correctly, got {', '.join([self._text(_NAME, d) for d in found])}",
+            f"rounded correctly, got {', '.join([self._text(_NAME, d) for d in devices])}",
             hint='fnx.config.device = "cpu"')
 
     def _ids(self, function: str, *args: Any) -> list[int]:
@@ -247,20 +249,20 @@ class OpenClDriver(EndingDriver):
         call = self.cl.calls[function]
         try:
             call(*args, 0, None, byref(count))
-            found = (c_void_p * count.value)()
-            call(*args, count.value, found, None)
+            ids = (c_void_p * count.value)()
+            call(*args, count.value, ids, None)
         except OpenClError:
             return []  # no device is reported as an error
-        return [x for x in found if x]
+        return [x for x in ids if x]
 
-    def _number(self, what: int, device: int | None = None) -> int:
+    def _number(self, param: int, device: int | None = None) -> int:
         value = c_uint64()
-        self.cl.clGetDeviceInfo(device or self.device, what, 8, byref(value), None)
+        self.cl.clGetDeviceInfo(device or self.device, param, 8, byref(value), None)
         return value.value
 
-    def _text(self, what: int, device: int | None = None) -> str:
+    def _text(self, param: int, device: int | None = None) -> str:
         buffer = ctypes.create_string_buffer(8192)
-        self.cl.clGetDeviceInfo(device or self.device, what, 8192, buffer, None)
+        self.cl.clGetDeviceInfo(device or self.device, param, 8192, buffer, None)
         return buffer.value.decode(errors="replace")
 
     # ---- memory
@@ -280,31 +282,33 @@ class OpenClDriver(EndingDriver):
 
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
         """Copy to pinned memory, one block at a time, from which the device reads."""
-        for start in range(0, value.nbytes, BLOCK):
-            part = value[start:start + BLOCK]
+        for start in range(0, value.nbytes, MAX_BLOCK):
+            chunk = value[start:start + MAX_BLOCK]
             with self._lock:  # else another thread's signal may precede the copy
-                address = self.pinned.lease(part.nbytes)
-                ctypes.memmove(address, part.ctypes.data, part.nbytes)
-                self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, part.nbytes,
+                address = self.pinned.lease(chunk.nbytes)
+                ctypes.memmove(address, chunk.ctypes.data, chunk.nbytes)
+                self.cl.clEnqueueWriteBuffer(self.queue, memory, 0, offset + start, chunk.nbytes,
                                              address, 0, None, None)
                 leased = self.pinned.leased
-                if len(leased) >= _LEASED or sum([size for size, _ in leased]) >= BLOCK:
+                if len(leased) >= _MAX_LEASED or sum([size for size, _ in leased]) >= MAX_BLOCK:
                     self.pinned.behind(self.signal())
 
     def _pin(self, nbytes: int) -> int:
         """Allocate host memory, never freed, that the device reads without another copy."""
         return self._host_memory(nbytes, _MAPPED)[1]
 
-    def _host_memory(self, nbytes: int, use: int, first: bytes = b"") -> tuple[int, int]:
+    def _host_memory(self, nbytes: int, map_flags: int, content: bytes = b"") -> tuple[int, int]:
         """Create a buffer with initial content. Return it and its mapped host address.
 
         Kernels may read a buffer that is mapped for reading only, so the host must not write it
         before.
         """
-        made = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
-        if first:
-            self.cl.clEnqueueWriteBuffer(self.queue, made, 1, 0, len(first), first, 0, None, None)
-        return made, self.cl.clEnqueueMapBuffer(self.queue, made, 1, use, 0, nbytes, 0, None, None)
+        buffer = self.cl.clCreateBuffer(self.context, _HOST_MEMORY, nbytes, None)
+        if content:
+            self.cl.clEnqueueWriteBuffer(self.queue, buffer, 1, 0, len(content), content, 0, None,
+                                         None)
+        return buffer, self.cl.clEnqueueMapBuffer(self.queue, buffer, 1, map_flags, 0, nbytes, 0,
+                                                  None, None)
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Wait interruptibly (Ctrl-C), then copy."""
@@ -315,10 +319,10 @@ class OpenClDriver(EndingDriver):
     def fetch(self, memory: int, offset: int, nbytes: int) -> PinnedCopy:
         """Queue a copy to pinned memory, followed by a marker."""
         with self._lock:
-            piece = self.pinned.hold(nbytes)
-            self.cl.clEnqueueReadBuffer(self.queue, memory, 0, offset, nbytes, piece[1], 0, None,
+            block = self.pinned.lease_block(nbytes)
+            self.cl.clEnqueueReadBuffer(self.queue, memory, 0, offset, nbytes, block[1], 0, None,
                                         None)
-            return PinnedCopy(self.pinned, piece, nbytes, self.signal(), self.wait)
+            return PinnedCopy(self.pinned, block, nbytes, self.signal(), self.wait)
 
     def copy(self, source: int, source_offset: int, to: int, offset: int, nbytes: int) -> None:
         """Queue a copy on the device."""
@@ -345,13 +349,14 @@ class OpenClDriver(EndingDriver):
         except OpenClError as error:
             log = ctypes.create_string_buffer(1 << 14)
             self.cl.clGetProgramBuildInfo(program, self.device, _BUILD_LOG, 1 << 14, log, None)
-            said = log.value.decode(errors="replace").strip()
-            raise DeviceError(f"{error.message}: {said}") from None
-        return {symbol: self._kernel(program, symbol.encode(), ABORTED in text)
+            log_text = log.value.decode(errors="replace").strip()
+            raise DeviceError(f"{error.message}: {log_text}") from None
+        return {symbol: self._kernel(program, symbol.encode(), ABORT_FLAG in text)
                 for symbol, text in texts.items()}
 
-    def _kernel(self, program: int, symbol: bytes, ends: bool) -> OpenClKernel:
-        return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol, ends)
+    def _kernel(self, program: int, symbol: bytes, takes_abort_word: bool) -> OpenClKernel:
+        return OpenClKernel(self.cl.clCreateKernel(program, symbol), program, symbol,
+                            takes_abort_word)
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Set the arguments, then enqueue the kernel."""
@@ -363,16 +368,16 @@ class OpenClDriver(EndingDriver):
                                        0, None, None)
 
     def _set_arguments(self, kernel: int, launch: QueuedLaunch) -> None:
-        set_argument, at = self.cl.clSetKernelArg, 0
+        set_argument, index = self.cl.clSetKernelArg, 0
         for memory, offset in launch.buffers:
-            set_argument(kernel, at, 8, byref(c_void_p(memory)))
-            set_argument(kernel, at + 1, 8, byref(c_uint64(offset)))
-            at += 2
+            set_argument(kernel, index, 8, byref(c_void_p(memory)))
+            set_argument(kernel, index + 1, 8, byref(c_uint64(offset)))
+            index += 2
         for scalar in launch.scalars:
-            set_argument(kernel, at, 8, byref(ctypes.c_int64(scalar)))
-            at += 1
+            set_argument(kernel, index, 8, byref(ctypes.c_int64(scalar)))
+            index += 1
         if launch.kernel.ends:
-            set_argument(kernel, at, 8, byref(c_void_p(self._abort_memory)))
+            set_argument(kernel, index, 8, byref(c_void_p(self._abort_memory)))
 
     def record(self, launches: Sequence[QueuedLaunch]) -> OpenClRecord | None:
         """Record a command buffer in which each launch depends on the previous one.
@@ -380,24 +385,25 @@ class OpenClDriver(EndingDriver):
         Each launch has a kernel object of its own: PoCL 3.1 reads arguments at replay, and so would
         see only the last ones that were set.
         """
-        if self.recording is None or len(launches) < LEAST_RECORDED:
+        if self.recording is None or len(launches) < MIN_RECORDED:
             return None
-        made: int = self.recording.clCreateCommandBufferKHR(
+        command_buffer: int = self.recording.clCreateCommandBufferKHR(
             1, (c_void_p * 1)(self.queue), (c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0))
-        before, kernels = None, []
+        previous, kernels = None, []
         for launch in launches:
-            own = self._kernel(launch.kernel.program, launch.kernel.symbol, launch.kernel.ends)
-            kernels.append(own.handle)
-            self._set_arguments(own.handle, launch)
-            point = c_uint()
+            launch_kernel = self._kernel(launch.kernel.program, launch.kernel.symbol,
+                                         launch.kernel.ends)
+            kernels.append(launch_kernel.handle)
+            self._set_arguments(launch_kernel.handle, launch)
+            sync_point = c_uint()
             self.recording.clCommandNDRangeKernelKHR(
-                made, None, None, own.handle, 1, None,
+                command_buffer, None, None, launch_kernel.handle, 1, None,
                 byref(c_size_t(launch.groups * launch.threads)), byref(c_size_t(launch.threads)),
-                0 if before is None else 1, None if before is None else byref(before),
-                byref(point), None)
-            before = point
-        self.recording.clFinalizeCommandBufferKHR(made)
-        return OpenClRecord(made, tuple(kernels))
+                0 if previous is None else 1, None if previous is None else byref(previous),
+                byref(sync_point), None)
+            previous = sync_point
+        self.recording.clFinalizeCommandBufferKHR(command_buffer)
+        return OpenClRecord(command_buffer, tuple(kernels))
 
     def replay(self, recorded: OpenClRecord) -> None:
         """Enqueue the command buffer in one call."""
@@ -438,7 +444,7 @@ class OpenClDriver(EndingDriver):
             event = self._events.get(value)
             if value <= self._done or event is None:
                 return True
-            self.refuse_aborted()
+            self.check_not_aborted()
             status = c_int()
             self.cl.clGetEventInfo(event, _STATUS, 4, byref(status), None)
             if status.value < 0:
@@ -464,5 +470,5 @@ class OpenClDriver(EndingDriver):
 
 def device() -> GpuDevice:
     """Return the device, for ``get_device``."""
-    require(OpenClDriver.name)
+    probe_driver(OpenClDriver.name)
     return GpuDevice(OpenClDriver())

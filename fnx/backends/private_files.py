@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from fnx.core.record import Record
 
-_DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_DIRECTORY_FLAGS = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -25,7 +25,7 @@ class UntrustedError(PermissionError):
     """A file or directory that another user owns or may write, or that is of the wrong kind."""
 
 
-class Entry(Record):
+class FileEntry(Record):
     """A regular file in a directory: time of last use, bytes, name."""
 
     used: float
@@ -56,16 +56,16 @@ def make_directories(path: str) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str, within: int | None = None) -> Iterator[int]:
+def open_directory(path: str, parent_fd: int | None = None) -> Iterator[int]:
     """Open a directory that only this user may write, and yield its descriptor.
 
     Raises:
         OSError: it does not exist, or is not to be trusted (UntrustedError).
     """
-    info = os.lstat(path) if within is None else os.stat(path, dir_fd=within,
-                                                         follow_symlinks=False)
+    info = os.lstat(path) if parent_fd is None else os.stat(path, dir_fd=parent_fd,
+                                                            follow_symlinks=False)
     _check(info, f"directory {path}", stat.S_ISDIR(info.st_mode))
-    descriptor = os.open(path, os.O_RDONLY | _DIRECTORY, dir_fd=within)
+    descriptor = os.open(path, os.O_RDONLY | _DIRECTORY_FLAGS, dir_fd=parent_fd)
     try:
         info = os.fstat(descriptor)  # of the open one: the path may have been replaced
         _check(info, f"directory {path}", stat.S_ISDIR(info.st_mode))
@@ -74,37 +74,37 @@ def opened(path: str, within: int | None = None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read(name: str, within: int, limit: int) -> tuple[bytes, float]:
+def read(name: str, directory_fd: int, limit: int) -> tuple[bytes, float]:
     """Return content and time of last use of a file; no content if it exceeds ``limit`` bytes."""
-    info = os.stat(name, dir_fd=within, follow_symlinks=False)
+    info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     _check(info, f"cache entry {name}", stat.S_ISREG(info.st_mode))
-    with open(os.open(name, _READ, dir_fd=within), "rb") as f:
+    with open(os.open(name, _READ_FLAGS, dir_fd=directory_fd), "rb") as f:
         info = os.fstat(f.fileno())
         _check(info, f"cache entry {name}", stat.S_ISREG(info.st_mode))
         return (f.read(info.st_size) if info.st_size <= limit else b""), info.st_mtime
 
 
-def write(name: str, within: int, data: bytes) -> None:
+def write(name: str, directory_fd: int, data: bytes) -> None:
     """Write a file atomically."""
     temporary = f"{os.urandom(12).hex()}.part"
     try:
-        with open(os.open(temporary, _WRITE, 0o600, dir_fd=within), "wb") as f:
+        with open(os.open(temporary, _WRITE_FLAGS, 0o600, dir_fd=directory_fd), "wb") as f:
             os.fchmod(f.fileno(), 0o600)
             f.write(data)
-        os.replace(temporary, name, src_dir_fd=within, dst_dir_fd=within)
+        os.replace(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=within)
+            os.unlink(temporary, dir_fd=directory_fd)
         raise
 
 
-def entries(within: int) -> list[Entry]:
+def entries(directory_fd: int) -> list[FileEntry]:
     """Return the regular files of a directory."""
-    found = []
-    with os.scandir(within) as listing:
+    files = []
+    with os.scandir(directory_fd) as listing:
         for item in listing:
             with contextlib.suppress(OSError):
                 info = item.stat(follow_symlinks=False)
                 if stat.S_ISREG(info.st_mode):
-                    found.append(Entry(info.st_mtime, info.st_size, item.name))
-    return found
+                    files.append(FileEntry(info.st_mtime, info.st_size, item.name))
+    return files

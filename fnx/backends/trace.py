@@ -9,7 +9,7 @@ order.
 >>> import fnx
 >>> from fnx.backends.base import get_device
 >>> from fnx.core.config import override
->>> with override(device="trace"), get_device("trace").into(sys.stdout):
+>>> with override(device="trace"), get_device("trace").redirect_log(sys.stdout):
 ...     print(fnx.numpy.asarray([1.0, 2.0]) + 1)
 1/1 map_add (...): float32[2] <- float32[2]; ... us
 [2. 3.]
@@ -24,19 +24,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
-from fnx.backends.hcq import Command, Commands, commands_of
+from fnx.backends.hcq import Command, Commands, decode_commands
 from fnx.backends.interp import Bytes, InterpCommand, InterpCommandBuffer, InterpDevice
-from fnx.core import ops, parts
+from fnx.core import accessors, ops
+from fnx.core.kernel_code import KernelCode
 from fnx.core.levels.interp_kernel import extent
-from fnx.core.program import KernelCode
 from fnx.core.record import Record
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 
-_KEPT = 10_000
+_MAX_LOG = 10_000
 
 
-class Line(Record):
+class LogLine(Record):
     """One executed command: its index in the buffer, name, operands as text, and time."""
 
     place: str
@@ -50,31 +50,31 @@ class Line(Record):
             f"{', '.join(self.read) or 'nothing'}; {self.microseconds:.0f} us"
 
 
-class _TracedCall(InterpCommand):
+class _LoggedCommand(InterpCommand):
     """An interpreted command that is timed and logged."""
 
     __slots__ = ("line", "log")
 
-    def __init__(self, command: Command, place: str, log: Callable[[Line], None]) -> None:
+    def __init__(self, command: Command, position: str, log: Callable[[LogLine], None]) -> None:
         super().__init__(command)
         self.log = log
-        self.line = Line(place, command.name, *_operands(command.kernel, self.scalars),
-                         0.0)
+        self.line = LogLine(position, command.name, *_operands(command.kernel, self.scalars),
+                            0.0)
 
     def run(self, memory: Callable[[UOp], Bytes]) -> None:
         start = time.perf_counter()
         super().run(memory)
-        spent = (time.perf_counter() - start) * 1e6
-        self.log(self.line.replace(microseconds=spent))
+        elapsed = (time.perf_counter() - start) * 1e6
+        self.log(self.line.replace(microseconds=elapsed))
 
 
 def _operands(kernel: UOp, scalars: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the written and the read-only operands of a kernel: dtype and shape by slot."""
-    written = parts.written_slots(kernel)
-    shown = {ref.arg.slot: f"{ref.dtype}{[extent(d, scalars) for d in ref.src]}"
-             for ref in toposort([kernel]) if ref.op is ops.REF}
-    return (tuple([shown[slot] for slot in sorted(shown) if slot in written]),
-            tuple([shown[slot] for slot in sorted(shown) if slot not in written]))
+    written = accessors.written_slots(kernel)
+    described = {ref.arg.slot: f"{ref.dtype}{[extent(d, scalars) for d in ref.src]}"
+                 for ref in toposort([kernel]) if ref.op is ops.REF}
+    return (tuple([described[slot] for slot in sorted(described) if slot in written]),
+            tuple([described[slot] for slot in sorted(described) if slot not in written]))
 
 
 class TraceCommandBuffer(InterpCommandBuffer):
@@ -82,10 +82,10 @@ class TraceCommandBuffer(InterpCommandBuffer):
 
     __slots__ = ()
 
-    def __init__(self, commands: Commands, arena: int, log: Callable[[Line], None]) -> None:
+    def __init__(self, commands: Commands, arena: int, log: Callable[[LogLine], None]) -> None:
         super().__init__(commands, arena)
         count = len(self._calls)
-        self._calls = {c: _TracedCall(c, f"{i}/{count}", log)
+        self._calls = {c: _LoggedCommand(c, f"{i}/{count}", log)
                        for i, c in enumerate(self._calls, 1)}
 
 
@@ -102,27 +102,27 @@ class TraceDevice(InterpDevice):
     def __init__(self) -> None:
         super().__init__()
         self.target = Target("trace", kind="kernels")
-        self.log: deque[Line] = deque(maxlen=_KEPT)
+        self.log: deque[LogLine] = deque(maxlen=_MAX_LOG)
         self.file: TextIO | None = sys.stderr
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> TraceCommandBuffer:
         """Wrap the commands unchanged; ``code`` is not used."""
-        return TraceCommandBuffer(commands_of(commands), arena, self._ran)
+        return TraceCommandBuffer(decode_commands(commands), arena, self._ran)
 
-    def _ran(self, line: Line) -> None:
+    def _ran(self, line: LogLine) -> None:
         self.log.append(line)
         if self.file is not None:
             print(line, file=self.file)
 
     @contextlib.contextmanager
-    def into(self, file: TextIO | None) -> Iterator[TraceDevice]:
+    def redirect_log(self, file: TextIO | None) -> Iterator[TraceDevice]:
         """Print to another file for the duration of a ``with`` block."""
-        before, self.file = self.file, file
+        previous, self.file = self.file, file
         try:
             yield self
         finally:
-            self.file = before
+            self.file = previous
 
 
 def device() -> TraceDevice:

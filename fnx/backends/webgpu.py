@@ -18,18 +18,23 @@ from typing import Any
 
 import numpy as np
 
+from fnx.backends.gpu.cancellation import InterruptibleDriver
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import (
     DeviceLimits,
     HostBytes,
-    PlacedLaunch,
     QueuedLaunch,
+    UnboundLaunch,
 )
-from fnx.backends.gpu.ending import LeavingDriver
-from fnx.backends.gpu.trial import require
-from fnx.backends.libwgpu import MappedCopy, at_the_border, lost, settled
-from fnx.core.bindings import AXIS, sharing
+from fnx.backends.gpu.driver_probe import probe_driver
+from fnx.backends.libwgpu import (
+    MappedCopy,
+    device_lost_error,
+    reports_device_loss,
+    start_copy_thread,
+)
 from fnx.core.errors import DeviceError
+from fnx.core.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
 from fnx.core.process import exit_without_destructors, fork_safe_lock, load
 from fnx.core.target import Target
 
@@ -37,18 +42,20 @@ from fnx.core.target import Target
 # compiled for it, too.
 ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
              fma=False, wide=False, vector_bits=32, vector_registers=64, chunks=1024)
-SOFTWARE, STEPS = "llvmpipe", (1 << 16) - 1  # Mesa's CPU driver, which stops longer loops
-SLAB, LARGE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
-_ALIGNED = 256
-_LOOK = 0.1  # seconds between checks for a lost device during a wait
+# Mesa's CPU driver, which stops longer loops
+SOFTWARE_ADAPTER, MAX_LOOP_STEPS = "llvmpipe", (1 << 16) - 1
+SLAB, MAX_PIECE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
+_ALIGNMENT = 256
+_POLL_SECONDS = 0.1  # seconds between checks for a lost device during a wait
 _SUBGROUPS = "subgroup"  # an optional feature of adapters
-_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
+_MAX_PREPARED = 8  # cached passes of a command buffer, for memory in different buffers
 _PACKAGES = ("pip install wgpu; Debian: apt-get install mesa-vulkan-drivers, which also computes "
              "without a GPU")
 
 
-_START = 40  # bits: an allocation is a number, the buffer's in the high bits, the offset below
-_MASK = (1 << _START) - 1
+# bits: an allocation is a number, the buffer's in the high bits, the offset below
+_BUFFER_SHIFT = 40
+_OFFSET_MASK = (1 << _BUFFER_SHIFT) - 1
 
 
 class WebGpuKernel:
@@ -71,42 +78,42 @@ class LinkedPass:
         prepared: pipelines and bind groups, by the buffers that contain the memory.
     """
 
-    def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
+    def __init__(self, launches: Sequence[UnboundLaunch]) -> None:
         words: list[int] = []
-        numbers: list[int] = []
+        memory_indices: list[int] = []
         self.launches, self.starts = launches, []
         for launch in launches:
             self.starts.append(4 * len(words))
             words += [0, launch.groups, *[offset for _, offset in launch.buffers],
                       *[s - (1 << 32) if s >= 1 << 31 else s for s in launch.scalars]]
-            numbers += [-1, -1, *[number for number, _ in launch.buffers]]
-            words += [0] * (-len(words) % (_ALIGNED // 4))
-            numbers += [-1] * (len(words) - len(numbers))
-        self.words, self.numbers = np.array(words, np.int64), np.array(numbers, np.int64)
+            memory_indices += [-1, -1, *[number for number, _ in launch.buffers]]
+            words += [0] * (-len(words) % (_ALIGNMENT // 4))
+            memory_indices += [-1] * (len(words) - len(memory_indices))
+        self.words, self.numbers = np.array(words, np.int64), np.array(memory_indices, np.int64)
         self.nbytes = 4 * len(words)
         self.params: Any = None
         self.held: bytes | None = None
         self.prepared: dict[tuple[int, ...], list[tuple[Any, Any, list[int], int, int]]] = {}
 
 
-def _words(launch: PlacedLaunch) -> int:
+def _param_words(launch: UnboundLaunch) -> int:
     """Size of the parameters in words, rounded up to vectors of four."""
     return 2 + len(launch.buffers) + len(launch.scalars) + 3 & ~3
 
 
-def _check(launch: QueuedLaunch | PlacedLaunch) -> None:
+def _check_scalars(launch: QueuedLaunch | UnboundLaunch) -> None:
     if any(not -1 << 31 <= s < 1 << 32 for s in launch.scalars):
         raise DeviceError(f"webgpu: expected numbers of 32 bits, got {launch.scalars}")
 
 
-def _narrowest_subgroup(adapter: Any) -> int:
+def _min_subgroup_size(adapter: Any) -> int:
     """Return the minimum subgroup size in threads; 0: the adapter has no subgroups."""
-    least = [int(n) for name, n in adapter.info.items() if name.endswith("group_min_size")]
-    width = min(least, default=0) if _SUBGROUPS in adapter.features else 0
+    min_sizes = [int(n) for name, n in adapter.info.items() if name.endswith("group_min_size")]
+    width = min(min_sizes, default=0) if _SUBGROUPS in adapter.features else 0
     return width if width & (width - 1) == 0 and ROW.threads % max(width, 1) == 0 else 0
 
 
-class WebGpuDriver(LeavingDriver):
+class WebGpuDriver(InterruptibleDriver):
     """The adapter that wgpu prefers.
 
     Raises:
@@ -114,35 +121,37 @@ class WebGpuDriver(LeavingDriver):
     """
 
     name = "webgpu"
-    links = reopens = True
+    links = can_reopen = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         try:
             self.wgpu: Any = load("wgpu")
-        except ImportError as why:
-            raise DeviceError(f"webgpu: looked for the module wgpu: {why}", hint=_PACKAGES) from why
+        except ImportError as error:
+            raise DeviceError(f"webgpu: looked for the module wgpu: {error}",
+                              hint=_PACKAGES) from error
         try:
             adapter = self.wgpu.gpu.request_adapter_sync(power_preference="high-performance")
-        except Exception as why:
-            raise DeviceError(f"webgpu: looked for an adapter: {why}", hint=_PACKAGES) from why
+        except Exception as error:
+            raise DeviceError(f"webgpu: looked for an adapter: {error}", hint=_PACKAGES) from error
         if adapter is None:
             raise DeviceError("webgpu: looked for an adapter: none", hint=_PACKAGES)
         self.kind = str(adapter.info["device"])
         names = ("max-storage-buffer-binding-size", "max-buffer-size")
         limits = {name: adapter.limits[name] for name in names}
-        narrowest = _narrowest_subgroup(adapter)
+        min_subgroup = _min_subgroup_size(adapter)
         try:
             self.gpu = adapter.request_device_sync(
-                required_limits=limits, required_features=[_SUBGROUPS] if narrowest else [])
-        except Exception as why:
-            raise DeviceError(f"webgpu: expected a device of {self.kind}, it gives none: {why}",
-                              hint='another adapter, or fnx.config.device = "cpu"') from why
+                required_limits=limits, required_features=[_SUBGROUPS] if min_subgroup else [])
+        except Exception as error:
+            raise DeviceError(f"webgpu: expected a device of {self.kind}, it gives none: {error}",
+                              hint='another adapter, or fnx.config.device = "cpu"') from error
         self.queue = self.gpu.queue
-        self.limits = DeviceLimits(1 << 40, min(limits.values()), AXIS * AXIS, 256, ROW.shared)
-        self._is_software = SOFTWARE in self.kind
-        steps = STEPS if self._is_software else 0
-        self.target = ROW.replace(subgroup=narrowest, steps=steps)
+        self.limits = DeviceLimits(1 << 40, min(limits.values()),
+                                   MAX_GROUPS_PER_AXIS * MAX_GROUPS_PER_AXIS, 256, ROW.shared)
+        self._is_software = SOFTWARE_ADAPTER in self.kind
+        max_steps = MAX_LOOP_STEPS if self._is_software else 0
+        self.target = ROW.replace(subgroup=min_subgroup, steps=max_steps)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
@@ -153,23 +162,23 @@ class WebGpuDriver(LeavingDriver):
         self._params: Any = None
         self._lock = fork_safe_lock()
         self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
-        self._settled = settled()
-        self._word = self._buffer(_ALIGNED) << _START
+        self._copy_queue = start_copy_thread()
+        self._word = self._buffer(_ALIGNMENT) << _BUFFER_SHIFT
 
     # ---- memory
 
-    @at_the_border
+    @reports_device_loss
     def alloc(self, nbytes: int) -> int:
         """Allocate a piece of a slab, or a separate buffer if it is large."""
-        size = -(-nbytes // _ALIGNED) * _ALIGNED
+        size = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         with self._lock:
-            if size > LARGE:
-                return self._buffer(size) << _START
+            if size > MAX_PIECE:
+                return self._buffer(size) << _BUFFER_SHIFT
             free = self._free.setdefault(size, [])
             if free:
                 return free.pop()
             if self._left < size:
-                self._slab, self._left = self._buffer(SLAB) << _START, SLAB
+                self._slab, self._left = self._buffer(SLAB) << _BUFFER_SHIFT, SLAB
             piece = self._slab
             self._sizes[piece] = size
             self._slab, self._left = piece + size, self._left - size
@@ -178,15 +187,15 @@ class WebGpuDriver(LeavingDriver):
     def _buffer(self, nbytes: int) -> int:
         usage = self.wgpu.BufferUsage
         try:
-            made = self.gpu.create_buffer(
+            buffer = self.gpu.create_buffer(
                 size=nbytes, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
         except self.wgpu.GPUOutOfMemoryError as why:
             raise MemoryError(str(why)) from None
         number = len(self._buffers) + 1
-        self._buffers[number] = made
+        self._buffers[number] = buffer
         return number
 
-    @at_the_border
+    @reports_device_loss
     def free(self, memory: int) -> None:
         """Cache a piece for the next allocation of its size; destroy a buffer after queued work."""
         with self._lock:
@@ -195,31 +204,32 @@ class WebGpuDriver(LeavingDriver):
             if size is not None:
                 self._free[size].append(memory)
                 return
-            number = memory >> _START
+            number = memory >> _BUFFER_SHIFT
             self._buffers[number].destroy()
             self._buffers[number] = None
 
-    @at_the_border
+    @reports_device_loss
     def write(self, memory: int, offset: int, value: HostBytes) -> None:
         """Queue a write of bytes that are copied at once, padded to whole words."""
-        whole, rest = value.nbytes & ~3, value.nbytes & 3
+        whole_bytes, tail_bytes = value.nbytes & ~3, value.nbytes & 3
         with self._lock:
             self._flush()
-            at = (memory & _MASK) + offset
-            if whole:
-                self.queue.write_buffer(self._buffers[memory >> _START], at, value[:whole])
-            if rest:  # the padding belongs to no other allocation
-                self.queue.write_buffer(self._buffers[memory >> _START], at + whole,
-                                        value[whole:].tobytes() + bytes(4 - rest))
+            start = (memory & _OFFSET_MASK) + offset
+            if whole_bytes:
+                self.queue.write_buffer(self._buffers[memory >> _BUFFER_SHIFT], start,
+                                        value[:whole_bytes])
+            if tail_bytes:  # the padding belongs to no other allocation
+                self.queue.write_buffer(self._buffers[memory >> _BUFFER_SHIFT], start + whole_bytes,
+                                        value[whole_bytes:].tobytes() + bytes(4 - tail_bytes))
 
     def read(self, memory: int, offset: int, to: HostBytes) -> None:
         """Wait interruptibly (Ctrl-C), then copy."""
-        fetched = self.fetch(memory, offset, to.nbytes)
-        fetched.wait()
-        to[:] = fetched.content()
-        fetched.release()
+        mapped = self.fetch(memory, offset, to.nbytes)
+        mapped.wait()
+        to[:] = mapped.content()
+        mapped.release()
 
-    @at_the_border
+    @reports_device_loss
     def fetch(self, memory: int, offset: int, nbytes: int) -> MappedCopy:
         """Queue a copy, padded to whole words, to a buffer that is mapped when the queue has
         reached it.
@@ -228,18 +238,18 @@ class WebGpuDriver(LeavingDriver):
             self._flush()
             self._room()
             encoder = self.gpu.create_command_encoder()
-            found = self._mapped(encoder, memory, offset, nbytes)
-            return self._send(encoder, found, nbytes)
+            mapped = self._mapped(encoder, memory, offset, nbytes)
+            return self._send(encoder, mapped, nbytes)
 
     def _mapped(self, encoder: Any, memory: int, offset: int, nbytes: int) -> Any:
         """Create a buffer to be mapped, and encode the copy to it."""
-        whole = nbytes + 3 & ~3
-        made = self._host_buffer(whole)
-        encoder.copy_buffer_to_buffer(self._buffers[memory >> _START], (memory & _MASK) + offset,
-                                      made, 0, whole)
-        return made
+        padded = nbytes + 3 & ~3
+        mapped = self._host_buffer(padded)
+        encoder.copy_buffer_to_buffer(self._buffers[memory >> _BUFFER_SHIFT],
+                                      (memory & _OFFSET_MASK) + offset, mapped, 0, padded)
+        return mapped
 
-    @at_the_border
+    @reports_device_loss
     def copy(self, source: int, source_offset: int, to: int, offset: int,
              nbytes: int) -> None:
         """Queue a copy on the device."""
@@ -248,8 +258,8 @@ class WebGpuDriver(LeavingDriver):
             self._room()
             encoder = self.gpu.create_command_encoder()
             encoder.copy_buffer_to_buffer(
-                self._buffers[source >> _START], (source & _MASK) + source_offset,
-                self._buffers[to >> _START], (to & _MASK) + offset, nbytes + 3 & ~3)
+                self._buffers[source >> _BUFFER_SHIFT], (source & _OFFSET_MASK) + source_offset,
+                self._buffers[to >> _BUFFER_SHIFT], (to & _OFFSET_MASK) + offset, nbytes + 3 & ~3)
             self._behind(encoder)
 
     def _host_buffer(self, nbytes: int) -> Any:
@@ -276,9 +286,9 @@ class WebGpuDriver(LeavingDriver):
         """Submit, and assign a timeline value to the copy."""
         self.queue.submit([encoder.finish()])
         self._signals += 1
-        made = self._copies[self._signals] = MappedCopy(self, mapped, nbytes, self._signals)
-        self._settled.put(made)
-        return made
+        copy = self._copies[self._signals] = MappedCopy(self, mapped, nbytes, self._signals)
+        self._copy_queue.put(copy)
+        return copy
 
     # ---- kernels
 
@@ -288,27 +298,27 @@ class WebGpuDriver(LeavingDriver):
 
     def _pipeline(self, kernel: WebGpuKernel, pattern: tuple[int, ...], words: int) -> Any:
         """Return the pipeline for a ``pattern``: the binding of each operand."""
-        found = kernel.pipelines.get(pattern)
-        if found is None:
-            module = self.gpu.create_shader_module(code=sharing(kernel.text, pattern))
+        pipeline = kernel.pipelines.get(pattern)
+        if pipeline is None:
+            module = self.gpu.create_shader_module(code=share_bindings(kernel.text, pattern))
             layout = self._layout(max(pattern, default=-1) + 1, words)
-            found = kernel.pipelines[pattern] = self.gpu.create_compute_pipeline(
+            pipeline = kernel.pipelines[pattern] = self.gpu.create_compute_pipeline(
                 layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": kernel.symbol})
-        return found
+        return pipeline
 
     def _layout(self, bindings: int, words: int) -> Any:
         key = bindings, words
-        found = self._layouts.get(key)
-        if found is None:
+        layout = self._layouts.get(key)
+        if layout is None:
             compute = self.wgpu.ShaderStage.COMPUTE
             entries: list[dict[str, Any]] = [
                 {"binding": i, "visibility": compute, "buffer": {"type": "storage"}}
                 for i in range(bindings)]
             entries.append({"binding": bindings, "visibility": compute, "buffer": {
                 "type": "uniform", "has_dynamic_offset": True, "min_binding_size": 4 * words}})
-            found = self._layouts[key] = self.gpu.create_bind_group_layout(entries=entries)
-        return found
+            layout = self._layouts[key] = self.gpu.create_bind_group_layout(entries=entries)
+        return layout
 
     def _group(self, buffers: Sequence[int], params: Any, words: int) -> Any:
         """Create a bind group of these buffers and ``words`` words of parameters."""
@@ -321,8 +331,8 @@ class WebGpuDriver(LeavingDriver):
 
     def exec(self, launch: QueuedLaunch) -> None:
         """Defer the launch until other work must follow it: all go in one submit."""
-        self.refuse_aborted()
-        _check(launch)
+        self.check_not_aborted()
+        _check_scalars(launch)
         with self._lock:
             self._pending.append(launch)
 
@@ -334,10 +344,10 @@ class WebGpuDriver(LeavingDriver):
         launches, self._pending = self._pending, []
         memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
         numbers = {m: i for i, m in enumerate(memory)}
-        placed = [PlacedLaunch(launch.kernel, launch.groups, launch.threads, tuple(
+        unbound = [UnboundLaunch(launch.kernel, launch.groups, launch.threads, tuple(
             [(numbers[m], offset) for m, offset in launch.buffers]), launch.scalars)
             for launch in launches]
-        linked = LinkedPass(placed)
+        linked = LinkedPass(unbound)
         if self._params is None or self._params.size < linked.nbytes:
             self._params = self._uniform(max(1 << 14, 2 * linked.nbytes))
         linked.params = self._params
@@ -347,17 +357,17 @@ class WebGpuDriver(LeavingDriver):
         usage = self.wgpu.BufferUsage
         return self.gpu.create_buffer(size=nbytes, usage=usage.UNIFORM | usage.COPY_DST)
 
-    @at_the_border
-    def link(self, launches: Sequence[PlacedLaunch]) -> LinkedPass:
+    @reports_device_loss
+    def link(self, launches: Sequence[UnboundLaunch]) -> LinkedPass:
         """Prepare a pass with its own uniform buffer; memory is bound at each call."""
         for launch in launches:
-            _check(launch)
-        made = LinkedPass(launches)
+            _check_scalars(launch)
+        linked = LinkedPass(launches)
         with self._lock:
-            made.params = self._uniform(max(made.nbytes, _ALIGNED))
-        return made
+            linked.params = self._uniform(max(linked.nbytes, _ALIGNMENT))
+        return linked
 
-    @at_the_border
+    @reports_device_loss
     def launch(self, linked: LinkedPass, memory: Sequence[int]) -> None:
         """Submit a pass on this memory; only offsets change if it lies in the buffers of an earlier
         call.
@@ -375,39 +385,40 @@ class WebGpuDriver(LeavingDriver):
         """Write the parameters if they changed, then encode and submit the pass."""
         if not linked.launches:
             return
-        buffers = tuple([m >> _START for m in memory])
+        buffers = tuple([m >> _BUFFER_SHIFT for m in memory])
         prepared = linked.prepared.get(buffers)
         if prepared is None:
-            prepared = [self._prepared(launch, buffers, linked.params, start)
+            prepared = [self._prepare_launch(launch, buffers, linked.params, start)
                         for launch, start in zip(linked.launches, linked.starts)]
-            if len(linked.prepared) == _PREPARED:
+            if len(linked.prepared) == _MAX_PREPARED:
                 linked.prepared.pop(next(iter(linked.prepared)))
             linked.prepared[buffers] = prepared
-        places = np.array([*[m & _MASK for m in memory], 0], np.int64)
-        content = (linked.words + places[linked.numbers]).astype(np.int32).tobytes()
+        offsets = np.array([*[m & _OFFSET_MASK for m in memory], 0], np.int64)
+        content = (linked.words + offsets[linked.numbers]).astype(np.int32).tobytes()
         if content != linked.held:
             linked.held = None
             self.queue.write_buffer(linked.params, 0, content)
             linked.held = content
         encoder = self.gpu.create_command_encoder()
-        made = encoder.begin_compute_pass()
-        for pipeline, group, start, across, down in prepared:
-            made.set_pipeline(pipeline)
-            made.set_bind_group(0, group, start)
-            made.dispatch_workgroups(across, down)
-        made.end()
+        compute_pass = encoder.begin_compute_pass()
+        for pipeline, group, start, groups_x, groups_y in prepared:
+            compute_pass.set_pipeline(pipeline)
+            compute_pass.set_bind_group(0, group, start)
+            compute_pass.dispatch_workgroups(groups_x, groups_y)
+        compute_pass.end()
         self.submits += 1
         self._behind(encoder)
 
-    def _prepared(self, launch: PlacedLaunch, buffers: Sequence[int], params: Any, start: int
-                  ) -> tuple[Any, Any, list[int], int, int]:
+    def _prepare_launch(self, launch: UnboundLaunch, buffers: Sequence[int], params: Any, start: int
+                        ) -> tuple[Any, Any, list[int], int, int]:
         """Return pipeline, bind group, offset of the parameters, and workgroups along both axes."""
         numbers = [buffers[i] for i, _ in launch.buffers]
-        used = list(dict.fromkeys(numbers))
-        words = _words(launch)
-        pattern = tuple([used.index(number) for number in numbers])
-        return (self._pipeline(launch.kernel, pattern, words), self._group(used, params, words),
-                [start], min(launch.groups, AXIS), -(-launch.groups // AXIS))
+        distinct = list(dict.fromkeys(numbers))
+        words = _param_words(launch)
+        pattern = tuple([distinct.index(number) for number in numbers])
+        return (self._pipeline(launch.kernel, pattern, words), self._group(distinct, params, words),
+                [start], min(launch.groups, MAX_GROUPS_PER_AXIS),
+                -(-launch.groups // MAX_GROUPS_PER_AXIS))
 
     def barrier(self) -> None:
         """Do nothing: each dispatch sees what earlier ones wrote."""
@@ -419,7 +430,7 @@ class WebGpuDriver(LeavingDriver):
 
     # ---- the timeline
 
-    @at_the_border
+    @reports_device_loss
     def signal(self) -> int:
         """Return a timeline value after all that is submitted."""
         with self._lock:
@@ -443,7 +454,7 @@ class WebGpuDriver(LeavingDriver):
         """The last timeline value."""
         return self._signals
 
-    @at_the_border
+    @reports_device_loss
     def waited(self, value: int, limit: float) -> bool:
         """Whether a copy after the value came back within so many seconds.
 
@@ -452,20 +463,21 @@ class WebGpuDriver(LeavingDriver):
         if self.done(value):
             return True
         queued = list(self._copies.values())
-        later = [copy for copy in queued if copy.value >= value]
-        if self._is_software and queued and not later:  # as in ``_room``
-            if not self._came(queued[-1], limit):
+        copies_after = [copy for copy in queued if copy.value >= value]
+        if self._is_software and queued and not copies_after:  # as in ``_room``
+            if not self._wait_for_copy(queued[-1], limit):
                 return False
-        return self._came(later[0] if later else self.fetch(self._word, 0, 4), limit)
+        return self._wait_for_copy(copies_after[0] if copies_after else self.fetch(self._word, 0,
+                                                                                   4), limit)
 
-    def _came(self, copy: MappedCopy, limit: float) -> bool:
+    def _wait_for_copy(self, copy: MappedCopy, limit: float) -> bool:
         start = time.monotonic()
-        while not copy.there.wait(min(limit, _LOOK) if limit else _LOOK):
+        while not copy.there.wait(min(limit, _POLL_SECONDS) if limit else _POLL_SECONDS):
             if limit and time.monotonic() - start > limit:
                 return False
             self._host_buffer(4)  # raises if the device is lost: the copy may then never come
         if copy.failed:
-            raise lost(copy.failed)
+            raise device_lost_error(copy.failed)
         return self.done(copy.value)
 
     def abort(self) -> None:
@@ -475,7 +487,7 @@ class WebGpuDriver(LeavingDriver):
         if self._is_software:
             exit_without_destructors()
 
-    @at_the_border
+    @reports_device_loss
     def submit(self) -> None:
         """Submit the deferred launches, with one encoder."""
         with self._lock:
@@ -484,5 +496,5 @@ class WebGpuDriver(LeavingDriver):
 
 def device() -> GpuDevice:
     """Return the device, for ``get_device``."""
-    require(WebGpuDriver.name)
+    probe_driver(WebGpuDriver.name)
     return GpuDevice(WebGpuDriver())

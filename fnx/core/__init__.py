@@ -11,7 +11,7 @@ _FACES = ("AbstractValue", "ShapedArray", "Tracer", "get_aval")
 
 def __getattr__(name: str) -> Any:
     if name in _FACES:
-        return getattr(import_module("fnx.core.array.faces"), name)
+        return getattr(import_module("fnx.core.array.abstract_values"), name)
     if name == "ensure_compile_time_eval":
-        return getattr(import_module("fnx.contexts"), name)
+        return getattr(import_module("fnx.config_context"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core import dtypes, narrow, op_args, operands, ops
+from fnx.core import dtypes, low_precision, op_args, operand_checks, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import (
     AxisError,
@@ -26,8 +26,8 @@ from fnx.core.errors import (
     OverflowedError,
     ShapeError,
 )
+from fnx.core.op_traits import gather_shape
 from fnx.core.ops import Op, Shape
-from fnx.core.row_parts import gathered
 from fnx.core.uop import UOp, toposort
 
 # ---- constants --------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def const_bits(value: Any, dtype: DType) -> int:
         return int(bool(value))
     if dtype.is_float:
         if dtype.storage is not None:
-            return narrow.number_bits(value, dtype)
+            return low_precision.encode_number(value, dtype)
         try:
             raw = dtype.packing.pack(float(value))
         except OverflowError:
@@ -52,12 +52,12 @@ def const_bits(value: Any, dtype: DType) -> int:
     number = int(value)
     low, high = dtype.limits
     if not low <= number <= high:
-        raise OverflowedError(f"expected an integer that fits {dtype}, got {_shown(number)}",
+        raise OverflowedError(f"expected an integer that fits {dtype}, got {_format_int(number)}",
                               hint="name a wider dtype, or reduce the value")
     return number & ((1 << dtype.bits) - 1)
 
 
-def _shown(number: int) -> str:
+def _format_int(number: int) -> str:
     return str(number) if number.bit_length() <= 128 else f"one of {number.bit_length()} bits"
 
 
@@ -76,7 +76,7 @@ def const_of(node: UOp) -> Any:
     kind = node.dtype.kind
     if kind == "float":
         if node.dtype.storage is not None:
-            return narrow.number(bits, node.dtype)
+            return low_precision.decode_number(bits, node.dtype)
         return node.dtype.packing.unpack(bits.to_bytes(node.dtype.itemsize, "little"))[0]
     if kind == "bool":
         return bool(bits)
@@ -84,7 +84,7 @@ def const_of(node: UOp) -> Any:
     return bits - (1 << node.dtype.bits) if negative else bits
 
 
-def is_number(node: UOp) -> bool:
+def is_liftable_const(node: UOp) -> bool:
     """Return whether a node is a float constant other than 0, 1, -1, inf and NaN.
 
     Such a constant may become a kernel argument, so that kernels for other values share the code.
@@ -95,7 +95,7 @@ def is_number(node: UOp) -> bool:
     return math.isfinite(value) and value not in (0.0, 1.0, -1.0)
 
 
-def like(node: UOp, value: Any) -> UOp:
+def const_like(node: UOp, value: Any) -> UOp:
     """Return a constant of the dtype and shape of ``node``."""
     return const(value, node.dtype, node.shape)
 
@@ -111,10 +111,10 @@ def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
     shape = src[0].shape
     for s in src:
         if s.dtype is not dtype or s.shape != shape:
-            raise operands.refusal(op, src)
+            raise operand_checks.operand_error(op, src)
     fits = len(src) == op.arity and dtype.scalar in op.types
     if not fits:
-        raise operands.refusal(op, src)
+        raise operand_checks.operand_error(op, src)
     if op.result == "bool":
         return UOp(op, dtypes.bool_, src, arg)
     return UOp(op, dtype, src, arg)
@@ -125,7 +125,7 @@ def cast(x: UOp, dtype: DType) -> UOp:
     return x if x.dtype is dtype else UOp(ops.CAST, dtype, (x,))
 
 
-def wide(x: UOp) -> UOp:
+def to_compute(x: UOp) -> UOp:
     """Promote x to its compute type if its own is storage-only."""
     return x if x.dtype.storage is None else UOp(ops.CAST, x.dtype.compute, (x,))
 
@@ -163,7 +163,7 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     """Select ``a`` where ``condition`` holds, else ``b``."""
     if condition.dtype is not dtypes.bool_ or a.dtype is not b.dtype or \
             not condition.shape == a.shape == b.shape:
-        raise operands.refusal(ops.WHERE, (condition, a, b))
+        raise operand_checks.operand_error(ops.WHERE, (condition, a, b))
     return UOp(ops.WHERE, a.dtype, (condition, a, b))
 
 
@@ -229,8 +229,8 @@ def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
     if len(arg) != len(x.shape) or any(not 0 <= lo <= hi <= n
                                        for (lo, hi), n in zip(arg, x.shape)):
         raise OutOfBoundsError(f"shrink: expected bounds inside {x.shape}, got {arg}")
-    whole = all(lo == 0 and hi == n for (lo, hi), n in zip(arg, x.shape))
-    return x if whole else UOp(ops.SHRINK, x.dtype, (x,), arg)
+    is_full = all(lo == 0 and hi == n for (lo, hi), n in zip(arg, x.shape))
+    return x if is_full else UOp(ops.SHRINK, x.dtype, (x,), arg)
 
 
 def flip(x: UOp, axes: Iterable[int]) -> UOp:
@@ -247,26 +247,27 @@ def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
     If x is constant along its axis ``offset`` these are sliding windows. ``length`` is the number
     of windows, by default all that fit.
     """
-    n, size = operands.window_axes("unfold", x, axis, offset, stride, dilation)
-    most = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
-    count = most if length is None else length
-    if count < 0 or size and count > most:  # empty windows fit anywhere
-        raise OutOfBoundsError(f"unfold: expected at most {most} windows of {size} along axis "
+    n, size = operand_checks.check_window_axes("unfold", x, axis, offset, stride, dilation)
+    max_count = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
+    count = max_count if length is None else length
+    if count < 0 or size and count > max_count:  # empty windows fit anywhere
+        raise OutOfBoundsError(f"unfold: expected at most {max_count} windows of {size} along axis "
                                f"{axis} of {x.shape}, got {count}")
     return UOp(ops.UNFOLD, x.dtype, (x,), op_args.Window(axis, offset, stride, dilation, count))
 
 
-def fold(y: UOp, axis: int, offset: int, stride: int, dilation: int, length: int) -> UOp:
+def fold(windows: UOp, axis: int, offset: int, stride: int, dilation: int, length: int) -> UOp:
     """Build the transpose of ``unfold``: put y[i, j] at index i * stride + j * dilation, and at j.
 
     The other elements along ``axis``, of the given length, are zero (False). Summing the result
     over the axis ``offset`` adds overlapping windows (col2im).
     """
-    count, size = operands.window_axes("fold", y, axis, offset, stride, dilation)
+    count, size = operand_checks.check_window_axes("fold", windows, axis, offset, stride, dilation)
     if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
         raise OutOfBoundsError(f"fold: expected {count} windows of {size} to fit, got length "
                                f"{length}")
-    return UOp(ops.FOLD, y.dtype, (y,), op_args.Window(axis, offset, stride, dilation, length))
+    return UOp(ops.FOLD, windows.dtype, (windows,),
+               op_args.Window(axis, offset, stride, dilation, length))
 
 
 def concat(xs: Sequence[UOp], axis: int) -> UOp:
@@ -292,7 +293,7 @@ def barrier(x: UOp, *after: UOp) -> UOp:
 
 def stop_gradient(x: UOp) -> UOp:
     """Return x as a constant for derivatives; simplify removes the node."""
-    return UOp(ops.STOP, x.dtype, (x,))
+    return UOp(ops.STOP_GRADIENT, x.dtype, (x,))
 
 
 def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
@@ -303,27 +304,27 @@ def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
 # ---- reductions, indexed reads and writes -----------------------------------------------------
 
 
-def pair(key: UOp, place: UOp) -> UOp:
+def arg_pair(key: UOp, index: UOp) -> UOp:
     """Pair keys with indices for an arg-reduction: the least index of the largest or smallest key.
 
     A NaN counts as the extreme key, as for MAX and MIN.
 
     >>> x = param(0, dtypes.float32, (5,))
-    >>> reduce(pair(x, iota(5)), ops.MAX, [0]).dtype
+    >>> reduce(arg_pair(x, iota(5)), ops.MAX, [0]).dtype
     int32
     """
-    key = wide(key)
-    if key.shape != place.shape or not place.dtype.is_integer or not ops.MAX.takes(key.dtype):
-        raise operands.refusal(ops.PAIR, (key, place))
-    return UOp(ops.PAIR, place.dtype, (key, place))
+    key = to_compute(key)
+    if key.shape != index.shape or not index.dtype.is_integer or not ops.MAX.takes(key.dtype):
+        raise operand_checks.operand_error(ops.ARG_PAIR, (key, index))
+    return UOp(ops.ARG_PAIR, index.dtype, (key, index))
 
 
-def without_key(x: UOp) -> UOp:
-    """Return the value of a reduction over no axes: the index of a PAIR, else x."""
-    return x.src[1] if x.op is ops.PAIR else x
+def drop_key(x: UOp) -> UOp:
+    """Return the value of a reduction over no axes: the index of an ARG_PAIR, else x."""
+    return x.src[1] if x.op is ops.ARG_PAIR else x
 
 
-def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
+def reduce(x: UOp, monoid: Op, axes: Iterable[int], first_only: bool = False) -> UOp:
     """Reduce ``axes`` (0 <= axis < ndim) of x with a monoid; they are removed (op_args.Reduce).
 
     Storage-only dtypes are reduced in their compute type, and rounded once.
@@ -331,11 +332,12 @@ def reduce(x: UOp, monoid: Op, axes: Iterable[int], first: bool = False) -> UOp:
     arg = tuple(sorted(set(axes)))
     if any(not 0 <= a < len(x.shape) for a in arg):
         raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
-    operands.check_monoid("reduce", monoid, x.dtype)
+    operand_checks.check_monoid("reduce", monoid, x.dtype)
     if not arg:
-        return without_key(x)
-    whole = wide(x)
-    return cast(UOp(ops.REDUCE, whole.dtype, (whole,), op_args.Reduce(monoid, arg, None, first)),
+        return drop_key(x)
+    wide_x = to_compute(x)
+    return cast(UOp(ops.REDUCE, wide_x.dtype, (wide_x,),
+                    op_args.Reduce(monoid, arg, None, first_only)),
                 x.dtype)
 
 
@@ -344,7 +346,7 @@ def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
 
     The axes of the indices come first in the result, then the other axes of x.
     """
-    arg = op_args.Gather(operands.indexed_axes(x, index, axes))
+    arg = op_args.Gather(operand_checks.check_index_axes(x, index, axes))
     if 0 in [x.shape[a] for a in arg.axes] and 0 not in index[0].shape:
         raise OutOfBoundsError(f"gather: expected axes with elements, got shape {x.shape}")
     return UOp(ops.GATHER, x.dtype, (x, *index), arg)
@@ -358,11 +360,11 @@ def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None
     duplicates apply in index order. Storage-only dtypes are combined in their compute type, and
     rounded once.
     """
-    arg = op_args.Scatter(operands.indexed_axes(x, index, axes), monoid)
-    operands.check_updates(x, gathered((x, *index), arg), updates, monoid)
+    arg = op_args.Scatter(operand_checks.check_index_axes(x, index, axes), monoid)
+    operand_checks.check_updates(x, gather_shape((x, *index), arg), updates, monoid)
     if monoid is None or x.dtype.storage is None:
         return UOp(ops.SCATTER, x.dtype, (x, *index, updates), arg)
-    return cast(scatter(wide(x), index, wide(updates), monoid, axes), x.dtype)
+    return cast(scatter(to_compute(x), index, to_compute(updates), monoid, axes), x.dtype)
 
 
 def all_gather(x: UOp, axis: op_args.Axis) -> UOp:
@@ -394,8 +396,9 @@ def params(fn: UOp) -> dict[int, UOp]:
 
 
 def results(called: UOp) -> tuple[UOp, ...]:
-    """Return a GET for each result of a structural node (CALL, SCAN, ...), a HOST or an ITER."""
-    return tuple(UOp(ops.GET, dtype, (called,), i)
+    """Return a GETTUPLE for each result of a structural node (CALL, SCAN, ...), a CALLBACK or a
+    LOOP."""
+    return tuple(UOp(ops.GETTUPLE, dtype, (called,), i)
                  for i, (_, dtype) in enumerate(called.arg.outs))
 
 
@@ -411,7 +414,8 @@ def index_const(n: int) -> UOp:
     try:
         return const(n, dtypes.index)
     except OverflowedError:
-        raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got {_shown(n)}",
+        raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got "
+                               f"{_format_int(n)}",
                                hint="see whether the shapes are those that are meant") from None
 
 
@@ -432,30 +436,30 @@ def var(slot: int, dtype: DType, low: int = 0, high: int = 1 << 40, name: str = 
     return UOp(ops.VAR, dtype, (), op_args.Var(slot, low, high, name))
 
 
-def at(buffer: UOp, *index: UOp) -> UOp:
+def index_into(buffer: UOp, *index: UOp) -> UOp:
     """Index a REF or STAGE, with one index per dimension."""
     if len(index) != (dims := len(buffer.src) - (buffer.op is ops.STAGE)):
         raise ShapeError(f"expected {dims} indices, got {len(index)}")
     return UOp(ops.INDEX, buffer.dtype, (buffer, *index))
 
 
-def load(place: UOp, valid: UOp | None = None) -> UOp:
-    """Load from an INDEX; where ``valid`` is false nothing is read, and the value is 0."""
-    return UOp(ops.LOAD, place.dtype, (place,) if valid is None else (place, valid))
+def load(access: UOp, condition: UOp | None = None) -> UOp:
+    """Load from an INDEX; where ``condition`` is false nothing is read, and the value is 0."""
+    return UOp(ops.LOAD, access.dtype, (access,) if condition is None else (access, condition))
 
 
-def store(place: UOp, value: UOp, valid: UOp | None = None, combine: Op | None = None) -> UOp:
-    """Store ``value`` where ``valid``, or combine it with the old element."""
-    if value.dtype is not place.dtype:
-        raise DTypeError(f"store: expected {place.dtype}, got {value.dtype}")
-    src = (place, value) if valid is None else (place, value, valid)
+def store(access: UOp, value: UOp, condition: UOp | None = None, combine: Op | None = None) -> UOp:
+    """Store ``value`` where ``condition``, or combine it with the old element."""
+    if value.dtype is not access.dtype:
+        raise DTypeError(f"store: expected {access.dtype}, got {value.dtype}")
+    src = (access, value) if condition is None else (access, value, condition)
     return UOp(ops.STORE, dtypes.void, src, combine)
 
 
 def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
     """Build a kernel-level REDUCE over ranges."""
     arg = op_args.Reduce(monoid, (), value.dtype)
-    return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else without_key(value)
+    return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else drop_key(value)
 
 
 def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
@@ -463,34 +467,35 @@ def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
     return UOp(ops.SHUFFLE_XOR, x.dtype, (x, thread), distance)
 
 
-def mma(a: UOp, b: UOp, words: Sequence[UOp], dtype: DType, unit: str) -> UOp:
-    """Build an MMA: multiply the terms in fragment registers, and sum over the ranges ``words``."""
-    return UOp(ops.MMA, dtype, (a, b, *words), op_args.Mma(unit, len(words)))
+def mma(a: UOp, b: UOp, word_ranges: Sequence[UOp], dtype: DType, unit: str) -> UOp:
+    """Build an MMA: multiply the terms in fragment registers, and sum over the ranges
+    ``word_ranges``."""
+    return UOp(ops.MMA, dtype, (a, b, *word_ranges), op_args.Mma(unit, len(word_ranges)))
 
 
-def carry(id: int, i: int, dtype: DType, over: Iterable[UOp]) -> UOp:
-    """Return carried value ``i`` of the ITER ``id``; its RANGE is the first in ``over``."""
-    return UOp(ops.CARRY, dtype, tuple(over), op_args.Carry(id, i))
+def carry(id: int, i: int, dtype: DType, ranges: Iterable[UOp]) -> UOp:
+    """Return carried value ``i`` of the LOOP ``id``; its RANGE is the first in ``ranges``."""
+    return UOp(ops.CARRY, dtype, tuple(ranges), op_args.Carry(id, i))
 
 
-def iterate(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
-            ) -> UOp:
-    """Build the ITER over t with initial carried values ``inits`` and yielded ``nexts``.
+def loop(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
+         ) -> UOp:
+    """Build the LOOP over t with initial carried values ``inits`` and yielded ``nexts``.
 
-    GET and STEP read it. The loop ends before the first iteration in which ``stop`` holds of the
-    CARRYs.
+    GETTUPLE and PER_ITERATION read it. The loop ends before the first iteration in which ``stop``
+    holds of the CARRYs.
     """
     if [n.dtype for n in inits] != [n.dtype for n in nexts]:
         raise DTypeError("iterate: expected next values of the types of the first ones, got "
                          f"{', '.join(n.dtype.name for n in nexts)}")
     outs = tuple([((), n.dtype) for n in inits])
-    return UOp(ops.ITER, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
-               op_args.Iter(id, outs))
+    return UOp(ops.LOOP, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
+               op_args.Loop(id, outs))
 
 
-def step(value: UOp, loop: UOp) -> UOp:
-    """Read a value over the CARRYs of an ITER in each of its iterations."""
-    return UOp(ops.STEP, value.dtype, (value, loop, loop.src[0]))
+def per_iteration(value: UOp, loop: UOp) -> UOp:
+    """Read a value over the CARRYs of a LOOP in each of its iterations."""
+    return UOp(ops.PER_ITERATION, value.dtype, (value, loop, loop.src[0]))
 
 
 def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "",
@@ -499,8 +504,8 @@ def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name:
     return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name, double))
 
 
-def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (), apart: bool = False,
-           near: bool = False) -> UOp:
+def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (),
+           stores_disjoint: bool = False, index_fits_int32: bool = False) -> UOp:
     """Build a finished kernel (op_args.Kernel)."""
-    arg = op_args.Kernel(name, tuple(order), apart, near)
+    arg = op_args.Kernel(name, tuple(order), stores_disjoint, index_fits_int32)
     return UOp(ops.KERNEL, dtypes.void, tuple(stores), arg)

@@ -1,4 +1,4 @@
-"""Constructors of ops with several results, read by GET: calls, control flow, effects, sorts.
+"""Constructors of ops with several results, read by GETTUPLE: calls, control flow, effects, sorts.
 
 >>> x = build.param(0, dtypes.int32, ())
 >>> twice = build.function([build.add(x, x)], 1, "twice")
@@ -40,10 +40,10 @@ def scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
 
 
 def while_(condition: UOp, body: UOp, consts: Sequence[UOp], carries: Sequence[UOp],
-           name: str = "", most: int = 0) -> tuple[UOp, ...]:
+           name: str = "", max_trips: int = 0) -> tuple[UOp, ...]:
     """Return the results of a WHILE: the final carries (op_args.While)."""
     outs = tuple([(o.shape, o.dtype) for o in body.src])
-    arg = op_args.While(name or body.arg.name, len(consts), outs, most)
+    arg = op_args.While(name or body.arg.name, len(consts), outs, max_trips)
     return build.results(UOp(ops.WHILE, dtypes.void, (condition, body, *consts, *carries), arg))
 
 
@@ -66,7 +66,7 @@ def custom(functions: Sequence[UOp], arg: op_args.Custom, args: Sequence[UOp]) -
 TOKEN = ((0,), dtypes.bool_)  # type of the tokens that order effects: arrays without elements
 
 
-def first_token() -> UOp:
+def initial_token() -> UOp:
     """Return the token for the first effect."""
     return build.const(False, dtypes.bool_, (0,))
 
@@ -75,38 +75,41 @@ def is_token(node: UOp) -> bool:
     return node.dtype is dtypes.bool_ and node.shape == (0,)
 
 
-def host(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
-         outs: Iterable[tuple[Shape, DType]], method: str = "") -> tuple[UOp, ...]:
-    """Return the results of a HOST, preceded by the next token if there is one (op_args.Host)."""
+def callback(name: str, handle: UOp, token: UOp | None, operands: Sequence[UOp],
+             outs: Iterable[tuple[Shape, DType]], method: str = "") -> tuple[UOp, ...]:
+    """Return the results of a CALLBACK, preceded by the next token if there is one
+    (op_args.Host)."""
     effect = token is not None
-    arg = op_args.Host(name, effect, tuple([(x.shape, x.dtype) for x in operands]),
-                       ((TOKEN,) if effect else ()) + tuple(outs), method=method)
+    arg = op_args.Callback(name, effect, tuple([(x.shape, x.dtype) for x in operands]),
+                           ((TOKEN,) if effect else ()) + tuple(outs), method=method)
     src = (handle, *operands) if token is None else (handle, token, *operands)
-    return build.results(UOp(ops.HOST, dtypes.void, src, arg))
+    return build.results(UOp(ops.CALLBACK, dtypes.void, src, arg))
 
 
-def sort(given: Sequence[UOp], n_keys: int, kept: Iterable[int] | None = None,
+def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = None,
          name: str = "sort") -> tuple[UOp, ...]:
     """Sort operands along the last axis by the first ``n_keys`` of them (op_args.Sort).
 
-    ``kept`` are the indices of the operands to return, -1 for the permutation; None: all operands.
+    ``outputs`` are the indices of the operands to return, -1 for the permutation; None: all
+    operands.
     """
-    first = given[0]
-    if any(x.shape != first.shape for x in given) or not first.shape:
+    first = operands[0]
+    if any(x.shape != first.shape for x in operands) or not first.shape:
         raise ShapeError("sort: expected operands of one shape with an axis, got "
-                         f"{', '.join(str(x.shape) for x in given)}")
-    if not 1 <= n_keys <= len(given):
-        raise ArgumentError(f"sort: expected 1 to {len(given)} keys, got {n_keys}")
-    if any(x.dtype.kind == "key" for x in given[:n_keys]):
-        raise dtypes.not_numbers()
+                         f"{', '.join(str(x.shape) for x in operands)}")
+    if not 1 <= n_keys <= len(operands):
+        raise ArgumentError(f"sort: expected 1 to {len(operands)} keys, got {n_keys}")
+    if any(x.dtype.kind == "key" for x in operands[:n_keys]):
+        raise dtypes.random_key_error()
     if first.shape[-1] >= 1 << 31:
         raise ShapeError(f"sort: expected less than 2**31 elements, got {first.shape[-1]}",
                          hint="sort parts of it, then what they have at the ends")
     if first.shape[-1] <= 1:
-        return tuple([build.const(0, dtypes.int32, first.shape) if i < 0 else given[i]
-                      for i in (range(len(given)) if kept is None else kept)])
-    whole = tuple(map(build.wide, given))
-    ins = tuple([(x.shape, x.dtype) for x in whole])
-    arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if kept is None else kept))
-    found = build.results(UOp(ops.SORT, dtypes.void, whole, arg))
-    return tuple([x if i < 0 else build.cast(x, given[i].dtype) for x, i in zip(found, arg.kept)])
+        return tuple([build.const(0, dtypes.int32, first.shape) if i < 0 else operands[i]
+                      for i in (range(len(operands)) if outputs is None else outputs)])
+    promoted = tuple(map(build.to_compute, operands))
+    ins = tuple([(x.shape, x.dtype) for x in promoted])
+    arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if outputs is None else outputs))
+    results = build.results(UOp(ops.SORT, dtypes.void, promoted, arg))
+    return tuple([x if i < 0 else build.cast(x, operands[i].dtype) for x,
+                  i in zip(results, arg.kept)])

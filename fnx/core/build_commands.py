@@ -1,7 +1,7 @@
 """Constructors of the command level: memory slots and commands.
 
 >>> nothing = commands([])
->>> loop(nothing, 3, "again").arg
+>>> cmd_loop(nothing, 3, "again").arg
 Loop(name='again', trips=3, sites=(), portion=0)
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fnx.core import dtypes, op_args, ops
-from fnx.core.errors import Site
+from fnx.core.errors import Location
 from fnx.core.uop import UOp
 
 
@@ -32,42 +32,43 @@ def swap(even: UOp, odd: UOp, loop: int) -> UOp:
 
 
 def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str,
-          sites: tuple[Site, ...] = ()) -> UOp:
+          locs: tuple[Location, ...] = ()) -> UOp:
     """Run a KERNEL, with a SLOT per REF slot and a CONST per VAR slot, or another callee."""
-    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name, sites))
+    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name, locs))
 
 
-def callee(host: UOp) -> UOp:
-    """Return the callee of a HOST command, which takes handle, operands and results (``exec_``)."""
-    return UOp(ops.HOST, dtypes.void, (), host.arg)
+def callback_callee(host: UOp) -> UOp:
+    """Return the callee of a CALLBACK command, which takes handle, operands and results
+    (``exec_``)."""
+    return UOp(ops.CALLBACK, dtypes.void, (), host.arg)
 
 
-def sorter(sort: UOp) -> UOp:
+def sort_callee(sort: UOp) -> UOp:
     """Return the callee of a SORT command, which takes operands and results (``exec_``)."""
     return UOp(ops.SORT, dtypes.void, (), sort.arg)
 
 
-def linked(arg: op_args.Linked) -> UOp:
+def linked_callee(arg: op_args.Linked) -> UOp:
     """Return the callee for a kernel whose object file is known (``exec_``)."""
     return UOp(ops.LINKED, dtypes.void, (), arg)
 
 
-def loop(body: UOp, trips: int, name: str, sites: tuple[Site, ...] = ()) -> UOp:
+def cmd_loop(body: UOp, trips: int, name: str, locs: tuple[Location, ...] = ()) -> UOp:
     """Run COMMANDS ``trips`` times."""
-    return UOp(ops.LOOP, dtypes.void, (body,), op_args.Loop(name, trips, sites))
+    return UOp(ops.CMD_LOOP, dtypes.void, (body,), op_args.CmdLoop(name, trips, locs))
 
 
-def loop_while(test: UOp, flag: UOp, body: UOp, name: str,
-               sites: tuple[Site, ...] = ()) -> UOp:
+def cmd_while(test: UOp, flag: UOp, body: UOp, name: str,
+              sites: tuple[Location, ...] = ()) -> UOp:
     """Repeat: run COMMANDS ``test``, which write a bool to ``flag``; if it is true run ``body``."""
-    return UOp(ops.LOOP, dtypes.void, (test, flag, body), op_args.Loop(name, None, sites))
+    return UOp(ops.CMD_LOOP, dtypes.void, (test, flag, body), op_args.CmdLoop(name, None, sites))
 
 
-def branch(which: UOp, branches: Iterable[UOp], name: str, sites: tuple[Site, ...] = ()) -> UOp:
+def branch(which: UOp, branches: Iterable[UOp], name: str, locs: tuple[Location, ...] = ()) -> UOp:
     """Run the COMMANDS that the int32 in the SLOT ``which`` selects, clamped."""
-    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name, sites))
+    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name, locs))
 
 
 def commands(run: Iterable[UOp]) -> UOp:
-    """Return a list of EXECs, LOOPs and BRANCHes in the order they run."""
+    """Return a list of EXECs, CMD_LOOPs and BRANCHes in the order they run."""
     return UOp(ops.COMMANDS, dtypes.void, tuple(run))

@@ -6,8 +6,8 @@
 >>> squares.get(3) is None, len(squares)
 (True, 2)
 
-If entries differ in size, a cache is also bounded by bytes: ``weigh`` estimates those of an
-entry. An entry that alone exceeds the bound stays, as the only one: it is in use.
+If entries differ in size, a cache is also bounded by bytes: ``enforce_bounds`` estimates those of
+an entry. An entry that alone exceeds the bound stays, as the only one: it is in use.
 
 >>> texts = Cache("texts", 100, nbytes=10, weigh=lambda key, text: len(text))
 >>> for text in ("aaaa", "bbbbb", "cc"):
@@ -37,18 +37,18 @@ from typing import Any, Generic, TypeVar, cast
 
 from fnx.core.record import Record, values
 from fnx.core.uop import UOp
-from fnx.core.weak import WeakMemo
+from fnx.core.weak_tables import WeakMemo
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Owner = TypeVar("Owner")
 
 
-NODE = 1000  # bytes of a node, measured with its entry in the table, its arg and its sites
+NODE_BYTES = 1000  # bytes of a node, measured with its entry in the table, its arg and its sites
 MEGABYTE = 1 << 20
 
 
-def graphs_of(state: Any) -> Sequence[UOp]:
+def find_graphs(state: Any) -> Sequence[UOp]:
     """Return the graphs in a value: itself, its ``graphs``, or those of its elements."""
     if isinstance(state, UOp):
         return (state,)
@@ -57,7 +57,7 @@ def graphs_of(state: Any) -> Sequence[UOp]:
         return graphs
     parts = values(state) if isinstance(state, Record) else \
         state if isinstance(state, (list, tuple)) else ()
-    return [graph for part in parts for graph in graphs_of(part)]
+    return [graph for part in parts for graph in find_graphs(part)]
 
 
 def graph_bytes(state: Any) -> int:
@@ -65,7 +65,7 @@ def graph_bytes(state: Any) -> int:
 
     The inside of a FUNCTION that they use is left out, as it is cached and counted by itself.
     """
-    stack = list(graphs_of(state))
+    stack = list(find_graphs(state))
     seen = set(stack)
     while stack:
         for node in stack.pop().src:
@@ -73,7 +73,7 @@ def graph_bytes(state: Any) -> int:
                 seen.add(node)
                 if not node.op.closed:
                     stack.append(node)
-    return NODE * len(seen)
+    return NODE_BYTES * len(seen)
 
 
 class Cache(Generic[K, V]):
@@ -81,7 +81,7 @@ class Cache(Generic[K, V]):
 
     Attributes:
         limit: maximum number of entries.
-        most: maximum number of bytes, as ``weigh(key, value)`` estimates them.
+        most: maximum number of bytes, as ``enforce_bounds(key, value)`` estimates them.
         nbytes: bytes of the present entries.
     """
 
@@ -122,12 +122,12 @@ class Cache(Generic[K, V]):
 
     def keep(self, key: K, value: V) -> V:
         """Insert a value unless the key has one; return the value that the key has now."""
-        found = self._entries.setdefault(key, value)
-        if found is value:
-            self.weigh(key)
-        return found
+        present = self._entries.setdefault(key, value)
+        if present is value:
+            self.enforce_bounds(key)
+        return present
 
-    def weigh(self, key: K) -> None:
+    def enforce_bounds(self, key: K) -> None:
         """Enforce the bounds after an entry was added or its value has grown."""
         if self._weigh is not None and (value := self._entries.get(key)) is not None:
             weight = self._weigh(key, value)
@@ -143,8 +143,8 @@ class Cache(Generic[K, V]):
 
     def find(self, key: K, make: Callable[[], V]) -> V:
         """Return the value of a key, made if there is none."""
-        found = self.get(key)
-        return self.keep(key, make()) if found is None else found
+        value = self.get(key)
+        return self.keep(key, make()) if value is None else value
 
     def drop(self, key: K) -> None:
         """Remove a key."""
@@ -164,7 +164,7 @@ _names: WeakMemo[Cache[Any, Any], str] = WeakMemo()  # of all caches
 def cache_sizes() -> dict[str, int]:
     """Return the number of entries, by name of cache."""
     sizes: Counter[str] = Counter()
-    for cache in _names.living():
+    for cache in _names.live_keys():
         sizes[_names[cache]] += len(cache)
     return dict(sizes)
 
@@ -172,12 +172,12 @@ def cache_sizes() -> dict[str, int]:
 def cache_bytes() -> dict[str, int]:
     """Return the bytes of the entries, by name of cache, of caches that are bounded by bytes."""
     sizes: Counter[str] = Counter()
-    for cache in _names.living():
+    for cache in _names.live_keys():
         sizes[_names[cache]] += cache.nbytes
     return dict(+sizes)
 
 
-emptied: list[Callable[[], None]] = []  # hooks of clear_caches: drop what was made from entries
+clear_hooks: list[Callable[[], None]] = []  # hooks of clear_caches: drop what was made from entries
 
 
 def clear_caches() -> None:
@@ -185,13 +185,13 @@ def clear_caches() -> None:
 
     >>> clear_caches()
     """
-    for cache in _names.living():
+    for cache in _names.live_keys():
         cache.clear()
-    for forget in emptied:
+    for forget in clear_hooks:
         forget()
 
 
-class CacheOf(Generic[Owner, K, V]):
+class OwnerCaches(Generic[Owner, K, V]):
     """One Cache per owner, which dies with it: values must not reference their owner."""
 
     __slots__ = ("_caches", "_make")
@@ -206,20 +206,20 @@ class CacheOf(Generic[Owner, K, V]):
 
     def of(self, owner: Owner) -> Cache[K, V]:
         """Return the cache of an owner."""
-        found = self._caches.get(owner)
-        if found is None:
-            found = self._caches[owner] = self._make()
-        return found
+        cache = self._caches.get(owner)
+        if cache is None:
+            cache = self._caches[owner] = self._make()
+        return cache
 
 
-class cached(Generic[V]):
+class cached_property(Generic[V]):
     """A property that is computed once.
 
     Unlike ``functools.cached_property`` of Python 3.11 it has no lock per class, which a forked
     child could find locked.
 
     >>> class Circle:
-    ...     @cached
+    ...     @cached_property
     ...     def area(self):
     ...         print("computed")
     ...         return 3.14
@@ -235,5 +235,5 @@ class cached(Generic[V]):
     def __get__(self, owner: Any, kind: type) -> V:
         if owner is None:  # accessed on the class, by documentation tools
             return cast(V, self)
-        made: V = vars(owner).setdefault(self._make.__name__, self._make(owner))
-        return made
+        value: V = vars(owner).setdefault(self._make.__name__, self._make(owner))
+        return value

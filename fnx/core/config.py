@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from fnx.core.errors import ArgumentError, nearest_of, suggestion
+from fnx.core.errors import ArgumentError, most_similar, suggestion
 from fnx.core.record import Record
 
-_WORDS = {"1": True, "true": True, "yes": True, "on": True,
-          "": False, "0": False, "false": False, "no": False, "off": False}
+_BOOL_NAMES = {"1": True, "true": True, "yes": True, "on": True,
+               "": False, "0": False, "false": False, "no": False, "off": False}
 
 
 class Bool(Record):
@@ -36,7 +36,7 @@ class Bool(Record):
     words: str = "True or False (as text also 1, 0, yes, no, on, off)"
 
     def read(self, text: str) -> Any:
-        return _WORDS.get(text.lower())
+        return _BOOL_NAMES.get(text.lower())
 
     def takes(self, value: Any) -> bool:
         return isinstance(value, bool)
@@ -124,8 +124,9 @@ INSTRUCTIONS = {
                "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl"},
     "aarch64": {"armv8-a": "fp-armv8 neon"},
 }
-# Kinds of fusion that can be disabled: by nodes (lower/fusion/unfused.py), or a pass by its name.
-FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "blockwise", "one_kernel",
+# Kinds of fusion that can be disabled: by nodes (lower/fusion/disable_fusion.py), or a pass by its
+# name.
+FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "attention", "fuse_loop_into_kernel",
            "loop_kernels", "row_epilogues", "all")
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
@@ -197,10 +198,11 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 # Settings of resources that all threads and tasks share: process-wide even in a block.
-_SHARED = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes", "idle_seconds"})
-_changes = [0]  # counts changes of any field, to invalidate the modes of blocks
+_PROCESS_WIDE = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes",
+                           "idle_seconds"})
+_change_count = [0]  # counts changes of any field, to invalidate the modes of blocks
 # The fields that a cached call depends on: ``config.mode`` is one object for each combination.
-_OF_CALLS = tuple([name for name, field in FIELDS.items() if field.changes])
+_CALL_FIELDS = tuple([name for name, field in FIELDS.items() if field.changes])
 
 
 def check_fixed(name: str, value: Any) -> None:
@@ -264,7 +266,7 @@ class Config:
                                     f"got {text!r}", hint=f"it is: {field.doc}")
             self._set(name, value, "default" if text is None else str(field.variable))
         self._set("device", self.device, self._sources["device"])  # sets ``mode``: all are known
-        _warn_of_unknown(environment)
+        _warn_unknown_vars(environment)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _JAX or name in _FIXED:
@@ -280,12 +282,12 @@ class Config:
                                 hint=f"it is: {field.doc}")
         if isinstance(field.kind, Folder) and value:
             value = field.kind.read(value)
-        block = _setting(name)
+        block = _setting_block(name)
         if block is None:
             self._set(name, value, "assigned")
         else:
             block.values[name] = value
-            _changes[0] += 1
+            _change_count[0] += 1
 
     def update(self, name: str, value: Any) -> None:
         """Set a field by its name here or in JAX, as ``update("jax_enable_x64", True)``.
@@ -326,34 +328,34 @@ class Config:
     def _set(self, name: str, value: Any, source: str) -> None:
         self.__dict__[name] = value
         self._sources[name] = source
-        _changes[0] += 1
-        if name in _OF_CALLS and len(self._sources) == len(FIELDS):
+        _change_count[0] += 1
+        if name in _CALL_FIELDS and len(self._sources) == len(FIELDS):
             self.__dict__["mode"] = self._mode_of(self.__dict__)
-        for told in self._listeners.get(name, ()):
-            told()
+        for listener in self._listeners.get(name, ()):
+            listener()
 
     def _mode_of(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the mode of some values; equal modes are the same object in a process."""
-        mode = (*[values[n] for n in _OF_CALLS], self.placing)
+        mode = (*[values[n] for n in _CALL_FIELDS], self.placing)
         return self._modes.setdefault(mode, mode)
 
-    def tell(self, name: str, told: Callable[[], None]) -> None:
+    def tell(self, name: str, listener: Callable[[], None]) -> None:
         """Register a listener that is called whenever a field is set; it is never removed."""
-        self._listeners.setdefault(name, []).append(told)
+        self._listeners.setdefault(name, []).append(listener)
 
-    def begin_placing(self) -> None:
+    def begin_placement(self) -> None:
         """Make calls check the devices of their arguments from now on."""
         if not self.placing:
             self.__dict__["placing"] = True
             self._set("device", self.__dict__["device"], self._sources["device"])
 
-    def _restore(self, before: dict[str, tuple[Any, str]]) -> None:
-        for name, held in before.items():
-            self._set(name, *held)
+    def _restore(self, saved: dict[str, tuple[Any, str]]) -> None:
+        for name, entry in saved.items():
+            self._set(name, *entry)
 
     def _source(self, name: str) -> str:
         """Return where the value of a field came from."""
-        return self._sources[name] if _setting(name) is None else "assigned"
+        return self._sources[name] if _setting_block(name) is None else "assigned"
 
     def __repr__(self) -> str:
         """List the settings, where each value came from, and what it means."""
@@ -366,13 +368,13 @@ class Config:
                       if field.changes == "code"])
 
 
-def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+def _warn_unknown_vars(environment: Mapping[str, str]) -> None:
     """Warn of unknown variables, which are most likely misspelled."""
     known = [field.variable for field in FIELDS.values() if field.variable is not None]
     for name in environment:
         if name.startswith("FNX_") and name not in known:
             warnings.warn(f"environment variable {name} is not read by fnx; the nearest that is: "
-                          f"{nearest_of(known, name)} (all: {', '.join(known)})", stacklevel=2)
+                          f"{most_similar(known, name)} (all: {', '.join(known)})", stacklevel=2)
 
 
 config = Config()
@@ -381,72 +383,72 @@ config = Config()
 # ---- blocks -------------------------------------------------------------------------------------
 
 
-class _Block:
+class _ConfigBlock:
     """The settings of a ``with`` block, nested in those of ``outer``."""
 
-    def __init__(self, outer: _Block | None) -> None:
+    def __init__(self, outer: _ConfigBlock | None) -> None:
         self.values: dict[str, Any] = {}
-        self.outer, self.is_over = outer, False
-        self.seen: tuple[Any, int] = None, -1  # the cached mode, and ``_changes`` at that time
+        self.outer, self.is_closed = outer, False
+        self.seen: tuple[Any, int] = None, -1  # the cached mode, and ``_change_count`` at that time
 
     def all(self) -> dict[str, Any]:
         """Return the values set by this block and the enclosing ones."""
         values = {} if self.outer is None else self.outer.all()
-        return values if self.is_over else {**values, **self.values}
+        return values if self.is_closed else {**values, **self.values}
 
     def mode(self) -> tuple[Any, ...]:
         """Return the mode inside this block."""
-        count = _changes[0]
+        count = _change_count[0]
         mode = config._mode_of({**config.__dict__, **self.all()})
         self.seen = mode, count
         return mode
 
 
-_block: ContextVar[_Block | None] = ContextVar("fnx settings", default=None)
-_open: set[_Block] = set()  # the open blocks of all threads and tasks
+_current_block: ContextVar[_ConfigBlock | None] = ContextVar("fnx settings", default=None)
+_open_blocks: set[_ConfigBlock] = set()  # the open blocks of all threads and tasks
 
 
-def _setting(name: str) -> _Block | None:
+def _setting_block(name: str) -> _ConfigBlock | None:
     """Return the innermost block of this thread or task that sets a field, or None."""
-    block = _block.get()
-    while block is not None and (block.is_over or name not in block.values):
+    block = _current_block.get()
+    while block is not None and (block.is_closed or name not in block.values):
         block = block.outer
     return block
 
 
-def _read_here(name: str) -> property:
+def _field_property(name: str) -> property:
     """Make a property that reads a field from a block of this thread or task, else from the
     process."""
     def read(self: Config) -> Any:
-        block = _setting(name)
+        block = _setting_block(name)
         return self.__dict__[name] if block is None else block.values[name]
     return property(read)
 
 
-def _mode_here(self: Config) -> tuple[Any, ...]:
-    block = _block.get()
+def _current_mode(self: Config) -> tuple[Any, ...]:
+    block = _current_block.get()
     mode: tuple[Any, ...]
     if block is None:
         mode = self.__dict__["mode"]
         return mode
     mode, count = block.seen
-    return mode if count == _changes[0] else block.mode()
+    return mode if count == _change_count[0] else block.mode()
 
 
 # The class of ``config`` while any block is open. Otherwise fields are plain attributes, which are
 # several times as fast to read: each cached call reads the mode.
-_InBlocks = type("Config", (Config,), {
-    "__doc__": Config.__doc__, "__module__": __name__, "mode": property(_mode_here),
-    **{name: _read_here(name) for name in FIELDS if name not in _SHARED}})
+_BlockConfig = type("Config", (Config,), {
+    "__doc__": Config.__doc__, "__module__": __name__, "mode": property(_current_mode),
+    **{name: _field_property(name) for name in FIELDS if name not in _PROCESS_WIDE}})
 
 
-def _see_blocks() -> None:
+def _switch_class() -> None:
     """Switch the class of ``config`` according to whether blocks are open.
 
     No lock is held: a thread repeats until its choice is still right after setting it.
     """
     kind = None
-    while kind is not (kind := _InBlocks if _open else Config):
+    while kind is not (kind := _BlockConfig if _open_blocks else Config):
         object.__setattr__(config, "__class__", kind)
 
 
@@ -456,37 +458,38 @@ def override(**fields: Any) -> Iterator[None]:
 
     Settings of shared resources are set in the whole process.
     """
-    here = _Block(_block.get())
-    before = {name: (getattr(config, name), config._sources[name])
-              for name in fields if name in _SHARED}
+    block = _ConfigBlock(_current_block.get())
+    saved = {name: (getattr(config, name), config._sources[name])
+             for name in fields if name in _PROCESS_WIDE}
     try:
-        _open.add(here)
-        _see_blocks()
-        _block.set(here)
+        _open_blocks.add(block)
+        _switch_class()
+        _current_block.set(block)
         for name, value in fields.items():
-            if name in FIELDS and name not in _SHARED:  # so that setattr assigns to this block
-                here.values[name] = getattr(config, name)
+            # so that setattr assigns to this block
+            if name in FIELDS and name not in _PROCESS_WIDE:
+                block.values[name] = getattr(config, name)
             setattr(config, name, value)
         yield
     finally:
         try:
-            _leave(here, before)
+            _exit_block(block, saved)
         except BaseException:  # interrupted by Ctrl-C: finish
-            _leave(here, before)
+            _exit_block(block, saved)
             raise
 
 
-def _leave(here: _Block, before: dict[str, tuple[Any, str]]) -> None:
+def _exit_block(ended: _ConfigBlock, saved: dict[str, tuple[Any, str]]) -> None:
     """End a block, also for tasks started in it.
 
     A generator may end it in another context, or late.
     """
-    here.is_over = True
-    _changes[0] += 1
-    block = _block.get()
-    while block is not None and block.is_over:
-        block = block.outer
-    _block.set(block)
-    _open.discard(here)
-    _see_blocks()
-    config._restore(before)
+    ended.is_closed = True
+    _change_count[0] += 1
+    current = _current_block.get()
+    while current is not None and current.is_closed:
+        current = current.outer
+    _current_block.set(current)
+    _open_blocks.discard(ended)
+    _switch_class()
+    config._restore(saved)

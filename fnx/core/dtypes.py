@@ -42,7 +42,7 @@ class DType:
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
-                 "compute", "storage", "finite", "packing", "lanes", "scalar", "is_float",
+                 "compute", "storage", "has_no_inf", "packing", "lanes", "scalar", "is_float",
                  "is_integer", "is_bool", "itemsize", "vectors", "_np")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
@@ -63,7 +63,7 @@ class DType:
         self.integer: DType = integer or self
         self.compute: DType = compute or self
         self.storage = storage
-        self.finite = finite
+        self.has_no_inf = finite
         self.lanes = lanes
         self.scalar: DType = scalar or self
         self.packing = Struct("<x")
@@ -94,7 +94,7 @@ class DType:
         """The NumPy dtype that holds one element (int64 for ``index``).
 
         A type that NumPy lacks is held as a record of its bits, which ufuncs refuse;
-        core/narrow.py decodes its values.
+        core/low_precision.py decodes its values.
         """
         if self._np is None:
             raise DTypeError(f"{self.name} has no NumPy type")
@@ -104,7 +104,7 @@ class DType:
         return self.name
 
     def __reduce__(self) -> Any:
-        return (named, (self.name,))
+        return (dtype_by_name, (self.name,))
 
 
 class _Vectors(dict[int, "DType"]):
@@ -116,8 +116,8 @@ class _Vectors(dict[int, "DType"]):
     def __missing__(self, lanes: int) -> DType:
         element = self[1]
         name = f"{element.name}x{lanes}"
-        made = DType(name, element.kind, element.bits, lanes=lanes, scalar=element)
-        return self.setdefault(lanes, made)
+        vector = DType(name, element.kind, element.bits, lanes=lanes, scalar=element)
+        return self.setdefault(lanes, vector)
 
 
 def _limits(kind: DTypeKind, bits: int) -> tuple[int, int]:
@@ -155,18 +155,18 @@ USER: tuple[DType, ...] = (
     bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
     float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
 ALL: tuple[DType, ...] = (*USER, key_fry, index, void)
-STORED = frozenset(t for t in ALL if t.storage is not None)  # storage-only types
+STORAGE_ONLY = frozenset(t for t in ALL if t.storage is not None)  # storage-only types
 _BY_NAME = {t.name: t for t in ALL}
 _BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added on first use
-HELD = frozenset(_BY_NUMPY)
-NARROW = {t.name: t for t in USER if t._np is not None and t._np.names}
+NUMPY_DTYPES = frozenset(_BY_NUMPY)
+LOW_PRECISION = {t.name: t for t in USER if t._np is not None and t._np.names}
 
 # Without config.x64, default 64-bit types become 32 bits wide.
 _WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32}
 _WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64}  # names without a width
 
 
-def named(name: str) -> DType:
+def dtype_by_name(name: str) -> DType:
     """Return the type with this name; ``float32x16`` names a vector type."""
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -193,40 +193,40 @@ def as_dtype(spec: Any) -> DType:
     if spec is bool:
         return bool_
     if spec is int:
-        return default(int64)
+        return default_width(int64)
     if spec is float:
-        return default(float64)
+        return default_width(float64)
     if isinstance(spec, str):
         if spec in _WITHOUT_WIDTH:
-            return default(_WITHOUT_WIDTH[spec])
-        found = NARROW.get(spec)
+            return default_width(_WITHOUT_WIDTH[spec])
+        dtype = LOW_PRECISION.get(spec)
     else:
-        found = getattr(spec, "dtype", None)
-    if isinstance(found, DType):
-        return found
-    return _of_numpy(spec)
+        dtype = getattr(spec, "dtype", None)
+    if isinstance(dtype, DType):
+        return dtype
+    return _from_numpy(spec)
 
 
-def _of_numpy(spec: Any) -> DType:
+def _from_numpy(spec: Any) -> DType:
     """Return the DType of a spec that NumPy or ml_dtypes understands."""
     try:
         np_dtype = np.dtype(spec)
     except TypeError as e:
         raise DTypeError(f"expected a dtype, got {spec!r}",
                          hint="use fnx.numpy.float32, a NumPy dtype or a name") from e
-    found = _BY_NUMPY.get(np_dtype)
-    if found is None:
-        found = NARROW.get(np_dtype.name)
-        if found is None or np_dtype.itemsize != found.itemsize:
-            raise _not_held(str(np_dtype))
-        _BY_NUMPY[np_dtype] = found
-    return found
+    dtype = _BY_NUMPY.get(np_dtype)
+    if dtype is None:
+        dtype = LOW_PRECISION.get(np_dtype.name)
+        if dtype is None or np_dtype.itemsize != dtype.itemsize:
+            raise _unsupported_dtype(str(np_dtype))
+        _BY_NUMPY[np_dtype] = dtype
+    return dtype
 
 
-def default(t: DType) -> DType:
+def default_width(t: DType) -> DType:
     """Return the default form of a 64-bit type: 32 bits wide, unless ``config.x64``.
 
-    >>> default(int64)
+    >>> default_width(int64)
     int32
     """
     return t if config.x64 else _WITHOUT_X64.get(t, t)
@@ -241,13 +241,13 @@ def inexact(t: DType) -> DType:
     return t if t.is_float else float64 if t.is_integer and t.bits == 64 else float32
 
 
-def not_numbers() -> DTypeError:
+def random_key_error() -> DTypeError:
     """Return the error for random keys where numbers are expected."""
     return DTypeError("expected numbers, got keys of random numbers",
                       hint="take their words: fnx.random.key_data(keys)")
 
 
-def no_complex(got: object) -> DTypeError:
+def complex_error(got: object) -> DTypeError:
     """Return the error for complex numbers, which are not implemented."""
     return DTypeError(f"expected real numbers, got {got}: complex numbers come later",
                       hint="hold the real and the imaginary part as two arrays")
@@ -262,9 +262,9 @@ def unsigned(t: DType) -> DType:
     return next(u for u in USER if u.kind == "uint" and u.bits == t.bits)
 
 
-def _not_held(name: str) -> DTypeError:
+def _unsupported_dtype(name: str) -> DTypeError:
     if name.startswith("complex"):
-        return no_complex(name)
+        return complex_error(name)
     return DTypeError(f"expected one of {', '.join(t.name for t in USER)}; got {name}",
                       hint="convert the data with .astype(...) first")
 
@@ -273,7 +273,7 @@ def _not_held(name: str) -> DTypeError:
 
 # JAX's lattice: the types that each type promotes to in one step. int* and float* are the weak
 # types of Python numbers.
-_WIDER: dict[str, tuple[str, ...]] = {
+_PROMOTES_TO: dict[str, tuple[str, ...]] = {
     "bool": ("int*",), "int*": ("uint2", "uint4", "uint8", "int2", "int4", "int8"),
     "int8": ("int16",), "int16": ("int32",), "int32": ("int64",), "int64": ("float*",),
     "uint8": ("int16", "uint16"), "uint16": ("int32", "uint32"), "uint32": ("int64", "uint64"),
@@ -294,18 +294,18 @@ def least_upper_bound(a: str, b: str) -> str:
     Raises:
         TypePromotionError: there is none; one operand must be converted.
     """
-    common = _above(a) & _above(b)
+    common = _upper_bounds(a) & _upper_bounds(b)
     for name in common:
-        if common <= _above(name):
+        if common <= _upper_bounds(name):
             return name
     raise TypePromotionError(f"{a} and {b} have no common type to which both promote",
                              hint="convert one of them with .astype(...)")
 
 
 @cache
-def _above(name: str) -> frozenset[str]:
+def _upper_bounds(name: str) -> frozenset[str]:
     """Return the types that a type promotes to, including itself."""
-    return frozenset({name}).union(*[_above(wider) for wider in _WIDER[name]])
+    return frozenset({name}).union(*[_upper_bounds(wider) for wider in _PROMOTES_TO[name]])
 
 
 def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool]:
@@ -314,16 +314,17 @@ def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool
     A weak operand (a Python scalar) yields to the other unless it is of a higher kind. Without
     ``config.x64`` narrower types never promote to a 64-bit type: uint32 with int32 is int32.
     """
-    return _promoted(a, a_weak, b, b_weak, config.x64)
+    return _promote_cached(a, a_weak, b, b_weak, config.x64)
 
 
 @cache
-def _promoted(a: DType, a_weak: bool, b: DType, b_weak: bool, x64: bool) -> tuple[DType, bool]:
+def _promote_cached(a: DType, a_weak: bool, b: DType, b_weak: bool,
+                    x64: bool) -> tuple[DType, bool]:
     if a_weak == b_weak:
         name = least_upper_bound(a.name, b.name)
         common = _BY_NAME["float64" if name == "float*" else name]
-        narrow = x64 or common.bits == max(a.bits, b.bits)
-        return common if narrow else _WITHOUT_X64.get(common, common), \
+        keeps_width = x64 or common.bits == max(a.bits, b.bits)
+        return common if keeps_width else _WITHOUT_X64.get(common, common), \
             (a_weak or name == "float*") and not (a.is_bool and b.is_bool)
     weak, strong = (a, b) if a_weak else (b, a)
     name = least_upper_bound(_WEAK[weak.kind], strong.name)

@@ -16,23 +16,23 @@ from typing import Any
 from fnx.core.process import load
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_SKIPPED = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
+_INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
 
-Site = tuple[str, int]  # file, line
+Location = tuple[str, int]  # file, line
 
 
-def user_site(skip: int = 1) -> Site | None:
+def user_location(skip: int = 1) -> Location | None:
     """Return file and line of the innermost frame outside fnx, or None."""
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_SKIPPED) or name.startswith("<ipython"):
+        if not name.startswith(_INTERNAL_PATHS) or name.startswith("<ipython"):
             return name, frame.f_lineno
         frame = frame.f_back
     return None
 
 
-def nearest(sites: Sequence[Site]) -> Site | None:
+def choose_location(locs: Sequence[Location]) -> Location | None:
     """Choose the line to report among those of a node.
 
     Equal graphs are the same nodes, so a node may come from several lines. Prefer a line on the
@@ -44,38 +44,38 @@ def nearest(sites: Sequence[Site]) -> Site | None:
         lines.add((frame.f_code.co_filename, frame.f_lineno))
         files.add(frame.f_code.co_filename)
         frame = frame.f_back
-    for meant in (lines.__contains__, lambda site: site[0] in files):
-        found = next(filter(meant, reversed(sites)), None)
-        if found is not None:
-            return found
-    return sites[0] if len(sites) == 1 else None
+    for is_candidate in (lines.__contains__, lambda site: site[0] in files):
+        chosen = next(filter(is_candidate, reversed(locs)), None)
+        if chosen is not None:
+            return chosen
+    return locs[0] if len(locs) == 1 else None
 
 
-def show_site(site: Site | None) -> str:
+def format_location(loc: Location | None) -> str:
     """Format as ``file:line``, relative to the working directory for files below it."""
-    if site is None:
+    if loc is None:
         return "<unknown line>"
-    path = site[0]
+    path = loc[0]
     if path.startswith(os.getcwd() + os.sep):
         path = path[len(os.getcwd()) + 1:]
-    return f"{path}:{site[1]}"
+    return f"{path}:{loc[1]}"
 
 
-def labelled(name: str, sites: Sequence[Site]) -> str:
+def kernel_label(name: str, locs: Sequence[Location]) -> str:
     """Return the label of a kernel or loop in profiles and errors: its name and the user's lines.
 
-    >>> labelled("map_exp", [("/home/me/model.py", 7)])
+    >>> kernel_label("map_exp", [("/home/me/model.py", 7)])
     'map_exp (model.py:7)'
     """
-    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in sites[:2]]
+    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in locs[:2]]
     return f"{name} ({', '.join(lines)})" if lines else name
 
 
-MAX_NAMED = 8  # maximum number of open transforms that an error lists
-_open_transforms: Callable[[], Sequence[tuple[str, Site | None]]] = tuple
+MAX_SHOWN_TRANSFORMS = 8  # maximum number of open transforms that an error lists
+_open_transforms: Callable[[], Sequence[tuple[str, Location | None]]] = tuple
 
 
-def set_open_transforms(find: Callable[[], Sequence[tuple[str, Site | None]]]) -> None:
+def set_open_transforms(find: Callable[[], Sequence[tuple[str, Location | None]]]) -> None:
     """Register the function that returns the open transforms, and their lines, for errors."""
     global _open_transforms
     _open_transforms = find
@@ -94,51 +94,51 @@ class FnxError(Exception):
         inside: the transforms that were open, the innermost first, each with the user's line.
     """
 
-    def __init__(self, message: str, *, hint: str = "", site: Site | None = None,
-                 sites: Sequence[Site] = ()) -> None:
+    def __init__(self, message: str, *, hint: str = "", loc: Location | None = None,
+                 locs: Sequence[Location] = ()) -> None:
         self.message = message
         self.hint = hint
-        self.sites = tuple(sites)
-        self.site = site or nearest(sites) or user_site(2)
+        self.locs = tuple(locs)
+        self.loc = loc or choose_location(locs) or user_location(2)
         self.inside = tuple(_open_transforms())
         super().__init__(message)
 
     def within(self, codes: Iterable[CodeType]) -> None:
         """Narrow the candidate lines to those in the code objects of the function that ran."""
-        inside = [site for site in self.sites for code in codes if _has_line(code, site)]
-        if inside:
-            self.site = self.site if self.site in inside else inside[-1]
-            self.sites = ()  # decided: outer functions have no better information
+        candidates = [site for site in self.locs for code in codes if _has_line(code, site)]
+        if candidates:
+            self.loc = self.loc if self.loc in candidates else candidates[-1]
+            self.locs = ()  # decided: outer functions have no better information
 
-    def name_caller(self, name: str) -> None:
+    def prefix_caller(self, name: str) -> None:
         """Prefix the message with the public function that the user called, unless it has one."""
         if self.message.startswith("expected") and not name.startswith("_"):
             self.message = f"{name.rpartition('<locals>.')[2]}: {self.message}"
             self.args = (self.message,)
 
     def __str__(self) -> str:
-        text = f"{show_site(self.site)}: {self.message}"
+        text = f"{format_location(self.loc)}: {self.message}"
         if self.inside:
-            text += f"\n  Inside {_chain(self.inside)}"
+            text += f"\n  Inside {_format_transforms(self.inside)}"
         return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
 
 
-def _has_line(code: CodeType, site: Site) -> bool:
+def _has_line(code: CodeType, loc: Location) -> bool:
     """Return whether a line belongs to a function, or to one defined in it."""
     lines = [line for *_, line in code.co_lines() if line is not None]
-    return code.co_filename == site[0] and (
-        code.co_firstlineno <= site[1] <= max(lines, default=code.co_firstlineno)
-        or any(_has_line(c, site) for c in code.co_consts if isinstance(c, CodeType)))
+    return code.co_filename == loc[0] and (
+        code.co_firstlineno <= loc[1] <= max(lines, default=code.co_firstlineno)
+        or any(_has_line(c, loc) for c in code.co_consts if isinstance(c, CodeType)))
 
 
-def _chain(inside: Sequence[tuple[str, Site | None]]) -> str:
+def _format_transforms(inside: Sequence[tuple[str, Location | None]]) -> str:
     """Format nested transforms: ``scan of cell (m.py:9) in jit of f (m.py:20)``."""
     names = []
-    for (name, site), same in itertools.groupby(inside):
-        times = len(list(same))
-        names.append(f"{name} ({show_site(site)}){f' {times} times' if times > 1 else ''}")
-    more = len(names) - MAX_NAMED
-    return " in ".join(names[:MAX_NAMED]) + (f" in {more} more" if more > 0 else "")
+    for (name, site), run in itertools.groupby(inside):
+        times = len(list(run))
+        names.append(f"{name} ({format_location(site)}){f' {times} times' if times > 1 else ''}")
+    more = len(names) - MAX_SHOWN_TRANSFORMS
+    return " in ".join(names[:MAX_SHOWN_TRANSFORMS]) + (f" in {more} more" if more > 0 else "")
 
 
 class ShapeError(FnxError, TypeError, ValueError):
@@ -185,7 +185,7 @@ class TracedValueError(FnxError, TypeError):
 
     static = ""
 
-    def instead(self, how: str) -> None:
+    def set_hint(self, how: str) -> None:
         """Set the hint: how to do without the value, or how to make it known."""
         self.hint = f"{how}; or {self.static}" if self.static else how
 
@@ -293,45 +293,46 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
     ("did you mean 'axis'?", '')
     """
-    best = nearest_of(names, name)
-    return f"did you mean {best!r}?" if best and likeness(best, name) > 0.5 else ""
+    best = most_similar(names, name)
+    return f"did you mean {best!r}?" if best and similarity(best, name) > 0.5 else ""
 
 
-def nearest_of(names: Iterable[str], name: str) -> str:
+def most_similar(names: Iterable[str], name: str) -> str:
     """Return the most similar of some names, or "" if there are none."""
-    return max(names, key=lambda other: likeness(other, name), default="")
+    return max(names, key=lambda other: similarity(other, name), default="")
 
 
-def likeness(a: str, b: str) -> float:
+def similarity(a: str, b: str) -> float:
     """Return the fraction of letter pairs that two words share (the Dice coefficient)."""
-    one, two = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
-    return 2 * len(one & two) / (len(one) + len(two))
+    pairs_a, pairs_b = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
+    return 2 * len(pairs_a & pairs_b) / (len(pairs_a) + len(pairs_b))
 
 
-def module_face(module: str, names: Sequence[str], later: Container[str] = (),
-                homes: Mapping[str, str] = MappingProxyType({})
+def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str] = (),
+                modules: Mapping[str, str] = MappingProxyType({})
                 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a public module that imports names lazily.
 
     Args:
         names: the public names: its ``__all__``.
-        later: names of JAX that are not implemented yet.
-        homes: name -> the module that defines it (or the module itself), imported on first use to
+        unimplemented: names of JAX that are not implemented yet.
+        modules: name -> the module that defines it (or the module itself), imported on first use to
             keep ``import fnx`` fast. "module:name" if the name differs there.
     """
     def missing(name: str) -> Any:
-        if name in homes:
-            home, _, there = homes[name].partition(":")
-            found = load(home)
-            if home != f"{module}.{name}":
-                found = getattr(found, there or name)
-            setattr(sys.modules[module], name, found)
-            return found
+        if name in modules:
+            source, _, attribute = modules[name].partition(":")
+            value = load(source)
+            if source != f"{module}.{name}":
+                value = getattr(value, attribute or name)
+            setattr(sys.modules[module], name, value)
+            return value
         path = f"{module}.{name}"
-        part = load("fnx.core.later").comes_later(path.partition(".")[2])
-        if part is not None:
-            raise NotBuiltError(f"{path} is not there yet: {part[0]} come later", hint=part[1])
-        if name in later:
+        feature = load("fnx.core.unimplemented").find_unimplemented(path.partition(".")[2])
+        if feature is not None:
+            raise NotBuiltError(f"{path} is not there yet: {feature[0]} come later",
+                                hint=feature[1])
+        if name in unimplemented:
             raise NotBuiltError(f"{path} is not there yet", hint="the readme says what is there")
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -5,13 +5,13 @@ An ``Expr`` wraps a node with Python's operators; each builds a node of the same
 becomes a constant of the Expr's dtype and shape. ``==`` is identity, as between nodes: values are
 compared by ``x.eq(y)`` and ``x.ne(y)``.
 
-A formula is written over Exprs; ``on_nodes`` turns it into a function of nodes.
+A formula is written over Exprs; ``as_node_function`` turns it into a function of nodes.
 
 >>> from fnx.core import dtypes
 >>> x = Expr(build.param(0, dtypes.float32, (3,)))
 >>> (2.0 * x + 1.0).node.op
 ADD
->>> @on_nodes
+>>> @as_node_function
 ... def softsign(x: Expr) -> Expr:
 ...     return x / (1 + abs(x))
 >>> softsign(x.node).op
@@ -49,12 +49,13 @@ class Expr(Operators):
     def _apply(self, op: Op, *operands: Any) -> Expr:
         if len(operands) == 2:  # fast path, as the user waits for tracing
             a, b = operands
-            return Expr(elementwise(op, a.node if type(a) is Expr else build.like(self.node, a),
-                                    b.node if type(b) is Expr else build.like(self.node, b)))
+            return Expr(elementwise(op,
+                                    a.node if type(a) is Expr else build.const_like(self.node, a),
+                                    b.node if type(b) is Expr else build.const_like(self.node, b)))
         return Expr(elementwise(op, *[self._node_of(o) for o in operands]))
 
     def _node_of(self, x: Expr | float) -> UOp:
-        return x.node if isinstance(x, Expr) else build.like(self.node, x)
+        return x.node if isinstance(x, Expr) else build.const_like(self.node, x)
 
     def __pow__(self, n: Any) -> Expr:
         """Raise to a power; an integer power becomes multiplications (and a reciprocal)."""
@@ -78,7 +79,7 @@ class Expr(Operators):
 
     def like(self, value: Any) -> Expr:
         """Return a constant of this dtype and shape."""
-        return Expr(build.like(self.node, value))
+        return Expr(build.const_like(self.node, value))
 
     def cast(self, dtype: DType) -> Expr:
         """Convert the values to another dtype."""
@@ -93,7 +94,7 @@ class Expr(Operators):
         return Expr(build.bitcast(self.node, self.node.dtype.integer))
 
 
-def on_nodes(formula: Callable[..., Expr]) -> Callable[..., UOp]:
+def as_node_function(formula: Callable[..., Expr]) -> Callable[..., UOp]:
     """Turn a formula over Exprs into a function of nodes."""
     @functools.wraps(formula)
     def apply(*nodes: UOp) -> UOp:
@@ -188,7 +189,7 @@ def minimum(a: Expr, b: Expr | float) -> Expr:
     return a._apply(ops.MIN, a, b)
 
 
-def clamped(x: Expr, low: float, high: float) -> Expr:
+def clamp(x: Expr, low: float, high: float) -> Expr:
     """Clamp ``x`` to low .. high."""
     return minimum(maximum(x, low), high)
 
@@ -200,9 +201,9 @@ def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
     return Expr(elementwise(ops.WHERE, condition.node, x._node_of(a), x._node_of(b)))
 
 
-def seldom(condition: Expr, a: Expr, b: Expr) -> Expr:
+def unlikely(condition: Expr, a: Expr, b: Expr) -> Expr:
     """Build a ``where`` with an unlikely condition: ``a`` is computed behind a branch."""
-    return Expr(where(condition, a, b).node.replace(arg=ops.SELDOM))
+    return Expr(where(condition, a, b).node.replace(arg=ops.UNLIKELY))
 
 
 def mulacc(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
@@ -219,7 +220,7 @@ def polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
     return out
 
 
-def stop(x: Expr) -> Expr:
+def stop_gradient(x: Expr) -> Expr:
     """Return x as a constant for derivatives (in formulas over arrays)."""
     return Expr(build.stop_gradient(x.node))
 

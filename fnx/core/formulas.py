@@ -18,7 +18,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import NDArray
 from fnx.core.expr import Expr, exp, isnan, log1p, where
 from fnx.core.ops import OPS, Op
-from fnx.core.process import deferred
+from fnx.core.process import lazy_function
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
@@ -40,13 +40,13 @@ class Formula(Record):
 
 def logaddexp(a: Expr, b: Expr) -> Expr:
     """Return log(exp(a) + exp(b)); two equal infinities give that infinity, with derivative 0."""
-    first = a > b
-    high, gap = where(first, a, b), where(first, b - a, a - b)
-    forever = where(a > 0, a.like(math.inf), -math.inf)
-    return where(isnan(gap) & a.eq(b), forever, high + log1p(exp(gap)))
+    a_greater = a > b
+    high, gap = where(a_greater, a, b), where(a_greater, b - a, a - b)
+    infinite = where(a > 0, a.like(math.inf), -math.inf)
+    return where(isnan(gap) & a.eq(b), infinite, high + log1p(exp(gap)))
 
 
-def _softmax(t: Expr, y: Expr, x: Expr) -> Expr:
+def _logaddexp_jvp(t: Expr, y: Expr, x: Expr) -> Expr:
     gap = x - y
     return where(isnan(gap) & x.eq(y), 0, t * exp(gap))
 
@@ -54,34 +54,34 @@ def _softmax(t: Expr, y: Expr, x: Expr) -> Expr:
 _GAMMA = "fnx.core.array.gamma"
 
 FORMULAS: dict[Op, Formula] = {
-    ops.LOGADDEXP: Formula(logaddexp, _softmax),
-    ops.ERF: Formula(deferred("fnx.core.array.special", "erf_formula")),
-    ops.LGAMMA: Formula(deferred(_GAMMA, "lgamma_formula"),
-                        single=deferred(_GAMMA, "lgamma_single")),
-    ops.DIGAMMA: Formula(deferred(_GAMMA, "digamma_formula"),
-                         single=deferred(_GAMMA, "digamma_single"))}
+    ops.LOGADDEXP: Formula(logaddexp, _logaddexp_jvp),
+    ops.ERF: Formula(lazy_function("fnx.core.array.error_functions", "erf_formula")),
+    ops.LGAMMA: Formula(lazy_function(_GAMMA, "lgamma_formula"),
+                        single=lazy_function(_GAMMA, "lgamma_single")),
+    ops.DIGAMMA: Formula(lazy_function(_GAMMA, "digamma_formula"),
+                         single=lazy_function(_GAMMA, "digamma_single"))}
 
 
 @functools.cache
-def _written_out(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
+def _formula_graph(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
     """Return the operands of an op, as VARs, and the nodes of its formula in float64."""
     op = OPS[name]
     operands = tuple([build.var(i, dtypes.float64) for i in range(op.arity or 0)])
     return operands, toposort([FORMULAS[op].of(*map(Expr, operands)).node])
 
 
-def evaluated(name: str, *xs: NDArray) -> NDArray:
+def evaluate_formula(name: str, *xs: NDArray) -> NDArray:
     """Evaluate an op on float64 arrays.
 
-    >>> float(evaluated("LGAMMA", np.array(1.0)))
+    >>> float(evaluate_formula("LGAMMA", np.array(1.0)))
     0.0
     """
-    operands, nodes = _written_out(name)
+    operands, nodes = _formula_graph(name)
     values: dict[UOp, Any] = dict(zip(operands, xs))
     with np.errstate(all="ignore"):
         for node in nodes:
             if node not in values:
                 assert node.op.meaning is not None
                 values[node] = node.op.meaning(node, *[values[s] for s in node.src])
-    found: NDArray = np.asarray(values[nodes[-1]])
-    return found
+    result: NDArray = np.asarray(values[nodes[-1]])
+    return result

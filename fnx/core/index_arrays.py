@@ -1,6 +1,6 @@
 """Index arrays of GATHER and SCATTER: their dtype, arithmetic sequences, and broadcasting.
 
->>> index_type(2**31 - 1), index_type(2**31)
+>>> index_dtype(2**31 - 1), index_dtype(2**31)
 (int32, int64)
 """
 
@@ -13,24 +13,24 @@ from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
 
 
-def index_type(n: int) -> DType:
+def index_dtype(n: int) -> DType:
     """Return the dtype of indices into an axis of length n; it can also hold n itself."""
     return dtypes.int32 if n <= dtypes.int32.limits[1] else dtypes.int64
 
 
-def numbers(first: int, step: int, count: int, n: int) -> UOp:
+def index_range(start: int, step: int, count: int, n: int) -> UOp:
     """Return ``count`` indices first, first + step, ... into an axis of length n.
 
-    >>> numbers(0, 1, 4, 9) is build.iota(4)
+    >>> index_range(0, 1, 4, 9) is build.iota(4)
     True
     """
-    t = index_type(n)
-    line = build.iota(count, t)
-    line = line if step == 1 else build.mul(line, build.const(step, t, (count,)))
-    return line if first == 0 else build.add(line, build.const(first, t, (count,)))
+    t = index_dtype(n)
+    values = build.iota(count, t)
+    values = values if step == 1 else build.mul(values, build.const(step, t, (count,)))
+    return values if start == 0 else build.add(values, build.const(start, t, (count,)))
 
 
-def along_axes(at: Mapping[int, UOp], parts: Mapping[int, UOp]) -> dict[int, UOp]:
+def broadcast_indices(at: Mapping[int, UOp], parts: Mapping[int, UOp]) -> dict[int, UOp]:
     """Broadcast index arrays to a common shape: the shape of ``at``, then the parts' lengths.
 
     Args:
@@ -42,12 +42,13 @@ def along_axes(at: Mapping[int, UOp], parts: Mapping[int, UOp]) -> dict[int, UOp
 
     >>> from fnx.core import dtypes
     >>> i, part = build.param(0, dtypes.int32, (4,)), build.iota(2)
-    >>> {a: index.shape for a, index in along_axes({1: i}, {0: part}).items()}
+    >>> {a: index.shape for a, index in broadcast_indices({1: i}, {0: part}).items()}
     {0: (4, 2), 1: (4, 2)}
     """
     shape = next(iter(at.values())).shape
-    whole = (*shape, *[part.shape[0] for part in parts.values()])
-    found = {a: build.reshape(i, (*shape, *[1] * len(parts))) for a, i in at.items()}
+    full_shape = (*shape, *[part.shape[0] for part in parts.values()])
+    arrays = {a: build.reshape(i, (*shape, *[1] * len(parts))) for a, i in at.items()}
     for k, (a, part) in enumerate(parts.items(), len(shape)):
-        found[a] = build.reshape(part, tuple([n if i == k else 1 for i, n in enumerate(whole)]))
-    return {a: build.expand(found[a], whole) for a in sorted(found)}
+        arrays[a] = build.reshape(part,
+                                  tuple([n if i == k else 1 for i, n in enumerate(full_shape)]))
+    return {a: build.expand(arrays[a], full_shape) for a in sorted(arrays)}

@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import narrow
+from fnx.core import low_precision
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.op import Meaning
 from fnx.core.process import load
 from fnx.core.uop import UOp
 
 
-def precise(f: Callable[..., NDArray]) -> Meaning:
+def in_float64(f: Callable[..., NDArray]) -> Meaning:
     """Make a meaning that computes in float64 and rounds once."""
     def meaning(node: UOp, *xs: NDArray) -> NDArray:
-        wide = [x.astype(np.float64, copy=False) for x in xs]
-        return f(*wide).astype(xs[0].dtype, copy=False)
+        promoted = [x.astype(np.float64, copy=False) for x in xs]
+        return f(*promoted).astype(xs[0].dtype, copy=False)
     return meaning
 
 
-def formula(name: str) -> Callable[..., NDArray]:
+def from_formula(name: str) -> Callable[..., NDArray]:
     """Make a function that evaluates an op by its formula in core/formulas.py."""
     def evaluated(*xs: NDArray) -> NDArray:
-        out: NDArray = load("fnx.core.formulas").evaluated(name, *xs)
+        out: NDArray = load("fnx.core.formulas").evaluate_formula(name, *xs)
         return out
     return evaluated
 
@@ -45,13 +45,13 @@ def power(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     return out.reshape(np.broadcast_shapes(a.shape, b.shape))
 
 
-def plain(f: Callable[..., NDArray]) -> Meaning:
+def from_ufunc(f: Callable[..., NDArray]) -> Meaning:
     def meaning(node: UOp, *xs: NDArray) -> NDArray:
         return f(*xs)
     return meaning
 
 
-def integer_division(node: UOp, a: NDArray, b: NDArray) -> NDArray:
+def integer_divide(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """Divide, rounding toward zero. x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, as in JAX."""
     zero, minus = b == 0, (b == -1) & (a.dtype.kind == "i")
     safe = np.where(zero | minus, 1, b).astype(b.dtype)
@@ -68,8 +68,8 @@ def remainder(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     zero = b == 0
-    one = np.where(zero | (b == -1), 1, b) if a.dtype.kind == "i" else np.where(zero, 1, b)
-    return np.where(zero, a, np.fmod(a, one.astype(b.dtype))).astype(a.dtype)
+    divisor = np.where(zero | (b == -1), 1, b) if a.dtype.kind == "i" else np.where(zero, 1, b)
+    return np.where(zero, a, np.fmod(a, divisor.astype(b.dtype))).astype(a.dtype)
 
 
 def maximum(node: UOp, a: NDArray, b: NDArray) -> NDArray:
@@ -99,8 +99,8 @@ def shift_right(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     By the width or more, the result is all sign bits (0 for unsigned types).
     """
     past = b.astype(np.uint64) >= node.dtype.bits
-    last = np.asarray(node.dtype.bits - 1, b.dtype)
-    shifted = np.right_shift(a, np.where(past, last, b).astype(b.dtype))
+    max_shift = np.asarray(node.dtype.bits - 1, b.dtype)
+    shifted = np.right_shift(a, np.where(past, max_shift, b).astype(b.dtype))
     return shifted if a.dtype.kind == "i" else np.where(past, 0, shifted).astype(a.dtype)
 
 
@@ -109,18 +109,19 @@ def cast(node: UOp, x: NDArray) -> NDArray:
 
     Conversions from and to storage-only types go through their compute types.
     """
-    t, x = node.dtype, narrow.decoded(x, node.src[0].dtype)
+    t, x = node.dtype, low_precision.decode(x, node.src[0].dtype)
     if t.is_bool:
         return np.asarray(x != 0)
-    to = t.np if t.storage is None else t.compute.np
+    target_np = t.np if t.storage is None else t.compute.np
     if t.is_integer and x.dtype.kind == "f":
         least, most = t.limits
-        wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf,
-                                      neginf=-np.inf))
-        low, high = wide <= least, wide >= most
-        middle = np.where(low | high, 0, wide).astype(to)
-        x = np.where(low, np.asarray(least, to), np.where(high, np.asarray(most, to), middle))
-    return narrow.encoded(x.astype(to), t)
+        truncated = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf,
+                                           neginf=-np.inf))
+        low, high = truncated <= least, truncated >= most
+        middle = np.where(low | high, 0, truncated).astype(target_np)
+        x = np.where(low, np.asarray(least, target_np),
+                     np.where(high, np.asarray(most, target_np), middle))
+    return low_precision.encode(x.astype(target_np), t)
 
 
 def bitcast(node: UOp, x: NDArray) -> NDArray:
@@ -148,34 +149,34 @@ def threefry(node: UOp, k0: NDArray, k1: NDArray, c0: NDArray, c1: NDArray) -> N
     return (x, y)[node.arg]
 
 
-_BY_BITS = frozenset({"WHERE", "CAST", "BITCAST"})  # handle storage-only types themselves
+_BITWISE_OPS = frozenset({"WHERE", "CAST", "BITCAST"})  # handle storage-only types themselves
 
 
-def computed(node: UOp, *xs: NDArray) -> Any:
+def eval_node(node: UOp, *xs: NDArray) -> Any:
     """Compute the value of a node that has a meaning, from those of its operands.
 
     Storage-only types are computed in their compute type, and rounded once.
     """
     op = node.op
     assert op.meaning is not None, f"{op} has no meaning of its own"
-    if not xs or node.src[-1].dtype.storage is None or op.name in _BY_BITS or \
+    if not xs or node.src[-1].dtype.storage is None or op.name in _BITWISE_OPS or \
             op.kind not in ("elementwise", "reduce"):
         return op.meaning(node, *xs)
-    return _through(op.meaning, node, node.src[-1].dtype, xs)
+    return _in_compute_dtype(op.meaning, node, node.src[-1].dtype, xs)
 
 
-def combined(node: UOp, a: NDArray, b: NDArray) -> NDArray:
+def combine(node: UOp, a: NDArray, b: NDArray) -> NDArray:
     """Combine two partial results of a REDUCE."""
     meaning = node.arg.monoid.meaning
     if node.dtype.storage is None:
         return np.asarray(meaning(node, a, b))
-    return np.asarray(_through(meaning, node, node.dtype, (a, b)))
+    return np.asarray(_in_compute_dtype(meaning, node, node.dtype, (a, b)))
 
 
-def _through(meaning: Meaning, node: UOp, t: DType, xs: Sequence[NDArray]) -> NDArray:
-    wide = node if node.dtype is not t else UOp(node.op, t.compute, node.src, node.arg)
-    out = np.asarray(meaning(wide, *[narrow.decoded(x, t) for x in xs]))
-    return out if node.dtype is not t else narrow.encoded(out, t)
+def _in_compute_dtype(meaning: Meaning, node: UOp, t: DType, xs: Sequence[NDArray]) -> NDArray:
+    compute_node = node if node.dtype is not t else UOp(node.op, t.compute, node.src, node.arg)
+    out = np.asarray(meaning(compute_node, *[low_precision.decode(x, t) for x in xs]))
+    return out if node.dtype is not t else low_precision.encode(out, t)
 
 
 def const(node: UOp) -> NDArray:
@@ -194,7 +195,7 @@ def const_value(node: UOp) -> NDArray:
 def iota(node: UOp) -> NDArray:
     t = node.dtype
     return np.arange(node.arg, dtype=t.np) if t.storage is None else \
-        narrow.encoded(np.arange(node.arg).astype(t.compute.np), t)
+        low_precision.encode(np.arange(node.arg).astype(t.compute.np), t)
 
 
 def expand(node: UOp, x: NDArray) -> NDArray:
@@ -211,7 +212,7 @@ def shrink(node: UOp, x: NDArray) -> NDArray:
     return x[tuple(slice(lo, hi) for lo, hi in node.arg)]
 
 
-def _window_places(window: Any, count: int, size: int) -> tuple[NDArray, NDArray]:
+def _window_indices(window: Any, count: int, size: int) -> tuple[NDArray, NDArray]:
     """Return the index of element j of window i, and j: index arrays over (i, j)."""
     i, j = np.ogrid[:count, :size]
     return i * window.stride + j * window.dilation, j
@@ -220,45 +221,45 @@ def _window_places(window: Any, count: int, size: int) -> tuple[NDArray, NDArray
 def unfold(node: UOp, x: NDArray) -> NDArray:
     """Element j of window i is x[i * stride + j * dilation, j]."""
     w = node.arg
-    place, j = _window_places(w, w.length, x.shape[w.offset])
+    index, j = _window_indices(w, w.length, x.shape[w.offset])
     front = np.moveaxis(x, (w.axis, w.offset), (0, 1))
-    return np.moveaxis(front[place, j], (0, 1), (w.axis, w.offset))
+    return np.moveaxis(front[index, j], (0, 1), (w.axis, w.offset))
 
 
 def fold_windows(node: UOp, y: NDArray) -> NDArray:
     """Write y[i, j] to the element that UNFOLD reads at [i, j]; other elements are zero."""
     w = node.arg
-    place, j = _window_places(w, y.shape[w.axis], y.shape[w.offset])
+    index, j = _window_indices(w, y.shape[w.axis], y.shape[w.offset])
     front = np.moveaxis(y, (w.axis, w.offset), (0, 1))
     out = np.zeros((w.length, *front.shape[1:]), y.dtype)
-    out[place, j] = front
+    out[index, j] = front
     return np.moveaxis(out, (0, 1), (w.axis, w.offset))
 
 
-def pair(node: UOp, key: NDArray, place: NDArray) -> NDArray:
+def arg_pair(node: UOp, key: NDArray, index: NDArray) -> NDArray:
     """Return records of a key and an index."""
-    key, place = np.broadcast_arrays(key, place)
-    out = np.empty(key.shape, [("key", key.dtype), ("place", place.dtype)])
-    out["key"], out["place"] = key, place
+    key, index = np.broadcast_arrays(key, index)
+    out = np.empty(key.shape, [("key", key.dtype), ("place", index.dtype)])
+    out["key"], out["place"] = key, index
     return out
 
 
 def reduce(node: UOp, x: NDArray) -> NDArray:
     monoid, axes = node.arg.monoid, node.arg.axes
     if x.dtype.names:
-        return least_place(monoid.ufunc, x, axes)
-    return fold(monoid.ufunc, x, axes, monoid.identity(node.dtype))
+        return arg_reduce(monoid.ufunc, x, axes)
+    return reduce_array(monoid.ufunc, x, axes, monoid.identity(node.dtype))
 
 
-def least_place(ufunc: np.ufunc, pairs: NDArray, axes: tuple[int, ...]) -> NDArray:
+def arg_reduce(ufunc: np.ufunc, pairs: NDArray, axes: tuple[int, ...]) -> NDArray:
     """Return the least index at which the key is the extreme one, or NaN if any key is."""
-    key, place = pairs["key"], pairs["place"]
+    key, index = pairs["key"], pairs["place"]
     extreme = ufunc.reduce(key, axis=axes, keepdims=True)
     hit = (key == extreme) | (key != key)
-    return np.asarray(np.where(hit, place, np.iinfo(place.dtype).max).min(axis=axes))
+    return np.asarray(np.where(hit, index, np.iinfo(index.dtype).max).min(axis=axes))
 
 
-def fold(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> NDArray:
+def reduce_array(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> NDArray:
     """Reduce ``x`` over ``axes``, which are removed; an empty reduction gives the identity."""
     if not axes:
         return x
@@ -266,26 +267,28 @@ def fold(ufunc: np.ufunc, x: NDArray, axes: tuple[int, ...], identity: Any) -> N
         return np.asarray(np.sum(x, axis=axes, dtype=x.dtype))
     start = np.asarray(identity, x.dtype)
     if _is_extremum(ufunc, x):
-        bits = ufunc.reduce(_ordered(x, ufunc), axis=axes, initial=_ordered(start, ufunc)[()])
-        return _unordered(np.asarray(bits), x.dtype)
+        bits = ufunc.reduce(_to_ordered_ints(x, ufunc), axis=axes,
+                            initial=_to_ordered_ints(start, ufunc)[()])
+        return _from_ordered_ints(np.asarray(bits), x.dtype)
     return np.asarray(ufunc.reduce(x, axis=axes, dtype=x.dtype, initial=start[()]))
 
 
-def fold_at(ufunc: np.ufunc, out: NDArray, at: tuple[NDArray, ...], updates: NDArray) -> None:
+def reduce_at(ufunc: np.ufunc, out: NDArray, indices: tuple[NDArray, ...],
+              updates: NDArray) -> None:
     """Combine updates with elements of ``out``, one after the other."""
     if _is_extremum(ufunc, out):
-        bits = _ordered(out, ufunc)
-        ufunc.at(bits, at, _ordered(updates, ufunc))
-        out[...] = _unordered(bits, out.dtype)
+        bits = _to_ordered_ints(out, ufunc)
+        ufunc.at(bits, indices, _to_ordered_ints(updates, ufunc))
+        out[...] = _from_ordered_ints(bits, out.dtype)
     else:
-        ufunc.at(out, at, updates)
+        ufunc.at(out, indices, updates)
 
 
 def _is_extremum(ufunc: np.ufunc, x: NDArray) -> bool:
     return x.dtype.kind == "f" and ufunc in (np.maximum, np.minimum)
 
 
-def _ordered(x: NDArray, ufunc: np.ufunc) -> NDArray:
+def _to_ordered_ints(x: NDArray, ufunc: np.ufunc) -> NDArray:
     """Map floats to integers of the same order, with -0 < +0, and NaN at the end that wins."""
     info = np.iinfo(np.dtype(f"int{8 * x.dtype.itemsize}"))
     bits = np.asarray(x).view(info.dtype)
@@ -294,33 +297,33 @@ def _ordered(x: NDArray, ufunc: np.ufunc) -> NDArray:
                     bits).astype(info.dtype)
 
 
-def _unordered(bits: NDArray, dtype: np.dtype[Any]) -> NDArray:
+def _from_ordered_ints(bits: NDArray, dtype: np.dtype[Any]) -> NDArray:
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits).view(dtype)
 
 
 def gather(node: UOp, x: NDArray, *index: NDArray) -> NDArray:
     """Gather with indices clamped to their axis; for other modes the caller masks."""
     front = np.moveaxis(x, node.arg.axes, range(len(index)))
-    inside = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0))
-                   for i, n in zip(index, front.shape))
-    return front[inside]
+    clamped = tuple(np.clip(i.astype(np.int64), 0, max(n - 1, 0))
+                    for i, n in zip(index, front.shape))
+    return front[clamped]
 
 
-def scatter(node: UOp, x: NDArray, *rest: NDArray) -> NDArray:
+def scatter(node: UOp, x: NDArray, *operands: NDArray) -> NDArray:
     """Scatter: out-of-bounds updates are dropped, duplicates apply in index order."""
-    index, updates = rest[:-1], rest[-1]
+    index, updates = operands[:-1], operands[-1]
     out = np.array(x)
     front = np.moveaxis(out, node.arg.axes, range(len(index)))
-    inside = np.ones(index[0].shape, bool)
+    in_bounds = np.ones(index[0].shape, bool)
     for i, n in zip(index, front.shape):
-        inside &= (i.astype(np.int64) >= 0) & (i.astype(np.int64) < n)
-    at = tuple(i[inside] for i in index)
+        in_bounds &= (i.astype(np.int64) >= 0) & (i.astype(np.int64) < n)
+    positions = tuple(i[in_bounds] for i in index)
     monoid = node.arg.monoid
     if monoid is None:
-        for row, update in zip(zip(*at), updates[inside]):
+        for row, update in zip(zip(*positions), updates[in_bounds]):
             front[row] = update
     else:
-        fold_at(monoid.ufunc, front, at, updates[inside])
+        reduce_at(monoid.ufunc, front, positions, updates[in_bounds])
     return out
 
 
@@ -344,7 +347,7 @@ def sort_key(x: NDArray, is_float: bool = False) -> NDArray:
     return np.asarray(np.where(np.isnan(x), ~bits.dtype.type(0), flipped))
 
 
-def sorted_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
+def sort_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     """Return the results of a SORT."""
     keys = [sort_key(x, t.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)]
     order = np.lexsort(keys[::-1], -1)

@@ -73,7 +73,7 @@ class Op:
     """
 
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
-                 "meaning", "symbol", "commutative", "identity", "ufunc", "fold", "on_bool",
+                 "meaning", "symbol", "commutative", "identity", "ufunc", "fold", "bool_equivalent",
                  "exact", "cost", "batching", "binds", "closed", "place", "content", "code",
                  "types")
 
@@ -92,11 +92,11 @@ class Op:
         self.shape = shape if shape or "t" in levels else scalar
         self.meaning, self.symbol = meaning, symbol
         self.commutative, self.identity, self.ufunc = commutative, identity, ufunc
-        self.fold, self.on_bool, self.exact = fold, on_bool, exact
+        self.fold, self.bool_equivalent, self.exact = fold, on_bool, exact
         self.cost = cost if cost is not None else int(kind == "elementwise")
         self.batching = batching or {"source": "none", "scope": "body"}.get(kind, kind)
         self.binds, self.closed, self.place = binds, closed, place
-        self.content = _itself if content is None and arg in (int, tuple) else content
+        self.content = _identity if content is None and arg in (int, tuple) else content
         self.code = crc32(name.encode())
         self.types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
                                or t is uint32 and "w" in accepts)
@@ -111,16 +111,16 @@ class Op:
 
     def of(self, dtype: DType) -> Op:
         """Return the op that implements this one on values of a dtype."""
-        return self.on_bool if self.on_bool is not None and dtype.is_bool else self
+        return self.bool_equivalent if self.bool_equivalent is not None and dtype.is_bool else self
 
     def __reduce__(self) -> Any:
-        return (named, (self.name,))
+        return (op_by_name, (self.name,))
 
 
 OPS: dict[str, Op] = {}
 
 
-def named(name: str) -> Op:
+def op_by_name(name: str) -> Op:
     """Return the op with this name."""
     return OPS[name]
 
@@ -130,5 +130,5 @@ def scalar(src: tuple[Node, ...], arg: Any) -> Shape:
     return ()
 
 
-def _itself(arg: Any) -> Any:
+def _identity(arg: Any) -> Any:
     return arg

@@ -11,7 +11,7 @@ from typing import Any
 
 from fnx.core import dtypes
 from fnx.core.dtypes import DType
-from fnx.core.errors import Site, labelled
+from fnx.core.errors import Location, kernel_label
 from fnx.core.op import Op, Shape
 from fnx.core.record import Record
 
@@ -125,16 +125,16 @@ class Function(Record):
 class Call(Record):
     """A call of src[0] (a FUNCTION, or a user-written KERNEL) with operands src[1:].
 
-    ``outs`` are (shape, dtype) of the results, read by GET. ``schedule`` is for kernels;
-    ``policy`` says what a checkpointed FUNCTION saves for its backward pass. With ``of_loop`` the
-    KERNEL is not user-written but generated from a loop.
+    ``outs`` are (shape, dtype) of the results, read by GETTUPLE. ``schedule`` is for kernels;
+    ``policy`` says what a checkpointed FUNCTION saves for its backward pass. With ``is_generated``
+    the KERNEL is not user-written but generated from a loop.
     """
 
     name: str
     outs: tuple[tuple[Shape, DType], ...]
     schedule: tuple[Any, ...] = ()
     policy: Any = None
-    of_loop: bool = False
+    is_generated: bool = False
 
 
 class Scan(Record):
@@ -180,7 +180,7 @@ class Cond(Record):
     outs: tuple[tuple[Shape, DType], ...]
 
 
-class Host(Record):
+class Callback(Record):
     """A call of the Python function that the handle src[0] names, with the operands after it.
 
     With an ``effect`` src[1] is a token and result 0 the next token, which keeps effects in order
@@ -200,14 +200,14 @@ class Host(Record):
     method: str = ""
 
 
-def pullback(asked: Sequence[int], n: int) -> str:
+def bwd_rule_name(result_indices: Sequence[int], n: int) -> str:
     """Return the name of the "bwd" rule of a Custom for cotangents of some of its ``n`` float
     results.
 
-    >>> pullback([0, 2], 3), pullback([0, 1, 2], 3)
+    >>> bwd_rule_name([0, 2], 3), bwd_rule_name([0, 1, 2], 3)
     ('bwd 0 2', 'bwd')
     """
-    return " ".join(["bwd", *(str(k) for k in asked if len(asked) < n)])
+    return " ".join(["bwd", *(str(k) for k in result_indices if len(result_indices) < n)])
 
 
 class Custom(Record):
@@ -227,12 +227,12 @@ class Custom(Record):
 
     If there is a "jvp", it is the first rule. ``again`` >= 0 marks a recursive call: inside a
     rule, the node stands for the CUSTOM whose rule that is, so many levels of rules further out
-    (-1: not recursive). It has no rules itself, as they would be infinite (core/again.py).
-    ``lanes`` holds a batching rule: ``function(size, batched)`` returns the batched src[0]. With
-    ``effects`` the first argument and the first result are tokens, of the rules too ("bwd": after
-    the captures, and before the cotangents), so that effects of the backward pass are ordered as
-    well. The results are jointly ``linear`` in that many of the last arguments, however src[0]
-    computes them.
+    (-1: not recursive). It has no rules itself, as they would be infinite
+    (core/recursive_rules.py). ``lanes`` holds a batching rule: ``function(size, batched)`` returns
+    the batched src[0]. With ``effects`` the first argument and the first result are tokens, of the
+    rules too ("bwd": after the captures, and before the cotangents), so that effects of the
+    backward pass are ordered as well. The results are jointly ``linear`` in that many of the last
+    arguments, however src[0] computes them.
     """
 
     name: str
@@ -293,7 +293,7 @@ class Stage(Record):
 
 
 class Mma(Record):
-    """A matrix unit, an entry of core/units.py.
+    """A matrix unit, an entry of core/matrix_units.py.
 
     The node sums over ``words`` ranges, which follow its factors; the remaining operands say how
     threads hold the factors.
@@ -325,14 +325,15 @@ class ThreadGroup(Record):
 
 
 class Carry(Record):
-    """Loop-carried value ``i`` of the ITER with this id."""
+    """Loop-carried value ``i`` of the LOOP with this id."""
 
     id: int
     i: int
 
 
-class Iter(Record):
-    """A loop with carried values; ``outs`` are their (shape, dtype). GET reads the final ones."""
+class Loop(Record):
+    """A loop with carried values; ``outs`` are their (shape, dtype). GETTUPLE reads the final
+    ones."""
 
     id: int
     outs: tuple[tuple[Shape, DType], ...]
@@ -358,7 +359,8 @@ class Slot(Record):
     kind: "in" (argument ``index`` of the call), "out" (result ``index``) or "arena"; the slot is
     its bytes ``offset``..``offset + nbytes``. Each iteration of the loops around the command
     advances it by ``strides`` bytes (outermost first; a loop that is not listed does not). In a
-    LOOP that is a kernel "in" is an operand of its EXEC, and word k of "numbers" is the int32 k.
+    CMD_LOOP that is a kernel "in" is an operand of its EXEC, and word k of "numbers" is the int32
+    k.
     """
 
     kind: str
@@ -378,7 +380,7 @@ class Linked(Record):
         scratch: bytes of scratch memory per worker.
         nanoseconds: estimated run time.
         flops: number of floating-point operations.
-        arithmetic: the type of most of them (core/limits.py).
+        arithmetic: the type of most of them (core/peak_rates.py).
     """
 
     name: str
@@ -395,40 +397,40 @@ class Exec(Record):
     """Run a kernel."""
 
     name: str
-    sites: tuple[Site, ...] = ()
+    locs: tuple[Location, ...] = ()
 
     @property
     def label(self) -> str:
         """The name shown in profiles and error messages."""
-        return labelled(self.name, self.sites)
+        return kernel_label(self.name, self.locs)
 
 
-class Loop(Record):
+class CmdLoop(Record):
     """Run commands ``trips`` times; None: while a condition holds (which a loop inside a kernel
     may have besides a trip count).
 
-    A kernel with a ``portion`` may return after that many steps of all its loops, a strip. It
+    A kernel with a ``strip_length`` may return after that many steps of all its loops, a strip. It
     resumes there when it is run again, until the first word of its last operand is 0.
     """
 
     name: str
     trips: int | None
-    sites: tuple[Site, ...] = ()
-    portion: int = 0
+    locs: tuple[Location, ...] = ()
+    strip_length: int = 0
 
     @property
     def label(self) -> str:
         """The name shown in profiles and error messages."""
-        return labelled(self.name, self.sites)
+        return kernel_label(self.name, self.locs)
 
 
 class Branch(Record):
     """Run one of several lists of commands."""
 
     name: str
-    sites: tuple[Site, ...] = ()
+    locs: tuple[Location, ...] = ()
 
     @property
     def label(self) -> str:
         """The name shown in profiles and error messages."""
-        return labelled(self.name, self.sites)
+        return kernel_label(self.name, self.locs)

@@ -27,19 +27,19 @@ from operator import methodcaller
 from types import ModuleType
 from typing import Any
 
-LOADED = time.time()  # when fnx was imported: newer sources are not the code that runs
-PATIENCE = 1.0  # seconds that a fork waits for work; the child refuses unfinished work
-_LOADED = 10.0  # seconds that a fork waits for a module that another thread loads
-_OTHERS = 30.0  # seconds that a fork waits for another thread that forks
-_TRIES = 3  # attempts to run a hook that fails
-_LATER = 0.01  # seconds after a fork until a Ctrl-C that came during it is raised
+IMPORT_TIME = time.time()  # when fnx was imported: newer sources are not the code that runs
+FORK_TIMEOUT = 1.0  # seconds that a fork waits for work; the child refuses unfinished work
+_IMPORT_TIMEOUT = 10.0  # seconds that a fork waits for a module that another thread loads
+_FORK_LOCK_TIMEOUT = 30.0  # seconds that a fork waits for another thread that forks
+_MAX_TRIES = 3  # attempts to run a hook that fails
+_RAISE_DELAY = 0.01  # seconds after a fork until a Ctrl-C that came during it is raised
 
 _locks: list[weakref.ref[Any]] = []
-_before: list[Callable[[float], None]] = []
-_in_parent: list[Callable[[], None]] = []
-_in_child: list[Callable[[], None]] = []
-_cut: list[type[BaseException]] = []  # the exception raised during a fork, at most one
-_forking: Any = threading.RLock()  # held by the thread that forks
+_before_hooks: list[Callable[[float], None]] = []
+_parent_hooks: list[Callable[[], None]] = []
+_child_hooks: list[Callable[[], None]] = []
+_interrupts: list[type[BaseException]] = []  # the exception raised during a fork, at most one
+_fork_lock: Any = threading.RLock()  # held by the thread that forks
 
 
 def fork_safe_lock() -> Any:
@@ -51,22 +51,22 @@ def fork_safe_lock() -> Any:
     return lock
 
 
-_loading = fork_safe_lock()
+_import_lock = fork_safe_lock()
 
 
 def load(name: str) -> ModuleType:
     """Import a module on first use."""
-    found = sys.modules.get(name)
-    if found is not None and not getattr(found.__spec__, "_initializing", False):
-        return found
-    with _loading:
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return module
+    with _import_lock:
         return importlib.import_module(name)
 
 
-def deferred(module: str, name: str) -> Callable[..., Any]:
+def lazy_function(module: str, name: str) -> Callable[..., Any]:
     """Return a stub for a function whose module is loaded on the first call.
 
-    >>> deferred("math", "sqrt")(4.0)
+    >>> lazy_function("math", "sqrt")(4.0)
     2.0
     """
     def call(*args: Any, **options: Any) -> Any:
@@ -76,13 +76,13 @@ def deferred(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
-def _nothing(*args: Any) -> None:
+def _noop(*args: Any) -> None:
     pass
 
 
-def at_fork(before: Callable[[float], None] = _nothing,
-            in_parent: Callable[[], None] = _nothing,
-            in_child: Callable[[], None] = _nothing) -> None:
+def at_fork(before: Callable[[float], None] = _noop,
+            in_parent: Callable[[], None] = _noop,
+            in_child: Callable[[], None] = _noop) -> None:
     """Register hooks around a fork, like ``os.register_at_fork``.
 
     ``before`` gets the time (``time.monotonic``) until which it may wait. If Ctrl-C interrupts it
@@ -90,49 +90,51 @@ def at_fork(before: Callable[[float], None] = _nothing,
     Threads that fork at the same time do so one after another. No signal handler is called
     between the last of ``before`` and the end of ``in_child``.
     """
-    _before.insert(0, before)
-    _in_parent.append(in_parent)
-    _in_child.append(in_child)
+    _before_hooks.insert(0, before)
+    _parent_hooks.append(in_parent)
+    _child_hooks.append(in_child)
 
 
-def _uncut(run: Callable[[], None], left: int) -> Iterator[None]:
+def _uninterruptible(run: Callable[[], None], tries: int) -> Iterator[None]:
     """Call ``run`` each time the generator is resumed, and complete it despite Ctrl-C.
 
     Python calls fork hooks from C and drops their exceptions. A function could be interrupted at
     its first instruction, where signals are checked; in a resumed generator that instruction is
-    inside its ``try``, and so is the back edge of the inner loop. ``left``: how often ``run`` may
+    inside its ``try``, and so is the back edge of the inner loop. ``tries``: how often ``run`` may
     fail before the next yield.
     """
     while True:
         try:
             while True:
                 try:
-                    if left:
+                    if tries:
                         run()
-                        left = 0
+                        tries = 0
                     yield
-                    left = _TRIES
+                    tries = _MAX_TRIES
                 except GeneratorExit:
                     return
                 except KeyboardInterrupt:
-                    _cut[:] = (KeyboardInterrupt,)
-                    left = _TRIES
+                    _interrupts[:] = (KeyboardInterrupt,)
+                    tries = _MAX_TRIES
                 except BaseException as e:  # from another signal handler, or from a hook
-                    _cut[:] = (type(e),)
-                    left -= 1
+                    _interrupts[:] = (type(e),)
+                    tries -= 1
         except BaseException as e:
-            _cut[:] = (type(e),)
-            left = _TRIES
+            _interrupts[:] = (type(e),)
+            tries = _MAX_TRIES
 
 
-def _without_end(run: Callable[[], None]) -> Iterator[None]:
-    """Chain ``_uncut`` generators, so that another replaces one that Ctrl-C ended after all."""
-    steps = chain.from_iterable(chain([_uncut(run, 0)], map(_uncut, repeat(run), repeat(_TRIES))))
+def _restart_forever(run: Callable[[], None]) -> Iterator[None]:
+    """Chain ``_uninterruptible`` generators, so that another replaces one that Ctrl-C ended after
+    all."""
+    steps = chain.from_iterable(chain([_uninterruptible(run, 0)],
+                                      map(_uninterruptible, repeat(run), repeat(_MAX_TRIES))))
     next(steps)
     return steps
 
 
-class _Around(threading.local):
+class _ForkHooks(threading.local):
     """The fork hooks of a thread, and the signal mask to restore.
 
     They are per thread, as two threads cannot resume one generator.
@@ -141,55 +143,55 @@ class _Around(threading.local):
     def __init__(self) -> None:
         self.mask: set[Any] | None = None
         self.before, self.in_parent, self.in_child = [
-            partial(next, _without_end(step))
+            partial(next, _restart_forever(step))
             for step in (_run_before, _run_in_parent, _run_in_child)]
 
 
 def _run_before() -> None:
-    _forking.acquire(timeout=_OTHERS)
-    until = time.monotonic() + (0.0 if _cut else PATIENCE)
-    for hook in _before:
+    _fork_lock.acquire(timeout=_FORK_LOCK_TIMEOUT)
+    until = time.monotonic() + (0.0 if _interrupts else FORK_TIMEOUT)
+    for hook in _before_hooks:
         hook(until)
-    if _around.mask is None:
-        _around.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    if _fork_hooks.mask is None:
+        _fork_hooks.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     signal.pthread_sigmask(signal.SIG_BLOCK, [
         number for number in signal.valid_signals() if callable(signal.getsignal(number))])
 
 
 def _run_in_parent() -> None:
-    for hook in _in_parent:
+    for hook in _parent_hooks:
         hook()
-    if _around.mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _around.mask)
-        _around.mask = None
-    _forked()
+    if _fork_hooks.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _fork_hooks.mask)
+        _fork_hooks.mask = None
+    _end_fork()
 
 
 def _run_in_child() -> None:
-    if _around.mask is not None:  # signals are blocked, so nothing is restarted here
-        _cut.clear()  # the exception belongs to the parent
+    if _fork_hooks.mask is not None:  # signals are blocked, so nothing is restarted here
+        _interrupts.clear()  # the exception belongs to the parent
         for ref in _locks:
             lock = ref()
             if lock is not None and not lock._is_owned():  # not held by the forking thread
                 lock._at_fork_reinit()
-        for hook in _in_child:
+        for hook in _child_hooks:
             hook()
-        mask, _around.mask = _around.mask, None
+        mask, _fork_hooks.mask = _fork_hooks.mask, None
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    _forked()
+    _end_fork()
 
 
-def _forked() -> None:
+def _end_fork() -> None:
     """Let the next thread fork, and raise an exception that came during this fork."""
-    while _forking._is_owned():
-        _forking.release()
-    if _cut:
-        again = threading.Timer(_LATER, _raise, [_cut.pop()])
-        again.daemon = True
-        again.start()
+    while _fork_lock._is_owned():
+        _fork_lock.release()
+    if _interrupts:
+        timer = threading.Timer(_RAISE_DELAY, _raise_in_main, [_interrupts.pop()])
+        timer.daemon = True
+        timer.start()
 
 
-def _raise(error: type[BaseException]) -> None:
+def _raise_in_main(error: type[BaseException]) -> None:
     """Raise in the main thread as Ctrl-C does, also interrupting a system call it sleeps in.
 
     (_thread.interrupt_main does not.)
@@ -201,25 +203,25 @@ def _raise(error: type[BaseException]) -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
 
-def _wait_for_loading(until: float) -> None:
-    _loading.acquire(timeout=_LOADED)
+def _lock_imports(until: float) -> None:
+    _import_lock.acquire(timeout=_IMPORT_TIMEOUT)
 
 
-def _loaded() -> None:
+def _unlock_imports() -> None:
     with contextlib.suppress(RuntimeError):  # released completely, or never acquired (timeout)
         while True:
-            _loading.release()
+            _import_lock.release()
 
 
-at_fork(_wait_for_loading, _loaded, _loaded)
-_around = _Around()
+at_fork(_lock_imports, _unlock_imports, _unlock_imports)
+_fork_hooks = _ForkHooks()
 if hasattr(os, "register_at_fork"):  # methodcaller: no bytecode runs before the generator's
-    os.register_at_fork(before=partial(methodcaller("before"), _around),
-                        after_in_parent=partial(methodcaller("in_parent"), _around),
-                        after_in_child=partial(methodcaller("in_child"), _around))
+    os.register_at_fork(before=partial(methodcaller("before"), _fork_hooks),
+                        after_in_parent=partial(methodcaller("in_parent"), _fork_hooks),
+                        after_in_child=partial(methodcaller("in_child"), _fork_hooks))
 
 
-def wait_for_the_end() -> None:
+def block_at_exit() -> None:
     """Block a daemon thread forever at process exit; return at once in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         threading.Event().wait()

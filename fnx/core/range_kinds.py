@@ -8,13 +8,13 @@
     GRID      a number     mapped to groups of threads of a GPU
     THREAD    a number     mapped to threads of a group
 
-A program gets its share of parallel iterations as values: the bounds of a part for PAR (PART, two
-per range), one number for GRID and THREAD (ID). PAR and GRID are outermost, every STORE has them,
-and no REDUCE or STAGE is over them. Threads of a group cooperate: each statement may have THREAD
-ranges of its own, a STAGE in SHARED memory is filled over one, and such stages serve to reduce
-over one (lower/program/threads.py).
+A program gets its share of parallel iterations as values: the bounds of a part for PAR
+(PARALLEL_RANGE, two per range), one number for GRID and THREAD (ID). PAR and GRID are outermost,
+every STORE has them, and no REDUCE or STAGE is over them. Threads of a group cooperate: each
+statement may have THREAD ranges of its own, a STAGE in SHARED memory is filled over one, and such
+stages serve to reduce over one (lower/program/lower_threads.py).
 
->>> RANGE_KINDS["PAR"].given, sorted(LOOPS), sorted(NUMBERED)
+>>> RANGE_KINDS["PAR"].given, sorted(LOOP_KINDS), sorted(ID_KINDS)
 (True, ['GRID', 'PAR', 'SEQ', 'THREAD'], ['GRID', 'THREAD'])
 """
 
@@ -33,7 +33,7 @@ class RangeKind(Record):
         most: maximum number of ranges of this kind in a kernel; None: any number.
     """
 
-    becomes: str
+    lowered_to: str
     given: bool = False
     numbered: bool = False
     most: int | None = None
@@ -48,10 +48,10 @@ RANGE_KINDS = {
     "VEC": RangeKind("lanes"),
 }
 
-LOOPS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.becomes == "loop")
-OF_WORKERS = next(name for name, kind in RANGE_KINDS.items() if kind.most == 1)  # PAR
-REPLICATED = frozenset(RANGE_KINDS) - LOOPS  # kinds that become instances or lanes
-GIVEN = frozenset(name for name, kind in RANGE_KINDS.items() if kind.given)
-NUMBERED = frozenset(name for name, kind in RANGE_KINDS.items() if kind.numbered)
+LOOP_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.lowered_to == "loop")
+WORKER_KIND = next(name for name, kind in RANGE_KINDS.items() if kind.most == 1)  # PAR
+REPLICATED_KINDS = frozenset(RANGE_KINDS) - LOOP_KINDS  # kinds that become instances or lanes
+PARALLEL_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.given)
+ID_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.numbered)
 
 SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")  # memory spaces of STAGEs

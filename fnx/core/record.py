@@ -62,7 +62,7 @@ class Record(metaclass=RecordType):
         cls = type(self)
         missing = len(cls._setters) - len(args)
         if missing or named:
-            args = _complete(cls, args, named) if named or not 0 < missing <= len(cls._defaults) \
+            args = _bind_args(cls, args, named) if named or not 0 < missing <= len(cls._defaults) \
                 else args + cls._defaults[-missing:]
         for put, value in zip(cls._setters, args):
             put(self, value)
@@ -91,8 +91,8 @@ class Record(metaclass=RecordType):
         return cls(**{**dict(zip(cls._names, values(self))), **changes})
 
     def __repr__(self) -> str:
-        inside = ", ".join([f"{f}={getattr(self, f)!r}" for f in type(self)._names])
-        return f"{type(self).__qualname__}({inside})"
+        fields = ", ".join([f"{f}={getattr(self, f)!r}" for f in type(self)._names])
+        return f"{type(self).__qualname__}({fields})"
 
     def __reduce__(self) -> Any:
         return type(self), values(self)
@@ -103,16 +103,17 @@ def values(record: Record) -> tuple[Any, ...]:
     return tuple([getattr(record, f) for f in type(record)._names])
 
 
-def _complete(cls: RecordType, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+def _bind_args(cls: RecordType, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     """Return the values of all fields, in order, from arguments and defaults."""
     fields = cls._names
-    given = dict(zip(fields, args))
-    if len(args) > len(fields) or given.keys() & named.keys() or not named.keys() <= set(fields):
+    positional = dict(zip(fields, args))
+    if len(args) > len(fields) or positional.keys() & named.keys() or \
+            not named.keys() <= set(fields):
         raise TypeError(f"{cls.__name__}: expected each of the fields {', '.join(fields)} once, "
                         f"got {len(args)} by position and {', '.join(named) or 'none'} by name")
     defaults = zip(fields[len(fields) - len(cls._defaults):], cls._defaults)
-    found = {**dict(defaults), **given, **named}
-    missing = [f for f in fields if f not in found]
+    bound = {**dict(defaults), **positional, **named}
+    missing = [f for f in fields if f not in bound]
     if missing:
         raise TypeError(f"{cls.__name__}: expected a value for {', '.join(missing)}")
-    return tuple([found[f] for f in fields])
+    return tuple([bound[f] for f in fields])

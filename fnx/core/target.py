@@ -21,7 +21,7 @@ class Target(Record):
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never affects how a sum associates.
         compiler: name and version of the compiler of LLVM IR.
-        kind: the kind of target, an entry of lower/machines.py.
+        kind: the kind of target, an entry of lower/target_lowerings.py.
         threads: maximum number of threads per group, if kernels run in groups of threads.
         shared: bytes of shared memory per group.
         private: bytes of private memory per thread that a kernel should not exceed.
@@ -29,7 +29,7 @@ class Target(Record):
         subgroup: number of neighboring threads that can exchange values; 0: not supported. Never
             affects how a sum associates.
         async_copies: whether the target has asynchronous copies to shared memory.
-        units: names of its matrix units (core/units.py), the preferred one first.
+        units: names of its matrix units (core/matrix_units.py), the preferred one first.
         buffers: maximum number of buffers that a kernel binds; 0: no limit.
         wide: whether it computes in 64-bit types.
         steps: total loop iterations per thread after which the driver aborts a kernel; 0: never.
@@ -63,7 +63,7 @@ class Target(Record):
     unfused: str = ""
 
     @property
-    def has_code(self) -> bool:
+    def is_compiled(self) -> bool:
         """Whether kernels are compiled for it; else the device interprets or records them."""
         return self.kind != "kernels"
 

@@ -13,8 +13,8 @@ False
 from __future__ import annotations
 
 from fnx.core.errors import KernelError
+from fnx.core.matrix_units import UNITS
 from fnx.core.record import Record, values
-from fnx.core.units import UNITS
 
 SPACES = ("PRIV", "SHARED", "GLOBAL")
 
@@ -312,7 +312,7 @@ def tensorize(range: str, unit: str, words: str | None = None) -> Tensorize:
 
     Args:
         range: the innermost loop.
-        unit: the name of a unit of the target (``fnx.core.units.UNITS``).
+        unit: the name of a unit of the target (``fnx.core.matrix_units.UNITS``).
         words: the loop around it, over the words of one instruction, for a unit that takes several.
 
     Returns:

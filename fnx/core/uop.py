@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fnx.core.dtypes import DType
-from fnx.core.errors import Site
+from fnx.core.errors import Location
 from fnx.core.op import Op, scalar
 from fnx.core.process import fork_safe_lock, load
 
 _NO_RANGES: frozenset[UOp] = frozenset()
-_MAX_SITES = 8
+_MAX_LOCS = 8
 _numbers = itertools.count()
 
 
-def now() -> int:
+def creation_mark() -> int:
     """Return a number greater than that of every node made so far."""
     return next(_numbers)
 
@@ -41,11 +41,11 @@ _dead: deque[_Interned] = deque()
 _lock = fork_safe_lock()
 
 
-def forget_dead() -> None:
+def drop_dead_entries() -> None:
     """Drop the table entries of dead nodes.
 
-    The death of a node runs no bytecode (core/weak.py). An entry leaves the deque last, so that
-    a Ctrl-C in this function loses none.
+    The death of a node runs no bytecode (core/weak_tables.py). An entry leaves the deque last, so
+    that a Ctrl-C in this function loses none.
     """
     with _lock:
         while _dead:
@@ -57,31 +57,31 @@ def forget_dead() -> None:
             del ref  # this frees the operands of that node: the next iteration finds them
 
 
-class _CurrentSite(threading.local):
-    site: Site | None = None
+class _CurrentLocation(threading.local):
+    loc: Location | None = None
 
-    def derive(self, node: UOp) -> None:
+    def set_from(self, node: UOp) -> None:
         """Give the nodes made next the source lines of this node."""
-        if node.sites:
-            self.site = node.sites[0] if len(node.sites) == 1 else _OneOf(node.sites)
+        if node.locs:
+            self.loc = node.locs[0] if len(node.locs) == 1 else _AmbiguousLocation(node.locs)
 
 
-class _OneOf(tuple[str, int]):
+class _AmbiguousLocation(tuple[str, int]):
     """The first of several source lines, with all of them in ``all``."""
 
-    all: tuple[Site, ...]
+    all: tuple[Location, ...]
 
-    def __new__(cls, sites: tuple[Site, ...]) -> _OneOf:
-        made = super().__new__(cls, sites[0])
-        made.all = sites
-        return made
+    def __new__(cls, locs: tuple[Location, ...]) -> _AmbiguousLocation:
+        first = super().__new__(cls, locs[0])
+        first.all = locs
+        return first
 
     def __reduce__(self) -> Any:
         """Pickle as a plain line."""
         return tuple, (tuple(self),)
 
 
-current_site = _CurrentSite()
+current_loc = _CurrentLocation()
 
 
 class UOp:
@@ -89,10 +89,10 @@ class UOp:
 
     ``shape`` and ``ranges`` (free ranges, kernel level) are computed once. ``number`` grows with
     creation. Operands of a commutative op are sorted by ``rank``, which depends only on content,
-    so the order is the same in every process. ``sites`` are the user's source lines of the node.
+    so the order is the same in every process. ``locs`` are the user's source lines of the node.
     """
 
-    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "form", "number", "sites",
+    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "form", "number", "locs",
                  "_digest", "__weakref__")
     op: Op
     dtype: DType
@@ -103,7 +103,7 @@ class UOp:
     rank: int
     form: tuple[int, int]
     number: int
-    sites: tuple[Site, ...]
+    locs: tuple[Location, ...]
     _digest: bytes | None
 
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -116,17 +116,17 @@ class UOp:
         if ref is not None:
             node = ref()
             if node is not None:
-                site = current_site.site
-                if site is not None and site not in node.sites and len(node.sites) < _MAX_SITES:
-                    node.sites += ((*site,),)  # a plain line, even from a _OneOf
+                site = current_loc.loc
+                if site is not None and site not in node.locs and len(node.locs) < _MAX_LOCS:
+                    node.locs += ((*site,),)  # a plain line, even from a _OneOf
                 return node
-        return _make(key)
+        return _intern(key)
 
     def __reduce__(self) -> Any:
         """Pickle as a list, operands first: graphs are deeper than pickle can recurse."""
         nodes = toposort([self], into_functions=True)
         number = {node: i for i, node in enumerate(nodes)}
-        return _restored, ([(n.op, n.dtype, [number[s] for s in n.src], n.arg) for n in nodes],)
+        return _unpickle, ([(n.op, n.dtype, [number[s] for s in n.src], n.arg) for n in nodes],)
 
     def __deepcopy__(self, memo: Any) -> UOp:
         return self
@@ -143,21 +143,21 @@ class UOp:
         """Return this node with some fields changed, and with its sites."""
         new = UOp(op or self.op, dtype or self.dtype, self.src if src is None else src,
                   self.arg if arg is None else arg)
-        return inherit(new, self)
+        return copy_locs(new, self)
 
     def over(self, src: tuple[UOp, ...]) -> UOp:
         """Return this node with other operands, or itself if they are the same."""
         if src == self.src:
             return self
-        made = UOp(self.op, self.dtype, src, self.arg)
-        if not made.sites:
-            made.sites = self.sites
-        return made
+        node = UOp(self.op, self.dtype, src, self.arg)
+        if not node.locs:
+            node.locs = self.locs
+        return node
 
     @property
-    def site(self) -> Site | None:
+    def loc(self) -> Location | None:
         """The first of the user's source lines of the node."""
-        return self.sites[0] if self.sites else None
+        return self.locs[0] if self.locs else None
 
     def digest(self) -> bytes:
         """Return the Merkle digest of the content, equal in every process.
@@ -179,16 +179,16 @@ class UOp:
         return self._digest
 
 
-def _restored(rows: list[tuple[Op, DType, list[int], Any]]) -> UOp:
+def _unpickle(rows: list[tuple[Op, DType, list[int], Any]]) -> UOp:
     nodes: list[UOp] = []
     for op, dtype, src, arg in rows:
         nodes.append(UOp(op, dtype, tuple([nodes[i] for i in src]), arg))
     return nodes[-1]
 
 
-def _make(key: tuple[Any, ...]) -> UOp:
+def _intern(key: tuple[Any, ...]) -> UOp:
     if _dead:
-        forget_dead()
+        drop_dead_entries()
     op, dtype, src, arg = key
     node = object.__new__(UOp)
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
@@ -197,30 +197,30 @@ def _make(key: tuple[Any, ...]) -> UOp:
     else:
         node.shape = () if op.shape is scalar else op.shape(src, arg)
     node.ranges = _free_ranges(node)
-    node.rank, node.form = _rank(op, dtype, src, arg)
+    node.rank, node.form = _sort_key(op, dtype, src, arg)
     node.number = next(_numbers)
-    site = current_site.site
-    node.sites = () if site is None else site.all if type(site) is _OneOf else (site,)
+    site = current_loc.loc
+    node.locs = () if site is None else site.all if type(site) is _AmbiguousLocation else (site,)
     node._digest = None
     ref = _Interned(node, _dead.append)
     ref.key = key
     while True:
-        found = _table.setdefault(key, ref)
-        if found is ref:
+        winner = _table.setdefault(key, ref)
+        if winner is ref:
             return node
-        other = found()
-        if other is not None:
-            return other
+        existing = winner()
+        if existing is not None:
+            return existing
         with _lock:
-            if _table.get(key) is found:
+            if _table.get(key) is winner:
                 _table[key] = ref
                 return node
 
 
-def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tuple[int, int]]:
+def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tuple[int, int]]:
     """Return the sort key of a node among operands, and its ``form``.
 
-    Sources with a ``place`` come first, constants last; the others are ordered by content.
+    Sources with a ``source_key`` come first, constants last; the others are ordered by content.
 
     The ops of a node and of two levels of operands decide before the inputs below them, so equal
     layers on different inputs order their operands alike and become the same kernels. ``form``
@@ -228,21 +228,22 @@ def _rank(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tu
     have the same rank; ``number`` then decides. (Python does not randomize the hashes of integers
     and of tuples of them.)
     """
-    content, place = op.content, op.place
-    within = 0 if content is None else content(arg)
-    alone = hash((op.code, dtype.code, within))
-    if place is not None:
-        kind = op.code if content is None else alone
-        return place(arg), (kind, kind)
+    content, source_key = op.content, op.place
+    arg_hash = 0 if content is None else content(arg)
+    own_hash = hash((op.code, dtype.code, arg_hash))
+    if source_key is not None:
+        kind = op.code if content is None else own_hash
+        return source_key(arg), (kind, kind)
     if len(src) == 2:  # fast path for most nodes: the same as below, without loops
         x, y = src
-        form = alone, hash((alone, x.form[0], y.form[0]))
-        near, far = hash((alone, x.form[1], y.form[1])), hash((alone, x.rank, y.rank))
+        form = own_hash, hash((own_hash, x.form[0], y.form[0]))
+        near_hash, far_hash = hash((own_hash, x.form[1], y.form[1])), hash((own_hash, x.rank,
+                                                                            y.rank))
     else:
-        form = alone, hash((alone, *[s.form[0] for s in src]))
-        near = hash((alone, *[s.form[1] for s in src]))
-        far = hash((alone, *[s.rank for s in src]))
-    return ((near & 0x3FFFFFFF) + 1 << 32) + (far & 0xFFFFFFFF), form
+        form = own_hash, hash((own_hash, *[s.form[0] for s in src]))
+        near_hash = hash((own_hash, *[s.form[1] for s in src]))
+        far_hash = hash((own_hash, *[s.rank for s in src]))
+    return ((near_hash & 0x3FFFFFFF) + 1 << 32) + (far_hash & 0xFFFFFFFF), form
 
 
 def _free_ranges(node: UOp) -> frozenset[UOp]:
@@ -261,25 +262,25 @@ def _free_ranges(node: UOp) -> frozenset[UOp]:
     return free.difference(node.src[1:]) if binds == "tail" else _NO_RANGES
 
 
-def inherit(new: UOp, *old: UOp) -> UOp:
+def copy_locs(new: UOp, *old: UOp) -> UOp:
     """Copy the sites of the nodes that a rewritten node replaces to it, if it has none."""
-    if not new.sites:
+    if not new.locs:
         for node in old:
-            if node.sites:
-                new.sites = node.sites
+            if node.locs:
+                new.locs = node.locs
                 break
     return new
 
 
-def of_both(node: UOp, src: tuple[UOp, ...]) -> UOp:
+def merge_locs(node: UOp, src: tuple[UOp, ...]) -> UOp:
     """Return a node with other operands and the sites of both (for ``rebuild``).
 
     The result may exist already, made from other lines of the user's code: merge the sites.
     """
-    made = node.over(src)
-    if made.sites != node.sites and len(made.sites) < _MAX_SITES:
-        made.sites += tuple([site for site in node.sites if site not in made.sites])
-    return made
+    rebuilt = node.over(src)
+    if rebuilt.locs != node.locs and len(rebuilt.locs) < _MAX_LOCS:
+        rebuilt.locs += tuple([site for site in node.locs if site not in rebuilt.locs])
+    return rebuilt
 
 
 def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
@@ -312,7 +313,7 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
     return out
 
 
-def kinds(roots: Iterable[UOp]) -> set[Op | DType]:
+def ops_and_dtypes(roots: Iterable[UOp]) -> set[Op | DType]:
     """Return the ops and dtypes of all nodes reachable from ``roots``, also inside FUNCTIONs."""
     nodes = toposort(roots, into_functions=True)
     return {n.op for n in nodes} | {n.dtype for n in nodes}
@@ -335,17 +336,17 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
         if node in done:
             continue
         src = node.src if node.op.closed else tuple([done[s] for s in node.src])
-        made = None if visit is None else visit(node, src)
-        if made is None:
+        replacement = None if visit is None else visit(node, src)
+        if replacement is None:
             done[node] = node.over(src)
         else:
-            done[node] = made if made.sites else inherit(made, node)
+            done[node] = replacement if replacement.locs else copy_locs(replacement, node)
     return [done[r] for r in roots]
 
 
-def substitute(roots: Iterable[UOp], to: Mapping[UOp, UOp]) -> list[UOp]:
+def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UOp]:
     """Replace nodes in graphs; replacements are not searched again."""
-    return rebuild(roots, known=to)
+    return rebuild(roots, known=replacements)
 
 
 def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -361,5 +362,5 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 def live_nodes() -> int:
     """Return how many nodes are interned now (for leak tests)."""
-    forget_dead()
+    drop_dead_entries()
     return len(_table)

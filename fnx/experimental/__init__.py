@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from fnx.callbacks import io_callback
-from fnx.core.errors import module_face
-from fnx.experimental.widths import disable_x64, enable_x64
+from fnx.core.errors import lazy_module
+from fnx.experimental.x64_context import disable_x64, enable_x64
 
 __all__ = ["disable_x64", "enable_x64", "io_callback"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -14,19 +14,19 @@ from typing import Any, BinaryIO
 
 from fnx.core import ops
 from fnx.core.array import arguments, storage, tree
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
-from fnx.core.array.public import asarray, public
-from fnx.core.array.refusal import checked
-from fnx.core.array.trace import Closed, name_of
-from fnx.core.errors import ArgumentError, CheckpointError, ShapeError, module_face
-from fnx.core.process import deferred as load_late
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.trace import ClosedFunction, function_name
+from fnx.core.errors import ArgumentError, CheckpointError, ShapeError, lazy_module
+from fnx.core.process import lazy_function as load_late
 from fnx.core.uop import toposort
 from fnx.exporting import graph_file
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.exporting.names import identifier
 from fnx.saving import files
-from fnx.transforms.shapes import closed_over
+from fnx.transforms.abstract_eval import trace_closed
 
 __all__ = ["Exported", "export", "load_exported"]
 
@@ -39,14 +39,14 @@ class Exported:
         files: contents as bytes, by file name.
     """
 
-    def __init__(self, name: str, made: dict[str, bytes]) -> None:
-        self.name, self.files = name, made
+    def __init__(self, name: str, contents: dict[str, bytes]) -> None:
+        self.name, self.files = name, contents
 
     def __repr__(self) -> str:
         sizes = ", ".join([f"{name}: {len(data):,} bytes" for name, data in self.files.items()])
         return f"<exported {self.name}: {sizes}>"
 
-    @checked
+    @validate_call
     def save(self, folder: str | os.PathLike[str]) -> list[str]:
         """Write the files into a folder, which is created if it does not exist.
 
@@ -59,20 +59,20 @@ class Exported:
         os.makedirs(folder, exist_ok=True)
         paths = [os.path.join(os.fspath(folder), name) for name in self.files]
         for path, data in zip(paths, self.files.values()):
-            files.write(path, partial(_fill, data))
+            files.write(path, partial(_write_data, data))
         return paths
 
 
-def _fill(data: bytes, file: BinaryIO) -> None:
+def _write_data(data: bytes, file: BinaryIO) -> None:
     file.write(data)
 
 
-_FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.written,
+_FORMATS: dict[str, Callable[[ExportedGraph], dict[str, bytes]]] = {"fnx": graph_file.serialize,
     "c": load_late("fnx.exporting.c_file", "written"),
     "webgpu": load_late("fnx.exporting.web_folder", "written")}
 
 
-@public
+@public_api
 def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None) -> Exported:
     """Export a function with the arrays that it captures, for other processes.
 
@@ -99,17 +99,17 @@ def export(f: Callable[..., Any], *avals: Any, to: str, name: str | None = None)
     Raises:
         ArgumentError: there is no such format, or the function calls Python while it runs.
     """
-    arguments.one_of("to", to, tuple(_FORMATS))
-    closed, given, in_tree = closed_over(f, avals, "export")
+    arguments.check_choice("to", to, tuple(_FORMATS))
+    closed, in_avals, in_tree = trace_closed(f, avals, "export")
     for node in toposort([closed.function], into_functions=True):
-        if node.op is ops.HOST:
+        if node.op is ops.CALLBACK:
             raise ArgumentError(f"expected a function that calls no Python, got a callback in "
-                                f"{name or name_of(f)}", site=node.site,
+                                f"{name or function_name(f)}", loc=node.loc,
                                 hint="leave prints and callbacks out of what is exported")
-    title = identifier(name or name_of(f))
-    return Exported(title, _FORMATS[to](ExportedGraph(
-        title, closed.function, [Array(c)._numpy() for c in closed.captures],
-        given, in_tree, closed.outs, closed.out_tree)))
+    identifier_ = identifier(name or function_name(f))
+    return Exported(identifier_, _FORMATS[to](ExportedGraph(
+        identifier_, closed.function, [Array(c)._numpy() for c in closed.captures],
+        in_avals, in_tree, closed.outs, closed.out_tree)))
 
 
 class LoadedFunction:
@@ -124,9 +124,9 @@ class LoadedFunction:
     def __init__(self, graph: ExportedGraph) -> None:
         self.name, self.in_avals, self._in_tree = graph.name, graph.ins, graph.in_tree
         consts = [from_storage(storage.put(value), value.shape, aval.dtype, False)
-                  for value, aval in zip(graph.consts, graph_file.constants(graph))]
-        self._closed = Closed(graph.function, [c._node for c in consts], graph.out_tree,
-                              tuple(graph.outs))
+                  for value, aval in zip(graph.consts, graph_file.const_avals(graph))]
+        self._closed = ClosedFunction(graph.function, [c._node for c in consts], graph.out_tree,
+                                      tuple(graph.outs))
         self._consts = consts
 
     def __repr__(self) -> str:
@@ -134,24 +134,25 @@ class LoadedFunction:
 
     def __call__(self, *args: Any) -> Any:
         """Return the function's result."""
-        return _called(self, args)
+        return _call_loaded(self, args)
 
 
-@public
-def _called(loaded: LoadedFunction, args: tuple[Any, ...]) -> Any:
-    leaves, found = tree.flatten(args)
-    if found != loaded._in_tree:
+@public_api
+def _call_loaded(loaded: LoadedFunction, args: tuple[Any, ...]) -> Any:
+    leaves, args_tree = tree.flatten(args)
+    if args_tree != loaded._in_tree:
         raise ArgumentError(f"{loaded.name}: expected arguments like the ones that it was exported "
-                            f"for: {tree.difference(loaded._in_tree, found)}")
+                            f"for: {tree.first_difference(loaded._in_tree, args_tree)}")
     arrays = [asarray(x) for x in leaves]
-    for x, want in zip(arrays, loaded.in_avals):
-        if x.shape != want.shape or x._dtype is not want.dtype:
-            raise ShapeError(f"{loaded.name}: expected {want}, got {Aval(x.shape, x._dtype)}",
+    for x, expected_aval in zip(arrays, loaded.in_avals):
+        if x.shape != expected_aval.shape or x._dtype is not expected_aval.dtype:
+            raise ShapeError(f"{loaded.name}: expected {expected_aval}, got "
+                             f"{Aval(x.shape, x._dtype)}",
                              hint="export it for these shapes, too")
     return loaded._closed.call(arrays)
 
 
-@checked
+@validate_call
 def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
     """Load a function that was exported ``to="fnx"``; this process compiles it.
 
@@ -177,12 +178,12 @@ def load_exported(path: str | os.PathLike[str]) -> LoadedFunction:
         CheckpointError: the file is not an exported function, is of another version, is damaged, or
             holds an invalid graph.
     """
-    data = files.Mapped(os.fspath(path)).memory.tobytes()
+    data = files.MappedFile(os.fspath(path)).memory.tobytes()
     try:
-        return LoadedFunction(graph_file.read(data))
+        return LoadedFunction(graph_file.deserialize(data))
     except CheckpointError as error:
         error.message = f"{os.fspath(path)!s}: {error.message}"
         raise
 
 
-__getattr__, __dir__ = module_face(__name__, __all__)
+__getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -31,10 +31,10 @@ from fnx.core.uop import UOp, toposort
 from fnx.exporting import graph_checks
 from fnx.exporting.names import identifier
 from fnx.saving import safetensors
-from fnx.saving.arrays import stray_bits
+from fnx.saving.arrays import find_invalid_byte
 
 MAGIC = b"fnx graph 2\n"
-_DIGEST, _LENGTH = 32, 8
+_DIGEST_BYTES, _LENGTH_BYTES = 32, 8
 _RECORDS: dict[str, type[Record]] = {
     name: value for module in (op_args, tiling) for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, Record) and value is not Record}
@@ -62,62 +62,62 @@ class ExportedGraph(Record):
     out_tree: tree.TreeDef
 
 
-def constants(graph: ExportedGraph) -> list[Aval]:
+def const_avals(graph: ExportedGraph) -> list[Aval]:
     """Return the avals of ``consts``."""
     params = {n.arg.slot: n for n in toposort(graph.function.src) if n.op is ops.PARAM}
-    return [Aval(value.shape, _own(params, len(graph.ins) + i, value))
+    return [Aval(value.shape, _const_dtype(params, len(graph.ins) + i, value))
             for i, value in enumerate(graph.consts)]
 
 
-def _own(params: dict[int, UOp], slot: int, value: NDArray) -> DType:
+def _const_dtype(params: dict[int, UOp], slot: int, value: NDArray) -> DType:
     return params[slot].dtype if slot in params else dtypes.as_dtype(value.dtype)
 
 
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def written(graph: ExportedGraph) -> dict[str, bytes]:
+def serialize(graph: ExportedGraph) -> dict[str, bytes]:
     """Return the file."""
     nodes = toposort([graph.function], into_functions=True)
-    number = {node: i for i, node in enumerate(nodes)}
-    fault = graph_checks.kernel_fault(number, graph_checks.Effort(1 << 20))
+    positions = {node: i for i, node in enumerate(nodes)}
+    fault = graph_checks.kernel_fault(positions, graph_checks.CheckBudget(1 << 20))
     if fault is not None:
         raise ArgumentError(f"expected kernels of which it can be proved what who loads the file "
-                            f"proves: {fault[1]}; got {fault[2]}", site=fault[0].site,
+                            f"proves: {fault[1]}; got {fault[2]}", loc=fault[0].loc,
                             hint="do without checked=False: k.clip(i, 0, n - 1) is inside")
     arrays = [np.ascontiguousarray(value).tobytes() for value in graph.consts]
-    types = _types(graph)
+    types = _const_dtypes(graph)
     text = json.dumps({
         "name": graph.name,
-        "nodes": [[n.op.name, n.dtype.name, [number[s] for s in n.src], _encoded(n.arg)]
+        "nodes": [[n.op.name, n.dtype.name, [positions[s] for s in n.src], _encode_arg(n.arg)]
                   for n in nodes],
-        "ins": [_aval(a) for a in graph.ins], "in_tree": _shown(graph.in_tree),
-        "outs": [_aval(a) for a in graph.outs], "out_tree": _shown(graph.out_tree),
+        "ins": [_encode_aval(a) for a in graph.ins], "in_tree": _encode_tree(graph.in_tree),
+        "outs": [_encode_aval(a) for a in graph.outs], "out_tree": _encode_tree(graph.out_tree),
         "consts": [[t.name, list(v.shape)] for t, v in zip(types, graph.consts)],
     }, separators=(",", ":")).encode()
-    rest = len(text).to_bytes(_LENGTH, "little") + text + b"".join(arrays)
-    return {f"{graph.name}.fnx": MAGIC + hashlib.sha256(rest).digest() + rest}
+    payload = len(text).to_bytes(_LENGTH_BYTES, "little") + text + b"".join(arrays)
+    return {f"{graph.name}.fnx": MAGIC + hashlib.sha256(payload).digest() + payload}
 
 
-def _types(graph: ExportedGraph) -> list[DType]:
-    return [aval.dtype for aval in constants(graph)]
+def _const_dtypes(graph: ExportedGraph) -> list[DType]:
+    return [aval.dtype for aval in const_avals(graph)]
 
 
-def _aval(a: Aval) -> list[Any]:
+def _encode_aval(a: Aval) -> list[Any]:
     return [list(a.shape), a.dtype.name, a.weak]
 
 
-def _encoded(value: Any) -> Any:
+def _encode_arg(value: Any) -> Any:
     """Return an arg as JSON: a list headed by its kind, unless it is a number, string or None."""
     if value is None or type(value) in (bool, int):
         return value
     if type(value) is str:  # a name: keep it within what a reader accepts
         return "".join([c if c.isprintable() else "?" for c in
-                        value[:graph_checks.LONGEST_NAME]])
+                        value[:graph_checks.MAX_NAME_LENGTH]])
     if type(value) is float:
         return ["float", value.hex()]
     if type(value) is tuple:
-        return ["tuple", *map(_encoded, value)]
+        return ["tuple", *map(_encode_arg, value)]
     if isinstance(value, Op):
         return ["op", value.name]
     if isinstance(value, DType):
@@ -125,37 +125,37 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, Record) and value.__class__ in _RECORDS.values():
         if isinstance(value, op_args.Custom):
             value = value.replace(lanes=None)
-        return [type(value).__name__, *[_encoded(field) for field in value]]
+        return [type(value).__name__, *[_encode_arg(field) for field in value]]
     raise ArgumentError(f"expected a graph that can be written, got {value!r} in it",
                         hint="export a function without it")
 
 
-_PLAIN: dict[Any, str] = {tuple: "tuple", list: "list", dict: "dict"}
+_CONTAINER_NAMES: dict[Any, str] = {tuple: "tuple", list: "list", dict: "dict"}
 
 
-def _shown(treedef: tree.TreeDef) -> Any:
+def _encode_tree(treedef: tree.TreeDef) -> Any:
     """Return a tree of tuples, lists, dicts and None as JSON; leaves are numbers."""
-    def of(value: Any) -> Any:
+    def encode(value: Any) -> Any:
         if value is None or type(value) is int:
             return value
         if type(value) is dict:
             if not all(type(k) is str for k in value):
                 raise ArgumentError(f"expected dicts with names as keys, got {sorted(value)!r}",
                                     hint="use strings")
-            return ["dict", *[[k, of(v)] for k, v in value.items()]]
-        kind = _PLAIN.get(type(value))
+            return ["dict", *[[k, encode(v)] for k, v in value.items()]]
+        kind = _CONTAINER_NAMES.get(type(value))
         if kind is None:
             raise ArgumentError(
                 f"expected arguments and results that are tuples, lists, dicts and arrays, got "
                 f"{type(value).__name__}", hint="take and return one of these")
-        return [kind, *map(of, value)]
-    return of(tree.unflatten(treedef, range(treedef.num_leaves)))
+        return [kind, *map(encode, value)]
+    return encode(tree.unflatten(treedef, range(treedef.num_leaves)))
 
 
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def read(data: bytes) -> ExportedGraph:
+def deserialize(data: bytes) -> ExportedGraph:
     """Return the graph in a file.
 
     Raises:
@@ -164,93 +164,96 @@ def read(data: bytes) -> ExportedGraph:
     if not data.startswith(MAGIC):
         raise CheckpointError(f"expected a file that begins with {MAGIC!r}, got "
                               f"{data[:len(MAGIC)]!r}", hint="export it with this version of fnx")
-    digest, rest = data[len(MAGIC):len(MAGIC) + _DIGEST], data[len(MAGIC) + _DIGEST:]
-    if hashlib.sha256(rest).digest() != digest:
+    digest, payload = data[len(MAGIC):len(MAGIC) + _DIGEST_BYTES], data[len(MAGIC) + _DIGEST_BYTES:]
+    if hashlib.sha256(payload).digest() != digest:
         raise CheckpointError(f"expected bytes with the digest {digest.hex()[:16]}..., got others: "
                               "the file is damaged", hint="copy or export it again")
-    length = int.from_bytes(rest[:_LENGTH], "little")
-    if length > len(rest) - _LENGTH:
-        raise CheckpointError(f"expected a text of {length:,} bytes, got {len(rest) - _LENGTH:,}")
+    length = int.from_bytes(payload[:_LENGTH_BYTES], "little")
+    if length > len(payload) - _LENGTH_BYTES:
+        raise CheckpointError(f"expected a text of {length:,} bytes, got "
+                              f"{len(payload) - _LENGTH_BYTES:,}")
     try:
-        return _graph(rest[_LENGTH:_LENGTH + length], rest[_LENGTH + length:])
+        return _decode_graph(payload[_LENGTH_BYTES:_LENGTH_BYTES + length],
+                             payload[_LENGTH_BYTES + length:])
     except CheckpointError:
         raise
     except FnxError as why:
         raise CheckpointError(f"expected a graph, got one that is none: {why.message}") from None
-    except graph_checks.RAISED as why:
+    except graph_checks.DECODE_ERRORS as why:
         raise CheckpointError(f"expected a graph, got {type(why).__name__}: {str(why)[:200]}"
                               ) from None
 
 
-def _graph(text: bytes, arrays: bytes) -> ExportedGraph:
-    effort = graph_checks.Effort(len(text) + len(arrays))
-    fields = json.loads(text, object_pairs_hook=safetensors.unique)
-    if not isinstance(fields, dict) or set(fields) != set(_MEMBERS):
-        raise CheckpointError(f"expected the members {', '.join(_MEMBERS)}, got others")
-    for name, kind in _MEMBERS.items():
+def _decode_graph(text: bytes, arrays: bytes) -> ExportedGraph:
+    budget = graph_checks.CheckBudget(len(text) + len(arrays))
+    fields = json.loads(text, object_pairs_hook=safetensors.reject_duplicates)
+    if not isinstance(fields, dict) or set(fields) != set(_FIELD_TYPES):
+        raise CheckpointError(f"expected the members {', '.join(_FIELD_TYPES)}, got others")
+    for name, kind in _FIELD_TYPES.items():
         if kind is not None and type(fields[name]) is not kind:
             raise CheckpointError(f"{name}: expected a {kind.__name__}, got "
                                   f"{type(fields[name]).__name__}")
     nodes: list[UOp] = []
-    for row in fields["nodes"]:
-        nodes.append(_node(nodes, row))
+    for entry in fields["nodes"]:
+        nodes.append(_decode_node(nodes, entry))
     if not nodes or nodes[-1].op is not ops.FUNCTION:
         raise CheckpointError("nodes: expected a FUNCTION as the last one")
     function = nodes[-1]
-    unused = graph_checks.order_fault(nodes, function)
+    unused = graph_checks.unused_fault(nodes, function)
     if unused:
         raise CheckpointError(f"{unused}: expected a part of the function, got one of nothing")
-    graph_checks.check(function, {node: i for i, node in enumerate(nodes)}, effort)
-    ins, outs = ([_read_aval(f"{k}[{i}]", row) for i, row in enumerate(fields[k])]
+    graph_checks.check(function, {node: i for i, node in enumerate(nodes)}, budget)
+    ins, outs = ([_decode_aval(f"{k}[{i}]", row) for i, row in enumerate(fields[k])]
                  for k in ("ins", "outs"))
     graph = ExportedGraph(
-        identifier(fields["name"]), function, _consts(fields["consts"], arrays), ins,
-        _tree("in_tree", fields["in_tree"]), outs, _tree("out_tree", fields["out_tree"]))
+        identifier(fields["name"]), function, _decode_consts(fields["consts"], arrays), ins,
+        _decode_tree("in_tree", fields["in_tree"]), outs,
+        _decode_tree("out_tree", fields["out_tree"]))
     _check_signature(graph)
     return graph
 
 
-_MEMBERS: dict[str, type | None] = {
+_FIELD_TYPES: dict[str, type | None] = {
     "name": str, "nodes": list, "ins": list, "in_tree": None, "outs": list, "out_tree": None,
     "consts": list}
 
 
-def _node(before: list[UOp], row: Any) -> UOp:
+def _decode_node(earlier: list[UOp], row: Any) -> UOp:
     """Return a node of the file, over earlier nodes."""
-    where = f"node {len(before)}"
+    location = f"node {len(earlier)}"
     if type(row) is not list or len(row) != 4 or type(row[0]) is not str or \
             type(row[2]) is not list:
-        raise CheckpointError(f"{where}: expected [op, dtype, operands, arg], got "
+        raise CheckpointError(f"{location}: expected [op, dtype, operands, arg], got "
                               f"{repr(row)[:80]}")
     name, dtype, src, arg = row
-    where = f"{where} ({name[:20]})"
-    if not all(type(i) is int and 0 <= i < len(before) for i in src):
-        raise CheckpointError(f"{where}: expected operands in front of it, got {repr(src)[:80]}")
+    location = f"{location} ({name[:20]})"
+    if not all(type(i) is int and 0 <= i < len(earlier) for i in src):
+        raise CheckpointError(f"{location}: expected operands in front of it, got {repr(src)[:80]}")
     try:
-        op = _op(name)
-        value = _decoded(arg)
+        op = _find_op(name)
+        value = _decode_arg(arg)
         if not graph_checks.fits_arg(op, value):
             raise CheckpointError(f"expected an arg as its op has it, got {repr(arg)[:80]}")
-        node = UOp(op, _dtype(dtype), tuple([before[i] for i in src]), value)
+        node = UOp(op, _find_dtype(dtype), tuple([earlier[i] for i in src]), value)
     except CheckpointError as error:
-        raise CheckpointError(f"{where}: {error.message}") from None
-    except graph_checks.RAISED as why:
-        raise CheckpointError(f"{where}: expected operands and an arg as its op has them, got "
+        raise CheckpointError(f"{location}: {error.message}") from None
+    except graph_checks.DECODE_ERRORS as why:
+        raise CheckpointError(f"{location}: expected operands and an arg as its op has them, got "
                               f"{type(why).__name__}: {str(why)[:80]}") from None
     fault = graph_checks.size_fault(node)
     if fault:
-        raise CheckpointError(f"{where}: expected {fault}")
+        raise CheckpointError(f"{location}: expected {fault}")
     return node
 
 
-def _dtype(name: Any) -> DType:
-    found = _DTYPES.get(name) if type(name) is str else None
-    if found is None:
+def _find_dtype(name: Any) -> DType:
+    dtype = _DTYPES.get(name) if type(name) is str else None
+    if dtype is None:
         raise CheckpointError(f"expected a dtype that fnx has, got {repr(name)[:40]}")
-    return found
+    return dtype
 
 
-def _array_type(where: str, name: Any, shape: Any) -> DType:
+def _decode_array_type(where: str, name: Any, shape: Any) -> DType:
     """Return the dtype of an array, and check its shape."""
     t = _DTYPES.get(name) if type(name) is str else None
     if t is None or t not in (*dtypes.USER, dtypes.key_fry) or \
@@ -260,44 +263,46 @@ def _array_type(where: str, name: Any, shape: Any) -> DType:
     return t
 
 
-def _read_aval(where: str, row: Any) -> Aval:
+def _decode_aval(where: str, row: Any) -> Aval:
     if type(row) is not list or len(row) != 3 or type(row[2]) is not bool or \
             type(row[0]) is not list:
         raise CheckpointError(f"{where}: expected [shape, dtype, weak], got {repr(row)[:80]}")
-    return Aval(tuple(row[0]), _array_type(where, row[1], row[0]), row[2])
+    return Aval(tuple(row[0]), _decode_array_type(where, row[1], row[0]), row[2])
 
 
-def _consts(rows: list[Any], arrays: bytes) -> list[NDArray]:
-    consts, at = [], 0
+def _decode_consts(rows: list[Any], arrays: bytes) -> list[NDArray]:
+    consts, offset = [], 0
     for i, row in enumerate(rows):
-        where = f"consts[{i}]"
+        location = f"consts[{i}]"
         if type(row) is not list or len(row) != 2 or type(row[1]) is not list:
-            raise CheckpointError(f"{where}: expected [dtype, shape], got {repr(row)[:80]}")
-        t = _array_type(where, *row)
-        data = np.frombuffer(arrays, np.uint8)[at:at + t.itemsize * math.prod(row[1])]
+            raise CheckpointError(f"{location}: expected [dtype, shape], got {repr(row)[:80]}")
+        t = _decode_array_type(location, *row)
+        data = np.frombuffer(arrays, np.uint8)[offset:offset + t.itemsize * math.prod(row[1])]
         if data.nbytes != t.itemsize * math.prod(row[1]):
-            raise CheckpointError(f"{where}: expected {t.itemsize * math.prod(row[1]):,} bytes of "
+            raise CheckpointError(f"{location}: expected {t.itemsize * math.prod(row[1]):,} bytes "
+                                  "of "
                                   f"arrays, got {data.nbytes:,}")
-        wrong = stray_bits(t, data)
-        if wrong is not None:
-            raise CheckpointError(f"{where}: expected bits of {t}, got {data[wrong]} at byte "
-                                  f"{wrong}")
+        invalid_byte = find_invalid_byte(t, data)
+        if invalid_byte is not None:
+            raise CheckpointError(f"{location}: expected bits of {t}, got {data[invalid_byte]} at "
+                                  "byte "
+                                  f"{invalid_byte}")
         consts.append(data.view(t.np).reshape(row[1]))
-        at += data.nbytes
-    if at != len(arrays):
-        raise CheckpointError(f"consts: expected {at:,} bytes of arrays, got {len(arrays):,}")
+        offset += data.nbytes
+    if offset != len(arrays):
+        raise CheckpointError(f"consts: expected {offset:,} bytes of arrays, got {len(arrays):,}")
     return consts
 
 
 def _check_signature(graph: ExportedGraph) -> None:
     """Check that the FUNCTION has the arguments and results that the file declares."""
-    given = [*graph.ins, *constants(graph)]
+    expected = [*graph.ins, *const_avals(graph)]
     params = [n for n in toposort(graph.function.src) if n.op is ops.PARAM]
-    if graph.function.arg.n_params != len(given) or \
-            any((n.arg.shape, n.dtype) != given[n.arg.slot][:2] for n in params):
+    if graph.function.arg.n_params != len(expected) or \
+            any((n.arg.shape, n.dtype) != expected[n.arg.slot][:2] for n in params):
         raise CheckpointError("ins and consts: expected the arguments of the function, got others")
-    found = [(n.shape, n.dtype) for n in graph.function.src]
-    if found != [a[:2] for a in graph.outs]:
+    results = [(n.shape, n.dtype) for n in graph.function.src]
+    if results != [a[:2] for a in graph.outs]:
         raise CheckpointError("outs: expected the results of the function, got others")
     for name, treedef, avals in (("in_tree", graph.in_tree, graph.ins),
                                  ("out_tree", graph.out_tree, graph.outs)):
@@ -306,47 +311,47 @@ def _check_signature(graph: ExportedGraph) -> None:
                                   f"{treedef.num_leaves}")
 
 
-def _op(name: Any) -> Op:
-    found = ops.OPS.get(name) if type(name) is str else None
-    if found is None:
+def _find_op(name: Any) -> Op:
+    op = ops.OPS.get(name) if type(name) is str else None
+    if op is None:
         raise CheckpointError(f"expected an op that fnx has, got {repr(name)[:40]}")
-    return found
+    return op
 
 
-def _decoded(value: Any) -> Any:
+def _decode_arg(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     kind, *rest = value
     if kind == "tuple":
-        return tuple(map(_decoded, rest))
+        return tuple(map(_decode_arg, rest))
     if kind == "float":
         return float.fromhex(rest[0])
     if kind == "op":
-        return _op(rest[0])
+        return _find_op(rest[0])
     if kind == "dtype":
-        return _dtype(rest[0])
-    return _RECORDS[kind](*map(_decoded, rest))
+        return _find_dtype(rest[0])
+    return _RECORDS[kind](*map(_decode_arg, rest))
 
 
-def _tree(where: str, shown: Any) -> tree.TreeDef:
+def _decode_tree(where: str, encoded: Any) -> tree.TreeDef:
     """Return the tree whose leaves are numbered in order."""
     leaves = itertools.count()
 
-    def of(value: Any) -> Any:
+    def decode(value: Any) -> Any:
         if value is None or type(value) is int and value == next(leaves):
             return value
-        if type(value) is not list or not value or repr(value[0]) not in map(repr, _TREES):
+        if type(value) is not list or not value or repr(value[0]) not in map(repr, _CONTAINERS):
             raise CheckpointError(f"{where}: expected tuples, lists and dicts of leaves in order, "
                                   f"got {repr(value)[:80]}")
-        kind, *rest = value
+        kind, *entries = value
         if kind != "dict":
-            return _TREES[kind](map(of, rest))
-        keys = [row[0] if type(row) is list and len(row) == 2 else None for row in rest]
+            return _CONTAINERS[kind](map(decode, entries))
+        keys = [row[0] if type(row) is list and len(row) == 2 else None for row in entries]
         if not all(type(k) is str for k in keys) or len(set(keys)) < len(keys):
             raise CheckpointError(f"{where}: expected names as keys, each once, got "
                                   f"{repr(keys)[:80]}")
-        return {k: of(v) for k, v in rest}
-    return tree.structure(of(shown))
+        return {k: decode(v) for k, v in entries}
+    return tree.structure(decode(encoded))
 
 
-_TREES: dict[str, Any] = {"tuple": tuple, "list": list, "dict": dict}
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list, "dict": dict}

@@ -20,34 +20,34 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import ops, parts
-from fnx.core.bindings import AXIS, sharing
+from fnx.core import accessors, ops
 from fnx.core.errors import ArgumentError
+from fnx.core.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.uop import UOp, toposort
 from fnx.exporting.graph_file import ExportedGraph
-from fnx.transforms.link import lowered_for, row_of
+from fnx.transforms.link import generic_target, lower_for
 
-MEMORY, MOST = 128 << 20, 4096  # guaranteed bytes of a binding; launches
-_ALIGNED = 256
-_VIEWS = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Array",
-          "bool": "Uint8Array", "int8": "Int8Array", "uint8": "Uint8Array", "int16": "Int16Array",
-          "uint16": "Uint16Array"}
+MAX_MEMORY, MAX_LAUNCHES = 128 << 20, 4096  # guaranteed bytes of a binding; launches
+_ALIGNMENT = 256
+_ARRAY_TYPES = {"float32": "Float32Array", "int32": "Int32Array", "uint32": "Uint32Array",
+                "bool": "Uint8Array", "int8": "Int8Array", "uint8": "Uint8Array",
+                "int16": "Int16Array", "uint16": "Uint16Array"}
 
 
 def written(graph: ExportedGraph) -> dict[str, bytes]:
     """Return the files."""
-    target = row_of("webgpu").replace(buffers=0)  # all memory is one binding
-    lowered = lowered_for(graph.function, target)
+    target = generic_target("webgpu").replace(buffers=0)  # all memory is one binding
+    lowered = lower_for(graph.function, target)
     block = lowered.block
     sizes = [math.prod(a.shape) * a.dtype.itemsize for a in graph.ins]
     sizes += [value.nbytes for value in graph.consts]
     outs = [math.prod(n.shape) * n.dtype.itemsize for n in block.outs]
-    places = _laid_out([*sizes, *outs, block.arena])
-    first = {"in": 0, "out": len(sizes), "arena": len(sizes) + len(outs)}
-    if places[-1] > MEMORY:
-        raise ArgumentError(f"expected at most {MEMORY:,} bytes of memory in all, got "
-                            f"{places[-1]:,}", hint="export a smaller batch")
+    offsets = _layout([*sizes, *outs, block.arena])
+    first_block = {"in": 0, "out": len(sizes), "arena": len(sizes) + len(outs)}
+    if offsets[-1] > MAX_MEMORY:
+        raise ArgumentError(f"expected at most {MAX_MEMORY:,} bytes of memory in all, got "
+                            f"{offsets[-1]:,}", hint="export a smaller batch")
     kernels: dict[str, int] = {}
     texts: list[str] = []
     launches: list[dict[str, Any]] = []
@@ -60,85 +60,90 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
             continue
         if code.symbol not in kernels:
             kernels[code.symbol] = len(texts)
-            texts.append(sharing(code.text(), [0] * len(memory)))
-        used = max([n.arg.slot + 1 for n in toposort([kernel]) if n.op is ops.VAR], default=0)
-        at = [places[first[kind] + index] + offset for kind, index, offset in memory]
-        words = [0, groups, *at, *signed[:used]]
+            texts.append(share_bindings(code.text(), [0] * len(memory)))
+        n_scalars = max([n.arg.slot + 1 for n in toposort([kernel]) if n.op is ops.VAR], default=0)
+        buffer_offsets = [offsets[first_block[kind] + index] + offset for kind, index,
+                          offset in memory]
+        parameters = [0, groups, *buffer_offsets, *signed[:n_scalars]]
         launches.append({"kernel": kernels[code.symbol], "label": label,
-                         "words": len(words) + 3 & ~3, "at": 4 * len(params),
-                         "groups": [min(groups, AXIS), -(-groups // AXIS)]})
-        params += words + [0] * (-len(words) % (_ALIGNED // 4))
-    results = [places[first[kind] + i] for kind, i in block.results]
-    consts = [[places[len(graph.ins) + i], value.nbytes] for i, value in enumerate(graph.consts)]
+                         "words": len(parameters) + 3 & ~3, "at": 4 * len(params),
+                         "groups": [min(groups, MAX_GROUPS_PER_AXIS),
+                                    -(-groups // MAX_GROUPS_PER_AXIS)]})
+        params += parameters + [0] * (-len(parameters) % (_ALIGNMENT // 4))
+    results = [offsets[first_block[kind] + i] for kind, i in block.results]
+    consts = [[offsets[len(graph.ins) + i], value.nbytes] for i, value in enumerate(graph.consts)]
     data = np.array(params, np.int32).tobytes()
-    about = {
-        "name": graph.name, "memory": places[-1], "params": len(data),
+    manifest = {
+        "name": graph.name, "memory": offsets[-1], "params": len(data),
         "kernels": [{"symbol": s, "file": f"{graph.name}_{i}.wgsl"} for s, i in kernels.items()],
         "launches": launches, "consts": consts,
-        "ins": [_described(a, at) for a, at in zip(graph.ins, places)],
-        "outs": [_described(a, at) for a, at in zip(graph.outs, results)]}
-    weights = b"".join([_padded(np.ascontiguousarray(v).tobytes()) for v in graph.consts])
+        "ins": [_describe_array(a, at) for a, at in zip(graph.ins, offsets)],
+        "outs": [_describe_array(a, at) for a, at in zip(graph.outs, results)]}
+    weights = b"".join([_pad_to_word(np.ascontiguousarray(v).tobytes()) for v in graph.consts])
     script = files(__package__).joinpath("replay.js").read_text()
     return {f"{graph.name}.js": script.replace("NAME", graph.name).encode(),
-            f"{graph.name}.json": json.dumps(about).encode(), f"{graph.name}.bin": data + weights,
+            f"{graph.name}.json": json.dumps(manifest).encode(),
+            f"{graph.name}.bin": data + weights,
             **{f"{graph.name}_{i}.wgsl": text.encode() for i, text in enumerate(texts)}}
 
 
-def _laid_out(sizes: list[int]) -> list[int]:
+def _layout(sizes: list[int]) -> list[int]:
     """Return the aligned offset of each block, and the total size."""
-    places = [0]
+    offsets = [0]
     for size in sizes:
-        places.append(places[-1] + -(-max(size, 1) // _ALIGNED) * _ALIGNED)
-    return places
+        offsets.append(offsets[-1] + -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT)
+    return offsets
 
 
-def _padded(data: bytes) -> bytes:
+def _pad_to_word(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
-def _described(a: Any, at: int) -> dict[str, Any]:
-    view = _VIEWS.get(a.dtype.name)
-    if view is None:
-        raise ArgumentError(f"expected arguments and results of the types {', '.join(_VIEWS)}, got "
+def _describe_array(a: Any, offset: int) -> dict[str, Any]:
+    array_type = _ARRAY_TYPES.get(a.dtype.name)
+    if array_type is None:
+        raise ArgumentError(f"expected arguments and results of the types "
+                            f"{', '.join(_ARRAY_TYPES)}, got "
                             f"{a.dtype}", hint="convert them in the function")
-    return {"shape": list(a.shape), "type": a.dtype.name, "view": view, "at": at}
+    return {"shape": list(a.shape), "type": a.dtype.name, "view": array_type, "at": offset}
 
 
-PlacedKernel = tuple[UOp, list[tuple[str, int, int]], list[int], str]
+KernelLaunch = tuple[UOp, list[tuple[str, int, int]], list[int], str]
 
 
-def _launches(commands: UOp) -> list[PlacedKernel]:
+def _launches(commands: UOp) -> list[KernelLaunch]:
     """Return all launches in order, with constant offsets."""
-    found: list[PlacedKernel] = []
-    for launch in _written_out(commands, {}, 0):
-        found.append(launch)
-        if len(found) > MOST:
-            raise ArgumentError(f"expected at most {MOST:,} launches of kernels",
+    launches: list[KernelLaunch] = []
+    for launch in _unroll_launches(commands, {}, 0):
+        launches.append(launch)
+        if len(launches) > MAX_LAUNCHES:
+            raise ArgumentError(f"expected at most {MAX_LAUNCHES:,} launches of kernels",
                                 hint="export a function with shorter loops")
-    return found
+    return launches
 
 
-def _written_out(commands: UOp, iteration: dict[int, int], depth: int) -> Iterator[PlacedKernel]:
+def _unroll_launches(commands: UOp, iteration: dict[int, int],
+                     depth: int) -> Iterator[KernelLaunch]:
     for command in commands.src:
         if command.op is ops.EXEC and command.src[0].op is ops.KERNEL:
             kernel, *rest = command.src
             memory = []
-            for m in rest:
-                if m.op is not ops.CONST:
-                    slot = parts.slot_in(m, iteration)
-                    moved = sum([s * iteration[i] for i, s in enumerate(slot.strides) if s])
-                    memory.append((slot.kind, slot.index, slot.offset + moved))
+            for operand in rest:
+                if operand.op is not ops.CONST:
+                    slot = accessors.resolve_slot(operand, iteration)
+                    loop_offset = sum([s * iteration[i] for i, s in enumerate(slot.strides) if s])
+                    memory.append((slot.kind, slot.index, slot.offset + loop_offset))
             scalars = [s.arg & (1 << 64) - 1 for s in rest if s.op is ops.CONST]
             yield kernel, memory, scalars, command.arg.label
-        elif command.op is ops.LOOP and command.arg.trips is not None:
+        elif command.op is ops.CMD_LOOP and command.arg.trips is not None:
             for i in range(command.arg.trips):
                 iteration[depth] = i
-                yield from _written_out(command.src[-1], iteration, depth + 1)
+                yield from _unroll_launches(command.src[-1], iteration, depth + 1)
             iteration[depth] = command.arg.trips
         else:
-            what = "a sort" if command.op is ops.EXEC else "a loop of unknown length" \
-                if command.op is ops.LOOP else "a branch that data decide"
-            raise ArgumentError(f"expected work that a page can queue at once, got {what}",
-                                site=next(iter(command.arg.sites), None),
+            description = "a sort" if command.op is ops.EXEC else "a loop of unknown length" \
+                if command.op is ops.CMD_LOOP else "a branch that data decide"
+            raise ArgumentError(f"expected work that a page can queue at once, got {description}",
+                                loc=next(iter(command.arg.locs), None),
                                 hint="export the part without it; or use lax.fori_loop with "
                                      "numbers, jnp.where for a choice")

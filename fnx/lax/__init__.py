@@ -2,42 +2,42 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.lax import (
-    collectives,
+    barrier,
     contraction,
+    control_flow,
     convolution,
+    cumulative,
     elementwise,
-    folds,
-    indexed,
-    loops,
-    ordering,
+    gather_scatter,
+    generic_reductions,
+    parallel,
     reductions,
-    running,
-    shapes,
+    shape_ops,
     slicing,
     sorting,
 )
-from fnx.lax.collectives import *
+from fnx.lax.barrier import *
 from fnx.lax.contraction import *
+from fnx.lax.control_flow import *
 from fnx.lax.convolution import *
+from fnx.lax.cumulative import *
 from fnx.lax.elementwise import *
-from fnx.lax.folds import *
-from fnx.lax.indexed import *
-from fnx.lax.loops import *
-from fnx.lax.ordering import *
+from fnx.lax.gather_scatter import *
+from fnx.lax.generic_reductions import *
+from fnx.lax.parallel import *
 from fnx.lax.reductions import *
-from fnx.lax.running import *
-from fnx.lax.shapes import *
+from fnx.lax.shape_ops import *
 from fnx.lax.slicing import *
 from fnx.lax.sorting import *
 
 if TYPE_CHECKING:  # loaded on first use
-    from fnx.lax.bits import *
-    from fnx.lax.exchanges import *
+    from fnx.lax.bit_ops import *
+    from fnx.lax.conv_shapes import *
+    from fnx.lax.enums import *
     from fnx.lax.implicit import *
-    from fnx.lax.kinds import *
-    from fnx.lax.layouts import *
+    from fnx.lax.parallel_permutes import *
     from fnx.numpy import (
         acos,
         acosh,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # loaded on first use
         tile,
         unstack,
     )
-    from fnx.numpy.viewing import bitcast_convert_type
+    from fnx.numpy.bitcast import bitcast_convert_type
     from fnx.scipy.special import (
         betainc,
         digamma,
@@ -69,15 +69,15 @@ if TYPE_CHECKING:  # loaded on first use
 _HOMES = {
     **dict.fromkeys((
         "Precision", "PrecisionLike", "RoundingMethod", "broadcast_to_rank", "clz", "collapse",
-        "dtype", "population_count", "shape_as_value", "split"), "fnx.lax.kinds"),
+        "dtype", "population_count", "shape_as_value", "split"), "fnx.lax.enums"),
     **dict.fromkeys((
         "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",
-        "random_gamma_grad", "reduce_precision", "stack"), "fnx.lax.bits"),
+        "random_gamma_grad", "reduce_precision", "stack"), "fnx.lax.bit_ops"),
     **dict.fromkeys((
         "ConvGeneralDilatedDimensionNumbers", "DotDimensionNumbers", "conv_general_dilated_local",
         "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple",
         "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple"),
-        "fnx.lax.layouts"),
+        "fnx.lax.conv_shapes"),
     **dict.fromkeys((
         "acos", "acosh", "asin", "asinh", "atanh", "broadcast_shapes", "conj", "imag",
         "nextafter", "real", "tile", "unstack"), "fnx.numpy"),
@@ -86,19 +86,19 @@ _HOMES = {
         "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "polygamma":
         "polygamma", "zeta": "zeta"}.items()},
     **dict.fromkeys(("all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"),
-                    "fnx.lax.exchanges"),
+                    "fnx.lax.parallel_permutes"),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),
-    "bitcast_convert_type": "fnx.numpy.viewing",
+    "bitcast_convert_type": "fnx.numpy.bitcast",
     "with_sharding_constraint": "fnx.sharding",
 }
 
 __all__ = [
-    *collectives.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
-    *folds.__all__, *indexed.__all__, *loops.__all__,
-    *ordering.__all__, *reductions.__all__, *running.__all__, *shapes.__all__, *slicing.__all__,
-    *sorting.__all__,
+    *parallel.__all__, *contraction.__all__, *convolution.__all__, *elementwise.__all__,
+    *generic_reductions.__all__, *gather_scatter.__all__, *control_flow.__all__,
+    *barrier.__all__, *reductions.__all__, *cumulative.__all__, *shape_ops.__all__,
+    *slicing.__all__, *sorting.__all__,
     *_HOMES,
 ]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)

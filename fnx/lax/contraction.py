@@ -7,18 +7,18 @@ from typing import Any
 import fnx.numpy as jnp
 from fnx.core import build
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.promotion import promoted
-from fnx.core.array.public import public
+from fnx.core.array.promotion import promote_operands
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.numpy.contraction import contract
 
 __all__ = ["batch_matmul", "dot", "dot_general"]
 
 
-@public
+@public_api
 def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
     """Multiply vectors and matrices.
@@ -42,7 +42,7 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
     return jnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)
 
 
-@public
+@public_api
 def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
                 precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
                ) -> Array:
@@ -69,22 +69,22 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any,
     >>> lax.dot_general(x, x, (((2,), (2,)), ((0,), (0,)))).shape
     (2, 3, 3)
     """
-    arguments.precision(precision)
-    (x, y), _ = promoted("any", "dot_general", (lhs, rhs), broadcast=False)
+    arguments.check_precision(precision)
+    (x, y), _ = promote_operands("any", "dot_general", (lhs, rhs), broadcast=False)
     if preferred_element_type is not None:
-        t = convert.element_type("dot_general", x.dtype, preferred_element_type)
+        t = convert.product_dtype("dot_general", x.dtype, preferred_element_type)
         x, y = build.cast(x, t), build.cast(y, t)
-    batch, fold = _paired_axes(dimension_numbers, len(x.shape), len(y.shape))
-    pairs = [*batch, *fold]
+    batch, contracted = _paired_axes(dimension_numbers, len(x.shape), len(y.shape))
+    pairs = [*batch, *contracted]
     for i, j in pairs:
         if x.shape[i] != y.shape[j]:
             raise ShapeError(f"dot_general: expected axis {i} of {x.shape} as long as axis {j} "
                              f"of {y.shape}", hint="axes that are paired agree: check "
                              "dimension_numbers, or transpose one of them")
-    of_l = {i: ("shared", n) for n, (i, _) in enumerate(pairs)}
-    of_r = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
-    la = tuple(of_l.get(i, ("left", i)) for i in range(len(x.shape)))
-    lb = tuple(of_r.get(j, ("right", j)) for j in range(len(y.shape)))
+    lhs_labels = {i: ("shared", n) for n, (i, _) in enumerate(pairs)}
+    rhs_labels = {j: ("shared", n) for n, (_, j) in enumerate(pairs)}
+    la = tuple(lhs_labels.get(i, ("left", i)) for i in range(len(x.shape)))
+    lb = tuple(rhs_labels.get(j, ("right", j)) for j in range(len(y.shape)))
     shared = tuple(("shared", n) for n in range(len(batch)))
     out = (*shared, *[z for z in la if z[0] == "left"], *[z for z in lb if z[0] == "right"])
     return Array(contract(x, la, y, lb, out))
@@ -94,13 +94,13 @@ def _paired_axes(numbers: Any, rank_l: int, rank_r: int
                  ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Split ``dimension_numbers`` into the pairs of batch axes and of contracted axes."""
     try:
-        (fold_l, fold_r), (batch_l, batch_r) = numbers
+        (contract_l, contract_r), (batch_l, batch_r) = numbers
     except (TypeError, ValueError):
         raise ArgumentError("dot_general: expected dimension_numbers ((folded of lhs, folded of "
                             f"rhs), (batch of lhs, batch of rhs)), got {numbers!r}",
                             hint="a matrix product is (((1,), (0,)), ((), ()))") from None
-    left = axes.listed([*batch_l, *fold_l], rank_l)
-    right = axes.listed([*batch_r, *fold_r], rank_r)
+    left = axes.normalize_axis_tuple([*batch_l, *contract_l], rank_l)
+    right = axes.normalize_axis_tuple([*batch_r, *contract_r], rank_r)
     n = len(batch_l)
     if n != len(batch_r) or len(left) != len(right):
         raise ArgumentError("dot_general: expected an axis of rhs for each of lhs, got "
@@ -109,7 +109,7 @@ def _paired_axes(numbers: Any, rank_l: int, rank_r: int
     return pairs[:n], pairs[n:]
 
 
-@public
+@public_api
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """Multiply matrices in the last two axes, for each index of the others.
 

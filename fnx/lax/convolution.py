@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.array import arguments, convert
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.documented import Family
-from fnx.core.array.public import asarray, public
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.lax.convolved_places import ConvolvedPlaces
-from fnx.lax.folds import Padding, numbers_for_axes, padded, windows
-from fnx.lax.spread_inputs import Spread, by_phases
+from fnx.lax.conv_polyphase import PolyphasePlan, contract_phases
+from fnx.lax.conv_space_to_depth import ConvWindows
+from fnx.lax.generic_reductions import Padding, extract_windows, ints_per_axis, resolve_padding
 from fnx.numpy.contraction import contract
 
 __all__ = [
@@ -57,12 +57,12 @@ class ConvDimensionNumbers(NamedTuple):
 
 DimensionNumbers = ConvDimensionNumbers | Sequence[str] | None
 
-_LETTERS = ("NC", "OI", "NC")
-_OF = ("the input", "the kernel", "the result")
-_LAYOUT = "('NCHW', 'OIHW', 'NCHW') says: batch, channels, height, width, and so the result"
+_LAYOUT_LETTERS = ("NC", "OI", "NC")
+_OPERAND_NAMES = ("the input", "the kernel", "the result")
+_LAYOUT_HINT = "('NCHW', 'OIHW', 'NCHW') says: batch, channels, height, width, and so the result"
 
 
-@public
+@public_api
 def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
                            dimension_numbers: DimensionNumbers) -> ConvDimensionNumbers:
     """Parse layouts such as ("NHWC", "HWIO", "NHWC") into axis numbers.
@@ -94,27 +94,28 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
     if dimension_numbers is None:
         dimension_numbers = ConvDimensionNumbers(*[tuple(range(rank))] * 3)
     if isinstance(dimension_numbers, ConvDimensionNumbers):
-        for spec, of in zip(dimension_numbers, _OF):
+        for spec, operand in zip(dimension_numbers, _OPERAND_NAMES):
             if sorted(spec) != list(range(rank)):
-                raise ArgumentError(f"expected each of {rank} axes of {of} once, got "
+                raise ArgumentError(f"expected each of {rank} axes of {operand} once, got "
                                     f"{tuple(spec)}")
         return ConvDimensionNumbers(*[tuple(map(int, spec)) for spec in dimension_numbers])
-    texts = dimension_numbers
-    if not isinstance(texts, tuple | list) or len(texts) != 3 or \
-            not all(isinstance(text, str) for text in texts):
-        raise ArgumentError(f"expected three texts as dimension_numbers, got {texts!r}",
-                            hint=_LAYOUT)
-    places = [letter for letter in texts[1] if letter not in "OI"]
-    for text, letters, of in zip(texts, _LETTERS, _OF):
-        if sorted(text) != sorted([*letters, *places]) or len(set(text)) != rank:
-            raise ArgumentError(f"expected {rank} letters for {of}: {letters[0]}, {letters[1]} "
-                                f"and one for each place, alike in all three; got {tuple(texts)}",
-                                hint=_LAYOUT)
-    return ConvDimensionNumbers(*[tuple([text.index(x) for x in (*letters, *places)])
-                                  for text, letters in zip(texts, _LETTERS)])
+    layouts = dimension_numbers
+    if not isinstance(layouts, tuple | list) or len(layouts) != 3 or \
+            not all(isinstance(text, str) for text in layouts):
+        raise ArgumentError(f"expected three texts as dimension_numbers, got {layouts!r}",
+                            hint=_LAYOUT_HINT)
+    spatial = [letter for letter in layouts[1] if letter not in "OI"]
+    for layout, letters, operand in zip(layouts, _LAYOUT_LETTERS, _OPERAND_NAMES):
+        if sorted(layout) != sorted([*letters, *spatial]) or len(set(layout)) != rank:
+            raise ArgumentError(f"expected {rank} letters for {operand}: {letters[0]}, "
+                                f"{letters[1]} "
+                                f"and one for each place, alike in all three; got {tuple(layouts)}",
+                                hint=_LAYOUT_HINT)
+    return ConvDimensionNumbers(*[tuple([text.index(x) for x in (*letters, *spatial)])
+                                  for text, letters in zip(layouts, _LAYOUT_LETTERS)])
 
 
-class _How(Record):
+class _ConvParams(Record):
     """The parameters of a convolution, one entry per spatial dimension."""
 
     strides: Shape
@@ -123,7 +124,7 @@ class _How(Record):
     dilation: Shape  # rhs_dilation
 
 
-@public
+@public_api
 def conv_general_dilated(
         lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
         lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
@@ -163,38 +164,38 @@ def conv_general_dilated(
     >>> lax.conv_general_dilated(x, jnp.asarray([[[1.0, -1.0]]]), (1,), "VALID")
     Array([[[-1., -2., -4.]]], dtype=float32)
     """
-    arguments.precision(precision)
-    given, kernel = asarray(lhs), asarray(rhs)
-    numbers = conv_dimension_numbers(given.shape, kernel.shape, dimension_numbers)
-    if given._dtype is not kernel._dtype:
-        raise DTypeError(f"expected an input and a kernel of one dtype, got {given._dtype} and "
+    arguments.check_precision(precision)
+    inputs, kernel = asarray(lhs), asarray(rhs)
+    numbers = conv_dimension_numbers(inputs.shape, kernel.shape, dimension_numbers)
+    if inputs._dtype is not kernel._dtype:
+        raise DTypeError(f"expected an input and a kernel of one dtype, got {inputs._dtype} and "
                          f"{kernel._dtype}", hint="convert one of them with .astype(...)")
-    x = build.permute(given._node, numbers.lhs_spec)
+    x = build.permute(inputs._node, numbers.lhs_spec)
     w = build.permute(kernel._node, numbers.rhs_spec)
-    flags = x.dtype.is_bool and preferred_element_type is None
-    if preferred_element_type is not None or flags:
+    is_bool = x.dtype.is_bool and preferred_element_type is None
+    if preferred_element_type is not None or is_bool:
         t = dtypes.int32 if preferred_element_type is None else \
-            convert.element_type("convolution", x.dtype, preferred_element_type)
+            convert.product_dtype("convolution", x.dtype, preferred_element_type)
         x, w = build.cast(x, t), build.cast(w, t)
-    groups = _groups(x.shape, w.shape, feature_group_count, batch_group_count)
-    how = _how(x.shape, w.shape, window_strides, padding, lhs_dilation, rhs_dilation)
-    out = _convolved(x, w, how, groups, batch_group_count > 1, numbers.out_spec)
-    if flags:
-        out = build.ne(out, build.like(out, 0))
+    groups = _group_count(x.shape, w.shape, feature_group_count, batch_group_count)
+    params = _conv_params(x.shape, w.shape, window_strides, padding, lhs_dilation, rhs_dilation)
+    out = _convolve(x, w, params, groups, batch_group_count > 1, numbers.out_spec)
+    if is_bool:
+        out = build.ne(out, build.const_like(out, 0))
     return Array(out)
 
 
-def _inverse(order: Sequence[int]) -> list[int]:
+def _inverse_permutation(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def _groups(x: Shape, w: Shape, features: int, batches: int) -> int:
+def _group_count(x: Shape, w: Shape, features: int, batches: int) -> int:
     """Return the number of groups of the features or of the batch.
 
     The shapes are (batch, features, ...) and (output features, features, ...).
     """
-    features = arguments.integer("feature_group_count", features)
-    batches = arguments.integer("batch_group_count", batches)
+    features = arguments.check_int("feature_group_count", features)
+    batches = arguments.check_int("batch_group_count", batches)
     if min(features, batches) < 1 or max(features, batches) > 1 < min(features, batches):
         raise ArgumentError("expected feature_group_count and batch_group_count >= 1, at most one "
                             f"of them more, got {features} and {batches}")
@@ -212,102 +213,104 @@ def _groups(x: Shape, w: Shape, features: int, batches: int) -> int:
     return max(features, batches)
 
 
-def _how(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
-         apart: Sequence[int] | None, dilation: Sequence[int] | None) -> _How:
+def _conv_params(x: Shape, w: Shape, strides: Sequence[int], padding: Padding,
+                 lhs_dilation: Sequence[int] | None,
+                 rhs_dilation: Sequence[int] | None) -> _ConvParams:
     n = len(x) - 2
-    steps = numbers_for_axes("window_strides", strides, n)
-    gaps = numbers_for_axes("lhs_dilation", apart, n)
-    holes = numbers_for_axes("rhs_dilation", dilation, n)
-    if isinstance(padding, str) and max(gaps, default=1) > 1 and padding != "VALID":
-        raise ArgumentError(f"expected padding as pairs where lhs_dilation is {gaps}, got "
+    steps = ints_per_axis("window_strides", strides, n)
+    input_steps = ints_per_axis("lhs_dilation", lhs_dilation, n)
+    kernel_steps = ints_per_axis("rhs_dilation", rhs_dilation, n)
+    if isinstance(padding, str) and max(input_steps, default=1) > 1 and padding != "VALID":
+        raise ArgumentError(f"expected padding as pairs where lhs_dilation is {input_steps}, got "
                             f"{padding!r}", hint="or use lax.conv_transpose")
-    places = tuple([max(0, (m - 1) * d + 1) for m, d in zip(x[2:], gaps)])
-    reach = tuple([max(0, (m - 1) * d + 1) for m, d in zip(w[2:], holes)])
-    pairs = padded(padding, places, reach, steps)
-    for m, (lo, hi) in zip(places, pairs):
+    spatial = tuple([max(0, (m - 1) * d + 1) for m, d in zip(x[2:], input_steps)])
+    extents = tuple([max(0, (m - 1) * d + 1) for m, d in zip(w[2:], kernel_steps)])
+    pairs = resolve_padding(padding, spatial, extents, steps)
+    for m, (lo, hi) in zip(spatial, pairs):
         if m + lo + hi < 0:
             raise ShapeError(f"expected padding that leaves a place of {m} a length >= 0, got "
                              f"{(lo, hi)}")
-    return _How(steps, pairs, gaps, holes)
+    return _ConvParams(steps, pairs, input_steps, kernel_steps)
 
 
-def _convolved(x: UOp, w: UOp, how: _How, groups: int, by_batch: bool, spec: Sequence[int]
-               ) -> UOp:
+def _convolve(x: UOp, w: UOp, params: _ConvParams, groups: int, by_batch: bool, spec: Sequence[int]
+              ) -> UOp:
     """Convolve (batch, features, spatial...) with (output features, features, spatial...).
 
     ``spec`` is the layout of the result.
     """
-    spreads = _spreads(x.shape, w.shape, how)
-    size, padding, apart = list(w.shape[2:]), list(how.padding), list(how.apart)
-    for i, spread in spreads.items():
-        size[i], padding[i], apart[i] = spread.size, spread.padding(x.shape[2 + i]), 1
-    x = _placed(x, how.replace(padding=padding, apart=tuple(apart)))
-    late = {i: spread.lates for i, spread in spreads.items() if spread.lates > 1}
-    places = ConvolvedPlaces(x, tuple(size), how.strides, how.dilation, late)
-    alone = not by_batch and x.shape[1] == w.shape[0] == groups
-    if not alone:
-        places.in_phases()
-    seen, at = places.windows(alone, may_join=not spreads or spec[1] < len(spec) - 1)
-    batch, features, *rest = seen.shape
+    plans = _polyphase_plans(x.shape, w.shape, params)
+    size, padding, dilation = list(w.shape[2:]), list(params.padding), list(params.apart)
+    for i, plan in plans.items():
+        size[i], padding[i], dilation[i] = plan.size, plan.padding(x.shape[2 + i]), 1
+    x = _dilate_and_pad(x, params.replace(padding=padding, apart=tuple(dilation)))
+    shifts = {i: spread.num_shifts for i, spread in plans.items() if spread.num_shifts > 1}
+    conv_input = ConvWindows(x, tuple(size), params.strides, params.dilation, shifts)
+    depthwise = not by_batch and x.shape[1] == w.shape[0] == groups
+    if not depthwise:
+        conv_input.space_to_depth()
+    patches, window_labels = conv_input.windows(depthwise,
+                                                may_flatten=not plans or spec[1] < len(spec) - 1)
+    batch, features, *tail = patches.shape
     if by_batch:
-        seen = build.reshape(seen, (groups, batch // groups, features, *rest))
+        patches = build.reshape(patches, (groups, batch // groups, features, *tail))
     else:
-        seen = build.reshape(seen, (batch, groups, features // groups, *rest))
+        patches = build.reshape(patches, (batch, groups, features // groups, *tail))
     w = build.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
-    inside = [("in", i) for i in range(len(how.strides))]
-    lead = ("group", "batch") if by_batch else ("batch", "group")
-    labels = (*lead, "feature", *at, *inside, *[("late", i) for i in late])
-    if spreads:
-        return by_phases(w, seen, labels, spreads, places, spec)
-    out = contract(w, ("group", "out", "feature", *inside), seen, labels,
-                   ("batch", "group", "out", *at))
-    count, _, outs, *along = out.shape
-    out = places.unrolled(build.reshape(out, (count, groups * outs, *along)))
-    return build.permute(out, _inverse(spec))
+    element_labels = [("in", i) for i in range(len(params.strides))]
+    leading = ("group", "batch") if by_batch else ("batch", "group")
+    labels = (*leading, "feature", *window_labels, *element_labels, *[("late", i) for i in shifts])
+    if plans:
+        return contract_phases(w, patches, labels, plans, conv_input, spec)
+    out = contract(w, ("group", "out", "feature", *element_labels), patches, labels,
+                   ("batch", "group", "out", *window_labels))
+    count, _, outs, *spatial = out.shape
+    out = conv_input.unrolled(build.reshape(out, (count, groups * outs, *spatial)))
+    return build.permute(out, _inverse_permutation(spec))
 
 
-def _spreads(x: Shape, w: Shape, how: _How) -> dict[int, Spread]:
+def _polyphase_plans(x: Shape, w: Shape, params: _ConvParams) -> dict[int, PolyphasePlan]:
     """Return the polyphase plan of each spatial dimension with input dilation and stride 1."""
     if 0 in (*x, *w):
         return {}
-    found = {}
-    for i, (n, k, d) in enumerate(zip(x[2:], w[2:], how.apart)):
-        length = (n - 1) * d + 1 + sum(how.padding[i]) - k + 1
-        if d > 1 and length > 0 and how.strides[i] == how.dilation[i] == 1:
-            found[i] = Spread(length, k, how.padding[i][0], d)
-    return found
+    plans = {}
+    for i, (n, k, d) in enumerate(zip(x[2:], w[2:], params.apart)):
+        length = (n - 1) * d + 1 + sum(params.padding[i]) - k + 1
+        if d > 1 and length > 0 and params.strides[i] == params.dilation[i] == 1:
+            plans[i] = PolyphasePlan(length, k, params.padding[i][0], d)
+    return plans
 
 
-def _placed(x: UOp, how: _How) -> UOp:
+def _dilate_and_pad(x: UOp, params: _ConvParams) -> UOp:
     """Dilate the input, then pad or crop it."""
-    for axis, d in enumerate(how.apart, 2):
+    for axis, d in enumerate(params.apart, 2):
         if d > 1 and x.shape[axis] > 1:
             length = (x.shape[axis] - 1) * d + 1
             x = build.fold(build.reshape(x, (*x.shape, 1)), axis, len(x.shape), d, 1, length)
             x = build.reshape(x, x.shape[:-1])
-    x = build.pad(x, [(0, 0), (0, 0), *[(max(0, lo), max(0, hi)) for lo, hi in how.padding]])
-    cuts = [(max(0, -lo), m - max(0, -hi)) for m, (lo, hi) in zip(x.shape[2:], how.padding)]
+    x = build.pad(x, [(0, 0), (0, 0), *[(max(0, lo), max(0, hi)) for lo, hi in params.padding]])
+    cuts = [(max(0, -lo), m - max(0, -hi)) for m, (lo, hi) in zip(x.shape[2:], params.padding)]
     return build.shrink(x, [(0, x.shape[0]), (0, x.shape[1]), *cuts])
 
 
-_family = Family(
-    lhs="the input, of n + 2 axes: batch, features and n places.",
-    rhs="the kernel, of n + 2 axes: features of the result, features of the input, places.",
-    window_strides="how far the next window is, for each place.",
-    padding='"VALID", "SAME", or zeros before and after each place, as pairs.',
-    lhs_dilation="how far apart the elements of the input are put first; None: 1.",
-    rhs_dilation="how far apart the elements of a window are; None: 1.",
+_docstr = DocTemplate(
+    lhs="the input: batch, features and n spatial dimensions.",
+    rhs="the kernel: output features, input features and n spatial dimensions.",
+    window_strides="the stride of each spatial dimension.",
+    padding='"VALID", "SAME", or (before, after) for each dimension.',
+    lhs_dilation="the dilation of the input; None: 1.",
+    rhs_dilation="the dilation of the kernel; None: 1.",
     precision="one of JAX's names, or a pair of them; all mean full precision here.",
     preferred_element_type="a dtype that the operands are converted to before they are\n"
                            "multiplied.",
-    returns="An Array of as many places as windows fit, of the dtype of the operands.",
-    raises=("DTypeError: operands of different dtypes.",
-            "ShapeError: ranks or features that do not fit.",
-            "ArgumentError: not a number >= 1 for each place; another padding."),
-    at="fnx.lax as lax, fnx.numpy as jnp")
+    returns="An Array of one element per window, of the dtype of the operands.",
+    raises=("DTypeError: the dtypes differ.",
+            "ShapeError: ranks or features do not match.",
+            "ArgumentError: a number is not >= 1; unknown padding."),
+    imports="fnx.lax as lax, fnx.numpy as jnp")
 
 
-@_family()
+@_docstr()
 def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
          precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """Call ``conv_general_dilated`` without dilation, in the layouts NC..., OI..., NC...
@@ -319,7 +322,7 @@ def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding:
                                 preferred_element_type=preferred_element_type)
 
 
-@_family()
+@_docstr()
 def conv_with_general_padding(
         lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
         lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
@@ -338,10 +341,10 @@ def conv_with_general_padding(
 # ---- transposed ---------------------------------------------------------------------------------
 
 
-_PLACES = ("", "H", "HW", "HWD")
+_SPATIAL_LETTERS = ("", "H", "HW", "HWD")
 
 
-@public
+@public_api
 def conv_transpose(
         lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], padding: Padding,
         rhs_dilation: Sequence[int] | None = None, dimension_numbers: DimensionNumbers = None,
@@ -378,33 +381,35 @@ def conv_transpose(
     >>> lax.conv_transpose(jnp.ones((1, 5, 5, 2)), jnp.ones((3, 3, 2, 4)), (2, 2), "SAME").shape
     (1, 10, 10, 4)
     """
-    arguments.flag("transpose_kernel", transpose_kernel)
-    arguments.flag("use_consistent_padding", use_consistent_padding)
+    arguments.check_bool("transpose_kernel", transpose_kernel)
+    arguments.check_bool("use_consistent_padding", use_consistent_padding)
     x, w = asarray(lhs), asarray(rhs)
     n = x.ndim - 2
-    named = _channels_last(n) if dimension_numbers is None else dimension_numbers
-    numbers = conv_dimension_numbers(x.shape, w.shape, named)
-    steps = numbers_for_axes("strides", strides, n)
-    holes = numbers_for_axes("rhs_dilation", rhs_dilation, n)
+    layout = _channels_last(n) if dimension_numbers is None else dimension_numbers
+    numbers = conv_dimension_numbers(x.shape, w.shape, layout)
+    steps = ints_per_axis("strides", strides, n)
+    kernel_steps = ints_per_axis("rhs_dilation", rhs_dilation, n)
     if use_consistent_padding or padding in ("SAME", "VALID"):
-        reach = [(w.shape[a] - 1) * d + 1 for a, d in zip(numbers.rhs_spec[2:], holes)]
-        each = [padding] * n if isinstance(padding, str) else list(padding)
-        if len(each) != n:
+        extents = [(w.shape[a] - 1) * d + 1 for a, d in zip(numbers.rhs_spec[2:], kernel_steps)]
+        paddings = [padding] * n if isinstance(padding, str) else list(padding)
+        if len(paddings) != n:
             raise ArgumentError(f"expected padding for {n} places, got {padding!r}")
-        padding = [_transposed_padding(k, s, p) for k, s, p in zip(reach, steps, each)]
+        padding = [_transposed_padding(k, s, p) for k, s, p in zip(extents, steps, paddings)]
     if transpose_kernel:
         w = jnp.swapaxes(jnp.flip(w, numbers.rhs_spec[2:]), *numbers.rhs_spec[:2])
-    return conv_general_dilated(x, w, (1,) * n, padding, steps, holes, numbers,
+    return conv_general_dilated(x, w, (1,) * n, padding, steps, kernel_steps, numbers,
                                 precision=precision,
                                 preferred_element_type=preferred_element_type)
 
 
 def _channels_last(n: int) -> tuple[str, str, str]:
     """Return the default layouts for n spatial dimensions: channels last."""
-    if n not in range(len(_PLACES)):
-        raise ArgumentError(f"expected dimension_numbers for {n + 2} axes, got None", hint=_LAYOUT)
-    places = _PLACES[n]
-    return (f"N{places}C", f"{places}IO", f"N{places}C") if n < 3 else ("NHWDC", "HWDIO", "NHWDC")
+    if n not in range(len(_SPATIAL_LETTERS)):
+        raise ArgumentError(f"expected dimension_numbers for {n + 2} axes, got None",
+                            hint=_LAYOUT_HINT)
+    spatial = _SPATIAL_LETTERS[n]
+    return (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C") if n < 3 else ("NHWDC", "HWDIO",
+                                                                           "NHWDC")
 
 
 def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
@@ -412,9 +417,9 @@ def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
     if padding == "VALID":
         return k - 1, s - 1 + max(k - s, 0)
     if padding == "SAME":
-        both = k + s - 2
-        before = k - 1 if s > k - 1 else -(-both // 2)
-        return before, both - before
+        total = k + s - 2
+        before = k - 1 if s > k - 1 else -(-total // 2)
+        return before, total - before
     try:
         before, after = map(operator.index, padding)
     except (TypeError, ValueError):
@@ -426,7 +431,7 @@ def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
 # ---- patches ------------------------------------------------------------------------------------
 
 
-@public
+@public_api
 def conv_general_dilated_patches(
         lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int],
         padding: Padding, lhs_dilation: Sequence[int] | None = None,
@@ -458,19 +463,21 @@ def conv_general_dilated_patches(
     Array([[[0, 1, 2],
             [1, 2, 3]]], dtype=int32)
     """
-    arguments.precision(precision)
-    given = asarray(lhs)
-    size = numbers_for_axes("filter_shape", filter_shape, max(0, given.ndim - 2))
-    numbers = conv_dimension_numbers(given.shape, (1, 1, *size), dimension_numbers)
-    x = build.permute(given._node, numbers.lhs_spec)
+    arguments.check_precision(precision)
+    inputs = asarray(lhs)
+    size = ints_per_axis("filter_shape", filter_shape, max(0, inputs.ndim - 2))
+    numbers = conv_dimension_numbers(inputs.shape, (1, 1, *size), dimension_numbers)
+    x = build.permute(inputs._node, numbers.lhs_spec)
     if preferred_element_type is not None:
-        t = convert.element_type("patches", x.dtype, preferred_element_type)
+        t = convert.product_dtype("patches", x.dtype, preferred_element_type)
         x = build.cast(x, t)
-    how = _how(x.shape, (1, 1, *size), window_strides, padding, lhs_dilation, rhs_dilation)
+    params = _conv_params(x.shape, (1, 1, *size), window_strides, padding, lhs_dilation,
+                          rhs_dilation)
     n = len(size)
-    seen = windows(_placed(x, how), size, how.strides, how.dilation, axes=range(2, 2 + n))
-    batch, features, *_ = seen.shape
-    places = seen.shape[2:2 + n]
-    seen = build.permute(seen, (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n)))
-    out = build.reshape(seen, (batch, math.prod(seen.shape[1:2 + n]), *places))
-    return Array(build.permute(out, _inverse(numbers.out_spec)), given.weak)
+    patches = extract_windows(_dilate_and_pad(x, params), size, params.strides, params.dilation,
+                              axes=range(2, 2 + n))
+    batch, features, *_ = patches.shape
+    spatial = patches.shape[2:2 + n]
+    patches = build.permute(patches, (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n)))
+    out = build.reshape(patches, (batch, math.prod(patches.shape[1:2 + n]), *spatial))
+    return Array(build.permute(out, _inverse_permutation(numbers.out_spec)), inputs.weak)

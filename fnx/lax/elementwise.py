@@ -12,16 +12,16 @@ from typing import Literal, TypeVar
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise as rows
-from fnx.core.array import special, tree
+from fnx.core.array import error_functions, tree
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import alias, apply, astype, elementwise
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import ElementwiseRow
-from fnx.core.array.operate import alias, apply, astype, elementwise
-from fnx.core.array.public import asarray, public
+from fnx.core.array.elementwise import ElementwiseFn
 from fnx.core.errors import ArgumentError
 from fnx.core.expr import Expr
-from fnx.numpy.binary import add, bitwise_and, bitwise_or, bitwise_xor
-from fnx.numpy.unary import (
+from fnx.numpy.binary_ufuncs import add, bitwise_and, bitwise_or, bitwise_xor
+from fnx.numpy.unary_ufuncs import (
     cbrt,
     ceil,
     cos,
@@ -55,7 +55,7 @@ __all__ = [
 Tree = TypeVar("Tree")
 
 
-def _quotient(a: Expr, b: Expr) -> Expr:
+def _divide(a: Expr, b: Expr) -> Expr:
     return a / b if a.dtype.is_float else a // b
 
 
@@ -65,9 +65,9 @@ def _logical_shift(a: Expr, b: Expr) -> Expr:
     return (a.bitcast(bits) >> b.bitcast(bits)).bitcast(a.dtype)
 
 
-_DIV = ElementwiseRow("div", "number", _quotient)
-_SHIFT_RIGHT_LOGICAL = ElementwiseRow("shift_right_logical", "whole", _logical_shift)
-_REM = ElementwiseRow("rem", "number", ops.REM)
+_DIV = ElementwiseFn("div", "number", _divide)
+_SHIFT_RIGHT_LOGICAL = ElementwiseFn("shift_right_logical", "whole", _logical_shift)
+_REM = ElementwiseFn("rem", "number", ops.REM)
 
 neg = alias("neg", jnp.negative)
 abs = alias("abs", jnp.absolute)
@@ -90,7 +90,7 @@ shift_left = alias("shift_left", jnp.left_shift)
 shift_right_arithmetic = alias("shift_right_arithmetic", jnp.right_shift)
 
 
-@elementwise(rows.SIGMOID, at="fnx.lax as lax")
+@elementwise(rows.SIGMOID, imports="fnx.lax as lax")
 def logistic(x: ArrayLike, /) -> Array:
     """Return 1 / (1 + exp(-x)), computed without overflow.
 
@@ -100,7 +100,7 @@ def logistic(x: ArrayLike, /) -> Array:
     return apply(rows.SIGMOID, x)
 
 
-@elementwise(rows.RSQRT, at="fnx.lax as lax")
+@elementwise(rows.RSQRT, imports="fnx.lax as lax")
 def rsqrt(x: ArrayLike, /) -> Array:
     """Return 1 / sqrt(x).
 
@@ -110,37 +110,37 @@ def rsqrt(x: ArrayLike, /) -> Array:
     return apply(rows.RSQRT, x)
 
 
-@elementwise(special.ERF, at="fnx.lax as lax")
+@elementwise(error_functions.ERF, imports="fnx.lax as lax")
 def erf(x: ArrayLike, /) -> Array:
-    """Return the error function. core/array/special.py describes the method.
+    """Return the error function. core/array/error_functions.py describes the method.
 
     >>> print(lax.erf(0.0))
     0.0
     """
-    return apply(special.ERF, x)
+    return apply(error_functions.ERF, x)
 
 
-@elementwise(special.ERFC, at="fnx.lax as lax")
+@elementwise(error_functions.ERFC, imports="fnx.lax as lax")
 def erfc(x: ArrayLike, /) -> Array:
     """Return 1 - erf(x), without cancellation for large x.
 
     >>> print(lax.erfc(0.0))
     1.0
     """
-    return apply(special.ERFC, x)
+    return apply(error_functions.ERFC, x)
 
 
-@elementwise(special.ERF_INV, at="fnx.lax as lax")
+@elementwise(error_functions.ERF_INV, imports="fnx.lax as lax")
 def erf_inv(x: ArrayLike, /) -> Array:
     """Return the inverse of erf; NaN outside of [-1, 1].
 
     >>> print(lax.erf_inv(0.0))
     0.0
     """
-    return apply(special.ERF_INV, x)
+    return apply(error_functions.ERF_INV, x)
 
 
-@elementwise(_DIV, at="fnx.lax as lax")
+@elementwise(_DIV, imports="fnx.lax as lax")
 def div(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return x / y; integer quotients are rounded towards zero.
 
@@ -150,7 +150,7 @@ def div(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(_DIV, x, y)
 
 
-@elementwise(_REM, at="fnx.lax as lax")
+@elementwise(_REM, imports="fnx.lax as lax")
 def rem(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the remainder with the sign of x; for integers and y = 0 return x.
 
@@ -160,7 +160,7 @@ def rem(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(_REM, x, y)
 
 
-@elementwise(_SHIFT_RIGHT_LOGICAL, at="fnx.lax as lax")
+@elementwise(_SHIFT_RIGHT_LOGICAL, imports="fnx.lax as lax")
 def shift_right_logical(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift x right by y bits and fill with zeros, whatever the sign.
 
@@ -170,7 +170,7 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike, /) -> Array:
     return apply(_SHIFT_RIGHT_LOGICAL, x, y)
 
 
-@public
+@public_api
 def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
     """Round to the nearest integer.
 
@@ -193,11 +193,11 @@ def round(x: ArrayLike, rounding_method: Literal[0, 1] = 0) -> Array:
                             hint="0 rounds halves away from zero, 1 to the even number")
     if rounding_method:
         return jnp.rint(x)
-    whole = jnp.trunc(x)
-    return jnp.where(jnp.abs(x - whole) >= 0.5, whole + jnp.sign(x), whole)
+    truncated = jnp.trunc(x)
+    return jnp.where(jnp.abs(x - truncated) >= 0.5, truncated + jnp.sign(x), truncated)
 
 
-@public
+@public_api
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """Raise x to a static integer power by repeated multiplication.
 
@@ -218,7 +218,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
     return jnp.power(x, operator.index(y))
 
 
-@public
+@public_api
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """Select elements of on_true where pred holds, else of on_false.
 
@@ -240,7 +240,7 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     return jnp.where(pred, on_true, on_false)
 
 
-@public
+@public_api
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """Select one of the cases elementwise, by a bool or an integer.
 
@@ -268,7 +268,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     return out
 
 
-@public
+@public_api
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     """Clamp x to the range from min to max.
 
@@ -290,7 +290,7 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     return jnp.minimum(jnp.maximum(min, x), max)
 
 
-@public
+@public_api
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """Convert an array to another dtype.
 
@@ -311,7 +311,7 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     return astype(operand, new_dtype)
 
 
-@public
+@public_api
 def stop_gradient(x: Tree) -> Tree:
     """Return x, a pytree, as a constant for differentiation.
 
@@ -325,10 +325,10 @@ def stop_gradient(x: Tree) -> Tree:
     >>> print(lax.stop_gradient(1.0))
     1.0
     """
-    stopped: Tree = tree.map(_stopped, x)
-    return stopped
+    out: Tree = tree.map(_stop_leaf, x)
+    return out
 
 
-def _stopped(x: ArrayLike) -> Array:
+def _stop_leaf(x: ArrayLike) -> Array:
     array = asarray(x)
     return Array(build.stop_gradient(array._node), array.weak)

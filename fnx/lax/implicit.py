@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core.array.arguments import flag
-from fnx.core.array.public import public
+from fnx.core.array.api_boundary import public_api
+from fnx.core.array.arguments import check_bool
 from fnx.core.errors import ArgumentError
 from fnx.core.process import load
 
 __all__ = ["custom_linear_solve", "custom_root"]
 
 
-@public
+@public_api
 def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
                 tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
     """Find a root of a function, differentiable with respect to what the function closes over.
@@ -41,14 +41,14 @@ def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., 
     >>> fnx.grad(root)(4.0)
     Array(0.25, dtype=float32, weak_type=True)
     """
-    flag("has_aux", has_aux)
+    check_bool("has_aux", has_aux)
     if not callable(tangent_solve):
         raise ArgumentError(f"expected tangent_solve as a function, got {tangent_solve!r}")
     return load("fnx.transforms.custom.implicit").root(f, initial_guess, solve, tangent_solve,
                                                        has_aux)
 
 
-@public
+@public_api
 def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
                         transpose_solve: Callable[..., Any] | None = None,
                         symmetric: bool = False, has_aux: bool = False) -> Any:
@@ -77,8 +77,8 @@ def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[...,
     >>> fnx.grad(half)(2.0)
     Array(-0.25, dtype=float32, weak_type=True)
     """
-    flag("symmetric", symmetric)
-    flag("has_aux", has_aux)
+    check_bool("symmetric", symmetric)
+    check_bool("has_aux", has_aux)
     if transpose_solve is not None and not callable(transpose_solve):
         raise ArgumentError(f"expected transpose_solve as a function, got {transpose_solve!r}")
     return load("fnx.transforms.custom.implicit").linear_solve(matvec, b, solve, transpose_solve,

@@ -8,14 +8,14 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core import build
-from fnx.core.array import arguments, axes, indexing, operate
+from fnx.core.array import arguments, array_operators, axes, indexing
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node
-from fnx.core.array.public import asarray, public
 from fnx.core.errors import OutOfBoundsError, ShapeError
 from fnx.core.expr import Expr, maximum, minimum, where
-from fnx.core.index_arrays import index_type
-from fnx.core.row_parts import inverse, others
+from fnx.core.index_arrays import index_dtype
+from fnx.core.op_traits import inverse_permutation, other_axes
 from fnx.core.uop import UOp
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@public
+@public_api
 def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
           strides: Sequence[int] | None = None) -> Array:
     """Slice each axis: every stride-th element of start <= i < limit.
@@ -47,17 +47,17 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
     Array([1, 3, 5], dtype=int32)
     """
     x = asarray(operand)
-    steps = (1,) * x.ndim if strides is None else axes.shape(strides)
+    steps = (1,) * x.ndim if strides is None else axes.normalize_shape(strides)
     bounds = list(zip(start_indices, limit_indices, steps, x.shape))
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim \
             or any(not 0 <= lo <= hi <= n or s < 1 for lo, hi, s, n in bounds):
         raise OutOfBoundsError(f"slice: expected bounds inside {x.shape}, got "
                                f"{tuple(start_indices)} to {tuple(limit_indices)}",
                                hint="0 <= start <= limit <= length, stride >= 1")
-    return operate.get_item(x, tuple(builtins.slice(lo, hi, s) for lo, hi, s, _ in bounds))
+    return array_operators.get_item(x, tuple(builtins.slice(lo, hi, s) for lo, hi, s, _ in bounds))
 
 
-@public
+@public_api
 def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None,
                  stride: int = 1, axis: int = 0) -> Array:
     """Slice one axis, as ``slice`` does.
@@ -81,17 +81,17 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
     Array([4, 5], dtype=int32)
     """
     x = asarray(operand)
-    at = axes.one(axis, x.ndim)
+    at = axes.normalize_axis(axis, x.ndim)
     low, high, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    for bounds, given in (low, start_index), (high, limit_index):
-        if given is not None:
-            i = arguments.integer("a bound", given)
+    for bounds, bound in (low, start_index), (high, limit_index):
+        if bound is not None:
+            i = arguments.check_int("a bound", bound)
             bounds[at] = i + x.shape[at] if i < 0 else i
     steps[at] = stride
     return slice(x, low, high, steps)
 
 
-@public
+@public_api
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """Take the elements at a static index of an axis.
 
@@ -112,26 +112,26 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     >>> lax.index_in_dim(jnp.arange(6), 4)
     Array([4], dtype=int32)
     """
-    arguments.flag("keepdims", keepdims)
+    arguments.check_bool("keepdims", keepdims)
     x = asarray(operand)
-    at = axes.one(axis, x.ndim)
-    n, i = x.shape[at], arguments.integer("index", index)
+    at = axes.normalize_axis(axis, x.ndim)
+    n, i = x.shape[at], arguments.check_int("index", index)
     if not -n <= i < n:
         raise OutOfBoundsError(f"expected {-n} <= index < {n} on axis {at} of shape {x.shape}, got "
                                f"{i}", hint="use dynamic_index_in_dim, which clamps")
-    out = operate.get_item(x, (builtins.slice(None),) * at + (index,))
+    out = array_operators.get_item(x, (builtins.slice(None),) * at + (index,))
     return jnp.expand_dims(out, at) if keepdims else out
 
 
-def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
+def _clamp_starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]:
     """Return starts as ints or integer nodes, clamped so that the slice is within the axis."""
-    listed = list(starts) if isinstance(starts, (tuple, list)) else \
+    start_list = list(starts) if isinstance(starts, (tuple, list)) else \
         [asarray(starts)[i] for i in range(asarray(starts).size)]
-    if len(listed) != x.ndim or len(sizes) != x.ndim:
-        raise ShapeError(f"{name}: expected {x.ndim} indices and sizes, got {len(listed)} and "
+    if len(start_list) != x.ndim or len(sizes) != x.ndim:
+        raise ShapeError(f"{name}: expected {x.ndim} indices and sizes, got {len(start_list)} and "
                          f"{len(sizes)}", hint="one for each axis")
     out: list[Any] = []
-    for start, size, n in zip(listed, sizes, x.shape):
+    for start, size, n in zip(start_list, sizes, x.shape):
         if not 0 <= size <= n:
             raise ShapeError(f"{name}: expected a size of at most {n}, got {size}",
                              hint="a slice is no longer than its axis")
@@ -139,7 +139,7 @@ def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]
             start = start + n if start < 0 else start
             out.append(min(max(start, 0), n - size))
             continue
-        i = Expr(as_node(asarray(start), index_type(n)))
+        i = Expr(as_node(asarray(start), index_dtype(n)))
         if i.shape:
             raise ShapeError(f"{name}: expected 0-d indices, got shape {i.shape}")
         i = where(i < 0, i + n, i)
@@ -147,27 +147,27 @@ def _starts(name: str, x: Array, starts: Any, sizes: Sequence[int]) -> list[Any]
     return out
 
 
-def _window(starts: Mapping[int, UOp | int], sizes: Sequence[int], lengths: Sequence[int]
-            ) -> list[UOp]:
+def _slice_indices(starts: Mapping[int, UOp | int], sizes: Sequence[int], lengths: Sequence[int]
+                   ) -> list[UOp]:
     """Return the index arrays of a slice along the axes that have a start."""
     shape = tuple(sizes[a] for a in starts)
     index = []
     for i, (a, start) in enumerate(starts.items()):
-        t = index_type(lengths[a])
-        line = build.expand(build.reshape(build.iota(sizes[a], t), tuple(
+        t = index_dtype(lengths[a])
+        offsets = build.expand(build.reshape(build.iota(sizes[a], t), tuple(
             n if j == i else 1 for j, n in enumerate(shape))), shape)
-        first = build.const(start, t) if isinstance(start, int) else start
-        index.append(build.add(build.expand(first, shape), line))
+        base = build.const(start, t) if isinstance(start, int) else start
+        index.append(build.add(build.expand(base, shape), offsets))
     return index
 
 
-def _fixed(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
-           ) -> list[tuple[int, int]]:
+def _static_bounds(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
+                   ) -> list[tuple[int, int]]:
     return [(0, n) if isinstance(s, UOp) else (s, s + size)
             for s, size, n in zip(starts, sizes, shape)]
 
 
-@public
+@public_api
 def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """Slice at computed starts with a static size; the slice is moved into the array if needed.
 
@@ -187,20 +187,20 @@ def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[
     Array([4, 5], dtype=int32)
     """
     x = asarray(operand)
-    sizes = axes.shape(slice_sizes)
-    starts = _starts("dynamic_slice", x, start_indices, sizes)
-    node = build.shrink(x._node, _fixed(starts, sizes, x.shape))
+    sizes = axes.normalize_shape(slice_sizes)
+    starts = _clamp_starts("dynamic_slice", x, start_indices, sizes)
+    node = build.shrink(x._node, _static_bounds(starts, sizes, x.shape))
     moving = [a for a, s in enumerate(starts) if isinstance(s, UOp)]
     if 0 in sizes:
         node = build.const(0, node.dtype, sizes)
     elif moving:
-        index = _window({a: starts[a] for a in moving}, sizes, x.shape)
-        order = (*moving, *others(moving, x.ndim))
-        node = build.permute(build.gather(node, *index, axes=moving), inverse(order))
+        index = _slice_indices({a: starts[a] for a in moving}, sizes, x.shape)
+        order = (*moving, *other_axes(moving, x.ndim))
+        node = build.permute(build.gather(node, *index, axes=moving), inverse_permutation(order))
     return Array(node, x.weak)
 
 
-@public
+@public_api
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
     """Return a copy with a slice at computed starts replaced.
 
@@ -223,20 +223,21 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
     if new.ndim != x.ndim:
         raise ShapeError(f"dynamic_update_slice: expected an update of {x.ndim} axes, got shape "
                          f"{new.shape}")
-    starts = _starts("dynamic_update_slice", x, start_indices, new.shape)
+    starts = _clamp_starts("dynamic_update_slice", x, start_indices, new.shape)
     value = as_node(new, x._dtype)
     if 0 in value.shape:
         return x
     if not any(isinstance(s, UOp) for s in starts):
-        entries = tuple(builtins.slice(lo, hi) for lo, hi in _fixed(starts, new.shape, x.shape))
+        entries = tuple(builtins.slice(lo, hi) for lo,
+                        hi in _static_bounds(starts, new.shape, x.shape))
         return Array(indexing.write(x._node, entries, value), x.weak)
     partial = [a for a, n in enumerate(x.shape) if new.shape[a] < n]
-    index = _window({a: starts[a] for a in partial}, new.shape, x.shape)
-    value = build.permute(value, (*partial, *others(partial, x.ndim)))
+    index = _slice_indices({a: starts[a] for a in partial}, new.shape, x.shape)
+    value = build.permute(value, (*partial, *other_axes(partial, x.ndim)))
     return Array(build.scatter(x._node, index, value, None, partial), x.weak)
 
 
-@public
+@public_api
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0
                         ) -> Array:
     """Slice one axis at a computed start, as ``dynamic_slice`` does.
@@ -259,13 +260,13 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
     Array([1, 2], dtype=int32)
     """
     x = asarray(operand)
-    at = axes.one(axis, x.ndim)
+    at = axes.normalize_axis(axis, x.ndim)
     starts: list[Any] = [0] * x.ndim
     starts[at] = start_index
     return dynamic_slice(x, starts, (*x.shape[:at], slice_size, *x.shape[at + 1:]))
 
 
-@public
+@public_api
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True
                         ) -> Array:
     """Take the elements at a computed index of an axis.
@@ -286,12 +287,12 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
     >>> lax.dynamic_index_in_dim(jnp.arange(6), jnp.asarray(4))
     Array([4], dtype=int32)
     """
-    arguments.flag("keepdims", keepdims)
+    arguments.check_bool("keepdims", keepdims)
     out = dynamic_slice_in_dim(operand, index, 1, axis)
     return out if keepdims else jnp.squeeze(out, axis)
 
 
-@public
+@public_api
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
                                 axis: int) -> Array:
     """Replace a slice of one axis at a computed start, as ``dynamic_update_slice`` does.
@@ -315,11 +316,11 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     """
     x = asarray(operand)
     starts: list[Any] = [0] * x.ndim
-    starts[axes.one(axis, x.ndim)] = start_index
+    starts[axes.normalize_axis(axis, x.ndim)] = start_index
     return dynamic_update_slice(x, update, starts)
 
 
-@public
+@public_api
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
                                ) -> Array:
     """Return a copy with the elements at a computed index of an axis replaced.
@@ -341,7 +342,7 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
     Array([9, 1, 2], dtype=int32)
     """
     x, new = asarray(operand), asarray(update)
-    at = axes.one(axis, x.ndim)
+    at = axes.normalize_axis(axis, x.ndim)
     if new.ndim < x.ndim:
         new = jnp.expand_dims(new, at)
     return dynamic_update_slice_in_dim(x, new, index, at)

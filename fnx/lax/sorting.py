@@ -6,18 +6,18 @@ from typing import Any
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.documented import Family
-from fnx.core.array.public import asarray, public
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.numpy.searching import argmax
-from fnx.numpy.sorting import in_order
-from fnx.numpy.taking import take_along_axis
+from fnx.numpy.argreduce_cumulative import argmax
+from fnx.numpy.gather import take_along_axis
+from fnx.numpy.sorting import sort_along
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 
 
-@public
+@public_api
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """Sort along an axis; several operands are sorted together by the first ones.
 
@@ -43,25 +43,25 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     >>> lax.sort((jnp.asarray([1, 0, 1]), jnp.asarray([7, 8, 6])), num_keys=2)
     (Array([0, 1, 1], dtype=int32), Array([8, 6, 7], dtype=int32))
     """
-    arguments.flag("is_stable", is_stable)
-    several = isinstance(operand, tuple | list)
-    given = [asarray(x) for x in (operand if several else (operand,))]
-    if not given:
+    arguments.check_bool("is_stable", is_stable)
+    is_sequence = isinstance(operand, tuple | list)
+    arrays = [asarray(x) for x in (operand if is_sequence else (operand,))]
+    if not arrays:
         raise ArgumentError("expected operands, got none")
-    keys = arguments.integer("num_keys", num_keys)
-    if not 1 <= keys <= len(given):
-        raise ArgumentError(f"expected num_keys from 1 to {len(given)}, got {keys}",
+    keys = arguments.check_int("num_keys", num_keys)
+    if not 1 <= keys <= len(arrays):
+        raise ArgumentError(f"expected num_keys from 1 to {len(arrays)}, got {keys}",
                             hint="each key is one of the operands, the first ones")
-    for x in given:
-        if x.shape != given[0].shape:
-            raise ShapeError(f"expected operands of one shape, got {given[0].shape} and {x.shape}")
-    at = axes.one(dimension, given[0].ndim)
-    found = in_order([x._node for x in given], at, keys)
-    out = tuple([Array(node, x.weak) for node, x in zip(found, given)])
-    return out if several else out[0]
+    for x in arrays:
+        if x.shape != arrays[0].shape:
+            raise ShapeError(f"expected operands of one shape, got {arrays[0].shape} and {x.shape}")
+    at = axes.normalize_axis(dimension, arrays[0].ndim)
+    sorted_nodes = sort_along([x._node for x in arrays], at, keys)
+    out = tuple([Array(node, x.weak) for node, x in zip(sorted_nodes, arrays)])
+    return out if is_sequence else out[0]
 
 
-@public
+@public_api
 def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
                  ) -> tuple[Array, Array]:
     """Sort keys along an axis, and values together with their keys.
@@ -83,14 +83,14 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_sta
     >>> lax.sort_key_val(jnp.asarray([3, 1, 2]), jnp.asarray([10, 20, 30]))[1]
     Array([20, 30, 10], dtype=int32)
     """
-    one, other = sort((keys, values), dimension, is_stable)
-    return one, other
+    sorted_keys, sorted_values = sort((keys, values), dimension, is_stable)
+    return sorted_keys, sorted_values
 
 
 # ---- the largest ------------------------------------------------------------------------------
 
 
-@public
+@public_api
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     """Return the k largest elements along an axis, largest first, and their indices.
 
@@ -113,15 +113,15 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     (Array([5., 5., 3.], dtype=float32), Array([1, 3, 2], dtype=int32))
     """
     x = asarray(operand)
-    at = axes.one(axis, x.ndim)
-    count = arguments.integer("k", k)
+    at = axes.normalize_axis(axis, x.ndim)
+    count = arguments.check_int("k", k)
     if not 0 <= count <= x.shape[at]:
         raise ArgumentError(f"expected k from 0 to {x.shape[at]}, the length of the axis, got "
                             f"{count}")
-    return _extremes(x, at, count, largest=True)
+    return _top_k(x, at, count, largest=True)
 
 
-def _extremes(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
+def _top_k(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]:
     """Return the k smallest or largest elements in order, and their indices.
 
     For the largest the array is reversed first, so that stable sorting puts equal elements in the
@@ -129,49 +129,49 @@ def _extremes(x: Array, axis: int, k: int, largest: bool) -> tuple[Array, Array]
     """
     n = x.shape[axis]
     if k == 1 and largest:
-        place = argmax(x, axis, None, True)
-        return take_along_axis(x, place, axis, "clip"), place.astype("int32")
+        index = argmax(x, axis, None, True)
+        return take_along_axis(x, index, axis, "clip"), index.astype("int32")
     node = build.flip(x._node, [axis]) if largest else x._node
-    values, places = in_order([node], axis, 1, (0, -1))
-    ends = [(0, m) for m in x.shape]
-    ends[axis] = (n - k, n) if largest else (0, k)
-    values, places = build.shrink(values, ends), build.shrink(places, ends)
+    values, indices = sort_along([node], axis, 1, (0, -1))
+    bounds = [(0, m) for m in x.shape]
+    bounds[axis] = (n - k, n) if largest else (0, k)
+    values, indices = build.shrink(values, bounds), build.shrink(indices, bounds)
     if largest:
-        values, places = build.flip(values, [axis]), build.flip(places, [axis])
-        places = build.sub(build.like(places, max(0, n - 1)), places)
-    return Array(values, x.weak), Array(places)
+        values, indices = build.flip(values, [axis]), build.flip(indices, [axis])
+        indices = build.sub(build.const_like(indices, max(0, n - 1)), indices)
+    return Array(values, x.weak), Array(indices)
 
 
-_approximate = Family(
-    operand="floats.", k="how many, known while tracing.",
-    reduction_dimension="along which axis.",
-    recall_target="how many of them are to be found; all are.",
-    reduction_input_size_override="of what the operand is a part; it makes no difference.",
-    aggregate_to_topk="whether as many as k are returned; they are.",
-    returns="The elements, the first in order first, and their int32 indices.",
-    raises=("DTypeError: an operand that is not of floats.",
-            "ArgumentError: k below 0, or more than there are.",
-            "AxisError: an axis outside of the array."), at="fnx.lax as lax, fnx.numpy as jnp")
+_approx_docstr = DocTemplate(
+    operand="floats.", k="the number, static.",
+    reduction_dimension="the axis.",
+    recall_target="ignored: the result is exact.",
+    reduction_input_size_override="ignored.",
+    aggregate_to_topk="ignored: always k elements.",
+    returns="The elements, in order, and their int32 indices.",
+    raises=("DTypeError: the operand is not floats.",
+            "ArgumentError: k is out of range.",
+            "AxisError: the axis is out of range."), imports="fnx.lax as lax, fnx.numpy as jnp")
 
 
-def _approx(operand: ArrayLike, k: int, reduction_dimension: int, recall_target: float,
-            size: int, aggregate: bool, largest: bool) -> tuple[Array, Array]:
-    arguments.flag("aggregate_to_topk", aggregate)
-    arguments.integer("reduction_input_size_override", size)
-    arguments.number("recall_target", recall_target)
+def _approx_k(operand: ArrayLike, k: int, reduction_dimension: int, recall_target: float,
+              size: int, aggregate: bool, largest: bool) -> tuple[Array, Array]:
+    arguments.check_bool("aggregate_to_topk", aggregate)
+    arguments.check_int("reduction_input_size_override", size)
+    arguments.check_number("recall_target", recall_target)
     x = asarray(operand)
     if not x._dtype.is_float:
         raise DTypeError(f"expected an array of floats, got {x._aval}",
                          hint="convert it with .astype(float), or use lax.top_k")
-    at = axes.one(reduction_dimension, x.ndim)
-    count = arguments.integer("k", k)
+    at = axes.normalize_axis(reduction_dimension, x.ndim)
+    count = arguments.check_int("k", k)
     if not 0 <= count <= x.shape[at]:
         raise ArgumentError(f"expected k from 0 to {x.shape[at]}, the length of the axis, got "
                             f"{count}")
-    return _extremes(x, at, count, largest)
+    return _top_k(x, at, count, largest)
 
 
-@_approximate()
+@_approx_docstr()
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
@@ -180,11 +180,11 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
     >>> lax.approx_max_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
     Array([1, 2], dtype=int32)
     """
-    return _approx(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
-                   aggregate_to_topk, largest=True)
+    return _approx_k(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
+                     aggregate_to_topk, largest=True)
 
 
-@_approximate()
+@_approx_docstr()
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> tuple[Array, Array]:
@@ -193,5 +193,5 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
     >>> lax.approx_min_k(jnp.asarray([1.0, 5.0, 3.0]), 2)[1]
     Array([0, 2], dtype=int32)
     """
-    return _approx(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
-                   aggregate_to_topk, largest=False)
+    return _approx_k(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
+                     aggregate_to_topk, largest=False)

@@ -1,7 +1,7 @@
 """Windows of an array at index vectors: the index computation of ``jax.lax`` gather and scatter.
 
 >>> plan = WindowPlan((5, 3), (1, 3), (0,), (0,), (), (4,))
->>> plan.kept, plan.indexed, plan.window_axes()
+>>> plan.kept, plan.indexed_axes, plan.window_axes()
 ([1], [0], [1])
 """
 
@@ -15,7 +15,7 @@ from fnx.core.array.array import Array
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.expr import Expr, maximum, minimum
-from fnx.core.index_arrays import index_type
+from fnx.core.index_arrays import index_dtype
 from fnx.core.ops import Shape
 from fnx.core.record import Record
 from fnx.core.uop import UOp
@@ -43,77 +43,77 @@ class WindowPlan(Record):
     @property
     def kept(self) -> list[int]:
         """Return the axes of the array that windows have."""
-        without = (*self.gone, *[a for a, _ in self.beside])
-        return [a for a in range(len(self.shape)) if a not in without]
+        dropped = (*self.gone, *[a for a, _ in self.beside])
+        return [a for a in range(len(self.shape)) if a not in dropped]
 
     @property
-    def indexed(self) -> list[int]:
+    def indexed_axes(self) -> list[int]:
         """Return the axes that need an index: moved, sliced, collapsed or batch axes."""
         return [a for a in range(len(self.shape)) if a not in self.kept or a in self.moved
                 or self.size[a] < self.shape[a]]
 
     def _type(self, axis: int) -> DType:
-        return index_type(self.shape[axis])
+        return index_dtype(self.shape[axis])
 
     def starts(self, vectors: UOp, clip: bool) -> tuple[dict[int, Expr], UOp | None]:
         """Return the start of the windows along each moved axis, and a mask of in-bounds windows.
 
         ``clip``: clamp the starts so that windows are within the array.
         """
-        found: dict[int, Expr] = {}
-        inside: Expr | None = None
+        begins: dict[int, Expr] = {}
+        in_bounds: Expr | None = None
         rank = len(self.batch)
         for number, axis in enumerate(self.moved):
             part = build.shrink(vectors, [*[(0, n) for n in self.batch], (number, number + 1)])
             start = Expr(build.cast(build.reshape(part, self.batch[:rank]), self._type(axis)))
-            most = self.shape[axis] - self.size[axis]
-            here = (0 <= start) & (start <= most)
-            inside = here if inside is None else inside & here
-            found[axis] = minimum(maximum(start, 0), most) if clip else start
-        return found, None if inside is None else inside.node
+            max_start = self.shape[axis] - self.size[axis]
+            in_axis = (0 <= start) & (start <= max_start)
+            in_bounds = in_axis if in_bounds is None else in_bounds & in_axis
+            begins[axis] = minimum(maximum(start, 0), max_start) if clip else start
+        return begins, None if in_bounds is None else in_bounds.node
 
     def indices(self, starts: dict[int, Expr]) -> list[UOp]:
-        """Return an index array for each of the ``indexed`` axes, over the batch axes and those
-        ``indexed`` axes that windows have.
+        """Return an index array for each of the ``indexed_axes`` axes, over the batch axes and
+        those ``indexed_axes`` axes that windows have.
         """
-        wide = [a for a in self.indexed if a in self.kept]
-        shape = (*self.batch, *[self.size[a] for a in wide])
-        beside = dict(self.beside)
+        sized_axes = [a for a in self.indexed_axes if a in self.kept]
+        shape = (*self.batch, *[self.size[a] for a in sized_axes])
+        batching = dict(self.beside)
 
-        def along(values: UOp, at: int) -> UOp:
+        def along(values: UOp, axis: int) -> UOp:
             """Broadcast values along one axis of the index arrays."""
-            one = tuple([shape[i] if i == at else 1 for i in range(len(shape))])
-            return build.expand(build.reshape(values, one), shape)
+            axis_shape = tuple([shape[i] if i == axis else 1 for i in range(len(shape))])
+            return build.expand(build.reshape(values, axis_shape), shape)
 
         out = []
-        for a in self.indexed:
-            if a in beside:
-                out.append(along(build.iota(self.shape[a], self._type(a)), beside[a]))
+        for a in self.indexed_axes:
+            if a in batching:
+                out.append(along(build.iota(self.shape[a], self._type(a)), batching[a]))
                 continue
             index = Expr(build.const(0, self._type(a), shape))
             if a in starts:
                 start = starts[a].node
-                start = build.reshape(start, (*start.shape, *(1,) * len(wide)))
+                start = build.reshape(start, (*start.shape, *(1,) * len(sized_axes)))
                 index = Expr(build.expand(start, shape))
-            if a in wide and self.size[a] > 1:
-                line = along(build.iota(self.size[a], self._type(a)),
-                             len(self.batch) + wide.index(a))
-                index = index + Expr(line)
+            if a in sized_axes and self.size[a] > 1:
+                offsets = along(build.iota(self.size[a], self._type(a)),
+                                len(self.batch) + sized_axes.index(a))
+                index = index + Expr(offsets)
             out.append(index.node)
         return out
 
     def window_axes(self) -> list[int]:
         """Return the window axes in the order of GATHER and SCATTER."""
-        return [*[a for a in self.indexed if a in self.kept],
-                *[a for a in range(len(self.shape)) if a not in self.indexed]]
+        return [*[a for a in self.indexed_axes if a in self.kept],
+                *[a for a in range(len(self.shape)) if a not in self.indexed_axes]]
 
     def check(self, windows: Sequence[int], rank: int, vector: int) -> None:
         """Raise if axes are out of range, repeated or inconsistent."""
         n = len(self.shape)
-        axes.listed(self.moved, n)
-        axes.listed([*self.gone, *[a for a, _ in self.beside]], n)
-        axes.listed([b for _, b in self.beside], len(self.batch))
-        axes.listed(windows, rank)
+        axes.normalize_axis_tuple(self.moved, n)
+        axes.normalize_axis_tuple([*self.gone, *[a for a, _ in self.beside]], n)
+        axes.normalize_axis_tuple([b for _, b in self.beside], len(self.batch))
+        axes.normalize_axis_tuple(windows, rank)
         if len(self.moved) != vector:
             raise ShapeError(f"expected index vectors of {len(self.moved)} numbers, one for each "
                              f"axis that they move, got {vector}")
@@ -122,8 +122,8 @@ class WindowPlan(Record):
                                 f"{tuple(self.kept)} of an array of shape {self.shape}, got "
                                 f"{tuple(windows)}")
         for a, size in enumerate(self.size):
-            one = a in self.gone or a in [b for b, _ in self.beside]
-            if not 0 <= size <= self.shape[a] or one and size > 1:
+            must_be_one = a in self.gone or a in [b for b, _ in self.beside]
+            if not 0 <= size <= self.shape[a] or must_be_one and size > 1:
                 raise ShapeError(f"expected windows inside of shape {self.shape}, of one place "
                                  f"along axes that go away, got {self.size}")
         for a, b in self.beside:
@@ -135,8 +135,8 @@ class WindowPlan(Record):
         """Return the user-visible position of each axis: batch axes, then ``window_axes``."""
         rank = len(self.batch) + len(windows)
         others = [a for a in range(rank) if a not in windows]
-        place = dict(zip(self.kept, sorted(windows)))
-        return [*others, *[place[a] for a in self.window_axes()]]
+        position = dict(zip(self.kept, sorted(windows)))
+        return [*others, *[position[a] for a in self.window_axes()]]
 
 
 def index_vectors(indices: Array) -> tuple[UOp, Shape]:

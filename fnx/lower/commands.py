@@ -6,10 +6,10 @@
 
 >>> from fnx.core import build, dtypes
 >>> r = build.range_(8, 0)
->>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
+>>> o = build.index_into(build.ref(0, dtypes.float32, (8,)), r)
 >>> ones = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
 >>> out = build.const(1, dtypes.float32, (8,))
->>> block = commands(plan_memory(Launches((out,), (("out", 0),), [Launch(ones, (out,), ())])))
+>>> block = build_block(plan_memory(Launches((out,), (("out", 0),), [Launch(ones, (out,), ())])))
 >>> [(s.arg.kind, s.arg.nbytes) for s in block.commands.src[0].src[1:]]
 [('out', 64)]
 """
@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core import build_commands, op_args, ops, parts
-from fnx.core.errors import Site
+from fnx.core import accessors, build_commands, op_args, ops
+from fnx.core.errors import Location
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild
 from fnx.lower import memory
+from fnx.lower.buffer_sharing import AliasPair, hoist_readers, share_buffers
 from fnx.lower.fusion.unique_results import Result
-from fnx.lower.memory import BufferOrView, View, nodes_of
-from fnx.lower.sharing import WrittenRead, readers_first, share
+from fnx.lower.memory import LaunchOperand, View, nodes_of
 
-SlotOf = Callable[[UOp], UOp]
+GetSlot = Callable[[UOp], UOp]
 
 
 class Launch(Record):
@@ -40,12 +40,12 @@ class Launch(Record):
     """
 
     kernel: UOp
-    operands: tuple[BufferOrView, ...]
+    operands: tuple[LaunchOperand, ...]
     scalars: tuple[UOp, ...]
-    sites: tuple[Site, ...] = ()
+    locs: tuple[Location, ...] = ()
     writes: tuple[UOp, ...] = ()
-    shares: tuple[WrittenRead, ...] = ()
-    copies: WrittenRead | None = None
+    may_alias: tuple[AliasPair, ...] = ()
+    copies: AliasPair | None = None
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
@@ -53,10 +53,10 @@ class Launch(Record):
 
     @property
     def has_effects(self) -> bool:
-        return self.kernel.op is ops.HOST and bool(self.kernel.arg.effect)
+        return self.kernel.op is ops.CALLBACK and bool(self.kernel.arg.effect)
 
     @property
-    def follows(self) -> bool:
+    def follows_loop(self) -> bool:
         """Whether it must stay right after the loop before it: it reads one of two buffers, chosen
         by the trip count of that loop."""
         return any(isinstance(o, View) and o.odd is not None for o in self.operands)
@@ -66,15 +66,15 @@ class Launch(Record):
         """The nodes whose buffers it reads or writes."""
         return nodes_of(self.operands)
 
-    def commands(self, slot: SlotOf) -> Sequence[UOp]:
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
         """Return its EXEC; ``slot`` maps a node to its SLOT."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
         return [build_commands.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
-                                     self.sites)]
+                                     self.locs)]
 
 
-class Repeat(Record):
-    """A LOOP of a Block, before memory is assigned.
+class LoopLaunch(Record):
+    """A CMD_LOOP of a Block, before memory is assigned.
 
     Attributes:
         trips: the trip count; None: repeat while ``test`` writes a true ``flag``.
@@ -91,10 +91,10 @@ class Repeat(Record):
     test: Block | None = None
     flag: UOp | None = None
     graphs: tuple[UOp, ...] = ()
-    shares: tuple[WrittenRead, ...] = ()
-    copies: WrittenRead | None = None
-    follows: bool = False
-    sites: tuple[Site, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    copies: AliasPair | None = None
+    follows_loop: bool = False
+    locs: tuple[Location, ...] = ()
 
     @property
     def has_effects(self) -> bool:
@@ -109,19 +109,19 @@ class Repeat(Record):
         used = [*nodes_of((*self.ins, *self.outs)), self.work]
         return used if self.flag is None else [*used, self.flag]
 
-    def commands(self, slot: SlotOf) -> Sequence[UOp]:
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([view.slot(slot) for view in side] for side in (self.ins, self.outs))
         work = slot(self.work)
-        body = placed(self.body.commands, ins, outs, work, 1)
+        body = relocate(self.body.commands, ins, outs, work, 1)
         if self.trips is not None:
-            return [build_commands.loop(body, self.trips, self.name, self.sites)]
+            return [build_commands.cmd_loop(body, self.trips, self.name, self.locs)]
         assert self.test is not None and self.flag is not None
         flag = slot(self.flag)
-        test = placed(self.test.commands, ins, [flag], work, 1)
-        return [build_commands.loop_while(test, flag, body, self.name, self.sites)]
+        test = relocate(self.test.commands, ins, [flag], work, 1)
+        return [build_commands.cmd_while(test, flag, body, self.name, self.locs)]
 
 
-class Choice(Record):
+class BranchLaunch(Record):
     """A BRANCH over Blocks, before memory is assigned."""
 
     name: str
@@ -131,10 +131,10 @@ class Choice(Record):
     outs: tuple[UOp, ...]
     work: UOp
     graphs: tuple[UOp, ...] = ()
-    shares: tuple[WrittenRead, ...] = ()
-    copies: WrittenRead | None = None
-    follows: bool = False
-    sites: tuple[Site, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    copies: AliasPair | None = None
+    follows_loop: bool = False
+    locs: tuple[Location, ...] = ()
 
     @property
     def has_effects(self) -> bool:
@@ -148,14 +148,14 @@ class Choice(Record):
     def uses(self) -> list[UOp]:
         return [self.which, *self.ins, *self.outs, self.work]
 
-    def commands(self, slot: SlotOf) -> Sequence[UOp]:
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.work)
-        return [build_commands.branch(slot(self.which), [placed(b.commands, ins, outs, work, 0)
-                                                for b in self.blocks], self.name, self.sites)]
+        return [build_commands.branch(slot(self.which), [relocate(b.commands, ins, outs, work, 0)
+                                                for b in self.blocks], self.name, self.locs)]
 
 
-class Inlined(Record):
+class CallLaunch(Record):
     """The commands of a called Block, before memory is assigned."""
 
     block: Block
@@ -163,9 +163,9 @@ class Inlined(Record):
     outs: tuple[UOp, ...]
     work: UOp
     graphs: tuple[UOp, ...] = ()
-    shares: tuple[WrittenRead, ...] = ()
-    copies: WrittenRead | None = None
-    follows: bool = False
+    may_alias: tuple[AliasPair, ...] = ()
+    copies: AliasPair | None = None
+    follows_loop: bool = False
 
     @property
     def has_effects(self) -> bool:
@@ -179,18 +179,18 @@ class Inlined(Record):
     def uses(self) -> list[UOp]:
         return [*self.ins, *self.outs, self.work]
 
-    def commands(self, slot: SlotOf) -> Sequence[UOp]:
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
-        return placed(self.block.commands, ins, outs, slot(self.work), 0).src
+        return relocate(self.block.commands, ins, outs, slot(self.work), 0).src
 
 
 def _have_effects(block: Block) -> bool:
     """Whether any kernel has effects, so that its order relative to other effects matters."""
-    kernels = [e.src[0] for e in parts.executions(block.commands)]
-    return any(k.op is ops.HOST and k.arg.effect for k in kernels)
+    kernels = [e.src[0] for e in accessors.all_execs(block.commands)]
+    return any(k.op is ops.CALLBACK and k.arg.effect for k in kernels)
 
 
-AnyLaunch = Launch | Repeat | Choice | Inlined
+LaunchKind = Launch | LoopLaunch | BranchLaunch | CallLaunch
 
 
 class Launches(Record):
@@ -209,7 +209,7 @@ class Launches(Record):
 
     outs: tuple[UOp, ...]
     results: tuple[Result, ...]
-    launches: Sequence[AnyLaunch]
+    launches: Sequence[LaunchKind]
     carried: tuple[tuple[int, int], ...] = ()
     unaligned: frozenset[UOp] = frozenset()
     apart: bool = False
@@ -244,42 +244,45 @@ class Block(Record):
         return (self.commands,)
 
 
-def plan_memory(all: Launches) -> Launches:
+def plan_memory(launches_in: Launches) -> Launches:
     """Decide which nodes share a buffer, and assign arena offsets to intermediate values."""
-    all = all.replace(launches=readers_first(all.launches))
-    found = share(all)
-    launches = [launch for i, launch in enumerate(all.launches) if i not in found.elided]
-    uses = [[found.of(n) for n in launch.uses] for launch in launches]
-    outs = {found.of(out) for out in all.outs}
-    sizes = {n: memory.size_of(n) for used in uses for n in used
+    launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
+    sharing = share_buffers(launches_in)
+    launches = [launch for i, launch in enumerate(launches_in.launches) if i not in sharing.elided]
+    uses = [[sharing.of(n) for n in launch.uses] for launch in launches]
+    outs = {sharing.of(out) for out in launches_in.outs}
+    sizes = {n: memory.size_of(n) for nodes in uses for n in nodes
              if n.op is not ops.PARAM and n not in outs}
-    offsets, arena = memory.plan(uses, sizes)
-    return all.replace(launches=launches, memory=found.memory(), offsets=offsets, arena=arena)
+    offsets, arena = memory.plan_arena(uses, sizes)
+    return launches_in.replace(launches=launches, memory=sharing.memory(), offsets=offsets,
+                               arena=arena)
 
 
-def commands(all: Launches) -> Block:
+def build_block(planned: Launches) -> Block:
     """Build the slots of all operands, and the command of each launch."""
-    outs = {node: i for i, node in enumerate(all.outs)}
+    outs = {node: i for i, node in enumerate(planned.outs)}
 
-    def place(node: UOp) -> tuple[str, int]:
-        node = all.memory.get(node, node)
+    def locate(node: UOp) -> tuple[str, int]:
+        node = planned.memory.get(node, node)
         return ("in", node.arg.slot) if node.op is ops.PARAM else ("out", outs[node]) \
             if node in outs else ("arena", 0)
 
     def slot(node: UOp) -> UOp:
-        kind, index = place(node)
-        offset = all.offsets[all.memory.get(node, node)] if kind == "arena" else 0
+        kind, index = locate(node)
+        offset = planned.offsets[planned.memory.get(node, node)] if kind == "arena" else 0
         return build_commands.slot(kind, index, offset, memory.size_of(node))
 
-    results = tuple([place(all.outs[i]) if kind == "out" else (kind, i)
-                     for kind, i in all.results])
-    made = [command for launch in all.launches for command in launch.commands(slot)]
-    over = tuple([(i, place(out)[1]) for i, out in enumerate(all.outs) if place(out)[0] == "in"])
-    return Block(build_commands.commands(made), all.arena, all.outs, results, over)
+    results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)
+                     for kind, i in planned.results])
+    command_list = [command for launch in planned.launches for command in launch.commands(slot)]
+    overwritten = tuple([(i, locate(out)[1]) for i,
+                         out in enumerate(planned.outs) if locate(out)[0] == "in"])
+    return Block(build_commands.commands(command_list), planned.arena, planned.outs, results,
+                 overwritten)
 
 
-def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
-           ) -> UOp:
+def relocate(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
+             ) -> UOp:
     """Relocate the COMMANDS of a Block to the memory of its caller.
 
     Args:
@@ -287,23 +290,23 @@ def placed(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, d
         ins, outs, arena: the SLOTs or SWAPs of the caller that these stand for.
         depth: number of loops around the Block that it does not know of.
     """
-    given = {"in": ins, "out": outs, "arena": (arena,)}
+    slots_by_kind = {"in": ins, "out": outs, "arena": (arena,)}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.SLOT:
-            return _within(given[node.arg.kind][node.arg.index], node.arg, depth)
+            return _nested_slot(slots_by_kind[node.arg.kind][node.arg.index], node.arg, depth)
         return node.replace(src=src, arg=node.arg + depth) if node.op is ops.SWAP else None
 
-    kernels = {e.src[0]: e.src[0] for e in parts.executions(commands)}
+    kernels = {e.src[0]: e.src[0] for e in accessors.all_execs(commands)}
     return rebuild([commands], visit, kernels)[0]
 
 
-def _within(whole: UOp, part: op_args.Slot, depth: int) -> UOp:
+def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
     """Return the slot of a part of a memory: the memory moves with the ``depth`` outer loops, the
     part with the inner ones."""
-    if whole.op is ops.SWAP:
-        return whole.over(tuple([_within(s, part, depth) for s in whole.src]))
-    arg: op_args.Slot = whole.arg
-    strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *part.strides)
-    return build_commands.slot(arg.kind, arg.index, arg.offset + part.offset,
-                      min(part.nbytes, arg.nbytes - part.offset), strides)
+    if outer_slot.op is ops.SWAP:
+        return outer_slot.over(tuple([_nested_slot(s, inner_arg, depth) for s in outer_slot.src]))
+    arg: op_args.Slot = outer_slot.arg
+    strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
+    return build_commands.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
+                      min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)

@@ -7,14 +7,14 @@ A pass maps a graph, or a small record that holds graphs (``graphs``), to the ne
 ...     return fn.replace(src=tuple([build.neg(build.neg(out)) for out in fn.src]))
 >>> negate = Pass("negate", twice_negated, "tensor", "tensor")
 >>> fn = build.function([build.param(0, dtypes.float32, (3,))], 1)
->>> driver = Driver(Target("interp"), keep=lambda step: print(step.name, step.after.src[0].op))
+>>> driver = Driver(Target("interp"), on_pass=lambda step: print(step.name, step.after.src[0].op))
 >>> after = driver.run((negate,), fn)
 negate NEG
 >>> list(driver.milliseconds)
 ['negate']
 
-**Observing.** ``keep`` is called with a ``Ran`` after each pass: its name, input and output, its
-time, and the reasons for its decisions. The shared cache is bypassed then, so the observer sees
+**Observing.** ``keep`` is called with a ``PassTrace`` after each pass: its name, input and output,
+its time, and the reasons for its decisions. The shared cache is bypassed then, so the observer sees
 every pass of every distinct kernel, in execution order. lower/pipeline.py lists the passes.
 
 **Verification.** If ``config.check_spec`` is set, the input and output of each pass are checked
@@ -29,7 +29,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core.cache import MEGABYTE, Cache, CacheOf, graph_bytes, graphs_of
+from fnx.core.cache import MEGABYTE, Cache, OwnerCaches, find_graphs, graph_bytes
 from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import SpecError
@@ -38,7 +38,7 @@ from fnx.core.process import load
 from fnx.core.record import Record
 from fnx.core.rewriting.rewrite import RuleSet
 from fnx.core.target import Target
-from fnx.core.uop import UOp, kinds
+from fnx.core.uop import UOp, ops_and_dtypes
 
 
 class Pass(Record):
@@ -59,19 +59,19 @@ class Pass(Record):
     before: str
     after: str
     about: frozenset[Op | DType] | None = None
-    of_target: bool = False
+    takes_target: bool = False
     why: Callable[[Any, Any], Sequence[str]] | None = None
     rules: RuleSet | None = None
 
     __eq__ = object.__eq__  # entries of a table: identity
     __hash__ = object.__hash__
 
-    def concerns(self, found: set[Op | DType]) -> bool:
+    def is_relevant(self, present: set[Op | DType]) -> bool:
         """Whether the pass has something to do, given the ops and dtypes present."""
-        return self.about is None or not self.about.isdisjoint(found)
+        return self.about is None or not self.about.isdisjoint(present)
 
 
-class Ran(Record):
+class PassTrace(Record):
     """Trace of one run of a pass: input, output, time, reasons, match count of each rule."""
 
     name: str
@@ -86,17 +86,17 @@ MAX_RESULTS = 4096  # of passes over one kernel, per process
 RESULT_BYTES = 96 * MEGABYTE
 
 
-def _weigh(key: tuple[tuple[Any, Any], Target], made: Any) -> int:
+def _result_bytes(key: tuple[tuple[Any, Any], Target], outputs: Any) -> int:
     """Return the bytes of the inputs and outputs of passes."""
-    return graph_bytes([key[0][1], made])
+    return graph_bytes([key[0][1], outputs])
 
 
 def _results_cache(name: str) -> Cache[tuple[tuple[Any, Any], Target], Any]:
-    return Cache(name, MAX_RESULTS, RESULT_BYTES, _weigh)
+    return Cache(name, MAX_RESULTS, RESULT_BYTES, _result_bytes)
 
 
 _results = _results_cache("results of passes")
-_legal: CacheOf[UOp, str, bool] = CacheOf("levels of checked graphs", 8)
+_checked_levels: OwnerCaches[UOp, str, bool] = OwnerCaches("levels of checked graphs", 8)
 
 
 class Driver:
@@ -106,10 +106,10 @@ class Driver:
         milliseconds: the time of each pass by name, summed over all its runs.
     """
 
-    def __init__(self, target: Target, keep: Callable[[Ran], None] | None = None) -> None:
-        self.target, self.keep = target, keep
+    def __init__(self, target: Target, on_pass: Callable[[PassTrace], None] | None = None) -> None:
+        self.target, self.keep = target, on_pass
         self.milliseconds: dict[str, float] = {}
-        self._results = _results if keep is None else \
+        self._results = _results if on_pass is None else \
             _results_cache("results of passes that are shown")
 
     def run(self, passes: Sequence[Pass], state: Any) -> Any:
@@ -118,39 +118,40 @@ class Driver:
         Raises:
             SpecError: the input or output of a pass violates the spec of its level.
         """
-        found: set[Op | DType] | None = None  # of ``state``; None if unknown
+        present: set[Op | DType] | None = None  # of ``state``; None if unknown
         for step in passes:
             if config.check_spec:
                 _check(state, step.before, f"before pass {step.name}")
-            matched = step.rules.counts.copy() if self.keep and step.rules else None
+            counts_before = step.rules.counts.copy() if self.keep and step.rules else None
             start = time.perf_counter()
-            if found is None and step.about is not None:
-                found = kinds(graphs_of(state))
+            if present is None and step.about is not None:
+                present = ops_and_dtypes(find_graphs(state))
             after = state
-            if step.name != self.target.unfused and (found is None or step.concerns(found)):
-                after = step.run(state, self.target) if step.of_target else step.run(state)
-            spent = (time.perf_counter() - start) * 1e3
-            self.milliseconds[step.name] = self.milliseconds.get(step.name, 0.0) + spent
+            if step.name != self.target.unfused and (present is None or step.is_relevant(present)):
+                after = step.run(state, self.target) if step.takes_target else step.run(state)
+            elapsed_ms = (time.perf_counter() - start) * 1e3
+            self.milliseconds[step.name] = self.milliseconds.get(step.name, 0.0) + elapsed_ms
             if after is not state:
-                found = None
+                present = None
             if config.check_spec:
                 _check(after, step.after, f"after pass {step.name}")
             if self.keep is not None:
                 why = () if step.why is None else tuple(step.why(state, after))
-                self.keep(Ran(step.name, state, after, spent, why, _since(matched, step.rules)))
+                self.keep(PassTrace(step.name, state, after, elapsed_ms, why,
+                                    _rule_counts(counts_before, step.rules)))
             state = after
         return state
 
-    def once(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
+    def run_cached(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
         """As ``run``, memoized: equal states run through the passes once per process."""
         return self.remember(passes, state, lambda: self.run(passes, state))
 
-    def remember(self, what: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
-        """Return ``make()``, memoized per process by ``what``, ``state`` and the target."""
-        return self._results.find(((what, state), self.target), make)
+    def remember(self, kind: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
+        """Return ``make()``, memoized per process by ``kind``, ``state`` and the target."""
+        return self._results.find(((kind, state), self.target), make)
 
 
-def _since(before: Counter[str] | None, rules: RuleSet | None) -> tuple[tuple[str, int], ...]:
+def _rule_counts(before: Counter[str] | None, rules: RuleSet | None) -> tuple[tuple[str, int], ...]:
     """Return how often each rule matched since ``before``, the most frequent first."""
     return () if before is None or rules is None else tuple((rules.counts - before).most_common())
 
@@ -159,14 +160,14 @@ def _check(state: Any, level: str, when: str) -> None:
     if level == "text":
         return
     try:
-        for graph in graphs_of(state):
-            _legal.of(graph).find(level, partial(_holds, graph, level))
+        for graph in find_graphs(state):
+            _checked_levels.of(graph).find(level, partial(_is_legal, graph, level))
     except SpecError as e:
         raise SpecError(f"{when}: {e.message}", hint="a fault of fnx: the pass made, or was "
-                        "given, a node that the spec does not allow", site=e.site) from None
+                        "given, a node that the spec does not allow", loc=e.loc) from None
 
 
-def _holds(graph: UOp, level: str) -> bool:
+def _is_legal(graph: UOp, level: str) -> bool:
     load("fnx.core.levels.spec").check([graph], level)
     return True
 

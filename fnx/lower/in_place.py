@@ -14,8 +14,8 @@ Indices are those of the untiled kernel. A schedule may read earlier than that, 
 
 >>> from fnx.core import dtypes
 >>> r = build.range_(8, 0)
->>> x, o = (build.at(build.ref(i, dtypes.float32, (8,)), r) for i in (0, 1))
->>> shared_slots(build.kernel([build.store(o, build.neg(build.load(x)))], "negate", (0,)))
+>>> x, o = (build.index_into(build.ref(i, dtypes.float32, (8,)), r) for i in (0, 1))
+>>> aliasable_slots(build.kernel([build.store(o, build.neg(build.load(x)))], "negate", (0,)))
 ((1, 0),)
 """
 
@@ -23,32 +23,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, ops, parts
+from fnx.core import accessors, build, ops
 from fnx.core.rewriting.symbolic import simplify
 from fnx.core.uop import UOp, toposort
-from fnx.lower.places import told_apart
+from fnx.lower.index_injectivity import determined_ranges
 
 
-def shared_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
+def aliasable_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
     """Return (written slot, read-only slot) pairs that may share one buffer."""
     nodes = toposort([kernel])
     loads: dict[int, list[UOp]] = {}
     for node in nodes:
-        if node.op is ops.LOAD and parts.buffer(node).op is ops.REF:
-            loads.setdefault(parts.buffer(node).arg.slot, []).append(node)
+        if node.op is ops.LOAD and accessors.buffer(node).op is ops.REF:
+            loads.setdefault(accessors.buffer(node).arg.slot, []).append(node)
     stores: dict[int, list[UOp]] = {}
     for store in kernel.src:
-        stores.setdefault(parts.buffer(store).arg.slot, []).append(store)
+        stores.setdefault(accessors.buffer(store).arg.slot, []).append(store)
     one_loop = _is_one_loop(kernel, nodes)
-    below = {store: set(toposort([store])) for store in kernel.src} if len(kernel.src) > 1 else {}
-    readers = {slot: {store for store in below if not below[store].isdisjoint(reads)}
+    ancestors_of = {store: set(toposort([store]))
+                    for store in kernel.src} if len(kernel.src) > 1 else {}
+    readers = {slot: {store for store in ancestors_of if not ancestors_of[store].isdisjoint(reads)}
                for slot, reads in loads.items() if slot not in stores}
 
     def safe(store: UOp, slot: int) -> bool:
         reads = loads[slot]
         if not readers[slot] <= {store} and not (one_loop and len(reads) == 1):
             return False
-        return all(_together(store, load) and (not below or load in below[store])
+        return all(_is_read_before_write(store, load) and
+                   (not ancestors_of or load in ancestors_of[store])
                    for load in reads)
 
     return tuple([(w, r) for w, writes in stores.items() for r in readers
@@ -60,19 +62,20 @@ def copied_slots(kernel: UOp) -> tuple[int, int] | None:
     if len(kernel.src) != 1:
         return None
     store, = kernel.src
-    value = parts.value(store)
+    value = accessors.value(store)
     if store.arg is not None or value.op is not ops.LOAD or len(value.src) + len(store.src) != 3:
         return None
-    to, source = parts.buffer(store), parts.buffer(value)
-    index = parts.indices(store)
-    whole = source.op is ops.REF and source.src == to.src and index == parts.indices(value) and \
-        all(_is_all(i, n) for i, n in zip(index, to.src))
+    to, source = accessors.buffer(store), accessors.buffer(value)
+    index = accessors.indices(store)
+    whole = source.op is ops.REF and source.src == to.src and \
+        index == accessors.indices(value) and \
+        all(_covers_dim(i, n) for i, n in zip(index, to.src))
     return (to.arg.slot, source.arg.slot) if whole else None
 
 
-def _is_all(index: UOp, length: UOp) -> bool:
+def _covers_dim(index: UOp, length: UOp) -> bool:
     """Whether an index takes all values below a length, independently of the others."""
-    return index.op is ops.RANGE and parts.extent(index) is length or \
+    return index.op is ops.RANGE and accessors.extent(index) is length or \
         length.op is ops.CONST and length.arg == 1
 
 
@@ -83,15 +86,16 @@ def _is_one_loop(kernel: UOp, nodes: Sequence[UOp]) -> bool:
         and n.src[0].dtype.kind == "index" for n in nodes)
 
 
-def _together(store: UOp, load: UOp) -> bool:
+def _is_read_before_write(store: UOp, load: UOp) -> bool:
     """Whether each element is loaded no later than the iteration that overwrites it."""
-    to, source = parts.buffer(store), parts.buffer(load)
-    if to.src != source.src or to.dtype.itemsize != source.dtype.itemsize:
+    target, source = accessors.buffer(store), accessors.buffer(load)
+    if target.src != source.src or target.dtype.itemsize != source.dtype.itemsize:
         return False
-    pairs = list(zip(map(simplify, parts.indices(store)), map(simplify, parts.indices(load))))
+    pairs = list(zip(map(simplify, accessors.indices(store)),
+                     map(simplify, accessors.indices(load))))
     if store.arg is None and all(a is b for a, b in pairs):
         return True
-    same = told_apart([a for a, b in pairs if a is b])
-    loops = {r for r in store.ranges if build.const_of(parts.extent(r)) != 1} \
-        if all(parts.extent(r).op is ops.CONST for r in store.ranges) else store.ranges
-    return loops <= same and load.ranges <= store.ranges
+    determined = determined_ranges([a for a, b in pairs if a is b])
+    loops = {r for r in store.ranges if build.const_of(accessors.extent(r)) != 1} \
+        if all(accessors.extent(r).op is ops.CONST for r in store.ranges) else store.ranges
+    return loops <= determined and load.ranges <= store.ranges

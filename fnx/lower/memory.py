@@ -8,7 +8,7 @@ Greedy by size, largest first: at most a few percent above the peak of live byte
 seen so far, and deterministic: equal steps give equal plans. This takes time quadratic in the
 number of buffers, so above a limit buffers are placed in order of first use, best fit.
 
->>> plan([("a",), ("a", "b"), ("b", "c")], {"a": 4096, "b": 4096, "c": 4096})
+>>> plan_arena([("a",), ("a", "b"), ("b", "c")], {"a": 4096, "b": 4096, "c": 4096})
 ({'a': 0, 'b': 4096, 'c': 0}, 8192)
 """
 
@@ -23,7 +23,7 @@ from fnx.core import build_commands, op_args
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 
-MAX_BY_SIZE = 512  # most buffers that are placed by size
+GREEDY_LIMIT = 512  # most buffers that are placed by size
 ALIGNMENT = 64  # bytes: a vector register and a cache line
 
 
@@ -51,34 +51,38 @@ class View(Record):
     def nodes(self) -> tuple[UOp, ...]:
         return (self.node,) if self.odd is None else (self.node, self.odd)
 
-    def slot(self, of: Callable[[UOp], UOp]) -> UOp:
-        """Return it as a SLOT or SWAP; ``of`` maps a node to the SLOT of its buffer."""
-        even, *odd = [self._part(of(n).arg) for n in self.nodes]
+    def slot(self, get_slot: Callable[[UOp], UOp]) -> UOp:
+        """Return it as a SLOT or SWAP; ``get_slot`` maps a node to the SLOT of its buffer."""
+        even, *odd = [self._part(get_slot(n).arg) for n in self.nodes]
         return build_commands.swap(even, odd[0], 0) if odd else even
 
-    def _part(self, whole: op_args.Slot) -> UOp:
-        return build_commands.slot(whole.kind, whole.index, whole.offset + self.start, self.nbytes,
+    def _part(self, buffer_slot: op_args.Slot) -> UOp:
+        return build_commands.slot(buffer_slot.kind, buffer_slot.index,
+                                   buffer_slot.offset + self.start, self.nbytes,
                           (self.step,))
 
-    def alignment(self, of: Callable[[UOp], int]) -> int:
-        """Return the alignment of its address in all iterations; ``of`` gives that of a buffer."""
-        return math.gcd(*map(of, self.nodes), self.start, self.step, self.grain)
+    def alignment(self, get_alignment: Callable[[UOp], int]) -> int:
+        """Return the alignment of its address in all iterations; ``get_alignment`` gives that of a
+        buffer."""
+        return math.gcd(*map(get_alignment, self.nodes), self.start, self.step, self.grain)
 
 
-BufferOrView = UOp | View  # operand of a launch: a whole buffer, or a part of one
+LaunchOperand = UOp | View  # operand of a launch: a whole buffer, or a part of one
 
 
-def nodes_of(operands: Iterable[BufferOrView]) -> list[UOp]:
+def nodes_of(operands: Iterable[LaunchOperand]) -> list[UOp]:
     """Return the nodes whose buffers hold the operands."""
     return [n for o in operands for n in (o.nodes if isinstance(o, View) else (o,))]
 
 
-def alignment_of(operand: BufferOrView, of: Callable[[UOp], int]) -> int:
-    """Return the alignment of an operand's address; ``of`` gives that of a node's buffer."""
-    return operand.alignment(of) if isinstance(operand, View) else of(operand)
+def alignment_of(operand: LaunchOperand, get_alignment: Callable[[UOp], int]) -> int:
+    """Return the alignment of an operand's address; ``get_alignment`` gives that of a node's
+    buffer."""
+    return operand.alignment(get_alignment) if isinstance(operand, View) else get_alignment(operand)
 
 
-def plan(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int]) -> tuple[dict[UOp, int], int]:
+def plan_arena(uses: Sequence[Sequence[UOp]],
+               sizes: Mapping[UOp, int]) -> tuple[dict[UOp, int], int]:
     """Return the offsets of the buffers in ``sizes``, and the bytes of the arena.
 
     Args:
@@ -92,22 +96,23 @@ def plan(uses: Sequence[Sequence[UOp]], sizes: Mapping[UOp, int]) -> tuple[dict[
             if node in sizes:
                 first.setdefault(node, step)
                 last[node] = step
-    if len(first) > MAX_BY_SIZE:
-        return _in_order(first, last, sizes)
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
+    if len(first) > GREEDY_LIMIT:
+        return _plan_best_fit(first, last, sizes)
+    allocated: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
     offsets: dict[UOp, int] = {}
     for node in sorted(first, key=lambda n: -sizes[n]):
-        since, until = first[node], last[node]
-        start = _lowest_gap([p for p in placed if p[2] <= until and p[3] >= since], sizes[node])
+        first_use, last_use = first[node], last[node]
+        start = _lowest_gap([p for p in allocated if p[2] <= last_use and p[3] >= first_use],
+                            sizes[node])
         offsets[node] = start
-        insort(placed, (start, start + sizes[node], since, until))
-    return offsets, max((end for _, end, _, _ in placed), default=0)
+        insort(allocated, (start, start + sizes[node], first_use, last_use))
+    return offsets, max((end for _, end, _, _ in allocated), default=0)
 
 
-def _lowest_gap(taken: list[tuple[int, int, int, int]], size: int) -> int:
-    """Return the lowest offset with ``size`` free bytes; ``taken`` is sorted by offset."""
+def _lowest_gap(allocated: list[tuple[int, int, int, int]], size: int) -> int:
+    """Return the lowest offset with ``size`` free bytes; ``allocated`` is sorted by offset."""
     start = 0
-    for offset, end, _, _ in taken:
+    for offset, end, _, _ in allocated:
         if offset - start >= size:
             break
         if end > start:
@@ -115,26 +120,26 @@ def _lowest_gap(taken: list[tuple[int, int, int, int]], size: int) -> int:
     return start
 
 
-def _in_order(first: Mapping[UOp, int], last: Mapping[UOp, int], sizes: Mapping[UOp, int]
-              ) -> tuple[dict[UOp, int], int]:
+def _plan_best_fit(first: Mapping[UOp, int], last: Mapping[UOp, int], sizes: Mapping[UOp, int]
+                   ) -> tuple[dict[UOp, int], int]:
     """Place each buffer at its first use; ``first`` is in that order."""
-    gaps = _Gaps()
-    ends: dict[int, list[UOp]] = {}
+    gaps = _FreeList()
+    last_used_at: dict[int, list[UOp]] = {}
     for node, step in last.items():
-        ends.setdefault(step, []).append(node)
+        last_used_at.setdefault(step, []).append(node)
     offsets: dict[UOp, int] = {}
-    done = 0
-    for step, born in itertools.groupby(first, key=first.__getitem__):
-        for over in range(done, step):
-            for node in ends.pop(over, ()):
+    freed_until = 0
+    for step, first_used in itertools.groupby(first, key=first.__getitem__):
+        for past_step in range(freed_until, step):
+            for node in last_used_at.pop(past_step, ()):
                 gaps.give(offsets[node], sizes[node])
-        done = step
-        for node in sorted(born, key=lambda n: -sizes[n]):
+        freed_until = step
+        for node in sorted(first_used, key=lambda n: -sizes[n]):
             offsets[node] = gaps.take(sizes[node])
     return offsets, gaps.end
 
 
-class _Gaps:
+class _FreeList:
     """Free list: the free bytes below ``end``."""
 
     def __init__(self) -> None:
@@ -145,17 +150,17 @@ class _Gaps:
 
     def take(self, size: int) -> int:
         """Allocate ``size`` bytes: best fit, else at the end."""
-        at = bisect_left(self.by_size, (size, 0))
-        if at < len(self.by_size):
-            found, start = self.by_size[at]
+        position = bisect_left(self.by_size, (size, 0))
+        if position < len(self.by_size):
+            gap_size, start = self.by_size[position]
         else:
             start = self.start.get(self.end, self.end)
-            found = self.end - start
+            gap_size = self.end - start
             self.end = start + size
-        if found:
+        if gap_size:
             self._drop(start)
-        if found > size:
-            self._keep(start + size, found - size)
+        if gap_size > size:
+            self._keep(start + size, gap_size - size)
         return start
 
     def give(self, start: int, size: int) -> None:

@@ -7,10 +7,10 @@ Array([0.5, 0.5], dtype=float32)
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
-from fnx.nn import activations, initializers, normalize
+from fnx.core.errors import lazy_module
+from fnx.nn import activations, initializers, normalization
 from fnx.nn.activations import *
-from fnx.nn.normalize import *
+from fnx.nn.normalization import *
 
 if TYPE_CHECKING:  # loaded on first use
     from fnx.nn.attention import *
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # loaded on first use
 _HOMES = {"dot_product_attention": "fnx.nn.attention", **dict.fromkeys(
     ("avg_pool", "max_pool", "min_pool"), "fnx.nn.pooling")}
 
-__all__ = ["initializers", *activations.__all__, *normalize.__all__, *_HOMES]
+__all__ = ["initializers", *activations.__all__, *normalization.__all__, *_HOMES]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)

@@ -6,14 +6,14 @@ from math import log, pi, sqrt
 
 import fnx.numpy as jnp
 from fnx.core import build, expr
-from fnx.core.array import arguments, special
+from fnx.core.array import arguments, error_functions
 from fnx.core.array import elementwise as rows
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.elementwise import ElementwiseRow
-from fnx.core.array.operate import alias, apply, elementwise
-from fnx.core.array.promotion import in_domain
-from fnx.core.array.public import public
-from fnx.core.dtypes import default, float64
+from fnx.core.array.array_operators import alias, apply, elementwise
+from fnx.core.array.elementwise import ElementwiseFn
+from fnx.core.array.promotion import domain_node
+from fnx.core.dtypes import default_width, float64
 from fnx.core.expr import Expr, expm1, where
 from fnx.core.formulas import logaddexp
 
@@ -61,9 +61,9 @@ def _log1mexp(x: Expr) -> Expr:
 
     The other form gets a harmless argument, so that its derivative stays finite.
     """
-    near = x < log(2)
-    return where(near, expr.log(-expm1(-where(near, x, 0.5))),
-                 expr.log1p(-expr.exp(-where(near, 1, x))))
+    is_small = x < log(2)
+    return where(is_small, expr.log(-expm1(-where(is_small, x, 0.5))),
+                 expr.log1p(-expr.exp(-where(is_small, 1, x))))
 
 
 def _relu6(x: Expr) -> Expr:
@@ -71,8 +71,8 @@ def _relu6(x: Expr) -> Expr:
 
 
 def _hard_tanh(x: Expr) -> Expr:
-    above = where(1 < x, 1, x)
-    return above if x.dtype.kind == "uint" else where(x < -1, -1, above)
+    upper_clipped = where(1 < x, 1, x)
+    return upper_clipped if x.dtype.kind == "uint" else where(x < -1, -1, upper_clipped)
 
 
 def _hard_sigmoid(x: Expr) -> Expr:
@@ -108,39 +108,39 @@ def _gelu_tanh(x: Expr) -> Expr:
 
 
 def _gelu_erf(x: Expr) -> Expr:
-    return 0.5 * x * special.erfc(x * -sqrt(0.5))
+    return 0.5 * x * error_functions.erfc(x * -sqrt(0.5))
 
 
 # ---- public functions -------------------------------------------------------------------------
 
-_SILU = ElementwiseRow("silu", "inexact", _silu)
-_SOFTPLUS = ElementwiseRow("softplus", "inexact", _softplus)
-_LOG_SIGMOID = ElementwiseRow("log_sigmoid", "inexact", _log_sigmoid)
-_SPARSE_PLUS = ElementwiseRow("sparse_plus", "inexact", _sparse_plus)
-_SPARSE_SIGMOID = ElementwiseRow("sparse_sigmoid", "inexact", _sparse_sigmoid)
-_LOG1MEXP = ElementwiseRow("log1mexp", "inexact", _log1mexp)
-_SOFT_SIGN = ElementwiseRow("soft_sign", "inexact", _soft_sign)
-_HARD_TANH = ElementwiseRow("hard_tanh", "integer", _hard_tanh)
-_HARD_SIGMOID = ElementwiseRow("hard_sigmoid", "inexact", _hard_sigmoid)
-_HARD_SILU = ElementwiseRow("hard_silu", "inexact", _hard_swish)
-_MISH = ElementwiseRow("mish", "inexact", _mish)
-_SELU = ElementwiseRow("selu", "inexact", _selu)
-_RELU = ElementwiseRow("relu", "integer", _relu)
-_RELU6 = ElementwiseRow("relu6", "inexact", _relu6)
-_GELU = ElementwiseRow("gelu", "inexact", _gelu_tanh)
-_GELU_ERF = ElementwiseRow("gelu", "inexact", _gelu_erf)
-_ELU = ElementwiseRow("elu", "inexact", _elu)
-_CELU = ElementwiseRow("celu", "inexact", _celu)
+_SILU = ElementwiseFn("silu", "inexact", _silu)
+_SOFTPLUS = ElementwiseFn("softplus", "inexact", _softplus)
+_LOG_SIGMOID = ElementwiseFn("log_sigmoid", "inexact", _log_sigmoid)
+_SPARSE_PLUS = ElementwiseFn("sparse_plus", "inexact", _sparse_plus)
+_SPARSE_SIGMOID = ElementwiseFn("sparse_sigmoid", "inexact", _sparse_sigmoid)
+_LOG1MEXP = ElementwiseFn("log1mexp", "inexact", _log1mexp)
+_SOFT_SIGN = ElementwiseFn("soft_sign", "inexact", _soft_sign)
+_HARD_TANH = ElementwiseFn("hard_tanh", "integer", _hard_tanh)
+_HARD_SIGMOID = ElementwiseFn("hard_sigmoid", "inexact", _hard_sigmoid)
+_HARD_SILU = ElementwiseFn("hard_silu", "inexact", _hard_swish)
+_MISH = ElementwiseFn("mish", "inexact", _mish)
+_SELU = ElementwiseFn("selu", "inexact", _selu)
+_RELU = ElementwiseFn("relu", "integer", _relu)
+_RELU6 = ElementwiseFn("relu6", "inexact", _relu6)
+_GELU = ElementwiseFn("gelu", "inexact", _gelu_tanh)
+_GELU_ERF = ElementwiseFn("gelu", "inexact", _gelu_erf)
+_ELU = ElementwiseFn("elu", "inexact", _elu)
+_CELU = ElementwiseFn("celu", "inexact", _celu)
 
 
-def _weakly(x: ArrayLike) -> ArrayLike:
+def _as_weak_float(x: ArrayLike) -> ArrayLike:
     """Convert integers to weak floats, as arithmetic with Python numbers does in JAX."""
     array = jnp.asarray(x)
     return array if array._dtype.is_float else Array(
-        build.cast(array._node, default(float64)), weak=True)
+        build.cast(array._node, default_width(float64)), weak=True)
 
 
-@elementwise(rows.SIGMOID, at="fnx")
+@elementwise(rows.SIGMOID, imports="fnx")
 def sigmoid(x: ArrayLike, /) -> Array:
     """Return 1 / (1 + exp(-x)).
 
@@ -150,7 +150,7 @@ def sigmoid(x: ArrayLike, /) -> Array:
     return apply(rows.SIGMOID, x)
 
 
-@elementwise(_SILU, at="fnx")
+@elementwise(_SILU, imports="fnx")
 def silu(x: ArrayLike, /) -> Array:
     """Return x * sigmoid(x): the sigmoid linear unit, also called swish.
 
@@ -162,7 +162,7 @@ def silu(x: ArrayLike, /) -> Array:
     return apply(_SILU, x)
 
 
-@elementwise(_SOFTPLUS, at="fnx")
+@elementwise(_SOFTPLUS, imports="fnx")
 def softplus(x: ArrayLike, /) -> Array:
     """Return log(1 + exp(x)), without overflow.
 
@@ -172,7 +172,7 @@ def softplus(x: ArrayLike, /) -> Array:
     return apply(_SOFTPLUS, x)
 
 
-@elementwise(_LOG_SIGMOID, at="fnx")
+@elementwise(_LOG_SIGMOID, imports="fnx")
 def log_sigmoid(x: ArrayLike, /) -> Array:
     """Return log(sigmoid(x)), without cancellation.
 
@@ -182,7 +182,7 @@ def log_sigmoid(x: ArrayLike, /) -> Array:
     return apply(_LOG_SIGMOID, x)
 
 
-@elementwise(_SOFT_SIGN, at="fnx")
+@elementwise(_SOFT_SIGN, imports="fnx")
 def soft_sign(x: ArrayLike, /) -> Array:
     """Return x / (1 + |x|).
 
@@ -192,27 +192,27 @@ def soft_sign(x: ArrayLike, /) -> Array:
     return apply(_SOFT_SIGN, x)
 
 
-@elementwise(_SPARSE_PLUS, at="fnx")
+@elementwise(_SPARSE_PLUS, imports="fnx")
 def sparse_plus(x: ArrayLike, /) -> Array:
     """Return 0 below -1, x above 1, and between them the parabola that joins smoothly.
 
     >>> print(fnx.nn.sparse_plus(0.0))
     0.25
     """
-    return apply(_SPARSE_PLUS, _weakly(x))
+    return apply(_SPARSE_PLUS, _as_weak_float(x))
 
 
-@elementwise(_SPARSE_SIGMOID, at="fnx")
+@elementwise(_SPARSE_SIGMOID, imports="fnx")
 def sparse_sigmoid(x: ArrayLike, /) -> Array:
     """Return 0 below -1, 1 above 1, and a line between: the derivative of ``sparse_plus``.
 
     >>> print(fnx.nn.sparse_sigmoid(0.0))
     0.5
     """
-    return apply(_SPARSE_SIGMOID, _weakly(x))
+    return apply(_SPARSE_SIGMOID, _as_weak_float(x))
 
 
-@elementwise(_LOG1MEXP, at="fnx")
+@elementwise(_LOG1MEXP, imports="fnx")
 def log1mexp(x: ArrayLike, /) -> Array:
     """Return log(1 - exp(-x)), accurate near 0 and far from it; NaN for x < 0.
 
@@ -222,7 +222,7 @@ def log1mexp(x: ArrayLike, /) -> Array:
     return apply(_LOG1MEXP, x)
 
 
-@elementwise(_HARD_TANH, at="fnx")
+@elementwise(_HARD_TANH, imports="fnx")
 def hard_tanh(x: ArrayLike, /) -> Array:
     """Clip x to [-1, 1].
 
@@ -232,17 +232,17 @@ def hard_tanh(x: ArrayLike, /) -> Array:
     return apply(_HARD_TANH, x)
 
 
-@elementwise(_HARD_SIGMOID, at="fnx")
+@elementwise(_HARD_SIGMOID, imports="fnx")
 def hard_sigmoid(x: ArrayLike, /) -> Array:
     """Return relu6(x + 3) / 6.
 
     >>> print(fnx.nn.hard_sigmoid(0.0))
     0.5
     """
-    return apply(_HARD_SIGMOID, _weakly(x))
+    return apply(_HARD_SIGMOID, _as_weak_float(x))
 
 
-@elementwise(_HARD_SILU, at="fnx")
+@elementwise(_HARD_SILU, imports="fnx")
 def hard_silu(x: ArrayLike, /) -> Array:
     """Return x * hard_sigmoid(x).
 
@@ -251,10 +251,10 @@ def hard_silu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.hard_silu(3.0))
     3.0
     """
-    return apply(_HARD_SILU, _weakly(x))
+    return apply(_HARD_SILU, _as_weak_float(x))
 
 
-@elementwise(_MISH, at="fnx")
+@elementwise(_MISH, imports="fnx")
 def mish(x: ArrayLike, /) -> Array:
     """Return x * tanh(softplus(x)).
 
@@ -266,7 +266,7 @@ def mish(x: ArrayLike, /) -> Array:
     return apply(_MISH, x)
 
 
-@elementwise(_SELU, at="fnx")
+@elementwise(_SELU, imports="fnx")
 def selu(x: ArrayLike, /) -> Array:
     """Return the scaled elu, which preserves mean 0 and variance 1.
 
@@ -275,10 +275,10 @@ def selu(x: ArrayLike, /) -> Array:
     >>> print(fnx.nn.selu(0.0))
     0.0
     """
-    return apply(_SELU, _weakly(x))
+    return apply(_SELU, _as_weak_float(x))
 
 
-@elementwise(_RELU, at="fnx")
+@elementwise(_RELU, imports="fnx")
 def relu(x: ArrayLike, /) -> Array:
     """Return max(x, 0). The slope at 0 is 0; NaN propagates.
 
@@ -288,21 +288,21 @@ def relu(x: ArrayLike, /) -> Array:
     return apply(_RELU, x)
 
 
-@elementwise(_RELU6, at="fnx")
+@elementwise(_RELU6, imports="fnx")
 def relu6(x: ArrayLike, /) -> Array:
     """Clip x to [0, 6].
 
     >>> print(fnx.nn.relu6(7.0))
     6.0
     """
-    return apply(_RELU6, _weakly(x))
+    return apply(_RELU6, _as_weak_float(x))
 
 
 tanh = alias("tanh", jnp.tanh, "nn")
 hard_swish, swish = hard_silu, silu
 
 
-@public
+@public_api
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """Return x times the normal CDF of x: the Gaussian error linear unit.
 
@@ -323,11 +323,11 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     >>> print(fnx.nn.gelu(0.0))
     0.0
     """
-    arguments.flag("approximate", approximate)
+    arguments.check_bool("approximate", approximate)
     return apply(_GELU if approximate else _GELU_ERF, x)
 
 
-@public
+@public_api
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """Return x for x > 0, else alpha * (exp(x) - 1).
 
@@ -348,7 +348,7 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     return apply(_ELU, x, alpha)
 
 
-@public
+@public_api
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """Return x for x > 0, else alpha * (exp(x / alpha) - 1).
 
@@ -369,7 +369,7 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     return apply(_CELU, x, alpha)
 
 
-@public
+@public_api
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     """Return x for x >= 0, else negative_slope * x.
 
@@ -391,7 +391,7 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     return jnp.where(array >= 0, array, jnp.multiply(negative_slope, array))
 
 
-@public
+@public_api
 def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
     """Return (x + sqrt(x**2 + b)) / 2, a smooth relu.
 
@@ -409,12 +409,12 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
     >>> print(fnx.nn.squareplus(0.0))
     1.0
     """
-    given = jnp.asarray(x)
-    array = Array(in_domain("inexact", given), given.weak)
+    floats = jnp.asarray(x)
+    array = Array(domain_node("inexact", floats), floats.weak)
     return 0.5 * (array + jnp.sqrt(jnp.add(array * array, b)))
 
 
-@public
+@public_api
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """Return the first half along an axis times the sigmoid of the second half.
 
@@ -439,7 +439,7 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     return value * sigmoid(gate)
 
 
-@public
+@public_api
 def identity(x: ArrayLike) -> Array:
     """Return x.
 

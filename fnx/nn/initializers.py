@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 import fnx.numpy as jnp
 from fnx import random
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.public import public
-from fnx.core.errors import ShapeError, module_face
+from fnx.core.errors import ShapeError, lazy_module
 from fnx.core.ops import Shape
 
 __all__ = [
@@ -34,7 +34,7 @@ class Initializer(Protocol):
                  ) -> Array: ...
 
 
-@public
+@public_api
 def zeros(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Return zeros; the key is ignored.
 
@@ -53,7 +53,7 @@ def zeros(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = Non
     return jnp.zeros(shape, dtype)
 
 
-@public
+@public_api
 def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Return ones; the key is ignored.
 
@@ -72,19 +72,19 @@ def ones(key: ArrayLike | None, shape: ShapeLike, dtype: DTypeLike | None = None
     return jnp.ones(shape, dtype)
 
 
-def _initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array],
-                 otherwise: DTypeLike | None) -> Initializer:
-    """Make an initializer of ``draw``, with ``otherwise`` as the default dtype."""
-    if otherwise is not None:
-        convert.dtype_argument(otherwise)
+def _make_initializer(draw: Callable[[ArrayLike, Shape, DTypeLike | None], Array],
+                      default_dtype: DTypeLike | None) -> Initializer:
+    """Make an initializer of ``draw``, with ``default_dtype`` as the default dtype."""
+    if default_dtype is not None:
+        convert.parse_dtype(default_dtype)
 
-    @public
+    @public_api
     def init(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
-        return draw(key, axes.shape(shape), otherwise if dtype is None else dtype)
+        return draw(key, axes.normalize_shape(shape), default_dtype if dtype is None else dtype)
     return init
 
 
-@public
+@public_api
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer that fills an array with one value.
 
@@ -100,11 +100,11 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     Array([7., 7.], dtype=float32)
     """
     jnp.asarray(value)  # raises if it is not array-like
-    return _initializer(lambda key, shape, t: jnp.full(shape, value, t),
-                        float if dtype is None else dtype)
+    return _make_initializer(lambda key, shape, t: jnp.full(shape, value, t),
+                             float if dtype is None else dtype)
 
 
-@public
+@public_api
 def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer with uniform values in [0, scale).
 
@@ -120,10 +120,10 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     (2, 3)
     """
     factor = jnp.asarray(scale)
-    return _initializer(lambda key, shape, t: random.uniform(key, shape, t) * factor, dtype)
+    return _make_initializer(lambda key, shape, t: random.uniform(key, shape, t) * factor, dtype)
 
 
-@public
+@public_api
 def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Make an initializer with normal values of mean 0.
 
@@ -139,10 +139,10 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     (2, 3)
     """
     factor = jnp.asarray(stddev)
-    return _initializer(lambda key, shape, t: random.normal(key, shape, t) * factor, dtype)
+    return _make_initializer(lambda key, shape, t: random.normal(key, shape, t) * factor, dtype)
 
 
-@public
+@public_api
 def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
                      lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Make an initializer with values of a truncated normal distribution of mean 0.
@@ -159,24 +159,24 @@ def truncated_normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None,
     >>> fnx.nn.initializers.truncated_normal(0.1)(fnx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    arguments.number("lower", lower)
-    arguments.number("upper", upper)
+    arguments.check_number("lower", lower)
+    arguments.check_number("upper", upper)
     factor = jnp.asarray(stddev)
 
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
-        drawn = random.truncated_normal(key, lower, upper, shape, t)
-        return drawn * factor
-    return _initializer(draw, dtype)
+        samples = random.truncated_normal(key, lower, upper, shape, t)
+        return samples * factor
+    return _make_initializer(draw, dtype)
 
 
-def _check_axes(**given: AxesLike) -> None:
-    for name, axis in given.items():
-        for one in axis if isinstance(axis, tuple | list) else (axis,):
-            arguments.integer(name, one)
+def _check_axes(**axis_args: AxesLike) -> None:
+    for name, axis in axis_args.items():
+        for entry in axis if isinstance(axis, tuple | list) else (axis,):
+            arguments.check_int(name, entry)
 
 
-def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesLike
-          ) -> tuple[float, float]:
+def _compute_fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesLike
+                  ) -> tuple[float, float]:
     """Return fan-in and fan-out: the inputs of an output, and the outputs of an input."""
     if len(shape) < 2:
         raise ShapeError(f"expected a shape of at least 2 axes, got {shape}",
@@ -189,7 +189,7 @@ def _fans(shape: Shape, in_axis: AxesLike, out_axis: AxesLike, batch_axis: AxesL
     return inputs * field, outputs * field
 
 
-@public
+@public_api
 def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
                      in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
                      dtype: DTypeLike | None = None) -> Initializer:
@@ -217,13 +217,13 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
     >>> init(fnx.random.key(0), (4, 5)).shape
     (4, 5)
     """
-    arguments.number("scale", scale)
-    arguments.one_of("mode", mode, get_args(FanMode))
-    arguments.one_of("distribution", distribution, get_args(Distribution))
+    arguments.check_number("scale", scale)
+    arguments.check_choice("mode", mode, get_args(FanMode))
+    arguments.check_choice("distribution", distribution, get_args(Distribution))
     _check_axes(in_axis=in_axis, out_axis=out_axis, batch_axis=batch_axis)
 
     def draw(key: ArrayLike, shape: Shape, t: DTypeLike | None) -> Array:
-        inputs, outputs = _fans(shape, in_axis, out_axis, batch_axis)
+        inputs, outputs = _compute_fans(shape, in_axis, out_axis, batch_axis)
         if mode == "fan_avg":
             fan = (inputs + outputs) / 2
         else:
@@ -233,18 +233,19 @@ def variance_scaling(scale: float, mode: FanMode, distribution: Distribution,
             return random.normal(key, shape, t) * deviation
         if distribution == "uniform":
             return random.uniform(key, shape, t, -1) * (math.sqrt(3.0) * deviation)
-        cut = 0.87962566103423978  # standard deviation of the normal truncated at -2 and 2
-        return random.truncated_normal(key, -2.0, 2.0, shape, t) * (deviation / cut)
-    return _initializer(draw, dtype)
+        # standard deviation of the normal truncated at -2 and 2
+        truncated_std = 0.87962566103423978
+        return random.truncated_normal(key, -2.0, 2.0, shape, t) * (deviation / truncated_std)
+    return _make_initializer(draw, dtype)
 
 
-class _Scaled(Protocol):
+class _ScalingFactory(Protocol):
     def __call__(self, in_axis: AxesLike = -2, out_axis: AxesLike = -1,
                  batch_axis: AxesLike = (), dtype: DTypeLike | None = None) -> Initializer: ...
 
 
-def _scaled(name: str, scale: float, mode: FanMode, distribution: Distribution, source: str
-            ) -> _Scaled:
+def _scaling_factory(name: str, scale: float, mode: FanMode, distribution: Distribution, source: str
+                     ) -> _ScalingFactory:
     def make(in_axis: AxesLike = -2, out_axis: AxesLike = -1, batch_axis: AxesLike = (),
              dtype: DTypeLike | None = None) -> Initializer:
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
@@ -264,20 +265,20 @@ def _scaled(name: str, scale: float, mode: FanMode, distribution: Distribution, 
     >>> fnx.nn.initializers.{name}()(fnx.random.key(0), (4, 5)).shape
     (4, 5)
     """
-    return public(make, name)
+    return public_api(make, name)
 
 
 _GLOROT = "Glorot and Bengio, Understanding the Difficulty of Training, 2010"
 _HE = "He et al., Delving Deep into Rectifiers, 2015"
 _LECUN = "LeCun et al., Efficient BackProp, 1998"
-glorot_normal = _scaled("glorot_normal", 1.0, "fan_avg", "truncated_normal", _GLOROT)
-glorot_uniform = _scaled("glorot_uniform", 1.0, "fan_avg", "uniform", _GLOROT)
-he_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
-he_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", _HE)
+glorot_normal = _scaling_factory("glorot_normal", 1.0, "fan_avg", "truncated_normal", _GLOROT)
+glorot_uniform = _scaling_factory("glorot_uniform", 1.0, "fan_avg", "uniform", _GLOROT)
+he_normal = _scaling_factory("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
+he_uniform = _scaling_factory("he_uniform", 2.0, "fan_in", "uniform", _HE)
 kaiming_normal, kaiming_uniform = he_normal, he_uniform
 xavier_normal, xavier_uniform = glorot_normal, glorot_uniform
-lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
-lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
+lecun_normal = _scaling_factory("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
+lecun_uniform = _scaling_factory("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

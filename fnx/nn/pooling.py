@@ -8,50 +8,51 @@ from collections.abc import Callable, Sequence
 import fnx.numpy as jnp
 from fnx.core import build
 from fnx.core.array import arguments
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.documented import Family
-from fnx.core.array.public import asarray, public
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.errors import DTypeError, ShapeError
-from fnx.core.row_parts import highest, lowest
-from fnx.lax.folds import Padding, numbers_for_axes, reduce_window
+from fnx.core.op_traits import max_value, min_value
+from fnx.lax.generic_reductions import Padding, ints_per_axis, reduce_window
 
 __all__ = ["avg_pool", "max_pool", "min_pool"]
 
 PoolWindows = tuple[tuple[int, ...], tuple[int, ...], Padding]
 
 
-_family = Family(
-    inputs="of shape (batch, places..., channels), or without batch.",
-    window_shape="how many places of each axis are in a window.",
-    strides="how far the next window is; by default 1.",
-    padding='"VALID", "SAME", or pairs (before, after) for the places, which are never chosen.',
+_docstr = DocTemplate(
+    inputs="an Array (batch, spatial..., channels), or without batch.",
+    window_shape="the window size of each axis.",
+    strides="the stride of each axis; by default 1.",
+    padding='"VALID", "SAME", or (before, after) for each spatial axis.',
     returns="An Array of the dtype of the inputs.",
-    raises=("ShapeError: another number of axes.",
-            "ArgumentError: not a number for each axis, or one below 1; another padding."),
-    at="fnx.nn as nn, fnx.numpy as jnp")
+    raises=("ShapeError: the rank does not match.",
+            "ArgumentError: a number is missing or below 1; unknown padding."),
+    imports="fnx.nn as nn, fnx.numpy as jnp")
 
 
-def _pooled(x: Array, first: Array, f: Callable[[Array, Array], Array], how: PoolWindows) -> Array:
-    out: Array = reduce_window(x, first, f, *how)
+def _pool(x: Array, init: Array, f: Callable[[Array, Array], Array],
+          window_args: PoolWindows) -> Array:
+    out: Array = reduce_window(x, init, f, *window_args)
     return out
 
 
-def _windows(x: Array, window: Sequence[int], strides: Sequence[int] | None, padding: Padding
-             ) -> PoolWindows:
+def _window_args(x: Array, window: Sequence[int], strides: Sequence[int] | None, padding: Padding
+                 ) -> PoolWindows:
     """Extend window, strides and padding to all axes."""
     n = len(window) if isinstance(window, tuple | list) else 1
-    size = numbers_for_axes("window_shape", window, n)
+    size = ints_per_axis("window_shape", window, n)
     if x.ndim not in (n + 1, n + 2):
         raise ShapeError(f"expected (batch, {n} axes, channels), with or without batch, got shape "
                          f"{x.shape}", hint="name a length of the window for each axis between")
     lead = (1,) * (x.ndim - n - 1)
-    steps = (*lead, *numbers_for_axes("strides", strides, n), 1)
+    steps = (*lead, *ints_per_axis("strides", strides, n), 1)
     pairs = isinstance(padding, tuple | list)
-    wide = [*((0, 0) for _ in lead), *padding, (0, 0)] if pairs else padding
-    return (*lead, *size, 1), steps, wide
+    full_padding = [*((0, 0) for _ in lead), *padding, (0, 0)] if pairs else padding
+    return (*lead, *size, 1), steps, full_padding
 
 
-@_family()
+@_docstr()
 def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID") -> Array:
     """Return the maximum of each window.
@@ -60,11 +61,11 @@ def max_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
     Array([1., 5.], dtype=float32)
     """
     x = asarray(inputs)
-    least = Array(build.const(lowest(x._dtype), x._dtype))
-    return _pooled(x, least, jnp.maximum, _windows(x, window_shape, strides, padding))
+    init = Array(build.const(min_value(x._dtype), x._dtype))
+    return _pool(x, init, jnp.maximum, _window_args(x, window_shape, strides, padding))
 
 
-@_family()
+@_docstr()
 def min_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID") -> Array:
     """Return the minimum of each window.
@@ -73,11 +74,11 @@ def min_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
     Array([0., 4.], dtype=float32)
     """
     x = asarray(inputs)
-    most = Array(build.const(highest(x._dtype), x._dtype))
-    return _pooled(x, most, jnp.minimum, _windows(x, window_shape, strides, padding))
+    init = Array(build.const(max_value(x._dtype), x._dtype))
+    return _pool(x, init, jnp.minimum, _window_args(x, window_shape, strides, padding))
 
 
-@public
+@public_api
 def avg_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None,
              padding: Padding = "VALID", count_include_pad: bool = True) -> Array:
     """Return the mean of each window.
@@ -102,15 +103,15 @@ def avg_pool(inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[i
     >>> nn.avg_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (4,)).ravel()
     Array([0.5, 4.5], dtype=float32)
     """
-    arguments.flag("count_include_pad", count_include_pad)
+    arguments.check_bool("count_include_pad", count_include_pad)
     x = asarray(inputs)
     if not x._dtype.is_float:
         raise DTypeError(f"expected an array of floats, got {x._aval}",
                          hint="convert it with .astype(float)")
-    how = _windows(x, window_shape, strides, padding)
+    window_args = _window_args(x, window_shape, strides, padding)
     zero = Array(build.const(0, x._dtype))
-    total = _pooled(x, zero, jnp.add, how)
+    total = _pool(x, zero, jnp.add, window_args)
     if count_include_pad:
         return total / math.prod(window_shape)
     ones = Array(build.const(1, x._dtype, x.shape))
-    return total / _pooled(ones, zero, jnp.add, how)
+    return total / _pool(ones, zero, jnp.add, window_args)

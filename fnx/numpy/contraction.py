@@ -18,15 +18,15 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.promotion import promoted
-from fnx.core.array.public import asarray, public
+from fnx.core.array.promotion import promote_operands
 from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.core.process import load
 from fnx.core.uop import UOp
-from fnx.numpy.rearranging import diagonal_of
+from fnx.numpy.rearrange import matrix_diagonal
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]
 
@@ -43,54 +43,54 @@ def contract(a: UOp, la: Labels, b: UOp, lb: Labels, out: Labels, in_order: bool
 
     Storage-only dtypes multiply and accumulate in their compute dtype, and round once.
     """
-    given = a.dtype
-    a, la = _sum_out(build.wide(a), la, {*lb, *out})
-    b, lb = _sum_out(build.wide(b), lb, {*la, *out})
+    out_dtype = a.dtype
+    a, la = _sum_out(build.to_compute(a), la, {*lb, *out})
+    b, lb = _sum_out(build.to_compute(b), lb, {*la, *out})
     batch = [x for x in la if x in lb and x in out]
     left = [x for x in la if x not in lb]
     right = [x for x in lb if x not in la]
-    folded = [x for x in la if x in lb and x not in out]
+    contracted = [x for x in la if x in lb and x not in out]
     lengths = {**dict(zip(la, a.shape)), **dict(zip(lb, b.shape))}
-    order = (*batch, *left, *right, *folded)
+    order = (*batch, *left, *right, *contracted)
     if in_order or 1 in (math.prod([lengths[x] for x in side]) for side in (left, right)):
-        order = (*out, *folded)  # not a matrix product, whose layout follows its factors
-    product = build.mul(_aligned(a, la, order, lengths), _aligned(b, lb, order, lengths))
-    first = len(order) - len(folded)
-    result = build.reduce(product, ops.ADD, range(first, len(order)))
-    moved = build.permute(result, [order[:first].index(x) for x in out])
-    return build.cast(moved, given)
+        order = (*out, *contracted)  # not a matrix product, whose layout follows its factors
+    product = build.mul(_align_axes(a, la, order, lengths), _align_axes(b, lb, order, lengths))
+    n_free = len(order) - len(contracted)
+    result = build.reduce(product, ops.ADD, range(n_free, len(order)))
+    moved = build.permute(result, [order[:n_free].index(x) for x in out])
+    return build.cast(moved, out_dtype)
 
 
-def _aligned(x: UOp, labels: Labels, order: Labels, lengths: dict[Any, int]) -> UOp:
+def _align_axes(x: UOp, labels: Labels, order: Labels, lengths: dict[Any, int]) -> UOp:
     """Permute the axes of x into ``order`` and expand it along those that it lacks."""
-    mine = [y for y in order if y in labels]
-    x = build.permute(x, [labels.index(y) for y in mine])
+    present = [y for y in order if y in labels]
+    x = build.permute(x, [labels.index(y) for y in present])
     x = build.reshape(x, tuple(lengths[y] if y in labels else 1 for y in order))
     return build.expand(x, tuple(lengths[y] for y in order))
 
 
-def _sum_out(x: UOp, labels: Labels, wanted: set[Any]) -> tuple[UOp, Labels]:
+def _sum_out(x: UOp, labels: Labels, needed: set[Any]) -> tuple[UOp, Labels]:
     """Sum over the axes that occur neither in the other operand nor in the result."""
-    alone = [i for i, y in enumerate(labels) if y not in wanted]
-    return build.reduce(x, ops.ADD, alone), tuple(y for y in labels if y in wanted)
+    unshared = [i for i, y in enumerate(labels) if y not in needed]
+    return build.reduce(x, ops.ADD, unshared), tuple(y for y in labels if y in needed)
 
 
-def _operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None,
-              precision: PrecisionLike) -> tuple[list[UOp], bool]:
+def _promote_operands(name: str, xs: Sequence[ArrayLike], preferred: DTypeLike | None,
+                      precision: PrecisionLike) -> tuple[list[UOp], bool]:
     """Return nodes of one dtype, and whether the result is bool. Bools compute as int32."""
-    arguments.precision(precision)
-    nodes, _ = promoted("any", name, xs, broadcast=False)
+    arguments.check_precision(precision)
+    nodes, _ = promote_operands("any", name, xs, broadcast=False)
     if preferred is not None:
-        nodes = [build.cast(n, convert.element_type(name, n.dtype, preferred)) for n in nodes]
+        nodes = [build.cast(n, convert.product_dtype(name, n.dtype, preferred)) for n in nodes]
     was_bool = nodes[0].dtype.is_bool
     return ([build.cast(n, dtypes.int32) for n in nodes] if was_bool else nodes), was_bool
 
 
-def _finish(node: UOp, was_bool: bool) -> Array:
-    return Array(build.ne(node, build.like(node, 0)) if was_bool else node)
+def _to_result(node: UOp, was_bool: bool) -> Array:
+    return Array(build.ne(node, build.const_like(node, 0)) if was_bool else node)
 
 
-@public
+@public_api
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
     """Return the matrix product over the last two axes, broadcast over the others: ``a @ b``.
@@ -115,7 +115,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     Array([[3.],
            [3.]], dtype=float32)
     """
-    (x, y), was_bool = _operands("matmul", (a, b), preferred_element_type, precision)
+    (x, y), was_bool = _promote_operands("matmul", (a, b), preferred_element_type, precision)
     if not x.shape or not y.shape:
         raise ShapeError(f"matmul: expected at least one axis, got shapes {x.shape} and "
                          f"{y.shape}", hint="use * with a scalar")
@@ -126,36 +126,36 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
         raise ShapeError(f"matmul: expected the last axis of {x.shape} as long as the "
                          f"{'second last' if len(y.shape) > 1 else 'only'} axis of {y.shape}, "
                          f"got {k} and {other}", hint="transpose one of them, or check the sizes")
-    lead_a, lead_b = x.shape[:-len(la)], y.shape[:-len(lb)]
-    lead = _broadcast("matmul", lead_a, lead_b)
-    x, la = _lead_labels(x, lead_a, lead, la)
-    y, lb = _lead_labels(y, lead_b, lead, lb)
-    out = (*range(len(lead)), *[z for z in ("m", "n") if z in la + lb])
+    batch_a, batch_b = x.shape[:-len(la)], y.shape[:-len(lb)]
+    batch = _broadcast_batch("matmul", batch_a, batch_b)
+    x, la = _label_batch_axes(x, batch_a, batch, la)
+    y, lb = _label_batch_axes(y, batch_b, batch, lb)
+    out = (*range(len(batch)), *[z for z in ("m", "n") if z in la + lb])
     node = contract(x, la, y, lb, out)
-    return _finish(build.reshape(node, (*lead, *node.shape[len(lead):])), was_bool)
+    return _to_result(build.reshape(node, (*batch, *node.shape[len(batch):])), was_bool)
 
 
-def _broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+def _broadcast_batch(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return axes.broadcast_shapes(*shapes)
     except ShapeError as e:
         raise ShapeError(f"{name}: {e.message}", hint=e.hint) from None
 
 
-def _lead_labels(x: UOp, own: tuple[int, ...], lead: tuple[int, ...], rest: Labels
-                 ) -> tuple[UOp, Labels]:
+def _label_batch_axes(x: UOp, own_batch: tuple[int, ...], lead: tuple[int, ...], core_labels: Labels
+                      ) -> tuple[UOp, Labels]:
     """Label the batch axes by their position in ``lead``.
 
     Axes of length 1 are dropped where the other operand is longer, so that they are expanded, not
     summed.
     """
-    first = len(lead) - len(own)
-    keep = [i for i, n in enumerate(own) if n == lead[first + i]]
-    shape = (*[own[i] for i in keep], *x.shape[len(own):])
-    return build.reshape(x, shape), (*[first + i for i in keep], *rest)
+    first = len(lead) - len(own_batch)
+    retained = [i for i, n in enumerate(own_batch) if n == lead[first + i]]
+    shape = (*[own_batch[i] for i in retained], *x.shape[len(own_batch):])
+    return build.reshape(x, shape), (*[first + i for i in retained], *core_labels)
 
 
-@public
+@public_api
 def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None) -> Array:
     """Contract the last axis of ``a`` with the second last of ``b``; 0-d operands scale.
@@ -180,20 +180,20 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     """
     x, y = asarray(a), asarray(b)
     if x.ndim == 0 or y.ndim == 0:
-        return _scaled(x, y, precision, preferred_element_type)
+        return _scale(x, y, precision, preferred_element_type)
     if x.ndim <= 2 and y.ndim <= 2:
         return matmul(x, y, precision=precision, preferred_element_type=preferred_element_type)
     return tensordot(x, y, ((-1,), (-2 if y.ndim > 1 else -1,)), precision=precision,
                      preferred_element_type=preferred_element_type)
 
 
-def _scaled(x: Array, y: Array, precision: PrecisionLike, preferred: DTypeLike | None) -> Array:
+def _scale(x: Array, y: Array, precision: PrecisionLike, preferred: DTypeLike | None) -> Array:
     """Return the product where one operand is 0-d."""
-    arguments.precision(precision)
+    arguments.check_precision(precision)
     return x * y if preferred is None else x.astype(preferred) * y.astype(preferred)
 
 
-@public
+@public_api
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
     """Return the dot product of the flattened operands.
@@ -220,7 +220,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
                   preferred_element_type=preferred_element_type)
 
 
-@public
+@public_api
 def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
           preferred_element_type: DTypeLike | None = None) -> Array:
     """Contract the last axis of ``a`` with the last axis of ``b``.
@@ -244,12 +244,12 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     """
     x, y = asarray(a), asarray(b)
     if x.ndim == 0 or y.ndim == 0:
-        return _scaled(x, y, precision, preferred_element_type)
+        return _scale(x, y, precision, preferred_element_type)
     return tensordot(x, y, ((-1,), (-1,)), precision=precision,
                      preferred_element_type=preferred_element_type)
 
 
-@public
+@public_api
 def outer(a: ArrayLike, b: ArrayLike) -> Array:
     """Return the outer product of the flattened operands.
 
@@ -269,7 +269,7 @@ def outer(a: ArrayLike, b: ArrayLike) -> Array:
     return x.reshape((x.size, 1)) * y.reshape((1, y.size))
 
 
-@public
+@public_api
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None) -> Array:
     """Contract pairs of axes.
@@ -294,35 +294,35 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Precision
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), 1).shape
     (2, 4)
     """
-    (x, y), was_bool = _operands("tensordot", (a, b), preferred_element_type, precision)
-    of_a, of_b = _pairs(axes, len(x.shape), len(y.shape))
-    if [x.shape[i] for i in of_a] != [y.shape[i] for i in of_b]:
-        raise ShapeError(f"tensordot: expected pairs of axes of one length, got axes {of_a} of "
-                         f"{x.shape} and {of_b} of {y.shape}")
+    (x, y), was_bool = _promote_operands("tensordot", (a, b), preferred_element_type, precision)
+    ax_a, ax_b = _axis_pairs(axes, len(x.shape), len(y.shape))
+    if [x.shape[i] for i in ax_a] != [y.shape[i] for i in ax_b]:
+        raise ShapeError(f"tensordot: expected pairs of axes of one length, got axes {ax_a} of "
+                         f"{x.shape} and {ax_b} of {y.shape}")
     la = tuple(("a", i) for i in range(len(x.shape)))
-    lb = tuple(la[of_a[of_b.index(i)]] if i in of_b else ("b", i) for i in range(len(y.shape)))
-    folded = {la[i] for i in of_a}
-    out = tuple(z for z in la + lb if z not in folded)
-    return _finish(contract(x, la, y, lb, out), was_bool)
+    lb = tuple(la[ax_a[ax_b.index(i)]] if i in ax_b else ("b", i) for i in range(len(y.shape)))
+    contracted = {la[i] for i in ax_a}
+    out = tuple(z for z in la + lb if z not in contracted)
+    return _to_result(contract(x, la, y, lb, out), was_bool)
 
 
-def _pairs(given: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if isinstance(given, int):
-        if not 0 <= given <= min(rank_a, rank_b):
-            raise ArgumentError(f"tensordot: expected 0 to {min(rank_a, rank_b)} axes, got {given}")
-        return tuple(range(rank_a - given, rank_a)), tuple(range(given))
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
-        raise ArgumentError(f"expected axes as an int or a pair of tuples, got {given!r}")
-    one, two = [(g,) if isinstance(g, int) else tuple(g) for g in given]
-    if len(one) != len(two):
-        raise ArgumentError(f"tensordot: expected as many axes of each, got {one} and {two}")
-    return axes.listed(one, rank_a), axes.listed(two, rank_b)
+def _axis_pairs(spec: Any, rank_a: int, rank_b: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(spec, int):
+        if not 0 <= spec <= min(rank_a, rank_b):
+            raise ArgumentError(f"tensordot: expected 0 to {min(rank_a, rank_b)} axes, got {spec}")
+        return tuple(range(rank_a - spec, rank_a)), tuple(range(spec))
+    if not isinstance(spec, Sequence) or isinstance(spec, str) or len(spec) != 2:
+        raise ArgumentError(f"expected axes as an int or a pair of tuples, got {spec!r}")
+    axes_a, axes_b = [(g,) if isinstance(g, int) else tuple(g) for g in spec]
+    if len(axes_a) != len(axes_b):
+        raise ArgumentError(f"tensordot: expected as many axes of each, got {axes_a} and {axes_b}")
+    return axes.normalize_axis_tuple(axes_a, rank_a), axes.normalize_axis_tuple(axes_b, rank_b)
 
 
 # ---- einsum -----------------------------------------------------------------------------------
 
 
-@public
+@public_api
 def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None,
            optimize: str | bool | Sequence[Sequence[int]] = "optimal", out: None = None,
@@ -361,39 +361,39 @@ def einsum(subscripts: Any, /, *operands: Any, precision: PrecisionLike = None,
     >>> print(jnp.einsum("ii", x), jnp.einsum("ij->j", x), jnp.einsum("ij,j->i", x, x[0]))
     5.0 [4. 6.] [ 5. 11.]
     """
-    arguments.no_out(out)
+    arguments.check_no_out(out)
     path = [tuple(step) for step in optimize] if isinstance(optimize, list | tuple) else None
     if path is None:
-        arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
+        arguments.check_choice("optimize", optimize, (True, False, "optimal", "greedy", "auto"))
     if out_sharding is not None:
-        load("fnx.placing").check_place(out_sharding)
+        load("fnx.device_transfer").check_device(out_sharding)
     if _dot_general is not None and \
             getattr(_dot_general, "__module__", None) != "fnx.lax.contraction":
         raise NotBuiltError(f"einsum: expected lax.dot_general, got {_dot_general!r}",
                             hint="products by another function are not there; leave it out")
-    reading = load("fnx.numpy.subscripts")
+    parser = load("fnx.numpy.einsum_subscripts")
     if not isinstance(subscripts, str):
-        subscripts, operands = reading.spelled([subscripts, *operands])
-    nodes, was_bool = _operands("einsum", operands, preferred_element_type, precision)
-    inputs, output = reading.parse(subscripts, [len(n.shape) for n in nodes])
-    terms = [_without_repeats(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
+        subscripts, operands = parser.to_subscripts([subscripts, *operands])
+    nodes, was_bool = _promote_operands("einsum", operands, preferred_element_type, precision)
+    inputs, output = parser.parse(subscripts, [len(n.shape) for n in nodes])
+    terms = [_take_diagonals(n, labels, subscripts) for n, labels in zip(nodes, inputs)]
     terms = _broadcast_labels(terms, subscripts)
     while len(terms) > 1:
         i, j = _cheapest_pair(terms, output) if path is None else \
             load("fnx.numpy.einsum_paths").next_pair(path, len(terms))
         second, first = terms.pop(j), terms.pop(i)
         others = {x for _, labels in terms for x in labels} | set(output)
-        keep = tuple(x for x in dict.fromkeys(first[1] + second[1]) if x in others)
-        out_labels = keep if terms else tuple(output)
+        needed = tuple(x for x in dict.fromkeys(first[1] + second[1]) if x in others)
+        out_labels = needed if terms else tuple(output)
         present = set(first[1] + second[1])
         out_labels = tuple(x for x in out_labels if x in present)
         terms.append((contract(*first, *second, out_labels), out_labels))
     node, labels = terms[0]
     node, labels = _sum_out(node, labels, set(output))
-    return _finish(build.permute(node, [labels.index(x) for x in output]), was_bool)
+    return _to_result(build.permute(node, [labels.index(x) for x in output]), was_bool)
 
 
-def _without_repeats(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
+def _take_diagonals(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
     """Take the diagonal for each repeated label, so that every label occurs once."""
     while len(set(labels)) < len(labels):
         label = next(y for y in labels if labels.count(y) > 1)
@@ -402,9 +402,9 @@ def _without_repeats(x: UOp, labels: Labels, spec: str) -> tuple[UOp, Labels]:
         if x.shape[i] != x.shape[j]:
             raise ShapeError(f"einsum: expected axes of one length for {label!r} in {spec!r}, "
                              f"got {x.shape[i]} and {x.shape[j]}")
-        rest = [a for a in range(len(labels)) if a not in (i, j)]
-        x = diagonal_of(build.permute(x, [*rest, i, j]))
-        labels = (*[labels[a] for a in rest], label)
+        others = [a for a in range(len(labels)) if a not in (i, j)]
+        x = matrix_diagonal(build.permute(x, [*others, i, j]))
+        labels = (*[labels[a] for a in others], label)
     return x, labels
 
 
@@ -421,9 +421,9 @@ def _broadcast_labels(terms: list[tuple[UOp, Labels]], spec: str) -> list[tuple[
                                  f"got {known} and {n}", hint="check the order of the letters")
     out = []
     for x, labels in terms:
-        keep = [i for i, (n, y) in enumerate(zip(x.shape, labels)) if n == lengths[y]]
-        out.append((build.reshape(x, tuple(x.shape[i] for i in keep)),
-                    tuple(labels[i] for i in keep)))
+        retained = [i for i, (n, y) in enumerate(zip(x.shape, labels)) if n == lengths[y]]
+        out.append((build.reshape(x, tuple(x.shape[i] for i in retained)),
+                    tuple(labels[i] for i in retained)))
     return out
 
 
@@ -436,7 +436,7 @@ def _cheapest_pair(terms: list[tuple[UOp, Labels]], output: Labels) -> tuple[int
     return min(pairs, key=lambda p: cost(*p))
 
 
-@public
+@public_api
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Return the Kronecker product.
 
@@ -453,8 +453,8 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """
     x, y = asarray(a), asarray(b)
     rank = max(x.ndim, y.ndim)
-    of_x = (1,) * (rank - x.ndim) + x.shape
-    of_y = (1,) * (rank - y.ndim) + y.shape
-    left = x.reshape(tuple(m for n in of_x for m in (n, 1)))
-    right = y.reshape(tuple(m for n in of_y for m in (1, n)))
-    return (left * right).reshape(tuple(int(m) for m in np.multiply(of_x, of_y)))
+    shape_x = (1,) * (rank - x.ndim) + x.shape
+    shape_y = (1,) * (rank - y.ndim) + y.shape
+    left = x.reshape(tuple(m for n in shape_x for m in (n, 1)))
+    right = y.reshape(tuple(m for n in shape_y for m in (1, n)))
+    return (left * right).reshape(tuple(int(m) for m in np.multiply(shape_x, shape_y)))

@@ -8,18 +8,18 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fnx.core import build, dtypes
+from fnx.core.array import api_boundary as core
 from fnx.core.array import arguments, axes, convert
-from fnx.core.array import public as core
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.promotion import as_node, operand, promoted
-from fnx.core.array.public import public
+from fnx.core.array.promotion import as_node, as_operand, promote_operands
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr, floor, where
 from fnx.core.ops import Shape
-from fnx.core.process import deferred
+from fnx.core.process import lazy_function
 
 __all__ = [
     "arange", "array", "asarray", "empty", "empty_like", "full", "full_like", "linspace",
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
-between = deferred("fnx.core.array.spaced", "between")
-stepped = deferred("fnx.core.array.spaced", "stepped")
+linspace_at = lazy_function("fnx.core.array.linspace_exact", "linspace_at")
+arange_at = lazy_function("fnx.core.array.linspace_exact", "arange_at")
 
 
-@public
+@public_api
 def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: MemoryOrder = None, *,
             copy: bool | None = None) -> Array:
     """Convert numbers, nested lists, NumPy data or Arrays to an Array.
@@ -59,17 +59,17 @@ def asarray(a: ArrayLike, dtype: DTypeLike | None = None, order: MemoryOrder = N
     """
     _check_order(order)
     if copy is not None:
-        arguments.flag_or_none("copy", copy)
+        arguments.check_optional_bool("copy", copy)
     x = core.asarray(a, dtype)
     return x.copy() if copy and x is a and x._storage is not None else x
 
 
 def _check_order(order: MemoryOrder) -> None:
     if order is not None:
-        arguments.one_of("order", order, ("C", "K", "A", None))
+        arguments.check_choice("order", order, ("C", "K", "A", None))
 
 
-@public
+@public_api
 def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: MemoryOrder = None,
           ndmin: int = 0) -> Array:
     """Create an Array as ``asarray`` does, in memory of its own and with at least ``ndmin`` axes.
@@ -94,25 +94,25 @@ def array(object: Any, dtype: DTypeLike | None = None, copy: bool = True, order:
     (1,)
     """
     _check_order(order)
-    arguments.flag("copy", copy)
-    least = arguments.integer("ndmin", ndmin)
+    arguments.check_bool("copy", copy)
+    min_rank = arguments.check_int("ndmin", ndmin)
     x = core.asarray(object, dtype)
     if x is object and copy:
         x = x.copy() if x._storage is not None else x
-    if least > axes.MOST_AXES:
-        raise ArgumentError(f"expected ndmin <= {axes.MOST_AXES}, got {least}")
-    if x.ndim < least:
-        x = Array(build.reshape(x._node, (1,) * (least - x.ndim) + x.shape), x.weak)
+    if min_rank > axes.MAX_AXES:
+        raise ArgumentError(f"expected ndmin <= {axes.MAX_AXES}, got {min_rank}")
+    if x.ndim < min_rank:
+        x = Array(build.reshape(x._node, (1,) * (min_rank - x.ndim) + x.shape), x.weak)
     return x
 
 
-def dtype_or_default(dtype: Any, otherwise: DType | None = None) -> DType:
+def dtype_or_default(dtype: Any, default: DType | None = None) -> DType:
     if dtype is None:
-        return convert.default_float() if otherwise is None else otherwise
-    return convert.dtype_argument(dtype)
+        return convert.default_float() if default is None else default
+    return convert.parse_dtype(dtype)
 
 
-@public
+@public_api
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """Create an array filled with one value, or with values that broadcast to its shape.
 
@@ -133,13 +133,13 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     >>> jnp.full((2,), 7)
     Array([7, 7], dtype=int32, weak_type=True)
     """
-    value = operand(fill_value)
-    t, weak = core.kind_of(value)
+    value = as_operand(fill_value)
+    t, weak = core.dtype_and_weak(value)
     node = as_node(value, dtype_or_default(dtype, t))
-    return Array(build.expand(node, axes.shape(shape)), weak and dtype is None)
+    return Array(build.expand(node, axes.normalize_shape(shape)), weak and dtype is None)
 
 
-@public
+@public_api
 def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Create an array of zeros.
 
@@ -158,10 +158,10 @@ def zeros(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     >>> jnp.zeros(2)
     Array([0., 0.], dtype=float32)
     """
-    return Array(build.const(0, dtype_or_default(dtype), axes.shape(shape)))
+    return Array(build.const(0, dtype_or_default(dtype), axes.normalize_shape(shape)))
 
 
-@public
+@public_api
 def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Create an array of ones.
 
@@ -180,10 +180,10 @@ def ones(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     >>> jnp.ones(2, int)
     Array([1, 1], dtype=int32)
     """
-    return Array(build.const(1, dtype_or_default(dtype), axes.shape(shape)))
+    return Array(build.const(1, dtype_or_default(dtype), axes.normalize_shape(shape)))
 
 
-@public
+@public_api
 def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Create an array of zeros; nothing is left uninitialized.
 
@@ -202,10 +202,10 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     >>> jnp.empty((0, 2)).shape
     (0, 2)
     """
-    return Array(build.const(0, dtype_or_default(dtype), axes.shape(shape)))
+    return Array(build.const(0, dtype_or_default(dtype), axes.normalize_shape(shape)))
 
 
-@public
+@public_api
 def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None) -> Array:
     """Create an array filled with one value, with the shape and dtype of ``a``.
@@ -227,13 +227,13 @@ def full_like(a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = Non
     >>> jnp.full_like(jnp.zeros(2), 7)
     Array([7., 7.], dtype=float32)
     """
-    like, weak = _like(a)
-    node = as_node(operand(fill_value), dtype_or_default(dtype, like[1]))
-    return Array(build.expand(node, like[0] if shape is None else axes.shape(shape)),
+    like, weak = _shape_dtype_of(a)
+    node = as_node(as_operand(fill_value), dtype_or_default(dtype, like[1]))
+    return Array(build.expand(node, like[0] if shape is None else axes.normalize_shape(shape)),
                  weak and dtype is None)
 
 
-def _like(a: Any) -> tuple[tuple[Shape, DType], bool]:
+def _shape_dtype_of(a: Any) -> tuple[tuple[Shape, DType], bool]:
     """Return the (shape, dtype) of an array or of an object with both; and whether it is weak."""
     if type(a) is not Array and hasattr(a, "shape") and hasattr(a, "dtype") \
             and not isinstance(a, (np.ndarray, np.generic)):
@@ -242,7 +242,7 @@ def _like(a: Any) -> tuple[tuple[Shape, DType], bool]:
     return (x._shape, x._dtype), x.weak
 
 
-@public
+@public_api
 def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
               ) -> Array:
     """Create an array of zeros with the shape and dtype of ``a``.
@@ -266,7 +266,7 @@ def zeros_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | 
     return full_like(a, 0, dtype, shape)
 
 
-@public
+@public_api
 def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None
              ) -> Array:
     """Create an array of ones with the shape and dtype of ``a``.
@@ -292,7 +292,7 @@ def ones_like(a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | N
 
 empty_like = zeros_like
 
-def _known(name: str, x: Any) -> Any:
+def _static(name: str, x: Any) -> Any:
     """Return a NumPy scalar or concrete 0-d Array, which determines a shape, as a Python number."""
     if type(x) is Array or isinstance(x, (np.ndarray, np.generic)) and not x.ndim:
         x = x.item()
@@ -303,11 +303,11 @@ def _known(name: str, x: Any) -> Any:
     return x
 
 
-_NUMPYS = 1 << 24  # most elements that NumPy computes, in 64 bits
-_MOST = 2**31 - 1
+_MAX_NUMPY_ELEMENTS = 1 << 24  # most elements that NumPy computes, in 64 bits
+_MAX_ELEMENTS = 2**31 - 1
 
 
-@public
+@public_api
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
            dtype: DTypeLike | None = None) -> Array:
     """Return start, start + step, ... below stop.
@@ -329,42 +329,42 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None,
     >>> jnp.arange(3), jnp.arange(1.0, 2.0, 0.5)
     (Array([0, 1, 2], dtype=int32), Array([1. , 1.5], dtype=float32))
     """
-    given = [x for x in (start, stop, step) if x is not None]
+    operands = [x for x in (start, stop, step) if x is not None]
     if stop is None:
         start, stop = 0, start
-    first, last, by = [_known("arange", x) for x in (start, stop, 1 if step is None else step)]
-    if by == 0:
+    first, last, dx = [_static("arange", x) for x in (start, stop, 1 if step is None else step)]
+    if dx == 0:
         raise ArgumentError("arange: expected a step other than 0, got 0",
                             hint="for equal elements use fnx.numpy.full(n, value)")
-    t = convert.dtype_argument(dtype) if dtype is not None else \
-        core.promoted_kind([core.kind_of(operand(x)) for x in given])[0]
-    n = _steps(first, last, by)
+    t = convert.parse_dtype(dtype) if dtype is not None else \
+        core.join_dtypes([core.dtype_and_weak(as_operand(x)) for x in operands])[0]
+    n = _range_length(first, last, dx)
     if n == 0:
         return Array(build.const(0, t, (0,)))
-    if float(first).is_integer() and float(by).is_integer() and abs(first) + n * abs(by) < 2**31:
-        steps = Expr(build.iota(n)) * int(by)
-        return Array((steps if first == 0 else steps + int(first)).cast(t).node)
-    if n <= _NUMPYS:
-        return core.asarray(np.arange(first, last, by), t)
-    wide = dtypes.float64 if t.is_integer or t.bits == 64 else dtypes.float32
-    at = Expr(build.iota(n))
-    return Array(stepped(float(first), float(first + by - first), at, wide).cast(t).node)
+    if float(first).is_integer() and float(dx).is_integer() and abs(first) + n * abs(dx) < 2**31:
+        offsets = Expr(build.iota(n)) * int(dx)
+        return Array((offsets if first == 0 else offsets + int(first)).cast(t).node)
+    if n <= _MAX_NUMPY_ELEMENTS:
+        return core.asarray(np.arange(first, last, dx), t)
+    wide_t = dtypes.float64 if t.is_integer or t.bits == 64 else dtypes.float32
+    i = Expr(build.iota(n))
+    return Array(arange_at(float(first), float(first + dx - first), i, wide_t).cast(t).node)
 
 
-def _steps(first: Any, last: Any, by: Any) -> int:
+def _range_length(first: Any, last: Any, step: Any) -> int:
     """Return the number of elements of a range."""
     try:
-        n: int = max(0, math.ceil((last - first) / by))
+        n: int = max(0, math.ceil((last - first) / step))
     except (OverflowError, ValueError, TypeError):  # infinite, NaN or not numbers
         raise ArgumentError(f"arange: expected finite numbers, got {first!r}, {last!r} and "
-                            f"{by!r}") from None
-    if n > _MOST:
-        raise ShapeError(f"arange: expected at most {_MOST:,} elements, got {n:,}",
+                            f"{step!r}") from None
+    if n > _MAX_ELEMENTS:
+        raise ShapeError(f"arange: expected at most {_MAX_ELEMENTS:,} elements, got {n:,}",
                          hint="see whether start, stop and step are the numbers that are meant")
     return n
 
 
-@public
+@public_api
 def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
              retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0) -> Any:
     """Return ``num`` evenly spaced numbers from start to stop, on a new axis.
@@ -389,26 +389,26 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    arguments.flag("endpoint", endpoint)
-    arguments.flag("retstep", retstep)
-    n = int(_known("linspace", num))
+    arguments.check_bool("endpoint", endpoint)
+    arguments.check_bool("retstep", retstep)
+    n = int(_static("linspace", num))
     if n < 0:
         raise ArgumentError(f"linspace: expected num >= 0, got {n}",
                             hint="num is how many points; to go down, exchange start and stop")
-    (a, b), _ = promoted("inexact", "linspace", (start, stop))
-    gaps = n - 1 if endpoint else n
+    (a, b), _ = promote_operands("inexact", "linspace", (start, stop))
+    n_steps = n - 1 if endpoint else n
     shape = (n, *a.shape)
     t = dtype_or_default(dtype, a.dtype)
-    place, low, high = (Expr(build.expand(x, shape)) for x in (
+    index, low, high = (Expr(build.expand(x, shape)) for x in (
         build.reshape(build.iota(n), (n,) + (1,) * len(a.shape)), a, b))
     # integer results must not be rounded twice
-    wide = dtypes.float64 if t.is_integer or a.dtype.bits == 64 else dtypes.float32
-    out = between(low, high, place, max(gaps, 1), wide)
+    compute_dtype = dtypes.float64 if t.is_integer or a.dtype.bits == 64 else dtypes.float32
+    out = linspace_at(low, high, index, max(n_steps, 1), compute_dtype)
     if endpoint and n > 1:  # the last element is exactly stop
-        out = where(place.eq(n - 1), high.cast(wide), out)
+        out = where(index.eq(n - 1), high.cast(compute_dtype), out)
     out = (floor(out) if t.is_integer else out.cast(a.dtype)).cast(t)
-    at = axes.one(axis, len(shape))
-    result = Array(build.permute(out.node, (*range(1, at + 1), 0, *range(at + 1, len(shape)))))
+    ax = axes.normalize_axis(axis, len(shape))
+    result = Array(build.permute(out.node, (*range(1, ax + 1), 0, *range(ax + 1, len(shape)))))
     if not retstep:
         return result
-    return result, Array(((Expr(b) - Expr(a)) / (gaps if gaps > 0 else math.nan)).node)
+    return result, Array(((Expr(b) - Expr(a)) / (n_steps if n_steps > 0 else math.nan)).node)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fnx.core.array import arguments
-from fnx.core.array.public import asarray, public
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.errors import ArgumentError
-from fnx.numpy.subscripts import spelled
+from fnx.numpy.einsum_subscripts import to_subscripts
 
 __all__ = ["einsum_path"]
 
@@ -23,16 +23,16 @@ def next_pair(path: list[tuple[int, ...]], count: int) -> tuple[int, int]:
     while path and len(path[0]) < 2:
         path.pop(0)  # a step with a single term contracts nothing
     step = path.pop(0) if path else (0, 1)
-    i, j, *rest = sorted([i + count if i < 0 else i for i in step])
-    if not 0 <= i < j < count or rest and rest[-1] >= count:
+    i, j, *others = sorted([i + count if i < 0 else i for i in step])
+    if not 0 <= i < j < count or others and others[-1] >= count:
         raise ArgumentError(f"expected places of {count} terms in a path, got {step}",
                             hint="use what einsum_path gives")
-    if rest:
-        path.insert(0, tuple([k - 2 for k in rest] + [count - 2]))
+    if others:
+        path.insert(0, tuple([k - 2 for k in others] + [count - 2]))
     return i, j
 
 
-@public
+@public_api
 def einsum_path(subscripts: Any, /, *operands: Any,
                 optimize: bool | str | Sequence[Sequence[int]] = "auto"
                 ) -> tuple[list[tuple[int, ...]], str]:
@@ -55,18 +55,18 @@ def einsum_path(subscripts: Any, /, *operands: Any,
     [(1, 2), (0, 1)]
     """
     if not isinstance(subscripts, str):
-        subscripts, operands = spelled([subscripts, *operands])
+        subscripts, operands = to_subscripts([subscripts, *operands])
     shapes = [asarray(x).shape for x in operands]
-    how: Any = optimize
+    np_optimize: Any = optimize
     if isinstance(optimize, list | tuple):
-        how = ["einsum_path", *optimize]
+        np_optimize = ["einsum_path", *optimize]
     elif optimize == "auto":
-        how = "optimal" if len(shapes) <= 4 else "greedy"
+        np_optimize = "optimal" if len(shapes) <= 4 else "greedy"
     else:
-        arguments.one_of("optimize", optimize, (True, False, "optimal", "greedy"))
+        arguments.check_choice("optimize", optimize, (True, False, "optimal", "greedy"))
     data = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
     try:
-        (_, *path), text = np.einsum_path(subscripts, *data, optimize=how)
+        (_, *path), text = np.einsum_path(subscripts, *data, optimize=np_optimize)
     except (ValueError, KeyError) as error:
         raise ArgumentError(f"expected subscripts of {len(shapes)} operands, got {subscripts!r}: "
                             f"{error}") from None

@@ -6,9 +6,9 @@ from typing import Literal
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.public import asarray, public
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.expr import Expr
 from fnx.core.uop import UOp
@@ -17,15 +17,15 @@ from fnx.numpy.creation import dtype_or_default
 __all__ = ["eye", "identity", "meshgrid", "tri", "tril", "triu"]
 
 
-def _diagonal_test(n: int, m: int, k: int, below: bool) -> UOp:
+def _diagonal_mask(n: int, m: int, k: int, below: bool) -> UOp:
     """Return an (n, m) bool mask: column == row + k, or column <= row + k if ``below``."""
-    k = arguments.integer("k", k)
+    k = arguments.check_int("k", k)
     rows = Expr(build.expand(build.reshape(build.iota(n), (n, 1)), (n, m))) + k
     columns = Expr(build.expand(build.reshape(build.iota(m), (1, m)), (n, m)))
     return (columns <= rows if below else columns.eq(rows)).node
 
 
-@public
+@public_api
 def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Create a matrix with ones on the k-th diagonal and zeros elsewhere.
 
@@ -47,11 +47,11 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    n, m = axes.shape((N, N if M is None else M))
-    return Array(build.cast(_diagonal_test(n, m, k, False), dtype_or_default(dtype)))
+    n, m = axes.normalize_shape((N, N if M is None else M))
+    return Array(build.cast(_diagonal_mask(n, m, k, False), dtype_or_default(dtype)))
 
 
-@public
+@public_api
 def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     """Create an identity matrix.
 
@@ -73,7 +73,7 @@ def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-@public
+@public_api
 def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Create a matrix with ones on and below the k-th diagonal and zeros elsewhere.
 
@@ -95,23 +95,23 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    n, m = axes.shape((N, N if M is None else M))
-    return Array(build.cast(_diagonal_test(n, m, k, True), dtype_or_default(dtype)))
+    n, m = axes.normalize_shape((N, N if M is None else M))
+    return Array(build.cast(_diagonal_mask(n, m, k, True), dtype_or_default(dtype)))
 
 
 def _triangle(name: str, x: Array, k: int, lower: bool) -> Array:
     if x.ndim < 2:
         raise ArgumentError(f"{name}: expected at least 2 axes, got shape {x.shape}")
-    node, k = x._node, arguments.integer("k", k)
+    node, k = x._node, arguments.check_int("k", k)
     n, m = node.shape[-2:]
-    test = _diagonal_test(n, m, k if lower else k - 1, True)
-    test = build.expand(test, node.shape)
-    zero = build.like(node, 0)
-    return Array(build.where(test, node, zero) if lower else build.where(test, zero, node),
+    mask = _diagonal_mask(n, m, k if lower else k - 1, True)
+    mask = build.expand(mask, node.shape)
+    zero = build.const_like(node, 0)
+    return Array(build.where(mask, node, zero) if lower else build.where(mask, zero, node),
                  x.weak)
 
 
-@public
+@public_api
 def tril(m: ArrayLike, k: int = 0) -> Array:
     """Return the lower triangle of the last two axes; elements above the k-th diagonal are zero.
 
@@ -133,7 +133,7 @@ def tril(m: ArrayLike, k: int = 0) -> Array:
     return _triangle("tril", asarray(m), k, True)
 
 
-@public
+@public_api
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """Return the upper triangle of the last two axes; elements below the k-th diagonal are zero.
 
@@ -155,7 +155,7 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
     return _triangle("triu", asarray(m), k, False)
 
 
-@public
+@public_api
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
              indexing: Literal["xy", "ij"] = "xy") -> list[Array]:
     """Return the coordinate arrays of a grid.
@@ -177,9 +177,9 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     >>> [g.shape for g in jnp.meshgrid(jnp.arange(2), jnp.arange(3))]
     [(3, 2), (3, 2)]
     """
-    arguments.one_of("indexing", indexing, ("xy", "ij"))
-    arguments.one_of("copy", copy, (True,))
-    arguments.flag("sparse", sparse)
+    arguments.check_choice("indexing", indexing, ("xy", "ij"))
+    arguments.check_choice("copy", copy, (True,))
+    arguments.check_bool("sparse", sparse)
     xs = [asarray(x) for x in xi]
     for x in xs:
         if x.ndim > 1:
@@ -190,8 +190,8 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     shape = tuple(xs[i].size for i in order)
     out = []
     for i, x in enumerate(xs):
-        line = [1] * len(xs)
-        line[order.index(i)] = x.size
-        one = build.reshape(x._node, tuple(line))
-        out.append(Array(one if sparse else build.expand(one, shape), x.weak))
+        axis_shape = [1] * len(xs)
+        axis_shape[order.index(i)] = x.size
+        coordinates = build.reshape(x._node, tuple(axis_shape))
+        out.append(Array(coordinates if sparse else build.expand(coordinates, shape), x.weak))
     return out

@@ -7,19 +7,19 @@ from typing import Any
 
 from fnx.core import build, ops
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
-from fnx.core.array.promotion import in_domain
-from fnx.core.array.public import public
+from fnx.core.array.promotion import domain_node
 from fnx.core.errors import ArgumentError, NotBuiltError
 from fnx.core.expr import Expr, sqrt, where
 from fnx.core.uop import UOp
-from fnx.numpy.reductions import fold
+from fnx.numpy.reductions import reduce_axes
 
 __all__ = ["norm"]
 
 
-@public
+@public_api
 def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Return a vector norm, or the Frobenius, 1 or inf norm of matrices.
 
@@ -43,42 +43,43 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     >>> print(jnp.linalg.norm(jnp.asarray([3.0, 4.0])))
     5.0
     """
-    arguments.flag("keepdims", keepdims)
-    node = in_domain("inexact", x)
-    over = axes.several(axis, len(node.shape))
-    if ord is None or (ord == "fro" and len(over) == 2) or (ord == 2 and len(over) == 1):
-        return Array(_root_of_squares(node, over, keepdims))
-    if len(over) == 1:
-        return Array(_vector(node, ord, over, keepdims))
-    if len(over) == 2 and ord in (1, -1, float("inf"), float("-inf")):
-        order = axes.listed(axis, len(node.shape)) if isinstance(axis, Sequence) else over
-        summed, kept = order if ord in (1, -1) else order[::-1]
-        sums = fold(abs(Expr(node)).node, ops.ADD, summed, True)
-        out = fold(sums, ops.MAX if ord > 0 else ops.MIN, kept, True)
+    arguments.check_bool("keepdims", keepdims)
+    node = domain_node("inexact", x)
+    dims = axes.sorted_axes(axis, len(node.shape))
+    if ord is None or (ord == "fro" and len(dims) == 2) or (ord == 2 and len(dims) == 1):
+        return Array(_two_norm(node, dims, keepdims))
+    if len(dims) == 1:
+        return Array(_vector_norm(node, ord, dims, keepdims))
+    if len(dims) == 2 and ord in (1, -1, float("inf"), float("-inf")):
+        order = axes.normalize_axis_tuple(axis, len(node.shape)) if isinstance(axis,
+                                                                               Sequence) else dims
+        inner_axis, outer_axis = order if ord in (1, -1) else order[::-1]
+        sums = reduce_axes(abs(Expr(node)).node, ops.ADD, inner_axis, True)
+        out = reduce_axes(sums, ops.MAX if ord > 0 else ops.MIN, outer_axis, True)
         return Array(out if keepdims else build.reshape(
-            out, tuple(n for i, n in enumerate(node.shape) if i not in over)))
-    if len(over) == 2 and ord in (2, -2, "nuc"):
+            out, tuple(n for i, n in enumerate(node.shape) if i not in dims)))
+    if len(dims) == 2 and ord in (2, -2, "nuc"):
         raise NotBuiltError(f"norm: ord={ord!r} of a matrix needs singular values",
                             hint="use ord=None (Frobenius)")
     raise ArgumentError(f"norm: expected one or two axes and an ord for them, got ord={ord!r} "
-                        f"over {len(over)} axes")
+                        f"over {len(dims)} axes")
 
 
-def _root_of_squares(node: UOp, over: tuple[int, ...], keepdims: bool) -> UOp:
+def _two_norm(node: UOp, dims: tuple[int, ...], keepdims: bool) -> UOp:
     """Return sqrt(sum of squares), with a separate case at 0, where sqrt has infinite slope."""
-    total = Expr(fold((Expr(node)**2).node, ops.ADD, over, keepdims))
+    total = Expr(reduce_axes((Expr(node)**2).node, ops.ADD, dims, keepdims))
     return where(total.eq(0), 0, sqrt(total)).node
 
 
-def _vector(node: UOp, ord: Any, over: tuple[int, ...], keepdims: bool) -> UOp:
+def _vector_norm(node: UOp, ord: Any, dims: tuple[int, ...], keepdims: bool) -> UOp:
     size = abs(Expr(node))
     if ord == float("inf") or ord == float("-inf"):
-        return fold(size.node, ops.MAX if ord > 0 else ops.MIN, over, keepdims)
+        return reduce_axes(size.node, ops.MAX if ord > 0 else ops.MIN, dims, keepdims)
     if ord == 0:
-        return fold(Expr(node).ne(0).cast(node.dtype).node, ops.ADD, over, keepdims)
+        return reduce_axes(Expr(node).ne(0).cast(node.dtype).node, ops.ADD, dims, keepdims)
     if not isinstance(ord, (int, float)):
         raise ArgumentError(f"norm: expected a number as ord of a vector, got {ord!r}")
     if ord == 1:
-        return fold(size.node, ops.ADD, over, keepdims)
-    total = fold((size**float(ord)).node, ops.ADD, over, keepdims)
+        return reduce_axes(size.node, ops.ADD, dims, keepdims)
+    total = reduce_axes((size**float(ord)).node, ops.ADD, dims, keepdims)
     return (Expr(total)**(1.0 / ord)).node

@@ -16,26 +16,26 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.operate import get_item
-from fnx.core.array.promotion import as_node, operand
-from fnx.core.array.public import asarray, public
+from fnx.core.array.array_operators import get_item
+from fnx.core.array.promotion import as_node, as_operand
 from fnx.core.errors import ArgumentError, ShapeError
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     concatenate,
     flip,
     linspace,
     mean,
     rint,
 )
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     max as largest,
 )
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     min as least,
 )
-from fnx.numpy.choosing import apply_along_axis
 from fnx.numpy.quantiles import median
+from fnx.numpy.selection import apply_along_axis
 
 __all__ = ["pad"]
 
@@ -43,12 +43,12 @@ PadMode: TypeAlias = Literal["constant", "edge", "reflect", "symmetric", "wrap",
                              "maximum", "minimum", "mean", "median", "empty"]
 _STATISTICS: dict[str, Callable[..., Array]] = {
     "maximum": largest, "minimum": least, "mean": mean, "median": median}
-_TAKEN = {"constant": ("constant_values",), "reflect": ("reflect_type",),
-          "symmetric": ("reflect_type",), "linear_ramp": ("end_values",), "edge": (), "wrap": (),
-          "empty": (), **dict.fromkeys(_STATISTICS, ("stat_length",))}
+_KWDS = {"constant": ("constant_values",), "reflect": ("reflect_type",),
+         "symmetric": ("reflect_type",), "linear_ramp": ("end_values",), "edge": (), "wrap": (),
+         "empty": (), **dict.fromkeys(_STATISTICS, ("stat_length",))}
 
 
-@public
+@public_api
 def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "constant",
         **kwargs: Any) -> Array:
     """Pad an array before and after each axis.
@@ -78,39 +78,39 @@ def pad(array: ArrayLike, pad_width: Any, mode: PadMode | Callable[..., Any] = "
     Array([0., 1., 3., 5.], dtype=float32)
     """
     x = asarray(array)
-    widths = _pairs("pad_width", pad_width, x.ndim)
+    widths = _pair_per_axis("pad_width", pad_width, x.ndim)
     if any(type(w) is not int or w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"expected widths as integers >= 0, got {pad_width}",
                             hint="slice instead of negative widths")
     if callable(mode):
-        return _by_function(x, widths, mode, kwargs)
-    arguments.one_of("mode", mode, tuple(_TAKEN))
-    unknown = [name for name in kwargs if name not in _TAKEN[mode]]
+        return _pad_by_function(x, widths, mode, kwargs)
+    arguments.check_choice("mode", mode, tuple(_KWDS))
+    unknown = [name for name in kwargs if name not in _KWDS[mode]]
     if unknown:
         raise ArgumentError(f"expected keywords of mode {mode!r} "
-                            f"({', '.join(_TAKEN[mode]) or 'none'}), got {unknown[0]!r}")
+                            f"({', '.join(_KWDS[mode]) or 'none'}), got {unknown[0]!r}")
     if mode == "constant" or mode == "empty":
-        return _constant(x, widths, kwargs.get("constant_values", 0))
-    for at, width in enumerate(widths):
+        return _pad_constant(x, widths, kwargs.get("constant_values", 0))
+    for ax, width in enumerate(widths):
         if any(width):
-            if not x.shape[at]:
-                raise ShapeError(f"expected elements to repeat along axis {at} in mode {mode!r}, "
+            if not x.shape[ax]:
+                raise ShapeError(f"expected elements to repeat along axis {ax} in mode {mode!r}, "
                                  f"got shape {x.shape}")
-            x = _along(x, at, width, mode, kwargs)
+            x = _pad_axis(x, ax, width, mode, kwargs)
     return x
 
 
-def _pairs(name: str, given: Any, rank: int) -> list[list[Any]]:
+def _pair_per_axis(name: str, value: Any, rank: int) -> list[list[Any]]:
     """Broadcast a value, a pair, or a pair for each axis to a pair for each axis."""
     try:
-        return [list(pair) for pair in np.broadcast_to(np.asarray(given), (rank, 2)).tolist()]
+        return [list(pair) for pair in np.broadcast_to(np.asarray(value), (rank, 2)).tolist()]
     except ValueError:
         raise ArgumentError(f"expected {name} as one, a pair, or a pair for each of {rank} axes; "
-                            f"got {given}", hint="pairs are (before, after)") from None
+                            f"got {value}", hint="pairs are (before, after)") from None
 
 
-def _constant(x: Array, widths: Sequence[Any], value: Any) -> Array:
-    fill = as_node(operand(asarray(value)), x._dtype)
+def _pad_constant(x: Array, widths: Sequence[Any], value: Any) -> Array:
+    fill = as_node(as_operand(asarray(value)), x._dtype)
     if not fill.shape:
         return Array(build.pad(x._node, widths, fill), x.weak)
     if len(fill.shape) > 2 or fill.shape[-1] not in (1, 2) or \
@@ -118,93 +118,93 @@ def _constant(x: Array, widths: Sequence[Any], value: Any) -> Array:
         raise ArgumentError(f"expected one, a pair, or a pair for each of {x.ndim} axes as "
                             f"constant_values; got shape {fill.shape}")
     table = Array(build.expand(fill, (x.ndim, 2)))
-    for at, width in enumerate(widths):
+    for ax, width in enumerate(widths):
         for side, n in enumerate(width):
-            one = [(0, 0)] * x.ndim
-            one[at] = (0, n) if side else (n, 0)
-            x = Array(build.pad(x._node, one, table[at, side]._node), x.weak) if n else x
+            pad_widths = [(0, 0)] * x.ndim
+            pad_widths[ax] = (0, n) if side else (n, 0)
+            x = Array(build.pad(x._node, pad_widths, table[ax, side]._node), x.weak) if n else x
     return x
 
 
-def _by_function(x: Array, widths: Sequence[Sequence[int]], f: Callable[..., Any],
-                 kwargs: dict[str, Any]) -> Array:
-    out = _constant(x, widths, 0)
-    for at, width in enumerate(widths):
-        out = apply_along_axis(f, at, out, tuple(width), at, kwargs)
+def _pad_by_function(x: Array, widths: Sequence[Sequence[int]], f: Callable[..., Any],
+                     kwargs: dict[str, Any]) -> Array:
+    out = _pad_constant(x, widths, 0)
+    for ax, width in enumerate(widths):
+        out = apply_along_axis(f, ax, out, tuple(width), ax, kwargs)
     return out
 
 
-def _along(x: Array, at: int, width: Sequence[int], mode: Any, kwargs: dict[str, Any]) -> Array:
+def _pad_axis(x: Array, ax: int, width: Sequence[int], mode: Any, kwargs: dict[str, Any]) -> Array:
     if mode in _STATISTICS:
-        return _statistic(x, at, width, _STATISTICS[mode], kwargs.get("stat_length"))
+        return _pad_statistic(x, ax, width, _STATISTICS[mode], kwargs.get("stat_length"))
     if mode == "linear_ramp":
         ends = kwargs.get("end_values", 0)
-        before, after = _pairs("end_values", ends, x.ndim)[at]
-        edges = _part(x, at, 0, 1), _part(x, at, x.shape[at] - 1, x.shape[at])
-        low, high = (linspace(end, edge.squeeze(at), n, endpoint=False, dtype=x.dtype, axis=at)
+        before, after = _pair_per_axis("end_values", ends, x.ndim)[ax]
+        edges = _slice(x, ax, 0, 1), _slice(x, ax, x.shape[ax] - 1, x.shape[ax])
+        low, high = (linspace(end, edge.squeeze(ax), n, endpoint=False, dtype=x.dtype, axis=ax)
                      for end, edge, n in zip((before, after), edges, width))
-        return _strong(concatenate([low, x, flip(high, at)], at), x)
+        return _copy_weak_type(concatenate([low, x, flip(high, ax)], ax), x)
     kind = kwargs.get("reflect_type", "even")
-    arguments.one_of("reflect_type", kind, ("even", "odd"))
+    arguments.check_choice("reflect_type", kind, ("even", "odd"))
     if kind == "odd":
         low, high = width
-        return flip(_odd(flip(_odd(x, at, low, mode), at), at, high, mode, x.shape[at]), at)
-    places = np.pad(np.arange(x.shape[at]), width, mode=mode)
-    sides = places[:width[0]], places[width[0] + x.shape[at]:]
-    low, high = (_places(x, at, side) for side in sides)
-    return _strong(concatenate([low, x, high], at), x)
+        return flip(_mirror(flip(_mirror(x, ax, low, mode), ax), ax, high, mode, x.shape[ax]), ax)
+    positions = np.pad(np.arange(x.shape[ax]), width, mode=mode)
+    sides = positions[:width[0]], positions[width[0] + x.shape[ax]:]
+    low, high = (_take_positions(x, ax, side) for side in sides)
+    return _copy_weak_type(concatenate([low, x, high], ax), x)
 
 
-def _places(x: Array, at: int, places: np.ndarray[Any, Any]) -> Array:
+def _take_positions(x: Array, ax: int, positions: np.ndarray[Any, Any]) -> Array:
     """Return the elements at positions along an axis.
 
     Consecutive positions become a slice, reversed positions a flipped slice, and a repeated
     position a broadcast; anything else is a gather.
     """
-    steps = set(np.diff(places).tolist())
+    steps = set(np.diff(positions).tolist())
     if len(steps) > 1 or not steps <= {-1, 0, 1}:
-        return get_item(x, (slice(None),) * at + (places,))
-    ends = (int(places.min()), int(places.max()) + 1) if places.size else (0, 0)
-    part = _part(x, at, *ends)
+        return get_item(x, (slice(None),) * ax + (positions,))
+    bounds = (int(positions.min()), int(positions.max()) + 1) if positions.size else (0, 0)
+    part = _slice(x, ax, *bounds)
     if steps == {0}:
-        shape = (*x.shape[:at], places.size, *x.shape[at + 1:])
+        shape = (*x.shape[:ax], positions.size, *x.shape[ax + 1:])
         return Array(build.expand(part._node, shape), x.weak)
-    return flip(part, at) if steps == {-1} else part
+    return flip(part, ax) if steps == {-1} else part
 
 
-def _part(x: Array, at: int, low: int, high: int) -> Array:
-    return x[(slice(None),) * at + (slice(low, high),)]
+def _slice(x: Array, ax: int, low: int, high: int) -> Array:
+    return x[(slice(None),) * ax + (slice(low, high),)]
 
 
-def _strong(out: Array, x: Array) -> Array:
+def _copy_weak_type(out: Array, x: Array) -> Array:
     """Return ``out`` with the weak type of x."""
     return Array(out._node, x.weak)
 
 
-def _odd(x: Array, at: int, width: int, mode: str, period: int | None = None) -> Array:
+def _mirror(x: Array, ax: int, width: int, mode: str, period: int | None = None) -> Array:
     """Prepend ``width`` elements to x: repeated point reflections through its first element."""
-    n = period or x.shape[at]
-    skipped = 1 if mode == "reflect" and n > 1 else 0
-    edge = _part(x, at, 0, 1)
+    n = period or x.shape[ax]
+    skip = 1 if mode == "reflect" and n > 1 else 0
+    edge = _slice(x, ax, 0, 1)
     while width:
-        step = min(width, n - skipped)
-        image = 2 * edge - flip(_part(x, at, skipped, skipped + step), at)
-        edge = _part(image, at, 0, 1) if n > 1 else edge
-        x, width = concatenate([image, x], at), width - step
+        step = min(width, n - skip)
+        image = 2 * edge - flip(_slice(x, ax, skip, skip + step), ax)
+        edge = _slice(image, ax, 0, 1) if n > 1 else edge
+        x, width = concatenate([image, x], ax), width - step
     return x
 
 
-def _statistic(x: Array, at: int, width: Sequence[int], f: Callable[..., Array], lengths: Any
-               ) -> Array:
-    n = x.shape[at]
-    found = [n, n] if lengths is None else _pairs("stat_length", lengths, x.ndim)[at]
-    if any(type(m) is not int or m < 1 for m in found):
+def _pad_statistic(x: Array, ax: int, width: Sequence[int], f: Callable[..., Array], lengths: Any
+                   ) -> Array:
+    n = x.shape[ax]
+    counts = [n, n] if lengths is None else _pair_per_axis("stat_length", lengths, x.ndim)[ax]
+    if any(type(m) is not int or m < 1 for m in counts):
         raise ArgumentError(f"expected stat_length as integers >= 1, got {lengths}")
-    parts = (_part(x, at, 0, found[0]), _part(x, at, max(n - found[1], 0), n))
+    parts = (_slice(x, ax, 0, counts[0]), _slice(x, ax, max(n - counts[1], 0), n))
     sides = []
     for part, m in zip(parts, width):
-        value = f(part, axis=at, keepdims=True)
+        value = f(part, axis=ax, keepdims=True)
         value = rint(value) if x._dtype.is_integer and value._dtype.is_float else value
-        shape = (*x.shape[:at], m, *x.shape[at + 1:])
+        shape = (*x.shape[:ax], m, *x.shape[ax + 1:])
         sides.append(Array(build.expand(value.astype(x.dtype)._node, shape)))
-    return _strong(concatenate([sides[0], x, sides[1]], at), x)
+    return _copy_weak_type(concatenate([sides[0], x, sides[1]], ax), x)

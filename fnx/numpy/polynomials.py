@@ -6,13 +6,12 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.documented import Family
-from fnx.core.array.promotion import promoted
-from fnx.core.array.public import asarray
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import promote_operands
 from fnx.core.errors import ArgumentError, ShapeError
-from fnx.numpy.arranging import atleast_1d, trim_zeros
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     broadcast_to,
     concatenate,
     cumprod,
@@ -22,13 +21,14 @@ from fnx.numpy.basic import (
     stack,
     zeros_like,
 )
-from fnx.numpy.calculus import convolve
+from fnx.numpy.manipulation import atleast_1d, trim_zeros
+from fnx.numpy.vector_math import convolve
 
 __all__ = [
     "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval", "vander",
 ]
 
-_family = Family(
+_docstr = DocTemplate(
     p="coefficients, from the highest power down.", a1="coefficients, from the highest power down.",
     a2="coefficients, from the highest power down.", u="coefficients, from the highest power down.",
     v="coefficients, from the highest power down.", x="the points to evaluate at.",
@@ -40,7 +40,7 @@ _family = Family(
             "ArgumentError: m is negative."))
 
 
-def _vector(a: ArrayLike) -> Array:
+def _coeffs(a: ArrayLike) -> Array:
     x = asarray(a)
     x = x.reshape(1) if not x.ndim else x
     if x.ndim != 1:
@@ -48,37 +48,37 @@ def _vector(a: ArrayLike) -> Array:
     return x
 
 
-_MOST_TIMES = 1000
+_MAX_TIMES = 1000
 
 
-def _times(m: int) -> int:
-    n = arguments.integer("m", m)
+def _check_times(m: int) -> int:
+    n = arguments.check_int("m", m)
     if n < 0:
         raise ArgumentError(f"expected m >= 0, got {n}")
-    if n > _MOST_TIMES:
-        raise ArgumentError(f"expected m <= {_MOST_TIMES}, got {n}")
+    if n > _MAX_TIMES:
+        raise ArgumentError(f"expected m <= {_MAX_TIMES}, got {n}")
     return n
 
 
-def _front(x: Array, n: int) -> Array:
+def _pad_front(x: Array, n: int) -> Array:
     """Prepend zeros to x, to length n."""
-    more = n - x.shape[0]
-    pads = [(more, 0)] + [(0, 0)] * (x.ndim - 1)
-    return Array(build.pad(x._node, pads)) if more > 0 else x
+    n_missing = n - x.shape[0]
+    pads = [(n_missing, 0)] + [(0, 0)] * (x.ndim - 1)
+    return Array(build.pad(x._node, pads)) if n_missing > 0 else x
 
 
-def _both(name: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+def _align_powers(name: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     """Promote two polynomials and pad them to equal length along the first axis.
 
     Further axes are left to broadcast.
     """
-    nodes, _ = promoted("any", name, (atleast_1d(a), atleast_1d(b)), broadcast=False)
+    nodes, _ = promote_operands("any", name, (atleast_1d(a), atleast_1d(b)), broadcast=False)
     x, y = map(Array, nodes)
     n = max(x.shape[0], y.shape[0])
-    return _front(x, n), _front(y, n)
+    return _pad_front(x, n), _pad_front(y, n)
 
 
-@_family("An Array of the shape of x.",
+@_docstr("An Array of the shape of x.",
          p="coefficients, from the highest power down; further axes broadcast with x.")
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """Evaluate a polynomial, by Horner's scheme.
@@ -86,64 +86,64 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     >>> print(jnp.polyval(jnp.asarray([1, 0, 2]), 3))
     11
     """
-    arguments.integer("unroll", unroll)
-    nodes, _ = promoted("any", "polyval", [atleast_1d(p), asarray(x)], broadcast=False)
-    coefficients, at = map(Array, nodes)
-    shape = axes.broadcast_shapes(coefficients.shape[1:], at.shape)
-    out = Array(build.const(0, at._dtype, shape))
+    arguments.check_int("unroll", unroll)
+    nodes, _ = promote_operands("any", "polyval", [atleast_1d(p), asarray(x)], broadcast=False)
+    coefficients, points = map(Array, nodes)
+    shape = axes.broadcast_shapes(coefficients.shape[1:], points.shape)
+    out = Array(build.const(0, points._dtype, shape))
     for i in range(coefficients.shape[0]):
-        out = out * at + coefficients[i]
+        out = out * points + coefficients[i]
     return out
 
 
-@_family()
+@_docstr()
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Add two polynomials.
 
     >>> jnp.polyadd(jnp.asarray([1, 2]), jnp.asarray([3]))
     Array([1, 5], dtype=int32)
     """
-    x, y = _both("polyadd", a1, a2)
+    x, y = _align_powers("polyadd", a1, a2)
     return x + y
 
 
-@_family()
+@_docstr()
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Subtract two polynomials.
 
     >>> jnp.polysub(jnp.asarray([1, 2]), jnp.asarray([3]))
     Array([ 1, -1], dtype=int32)
     """
-    x, y = _both("polysub", a1, a2)
+    x, y = _align_powers("polysub", a1, a2)
     return x - y
 
 
-def _trimmed(x: Array, trim: bool) -> Array:
-    arguments.flag("trim_leading_zeros", trim)
+def _trim_leading(x: Array, trim: bool) -> Array:
+    arguments.check_bool("trim_leading_zeros", trim)
     if not trim:
         return x
     cut = trim_zeros(x, "f")
     return cut if cut.size else x[-1:] * 0
 
 
-def _or_zero(x: Array) -> Array:
+def _nonempty_or_zero(x: Array) -> Array:
     """Return the coefficients, or a single 0 if there are none."""
     return x if x.size else zeros_like(x, shape=(1,))
 
 
-@_family()
+@_docstr()
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """Multiply two polynomials.
 
     >>> jnp.polymul(jnp.asarray([1, 1]), jnp.asarray([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    nodes, _ = promoted("inexact", "polymul", (_vector(a1), _vector(a2)), broadcast=False)
-    x, y = (_trimmed(Array(node), trim_leading_zeros) for node in nodes)
-    return convolve(_or_zero(x), _or_zero(y))
+    nodes, _ = promote_operands("inexact", "polymul", (_coeffs(a1), _coeffs(a2)), broadcast=False)
+    x, y = (_trim_leading(Array(node), trim_leading_zeros) for node in nodes)
+    return convolve(_nonempty_or_zero(x), _nonempty_or_zero(y))
 
 
-@_family("(quotient, remainder), Arrays of coefficients.")
+@_docstr("(quotient, remainder), Arrays of coefficients.")
 def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
             ) -> tuple[Array, Array]:
     """Divide two polynomials; return the quotient and the remainder.
@@ -151,43 +151,43 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
     >>> jnp.polydiv(jnp.asarray([1.0, 0.0, -1.0]), jnp.asarray([1.0, 1.0]))
     (Array([ 1., -1.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
-    nodes, _ = promoted("inexact", "polydiv", (_vector(u), _vector(v)), broadcast=False)
-    left, divisor = map(Array, nodes)
-    steps = max(left.size - divisor.size + 1, 1)
-    if left.size < divisor.size:
-        return _or_zero(left)[:1] * 0, _trimmed(left, trim_leading_zeros)
+    nodes, _ = promote_operands("inexact", "polydiv", (_coeffs(u), _coeffs(v)), broadcast=False)
+    remainder, divisor = map(Array, nodes)
+    steps = max(remainder.size - divisor.size + 1, 1)
+    if remainder.size < divisor.size:
+        return _nonempty_or_zero(remainder)[:1] * 0, _trim_leading(remainder, trim_leading_zeros)
     out = []
     for i in range(steps):
-        factor = left[i] / divisor[0]
+        factor = remainder[i] / divisor[0]
         out.append(factor)
-        left = left.at[i:i + divisor.size].add(-factor * divisor).at[i].set(0)
-    return stack(out), _trimmed(left, trim_leading_zeros)
+        remainder = remainder.at[i:i + divisor.size].add(-factor * divisor).at[i].set(0)
+    return stack(out), _trim_leading(remainder, trim_leading_zeros)
 
 
-@_family()
+@_docstr()
 def polyder(p: ArrayLike, m: int = 1) -> Array:
     """Differentiate a polynomial m times.
 
     >>> print(jnp.polyder(jnp.asarray([1.0, 2.0, 3.0])))
     [2. 2.]
     """
-    nodes, _ = promoted("inexact", "polyder", (_vector(p),), broadcast=False)
+    nodes, _ = promote_operands("inexact", "polyder", (_coeffs(p),), broadcast=False)
     x = Array(nodes[0])
-    for _ in range(_times(m)):
+    for _ in range(_check_times(m)):
         x = x[:-1] * np.arange(x.size - 1, 0, -1).astype(x.dtype)
     return x
 
 
-@_family(k="the integration constants, in order of integration; by default 0.")
+@_docstr(k="the integration constants, in order of integration; by default 0.")
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     """Integrate a polynomial m times.
 
     >>> print(jnp.polyint(jnp.asarray([2.0, 2.0]), k=5))
     [1. 2. 5.]
     """
-    times = _times(m)
-    nodes, _ = promoted("inexact", "polyint", (_vector(p), 0 if k is None else k),
-                        broadcast=False)
+    times = _check_times(m)
+    nodes, _ = promote_operands("inexact", "polyint", (_coeffs(p), 0 if k is None else k),
+                                broadcast=False)
     x, constants = Array(nodes[0]), ravel(Array(nodes[1]))
     if constants.size not in (1, times):
         raise ShapeError(f"expected 1 or {times} constants, got {constants.size}")
@@ -197,7 +197,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     return x
 
 
-@_family(seq_of_zeros="the roots: a vector.",
+@_docstr(seq_of_zeros="the roots: a vector.",
          raises=("ShapeError: the input is a matrix; eigenvalues are not implemented.",))
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """Return the monic polynomial with the given roots.
@@ -205,7 +205,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     >>> jnp.poly(jnp.asarray([1.0, -1.0]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    nodes, _ = promoted("inexact", "poly", (_vector(seq_of_zeros),))
+    nodes, _ = promote_operands("inexact", "poly", (_coeffs(seq_of_zeros),))
     zeros = Array(nodes[0])
     if not zeros.size:
         return ones_like(zeros, shape=())
@@ -215,7 +215,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     return out
 
 
-@_family("A matrix with one row for each element of x.", x="a vector.",
+@_docstr("A matrix with one row for each element of x.", x="a vector.",
          N="the number of columns; by default n.",
          increasing="whether the powers increase from left to right.",
          raises=("ShapeError: x is not a vector.",))
@@ -227,11 +227,11 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
            [2, 1],
            [3, 1]], dtype=int32)
     """
-    arguments.flag("increasing", increasing)
+    arguments.check_bool("increasing", increasing)
     base = asarray(x)
     if base.ndim != 1:
         raise ShapeError(f"expected a vector, got shape {base.shape}")
-    n = base.size if N is None else axes.shape(N)[0]
+    n = base.size if N is None else axes.normalize_shape(N)[0]
     if not n:
         return Array(build.const(0, base._dtype, (base.size, 0)))
     column = base[:, None]

@@ -9,13 +9,13 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
-from fnx.core.array.documented import Family
-from fnx.core.array.promotion import in_domain, promoted
-from fnx.core.array.public import asarray
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import domain_node, promote_operands
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     any,
     broadcast_to,
     ceil,
@@ -30,7 +30,7 @@ from fnx.numpy.basic import (
     take_along_axis,
     where,
 )
-from fnx.numpy.sorting import in_order
+from fnx.numpy.sorting import sort_along
 
 __all__ = [
     "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile",
@@ -40,7 +40,7 @@ QuantileMethod: TypeAlias = Literal[
     "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"]
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
-_family = Family(
+_docstr = DocTemplate(
     a="an Array or array-like of any shape.",
     q="the quantiles: floats from 0 to 1, a scalar or a vector.",
     axis="the axis or axes to reduce; negative ones count from the end. None reduces all.",
@@ -56,117 +56,117 @@ _family = Family(
             "DTypeError: q is not of a float dtype."))
 
 
-class _Rows:
+class _Sorted:
     """The reduced elements, sorted along a last axis: numbers first, then NaNs."""
 
     def __init__(self, a: ArrayLike, axis: AxisLike, weights: ArrayLike | None) -> None:
-        x = Array(in_domain("inexact", a, None))
+        x = Array(domain_node("inexact", a, None))
         self.shape = x.shape
-        self.over = axes.several(axis, x.ndim)
+        self.over = axes.sorted_axes(axis, x.ndim)
         self.kind = x.dtype
-        w = None if weights is None else _beside(asarray(weights), x, self.over)
+        w = None if weights is None else _broadcast_weights(asarray(weights), x, self.over)
         if w is not None:
-            (one, two), _ = promoted("inexact", "quantile", (x, w))
+            (one, two), _ = promote_operands("inexact", "quantile", (x, w))
             x, w = Array(one), Array(two)
             self.kind = x.dtype
         flat = [self._flat(y) for y in (x, w) if y is not None]
-        nodes = in_order([where(isnan(flat[0]), np.nan, flat[0])._node,
-                          *[y._node for y in flat[1:]]], flat[0].ndim - 1, 1)
+        nodes = sort_along([where(isnan(flat[0]), np.nan, flat[0])._node,
+                            *[y._node for y in flat[1:]]], flat[0].ndim - 1, 1)
         self.values = Array(nodes[0])
         self.weights = None if w is None else Array(nodes[1])
         self.nans = isnan(self.values)
 
     def _flat(self, x: Array) -> Array:
-        rest = [n for i, n in enumerate(self.shape) if i not in self.over]
+        outer_shape = [n for i, n in enumerate(self.shape) if i not in self.over]
         order = [i for i in range(x.ndim) if i not in self.over] + [*self.over]
         count = math.prod(self.shape[i] for i in self.over)
-        return Array(build.reshape(build.permute(x._node, order), (*rest, count)))
+        return Array(build.reshape(build.permute(x._node, order), (*outer_shape, count)))
 
-    def at(self, places: Array) -> Array:
+    def at(self, index: Array) -> Array:
         """Return the elements at indices along the last axis."""
-        return take_along_axis(self.values, places, -1, mode="clip")
+        return take_along_axis(self.values, index, -1, mode="clip")
 
-    def placed(self, found: Array, q: Array, keepdims: bool) -> Array:
+    def placed(self, values: Array, q: Array, keepdims: bool) -> Array:
         """Move the quantile axis to the front, and keep the reduced axes as 1 on request."""
-        out = moveaxis(found, -1, 0)
-        kept = [1 if i in self.over else n for i, n in enumerate(self.shape)]
-        inner = kept if keepdims else [n for i, n in enumerate(self.shape) if i not in self.over]
+        out = moveaxis(values, -1, 0)
+        full = [1 if i in self.over else n for i, n in enumerate(self.shape)]
+        inner = full if keepdims else [n for i, n in enumerate(self.shape) if i not in self.over]
         return out.reshape(*q.shape, *inner).astype(self.kind)
 
 
-def _beside(w: Array, x: Array, over: tuple[int, ...]) -> Array:
+def _broadcast_weights(w: Array, x: Array, dims: tuple[int, ...]) -> Array:
     """Broadcast weights to the shape of x."""
     if w.shape == x.shape:
         return w
-    lengths = tuple([x.shape[i] for i in over])
+    lengths = tuple([x.shape[i] for i in dims])
     if w.shape != lengths:
         raise ShapeError(f"expected weights of shape {x.shape} or {lengths}, got {w.shape}")
-    return broadcast_to(w.reshape([n if i in over else 1 for i, n in enumerate(x.shape)]), x.shape)
+    return broadcast_to(w.reshape([n if i in dims else 1 for i, n in enumerate(x.shape)]), x.shape)
 
 
 def _quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike, out: None, overwrite_input: bool,
               method: QuantileMethod, keepdims: bool, weights: ArrayLike | None,
               skip: bool) -> Array:
-    arguments.no_out(out)
-    arguments.one_of("overwrite_input", overwrite_input, (False,))
-    arguments.one_of("method", method, _METHODS)
-    arguments.flag("keepdims", keepdims)
+    arguments.check_no_out(out)
+    arguments.check_choice("overwrite_input", overwrite_input, (False,))
+    arguments.check_choice("method", method, _METHODS)
+    arguments.check_bool("keepdims", keepdims)
     if weights is not None and method != "inverted_cdf":
         raise ArgumentError(f'expected method="inverted_cdf" where there are weights, got '
                             f"{method!r}")
-    share = asarray(q)
-    if not share._dtype.is_float:
-        raise DTypeError(f"expected q as floats from 0 to 1, got {share._dtype}",
+    fractions = asarray(q)
+    if not fractions._dtype.is_float:
+        raise DTypeError(f"expected q as floats from 0 to 1, got {fractions._dtype}",
                          hint="write 1.0 instead of 1; percents are those of percentile")
-    if share.ndim > 1:
-        raise ShapeError(f"expected q of at most one axis, got shape {share.shape}")
-    rows = _Rows(a, axis, weights)
-    if not rows.values.shape[-1] and share.size:
+    if fractions.ndim > 1:
+        raise ShapeError(f"expected q of at most one axis, got shape {fractions.shape}")
+    rows = _Sorted(a, axis, weights)
+    if not rows.values.shape[-1] and fractions.size:
         raise ShapeError(f"expected at least one element to fold, got shape {rows.shape}",
                          hint="test x.size first")
-    count = sum(logical_not(rows.nans), -1, share.dtype, keepdims=True) if skip else \
-        asarray(rows.values.shape[-1]).astype(share.dtype)
-    picked = _stepped if method == "inverted_cdf" else _between
-    found = picked(rows, share.reshape(-1), count, method, skip)
+    count = sum(logical_not(rows.nans), -1, fractions.dtype, keepdims=True) if skip else \
+        asarray(rows.values.shape[-1]).astype(fractions.dtype)
+    method_fn = _inv_cdf if method == "inverted_cdf" else _lerp
+    result = method_fn(rows, fractions.reshape(-1), count, method, skip)
     if not skip:
-        found = where(rows.nans[..., -1:], np.nan, found)
-    return rows.placed(found, share, keepdims)
+        result = where(rows.nans[..., -1:], np.nan, result)
+    return rows.placed(result, fractions, keepdims)
 
 
-def _between(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
+def _lerp(rows: _Sorted, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
     """Interpolate between two neighbors, for each element of q along a last axis."""
-    place = q * (count - 1)
-    low, high = floor(place), ceil(place)
-    share = place - low
-    least, most = (clip(x, 0, count - 1).astype("int32") for x in (low, high))
+    position = q * (count - 1)
+    low, high = floor(position), ceil(position)
+    fraction = position - low
+    low_index, high_index = (clip(x, 0, count - 1).astype("int32") for x in (low, high))
     shape = (*rows.values.shape[:-1], q.size)
-    one, two = (rows.at(broadcast_to(x, shape)) for x in (least, most))
+    lo, hi = (rows.at(broadcast_to(x, shape)) for x in (low_index, high_index))
     if method == "linear":
-        return one.astype(q.dtype) * (1 - share) + two.astype(q.dtype) * share
+        return lo.astype(q.dtype) * (1 - fraction) + hi.astype(q.dtype) * fraction
     if method == "nearest":
-        return where(share <= 0.5, one, two)
-    return {"lower": one, "higher": two}[method] if method != "midpoint" else (one + two) * 0.5
+        return where(fraction <= 0.5, lo, hi)
+    return {"lower": lo, "higher": hi}[method] if method != "midpoint" else (lo + hi) * 0.5
 
 
-def _stepped(rows: _Rows, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
+def _inv_cdf(rows: _Sorted, q: Array, count: Array, method: QuantileMethod, skip: bool) -> Array:
     """Return the first element at which the cumulative weight reaches the fraction q."""
     w = rows.weights
     if w is None:
         w = where(rows.nans, 0, rows.values * 0 + 1).astype(rows.kind)
-        bad = rows.nans & False
+        is_invalid = rows.nans & False
     else:
-        bad = logical_or(w < 0, isnan(w))
-        w = where(logical_or(bad, rows.nans), 0, w)
+        is_invalid = logical_or(w < 0, isnan(w))
+        w = where(logical_or(is_invalid, rows.nans), 0, w)
     total = cumsum(w, -1)
     before = total[..., None, :] < (q * total[..., -1:])[..., None]
-    place = clip(sum(before, -1, convert.default_int().np), 0, count - 1).astype("int32")
-    wrong = any(bad, -1, keepdims=True)
+    index = clip(sum(before, -1, convert.default_int().np), 0, count - 1).astype("int32")
+    is_nan = any(is_invalid, -1, keepdims=True)
     if skip:
-        wrong = logical_or(wrong, count == 0)
-    return where(wrong, np.nan, rows.at(place))
+        is_nan = logical_or(is_nan, count == 0)
+    return where(is_nan, np.nan, rows.at(index))
 
 
-@_family()
+@_docstr()
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
@@ -178,7 +178,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
     return _quantile(a, q, axis, out, overwrite_input, method, keepdims, weights, False)
 
 
-@_family()
+@_docstr()
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                 overwrite_input: bool = False, method: QuantileMethod = "linear",
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
@@ -190,11 +190,11 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
     return _quantile(a, q, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
-def _percents(q: ArrayLike) -> Array:
-    return Array(in_domain("inexact", q, None)) / 100
+def _to_fractions(q: ArrayLike) -> Array:
+    return Array(domain_node("inexact", q, None)) / 100
 
 
-@_family(q="the percentiles: numbers from 0 to 100, a scalar or a vector.")
+@_docstr(q="the percentiles: numbers from 0 to 100, a scalar or a vector.")
 def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
@@ -204,12 +204,12 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
     >>> print(jnp.percentile(jnp.asarray([1.0, 2.0, 4.0]), 75))
     3.0
     """
-    arguments.one_of("out_sharding", out_sharding, (None,))
-    return _quantile(a, _percents(q), axis, out, overwrite_input, method, keepdims, weights,
+    arguments.check_choice("out_sharding", out_sharding, (None,))
+    return _quantile(a, _to_fractions(q), axis, out, overwrite_input, method, keepdims, weights,
                      False)
 
 
-@_family(q="the percentiles: numbers from 0 to 100, a scalar or a vector.")
+@_docstr(q="the percentiles: numbers from 0 to 100, a scalar or a vector.")
 def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                   overwrite_input: bool = False, method: QuantileMethod = "linear",
                   keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
@@ -218,15 +218,15 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
     >>> print(jnp.nanpercentile(jnp.asarray([1.0, jnp.nan, 4.0]), 50))
     2.5
     """
-    return _quantile(a, _percents(q), axis, out, overwrite_input, method, keepdims, weights,
+    return _quantile(a, _to_fractions(q), axis, out, overwrite_input, method, keepdims, weights,
                      True)
 
 
-_AXIS_ONLY = ("AxisError: an axis is out of range or repeated.",
-              "ShapeError: the reduction is over zero elements.")
+_MEDIAN_RAISES = ("AxisError: an axis is out of range or repeated.",
+                  "ShapeError: the reduction is over zero elements.")
 
 
-@_family("An Array of floats without the reduced axes.", _AXIS_ONLY)
+@_docstr("An Array of floats without the reduced axes.", _MEDIAN_RAISES)
 def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
            keepdims: bool = False) -> Array:
     """Return the median; NaN if any element is NaN.
@@ -239,7 +239,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
     return _quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, False)
 
 
-@_family("An Array of floats without the reduced axes.", _AXIS_ONLY)
+@_docstr("An Array of floats without the reduced axes.", _MEDIAN_RAISES)
 def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None,
               overwrite_input: bool = False, keepdims: bool = False) -> Array:
     """Return the median, ignoring NaNs.

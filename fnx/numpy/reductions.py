@@ -7,18 +7,18 @@ from typing import Any
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.promotion import as_node, in_domain, operand
-from fnx.core.array.public import asarray, public
+from fnx.core.array.promotion import as_node, as_operand, domain_node
 from fnx.core.errors import ShapeError
 from fnx.core.expr import Expr
 from fnx.core.expr import where as chosen
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.numpy.elementwise import isclose
-from fnx.numpy.rearranging import diagonal
+from fnx.numpy.composite_ufuncs import isclose
+from fnx.numpy.rearrange import diagonal
 
 __all__ = [
     "all", "allclose", "amax", "amin", "any", "array_equal", "count_nonzero", "max", "mean",
@@ -26,56 +26,56 @@ __all__ = [
 ]
 
 
-def fold(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
+def reduce_axes(node: UOp, monoid: Op, axis: AxisLike, keepdims: bool) -> UOp:
     """REDUCE a node over an axis argument; keep the reduced axes as 1 on request."""
-    arguments.flag("keepdims", keepdims)
-    over = axes.several(axis, len(node.shape))
-    out = build.reduce(node, monoid, over)
-    return build.reshape(out, tuple(1 if i in over else n for i, n in enumerate(node.shape))) \
+    arguments.check_bool("keepdims", keepdims)
+    dims = axes.sorted_axes(axis, len(node.shape))
+    out = build.reduce(node, monoid, dims)
+    return build.reshape(out, tuple(1 if i in dims else n for i, n in enumerate(node.shape))) \
         if keepdims else out
 
 
-def counted(node: UOp, axis: AxisLike) -> int:
+def reduced_size(node: UOp, axis: AxisLike) -> int:
     """Return the number of elements that an axis argument reduces to one."""
-    return math.prod(node.shape[a] for a in axes.several(axis, len(node.shape)))
+    return math.prod(node.shape[a] for a in axes.sorted_axes(axis, len(node.shape)))
 
 
-def _masked(node: UOp, where: Any, monoid: Op) -> UOp:
+def _apply_mask(node: UOp, where: Any, monoid: Op) -> UOp:
     """Replace the elements that ``where`` excludes by the identity of the monoid."""
     if where is None:
         return node
-    test = as_node(operand(where), dtypes.bool_)
-    shape = axes.broadcast_shapes(node.shape, test.shape)
+    mask = as_node(as_operand(where), dtypes.bool_)
+    shape = axes.broadcast_shapes(node.shape, mask.shape)
     node = build.expand(node, shape)
     assert monoid.identity is not None
-    return build.where(build.expand(test, shape), node,
-                       build.like(node, monoid.identity(node.dtype)))
+    return build.where(build.expand(mask, shape), node,
+                       build.const_like(node, monoid.identity(node.dtype)))
 
 
-def _folded(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
+def _reduce(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
     """Run a public reduction; ``domain`` is as in core/array/elementwise.py."""
-    node = in_domain(domain, a, dtype)
+    node = domain_node(domain, a, dtype)
     if dtype is None and domain == "integer":
-        node = build.cast(node, convert.sum_type(node.dtype))
+        node = build.cast(node, convert.sum_dtype(node.dtype))
     t = node.dtype
     if monoid in (ops.MAX, ops.MIN):
-        nonempty(node, axis, initial)
-    of = monoid.of(t)
-    result = fold(_masked(node, where, of), of, axis, keepdims)
+        require_nonempty(node, axis, initial)
+    typed_monoid = monoid.of(t)
+    result = reduce_axes(_apply_mask(node, where, typed_monoid), typed_monoid, axis, keepdims)
     if initial is not None:
-        start = build.expand(as_node(operand(initial), t), result.shape)
-        result = build.elementwise(of, result, start)
+        start_value = build.expand(as_node(as_operand(initial), t), result.shape)
+        result = build.elementwise(typed_monoid, result, start_value)
     return Array(result)
 
 
-def nonempty(node: UOp, axis: Any, initial: Any) -> None:
-    if initial is None and counted(node, axis) == 0:
+def require_nonempty(node: UOp, axis: Any, initial: Any) -> None:
+    if initial is None and reduced_size(node, axis) == 0:
         raise ShapeError(f"expected at least one element to fold, got shape {node.shape}",
                          hint="give initial=, or test x.size first")
 
 
-@public
+@public_api
 def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
         where: ArrayLike | None = None) -> Array:
@@ -101,11 +101,11 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     >>> print(jnp.sum(jnp.arange(4)))
     6
     """
-    arguments.no_out(out)
-    return _folded("integer", ops.ADD, a, axis, dtype, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _reduce("integer", ops.ADD, a, axis, dtype, keepdims, initial, where)
 
 
-@public
+@public_api
 def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
          out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
          where: ArrayLike | None = None) -> Array:
@@ -131,11 +131,11 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     >>> print(jnp.prod(jnp.arange(1, 4)))
     6
     """
-    arguments.no_out(out)
-    return _folded("integer", ops.MUL, a, axis, dtype, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _reduce("integer", ops.MUL, a, axis, dtype, keepdims, initial, where)
 
 
-@public
+@public_api
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None,
         where: ArrayLike | None = None) -> Array:
@@ -161,11 +161,11 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None,
     >>> print(jnp.max(jnp.arange(4)))
     3
     """
-    arguments.no_out(out)
-    return _folded("any", ops.MAX, a, axis, None, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _reduce("any", ops.MAX, a, axis, None, keepdims, initial, where)
 
 
-@public
+@public_api
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None,
         where: ArrayLike | None = None) -> Array:
@@ -191,11 +191,11 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None,
     >>> print(jnp.min(jnp.arange(4)))
     0
     """
-    arguments.no_out(out)
-    return _folded("any", ops.MIN, a, axis, None, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _reduce("any", ops.MIN, a, axis, None, keepdims, initial, where)
 
 
-@public
+@public_api
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """Return whether all elements are true.
@@ -218,11 +218,11 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None,
     >>> print(jnp.all(jnp.arange(4)))
     False
     """
-    arguments.no_out(out)
-    return _folded("truth", ops.AND, a, axis, None, keepdims, None, where)
+    arguments.check_no_out(out)
+    return _reduce("truth", ops.AND, a, axis, None, keepdims, None, where)
 
 
-@public
+@public_api
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None,
         keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """Return whether any element is true.
@@ -245,13 +245,13 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None,
     >>> print(jnp.any(jnp.arange(4)))
     True
     """
-    arguments.no_out(out)
-    return _folded("truth", ops.OR, a, axis, None, keepdims, None, where)
+    arguments.check_no_out(out)
+    return _reduce("truth", ops.OR, a, axis, None, keepdims, None, where)
 
 
 amax, amin = max, min
 
-@public
+@public_api
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Count the nonzero elements.
 
@@ -271,26 +271,26 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
     2
     """
     node = build.cast(as_node(asarray(a), dtypes.bool_), convert.default_int())
-    return Array(fold(node, ops.ADD, axis, keepdims))
+    return Array(reduce_axes(node, ops.ADD, axis, keepdims))
 
 
-def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, less: float = 0) -> UOp:
-    """Return the sum over (number of elements - ``less``), in the dtype of the node.
+def _mean(node: UOp, axis: Any, keepdims: bool, where: Any, ddof: float = 0) -> UOp:
+    """Return the sum over (number of elements - ``ddof``), in the dtype of the node.
 
     The result is NaN where that divisor is not positive.
     """
     if where is None:
-        left, whole = counted(node, axis) - less, fold(node, ops.ADD, axis, keepdims)
-        return (Expr(whole) / left).node if left > 0 else build.like(whole, math.nan)
-    total, there = (Expr(fold(_masked(x, where, ops.ADD), ops.ADD, axis, keepdims))
-                    for x in (node, build.like(node, 1)))
-    if not less:
-        return (total / there).node
-    enough = there > less
-    return chosen(enough, total / chosen(enough, there - less, 1), math.nan).node
+        divisor, sums = reduced_size(node, axis) - ddof, reduce_axes(node, ops.ADD, axis, keepdims)
+        return (Expr(sums) / divisor).node if divisor > 0 else build.const_like(sums, math.nan)
+    masked_sums, count = (Expr(reduce_axes(_apply_mask(x, where, ops.ADD), ops.ADD, axis, keepdims))
+                          for x in (node, build.const_like(node, 1)))
+    if not ddof:
+        return (masked_sums / count).node
+    is_valid = count > ddof
+    return chosen(is_valid, masked_sums / chosen(is_valid, count - ddof, 1), math.nan).node
 
 
-@public
+@public_api
 def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """Return the arithmetic mean, accumulated in its dtype; integers give the default float.
@@ -315,12 +315,12 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     >>> print(jnp.mean(jnp.arange(4)))
     1.5
     """
-    arguments.no_out(out)
-    node = in_domain("inexact", a, dtype)
-    return Array(build.cast(_mean(build.wide(node), axis, keepdims, where), node.dtype))
+    arguments.check_no_out(out)
+    node = domain_node("inexact", a, dtype)
+    return Array(build.cast(_mean(build.to_compute(node), axis, keepdims, where), node.dtype))
 
 
-@public
+@public_api
 def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         correction: float | None = None) -> Array:
@@ -348,17 +348,17 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     >>> print(jnp.var(jnp.asarray([1.0, 3.0])))
     1.0
     """
-    arguments.no_out(out)
-    less = arguments.number("ddof", ddof) if correction is None else \
-        arguments.number("correction", correction)
-    given = in_domain("inexact", a, dtype)
-    node = build.wide(given)
-    middle = build.expand(_mean(node, axis, True, where), node.shape)
-    square = (Expr(node) - Expr(middle))**2
-    return Array(build.cast(_mean(square.node, axis, keepdims, where, less), given.dtype))
+    arguments.check_no_out(out)
+    delta = arguments.check_number("ddof", ddof) if correction is None else \
+        arguments.check_number("correction", correction)
+    operand = domain_node("inexact", a, dtype)
+    node = build.to_compute(operand)
+    center = build.expand(_mean(node, axis, True, where), node.shape)
+    square = (Expr(node) - Expr(center))**2
+    return Array(build.cast(_mean(square.node, axis, keepdims, where, delta), operand.dtype))
 
 
-@public
+@public_api
 def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         correction: float | None = None) -> Array:
@@ -386,12 +386,12 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     >>> print(jnp.std(jnp.asarray([1.0, 3.0])))
     1.0
     """
-    arguments.no_out(out)
+    arguments.check_no_out(out)
     return Array(build.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where,
                                 correction=correction)._node))
 
 
-@public
+@public_api
 def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Return the range of values: the maximum minus the minimum.
 
@@ -414,7 +414,7 @@ def ptp(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
 
 
-@public
+@public_api
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
           dtype: DTypeLike | None = None) -> Array:
     """Return the sum of a diagonal.
@@ -439,7 +439,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
     return sum(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
-@public
+@public_api
 def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
              equal_nan: bool = False) -> Array:
     """Return whether all elements are close: see ``isclose``.
@@ -464,7 +464,7 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
     return all(isclose(a, b, rtol, atol, equal_nan))
 
 
-@public
+@public_api
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Return whether two arrays have the same shape and equal elements.
 
@@ -480,9 +480,9 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     >>> print(jnp.array_equal(jnp.ones(2), jnp.ones(3)))
     False
     """
-    arguments.flag("equal_nan", equal_nan)
+    arguments.check_bool("equal_nan", equal_nan)
     x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
         return asarray(False)
-    same = x == y
-    return all(same | ((x != x) & (y != y)) if equal_nan else same)
+    equals = x == y
+    return all(equals | ((x != x) & (y != y)) if equal_nan else equals)

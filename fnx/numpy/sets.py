@@ -9,13 +9,13 @@ import numpy as np
 
 from fnx.core import build, ops
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.documented import Family
-from fnx.core.array.promotion import promoted
-from fnx.core.array.public import asarray
-from fnx.core.array.running import running
+from fnx.core.array.cumulative import cumulative
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import promote_operands
 from fnx.core.errors import ArgumentError
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     any,
     arange,
     concatenate,
@@ -31,16 +31,16 @@ from fnx.numpy.basic import (
     zeros,
     zeros_like,
 )
-from fnx.numpy.counting import searchsorted
-from fnx.numpy.places import true_places
-from fnx.numpy.sorting import in_order
+from fnx.numpy.histograms import searchsorted
+from fnx.numpy.indexing import true_indices
+from fnx.numpy.sorting import sort_along
 
 __all__ = [
     "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
     "unique_counts", "unique_inverse", "unique_values",
 ]
 
-_family = Family(
+_docstr = DocTemplate(
     ar="an Array or array-like of any shape and dtype.",
     x="an Array or array-like of any shape and dtype.",
     ar1="an Array or array-like, which is flattened.",
@@ -81,7 +81,7 @@ class UniqueInverse(NamedTuple):
 # ---- equal neighbours ---------------------------------------------------------------------------
 
 
-def _differ(a: Array, b: Array, equal_nan: bool) -> Array:
+def _differs(a: Array, b: Array, equal_nan: bool) -> Array:
     """Return where two arrays differ."""
     out = a != b
     if equal_nan and a._dtype.is_float:
@@ -89,45 +89,45 @@ def _differ(a: Array, b: Array, equal_nan: bool) -> Array:
     return out
 
 
-def _starts(x: Array, equal_nan: bool) -> Array:
+def _run_starts(x: Array, equal_nan: bool) -> Array:
     """Return which rows of a sorted array differ from the row before; the first one does."""
-    rest = _differ(x[1:], x[:-1], equal_nan)
+    changed = _differs(x[1:], x[:-1], equal_nan)
     if x.ndim > 1:
-        rest = any(rest, tuple(range(1, x.ndim)))
-    return concatenate([ones_like(rest, shape=(min(1, x.shape[0]),)), rest])
+        changed = any(changed, tuple(range(1, x.ndim)))
+    return concatenate([ones_like(changed, shape=(min(1, x.shape[0]),)), changed])
 
 
-def _rows_in_order(x: Array) -> tuple[Array, Array]:
+def _sort_rows(x: Array) -> tuple[Array, Array]:
     """Sort the rows of an array lexicographically; also return their original positions."""
     n = x.shape[0]
     if x.ndim == 1:
-        values, places = in_order([x._node], 0, 1, (0, -1))
+        values, places = sort_along([x._node], 0, 1, (0, -1))
         return Array(values), Array(build.cast(places, convert.default_int()))
     columns = x.reshape(n, math.prod(x.shape[1:]))
     keys = [columns[:, j]._node for j in range(columns.shape[1])]
-    places, = in_order(keys, 0, len(keys), (-1,))
+    places, = sort_along(keys, 0, len(keys), (-1,))
     order = Array(build.cast(places, convert.default_int()))
     return take(x, order, 0, mode="clip"), order
 
 
-def _sized(size: int | None) -> int | None:
-    return None if size is None else arguments.integer("size", size)
+def _check_size(size: int | None) -> int | None:
+    return None if size is None else arguments.check_int("size", size)
 
 
-def _line(n: int) -> Array:
+def _int_range(n: int) -> Array:
     return arange(n, dtype=convert.default_int())
 
 
 # ---- unique -------------------------------------------------------------------------------------
 
 
-class _Unique:
+class _UniqueRows:
     """The distinct rows of an array along its first axis, with indices, inverse and counts."""
 
-    def __init__(self, x: Array, equal_nan: bool, size: int | None, given: ArrayLike | None
+    def __init__(self, x: Array, equal_nan: bool, size: int | None, fill_value: ArrayLike | None
                  ) -> None:
         n = x.shape[0]
-        fill = None if given is None else asarray(given).astype(x.dtype)
+        fill = None if fill_value is None else asarray(fill_value).astype(x.dtype)
         if not n and size and fill is None:
             raise ArgumentError("expected fill_value=, as there are no elements to fill up with",
                                 hint="give fill_value=0")
@@ -136,20 +136,20 @@ class _Unique:
             count = min(n, 1) if size is None else size
             self.values = x[:1] if n else x
             self._counts: list[int] | None = [n] * count
-            self.indices, self.inverse = _line(count) * 0, _line(n) * 0
+            self.indices, self.inverse = _int_range(count) * 0, _int_range(n) * 0
             return
-        ordered, order = _rows_in_order(x)
-        first = _starts(ordered, equal_nan)
-        found = true_places(first, size, 0)
+        ordered, order = _sort_rows(x)
+        is_new = _run_starts(ordered, equal_nan)
+        starts = true_indices(is_new, size, 0)
         self._counts = None
-        self._first, self._found, self._size = first, found, size
-        self.values = take(ordered, found, 0, mode="clip") if n else _empty(x, size, fill)
+        self._first, self._found, self._size = is_new, starts, size
+        self.values = take(ordered, starts, 0, mode="clip") if n else _fill_rows(x, size, fill)
         if size is not None and fill is not None and n:
-            there = (_line(size) < first.sum()).reshape(-1, *[1] * (x.ndim - 1))
-            self.values = where(there, self.values, fill)
-        self.indices = take(order, found, mode="clip") if n else order
-        run = cumsum(first.astype(convert.default_int().np)) - 1
-        self.inverse = zeros(n, convert.default_int().np).at[order].set(run)
+            is_filled = (_int_range(size) < is_new.sum()).reshape(-1, *[1] * (x.ndim - 1))
+            self.values = where(is_filled, self.values, fill)
+        self.indices = take(order, starts, mode="clip") if n else order
+        run_index = cumsum(is_new.astype(convert.default_int().np)) - 1
+        self.inverse = zeros(n, convert.default_int().np).at[order].set(run_index)
 
     @property
     def counts(self) -> Array:
@@ -158,19 +158,19 @@ class _Unique:
             return asarray(np.asarray(self._counts, convert.default_int().np))
         n = self.length
         if not n:
-            return _line(0)
-        ends = true_places(self._first, None if self._size is None else self._size + 1, n)
+            return _int_range(0)
+        bounds = true_indices(self._first, None if self._size is None else self._size + 1, n)
         if self._size is None:
-            ends = concatenate([ends, asarray(np.asarray([n], np.int32))])
-        return (ends[1:] - ends[:-1]).astype(convert.default_int().np)
+            bounds = concatenate([bounds, asarray(np.asarray([n], np.int32))])
+        return (bounds[1:] - bounds[:-1]).astype(convert.default_int().np)
 
 
-def _empty(x: Array, size: int | None, fill: Array | None) -> Array:
+def _fill_rows(x: Array, size: int | None, fill: Array | None) -> Array:
     node = build.const(0, x._dtype) if fill is None else fill._node
     return Array(build.expand(node, (size or 0, *x.shape[1:])))
 
 
-@_family("An Array; or a tuple of it and the requested outputs, in the order of the arguments.",
+@_docstr("An Array; or a tuple of it and the requested outputs, in the order of the arguments.",
          return_index="whether to also return the index of the first occurrence of each element.",
          return_inverse="whether to also return the index into the result for each input element.",
          return_counts="whether to also return the number of occurrences of each element.",
@@ -189,25 +189,25 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     >>> jnp.unique(jnp.asarray([3, 1, 3]), return_counts=True, size=3)
     (Array([1, 3, 1], dtype=int32), Array([1, 2, 0], dtype=int32))
     """
-    for name, given in (("return_index", return_index), ("return_inverse", return_inverse),
+    for name, value in (("return_index", return_index), ("return_inverse", return_inverse),
                         ("return_counts", return_counts), ("equal_nan", equal_nan),
                         ("sorted", sorted)):
-        arguments.flag(name, given)
+        arguments.check_bool(name, value)
     x = asarray(ar)
-    at = 0 if axis is None else axes.one(axis, x.ndim)
-    rows = ravel(x) if axis is None else moveaxis(x, at, 0)
-    found = _Unique(rows, equal_nan, _sized(size), fill_value)
-    out = [Array(moveaxis(found.values, 0, at)._node, x.weak)]
+    ax = 0 if axis is None else axes.normalize_axis(axis, x.ndim)
+    rows = ravel(x) if axis is None else moveaxis(x, ax, 0)
+    rows_found = _UniqueRows(rows, equal_nan, _check_size(size), fill_value)
+    out = [Array(moveaxis(rows_found.values, 0, ax)._node, x.weak)]
     if return_index:
-        out.append(found.indices)
+        out.append(rows_found.indices)
     if return_inverse:
-        out.append(found.inverse.reshape(x.shape) if axis is None else found.inverse)
+        out.append(rows_found.inverse.reshape(x.shape) if axis is None else rows_found.inverse)
     if return_counts:
-        out.append(found.counts)
+        out.append(rows_found.counts)
     return out[0] if len(out) == 1 else tuple(out)
 
 
-@_family("A named tuple of values, indices, inverse_indices and counts.")
+@_docstr("A named tuple of values, indices, inverse_indices and counts.")
 def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
                ) -> UniqueAll:
     """Return the distinct elements, their first indices, inverse indices and counts.
@@ -221,7 +221,7 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLik
                              fill_value=fill_value))
 
 
-@_family("A named tuple of values and counts.")
+@_docstr("A named tuple of values and counts.")
 def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
                   ) -> UniqueCounts:
     """Return the distinct elements and their counts. NaNs are distinct from each other.
@@ -233,7 +233,7 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: Array
                                 fill_value=fill_value))
 
 
-@_family("A named tuple of values and inverse_indices.")
+@_docstr("A named tuple of values and inverse_indices.")
 def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
                    fill_value: ArrayLike | None = None) -> UniqueInverse:
     """Return the distinct elements and the inverse indices. NaNs are distinct from each other.
@@ -245,7 +245,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
                                  fill_value=fill_value))
 
 
-@_family()
+@_docstr()
 def unique_values(x: ArrayLike, /, *, size: int | None = None,
                   fill_value: ArrayLike | None = None) -> Array:
     """Return the distinct elements. NaNs are distinct from each other.
@@ -253,56 +253,56 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
     >>> jnp.unique_values(jnp.asarray([3, 1, 3]))
     Array([1, 3], dtype=int32)
     """
-    found: Array = unique(x, equal_nan=False, size=size, fill_value=fill_value)
-    return found
+    values: Array = unique(x, equal_nan=False, size=size, fill_value=fill_value)
+    return values
 
 
 # ---- two sets -----------------------------------------------------------------------------------
 
 
-class _Merged:
+class _MergedSets:
     """Two flat arrays sorted together; of equal elements, those of the first array come first.
 
     ``both`` marks the boundary between them in each run of equal elements that has both.
     """
 
     def __init__(self, ar1: ArrayLike, ar2: ArrayLike) -> None:
-        (one, two), _ = promoted("any", "sets", (asarray(ar1), asarray(ar2)),
-                                 broadcast=False)
+        (one, two), _ = promote_operands("any", "sets", (asarray(ar1), asarray(ar2)),
+                                         broadcast=False)
         self.a, self.b = ravel(Array(one)), ravel(Array(two))
         joined = concatenate([self.a, self.b])
-        values, places = in_order([joined._node], 0, 1, (0, -1))
+        values, places = sort_along([joined._node], 0, 1, (0, -1))
         self.values, self.order = Array(values), Array(places)
-        self.of_b = self.order >= self.a.size
-        same = logical_not(_differ(self.values[1:], self.values[:-1], False))
-        change = logical_and(self.of_b[1:], logical_not(self.of_b[:-1]))
-        self.both = logical_and(same, change)
+        self.from_second = self.order >= self.a.size
+        is_equal = logical_not(_differs(self.values[1:], self.values[:-1], False))
+        change = logical_and(self.from_second[1:], logical_not(self.from_second[:-1]))
+        self.both = logical_and(is_equal, change)
 
-    def only_one(self) -> Array:
+    def exclusive_mask(self) -> Array:
         """Return which elements are in a run of equal elements from one array only."""
-        run = cumsum(_starts(self.values, False).astype("int32")) - 1
-        hit = zeros(self.values.size, "bool").at[run[1:]].max(self.both)
-        return logical_not(hit[run])
+        run = cumsum(_run_starts(self.values, False).astype("int32")) - 1
+        in_both = zeros(self.values.size, "bool").at[run[1:]].max(self.both)
+        return logical_not(in_both[run])
 
-    def first_of_each(self) -> Array:
+    def first_mask(self) -> Array:
         """Return which elements are the first of their value from either array."""
-        new = _starts(self.values, True)
-        turn = self.of_b[1:] != self.of_b[:-1]
-        return logical_not(logical_not(new).at[1:].min(logical_not(turn)))
+        is_new = _run_starts(self.values, True)
+        side_changes = self.from_second[1:] != self.from_second[:-1]
+        return logical_not(logical_not(is_new).at[1:].min(logical_not(side_changes)))
 
 
-def _chosen(values: Array, keep: Array, size: int | None, given: ArrayLike | None) -> Array:
-    """Return the values selected by a mask, padded with ``given`` or the smallest of them."""
-    fill = None if given is None else asarray(given).astype(values.dtype)
-    places = true_places(keep, _sized(size), values.size)
+def _take_true(values: Array, mask: Array, size: int | None, fill_in: ArrayLike | None) -> Array:
+    """Return the values selected by a mask, padded with ``fill_in`` or the smallest of them."""
+    fill = None if fill_in is None else asarray(fill_in).astype(values.dtype)
+    positions = true_indices(mask, _check_size(size), values.size)
     if size is None or not values.size:
-        return take(values, places, mode="clip") if values.size else \
-            _empty(values, size, fill)
-    other = take(values, places[:1], mode="fill", fill_value=0) if fill is None else fill
-    return where(places < values.size, take(values, places, mode="clip"), other)
+        return take(values, positions, mode="clip") if values.size else \
+            _fill_rows(values, size, fill)
+    other = take(values, positions[:1], mode="fill", fill_value=0) if fill is None else fill
+    return where(positions < values.size, take(values, positions, mode="clip"), other)
 
 
-@_family(raises=("TracedValueError: an array is traced and there is no ``size``.",
+@_docstr(raises=("TracedValueError: an array is traced and there is no ``size``.",
                  "DTypeError: the dtypes do not promote."))
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike | None = None) -> Array:
@@ -311,11 +311,11 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
     >>> jnp.union1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1, 2, 3], dtype=int32)
     """
-    found: Array = unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
-    return found
+    values: Array = unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
+    return values
 
 
-@_family(return_indices="whether to also return the index of the first occurrence in each array.")
+@_docstr(return_indices="whether to also return the index of the first occurrence in each array.")
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
                 return_indices: bool = False, *, size: int | None = None,
                 fill_value: ArrayLike | None = None) -> Any:
@@ -324,24 +324,24 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
     >>> jnp.intersect1d(jnp.asarray([1, 3, 3]), jnp.asarray([3, 2]))
     Array([3], dtype=int32)
     """
-    arguments.flag("assume_unique", assume_unique)
-    arguments.flag("return_indices", return_indices)
-    merged = _Merged(ar1, ar2)
+    arguments.check_bool("assume_unique", assume_unique)
+    arguments.check_bool("return_indices", return_indices)
+    merged = _MergedSets(ar1, ar2)
     n = merged.values.size
-    values = _chosen(merged.values[:max(n - 1, 0)], merged.both, size, fill_value)
+    values = _take_true(merged.values[:max(n - 1, 0)], merged.both, size, fill_value)
     if not return_indices:
         return values
-    line = where(_starts(merged.values, False), _line(n), 0)
-    start = Array(running(line._node, 0, ops.MAX, name="cummax")) if n else line
-    at = true_places(merged.both, _sized(size), n)
-    kind = convert.default_int().np
-    in_a = take(take(merged.order, start, mode="clip"), at, mode="fill",
+    run_starts = where(_run_starts(merged.values, False), _int_range(n), 0)
+    start = Array(cumulative(run_starts._node, 0, ops.MAX, name="cummax")) if n else run_starts
+    positions = true_indices(merged.both, _check_size(size), n)
+    int_dtype = convert.default_int().np
+    in_a = take(take(merged.order, start, mode="clip"), positions, mode="fill",
                 fill_value=merged.a.size)
-    in_b = take(merged.order, at + 1, mode="fill", fill_value=merged.a.size + merged.b.size)
-    return values, in_a.astype(kind), (in_b - merged.a.size).astype(kind)
+    in_b = take(merged.order, positions + 1, mode="fill", fill_value=merged.a.size + merged.b.size)
+    return values, in_a.astype(int_dtype), (in_b - merged.a.size).astype(int_dtype)
 
 
-@_family()
+@_docstr()
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
              size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Return the distinct elements that exactly one of two arrays has.
@@ -349,15 +349,15 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     >>> jnp.setxor1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1, 2], dtype=int32)
     """
-    arguments.flag("assume_unique", assume_unique)
-    merged = _Merged(ar1, ar2)
-    keep = merged.only_one()
+    arguments.check_bool("assume_unique", assume_unique)
+    merged = _MergedSets(ar1, ar2)
+    mask = merged.exclusive_mask()
     if not assume_unique:
-        keep = logical_and(keep, merged.first_of_each())
-    return _chosen(merged.values, keep, size, fill_value)
+        mask = logical_and(mask, merged.first_mask())
+    return _take_true(merged.values, mask, size, fill_value)
 
 
-@_family("A vector of the dtype of ar1, in ascending order; with ``assume_unique``, in the order "
+@_docstr("A vector of the dtype of ar1, in ascending order; with ``assume_unique``, in the order "
          "of ar1.", fill_value="the padding for missing elements; by default 0.")
 def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
               size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
@@ -366,20 +366,20 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     >>> jnp.setdiff1d(jnp.asarray([1, 3]), jnp.asarray([3, 2]))
     Array([1], dtype=int32)
     """
-    arguments.flag("assume_unique", assume_unique)
-    given = ravel(asarray(ar1))
+    arguments.check_bool("assume_unique", assume_unique)
+    array = ravel(asarray(ar1))
     fill = 0 if fill_value is None else fill_value
     if assume_unique:
-        return _chosen(given, isin(given, ar2, invert=True), size, fill)
-    ordered = Array(in_order([given._node], 0, 1)[0])
-    keep = logical_and(_starts(ordered, True), isin(ordered, ar2, invert=True))
-    return _chosen(ordered, keep, size, fill)
+        return _take_true(array, isin(array, ar2, invert=True), size, fill)
+    ordered = Array(sort_along([array._node], 0, 1)[0])
+    mask = logical_and(_run_starts(ordered, True), isin(ordered, ar2, invert=True))
+    return _take_true(ordered, mask, size, fill)
 
 
-_FEW = 1 << 16  # most comparisons for the all-pairs method
+_MAX_ALL_PAIRS = 1 << 16  # most comparisons for the all-pairs method
 
 
-@_family("A bool Array of the shape of ``element``.",
+@_docstr("A bool Array of the shape of ``element``.",
          element="an Array or array-like of any shape.",
          test_elements="an Array or array-like of any shape.",
          invert="whether to return the elements that do not occur instead.",
@@ -393,18 +393,18 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     >>> jnp.isin(jnp.asarray([1, 5]), jnp.asarray([5, 6]))
     Array([False,  True], dtype=bool)
     """
-    arguments.flag("assume_unique", assume_unique)
-    arguments.flag("invert", invert)
-    arguments.one_of("method", method, ("auto", "compare_all", "binary_search", "sort"))
-    (one, two), _ = promoted("any", "isin", (asarray(element), asarray(test_elements)),
-                             broadcast=False)
+    arguments.check_bool("assume_unique", assume_unique)
+    arguments.check_bool("invert", invert)
+    arguments.check_choice("method", method, ("auto", "compare_all", "binary_search", "sort"))
+    (one, two), _ = promote_operands("any", "isin", (asarray(element), asarray(test_elements)),
+                                     broadcast=False)
     x, tests = Array(one), ravel(Array(two))
     if not x.size or not tests.size:
-        found = zeros_like(x, "bool")
-    elif method == "compare_all" or method == "auto" and x.size * tests.size <= _FEW:
-        found = any(x[..., None] == tests, -1)
+        hits = zeros_like(x, "bool")
+    elif method == "compare_all" or method == "auto" and x.size * tests.size <= _MAX_ALL_PAIRS:
+        hits = any(x[..., None] == tests, -1)
     else:
-        ordered = Array(in_order([tests._node], 0, 1)[0])
-        at = searchsorted(ordered, x)
-        found = take(ordered, at, mode="clip") == x
-    return logical_not(found) if invert else found
+        ordered = Array(sort_along([tests._node], 0, 1)[0])
+        index = searchsorted(ordered, x)
+        hits = take(ordered, index, mode="clip") == x
+    return logical_not(hits) if invert else hits

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from fnx.core import build, build_calls
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.documented import Family
-from fnx.core.array.public import asarray, public
+from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.errors import ArgumentError, ShapeError
 from fnx.core.uop import UOp
 
 __all__ = ["argpartition", "argsort", "lexsort", "partition", "sort"]
 
 
-def in_order(xs: Sequence[UOp], axis: int, n_keys: int, kept: Sequence[int] | None = None
-             ) -> list[UOp]:
+def sort_along(xs: Sequence[UOp], axis: int, n_keys: int, results: Sequence[int] | None = None
+               ) -> list[UOp]:
     """Return the results of a SORT along an axis (build.sort)."""
     rank = len(xs[0].shape)
     order = [*[a for a in range(rank) if a != axis], axis]
-    back = sorted(range(rank), key=order.__getitem__)
-    found = build_calls.sort([build.permute(x, order) for x in xs], n_keys, kept)
-    return [build.permute(x, back) for x in found]
+    inverse = sorted(range(rank), key=order.__getitem__)
+    sorted_nodes = build_calls.sort([build.permute(x, order) for x in xs], n_keys, results)
+    return [build.permute(x, inverse) for x in sorted_nodes]
 
 
-_family = Family(
+_docstr = DocTemplate(
     a="an Array or array-like of any dtype.",
     axis="the axis to sort along; None sorts all elements, flattened in row-major order.",
     kind="unsupported; must be None, as there is one sort.",
@@ -37,21 +37,22 @@ _family = Family(
             "ArgumentError: ``kind`` or ``order`` is given."))
 
 
-def _given(a: ArrayLike, axis: int | None, kind: None, order: None, stable: bool, descending: bool
-           ) -> tuple[Array, int]:
+def _sort_args(a: ArrayLike, axis: int | None, kind: None, order: None, stable: bool,
+               descending: bool
+               ) -> tuple[Array, int]:
     """Return the array, flattened if ``axis`` is None, and the axis to sort along."""
-    arguments.flag("stable", stable)
-    arguments.flag("descending", descending)
+    arguments.check_bool("stable", stable)
+    arguments.check_bool("descending", descending)
     if kind is not None or order is not None:
         raise ArgumentError(f"expected kind=None and order=None, got {kind!r} and {order!r}",
                             hint="there is one sort, which is stable; leave both out")
     x = asarray(a)
     if axis is None:
         return Array(build.reshape(x._node, (x.size,)), x.weak), 0
-    return x, axes.one(axis, x.ndim)
+    return x, axes.normalize_axis(axis, x.ndim)
 
 
-@_family()
+@_docstr()
 def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
          stable: bool = True, descending: bool = False) -> Array:
     """Sort the elements along an axis. NaNs come last.
@@ -60,12 +61,12 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     Array([[2, 1],
            [3, 4]], dtype=int32)
     """
-    x, at = _given(a, axis, kind, order, stable, descending)
-    node, = in_order([x._node], at, 1)
-    return Array(build.flip(node, [at]) if descending else node, x.weak)
+    x, ax = _sort_args(a, axis, kind, order, stable, descending)
+    node, = sort_along([x._node], ax, 1)
+    return Array(build.flip(node, [ax]) if descending else node, x.weak)
 
 
-@_family("An Array of the default int dtype and the shape of ``a``; a vector if ``axis`` is None.")
+@_docstr("An Array of the default int dtype and the shape of ``a``; a vector if ``axis`` is None.")
 def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
             stable: bool = True, descending: bool = False) -> Array:
     """Return the indices that sort an array along an axis. Equal elements keep their order.
@@ -73,20 +74,20 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     >>> jnp.argsort(jnp.asarray([3.0, 1.0, 2.0]))
     Array([1, 2, 0], dtype=int32)
     """
-    x, at = _given(a, axis, kind, order, stable, descending)
+    x, ax = _sort_args(a, axis, kind, order, stable, descending)
     if not descending:
-        return _places(in_order([x._node], at, 1, [-1])[0])
-    places, = in_order([build.flip(x._node, [at])], at, 1, [-1])
-    last = build.like(places, max(0, x.shape[at] - 1))
-    return _places(build.sub(last, build.flip(places, [at])))
+        return _as_index(sort_along([x._node], ax, 1, [-1])[0])
+    reversed_index, = sort_along([build.flip(x._node, [ax])], ax, 1, [-1])
+    last = build.const_like(reversed_index, max(0, x.shape[ax] - 1))
+    return _as_index(build.sub(last, build.flip(reversed_index, [ax])))
 
 
-def _places(node: UOp) -> Array:
+def _as_index(node: UOp) -> Array:
     """Cast indices to the default int dtype."""
     return Array(build.cast(node, convert.default_int()))
 
 
-@public
+@public_api
 def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
     """Return the indices that sort by several keys; the last key is the primary one.
 
@@ -106,34 +107,34 @@ def lexsort(keys: Sequence[ArrayLike] | ArrayLike, axis: int = -1) -> Array:
     >>> jnp.lexsort((jnp.asarray([1, 0, 2]), jnp.asarray([5, 5, 4])))
     Array([2, 1, 0], dtype=int32)
     """
-    given = [asarray(k) for k in
-             (keys if isinstance(keys, list | tuple) else asarray(keys))]
-    if not given:
+    arrays = [asarray(k) for k in
+              (keys if isinstance(keys, list | tuple) else asarray(keys))]
+    if not arrays:
         raise ArgumentError("expected at least one key, got none")
-    for x in given:
-        if x.shape != given[0].shape:
-            raise ShapeError(f"expected keys of one shape, got {given[0].shape} and {x.shape}")
-    if not given[0].ndim:
+    for x in arrays:
+        if x.shape != arrays[0].shape:
+            raise ShapeError(f"expected keys of one shape, got {arrays[0].shape} and {x.shape}")
+    if not arrays[0].ndim:
         return asarray(0, convert.default_int())
-    at = axes.one(axis, given[0].ndim)
-    order, = in_order([x._node for x in reversed(given)], at, len(given), [-1])
-    return _places(order)
+    ax = axes.normalize_axis(axis, arrays[0].ndim)
+    order, = sort_along([x._node for x in reversed(arrays)], ax, len(arrays), [-1])
+    return _as_index(order)
 
 
-def _parted(a: ArrayLike, kth: int, axis: int) -> tuple[Array, int, int]:
+def _resolve_kth(a: ArrayLike, kth: int, axis: int) -> tuple[Array, int, int]:
     x = asarray(a)
-    at = axes.one(axis, x.ndim)
-    return x, axes.one(kth, x.shape[at]), at
+    ax = axes.normalize_axis(axis, x.ndim)
+    return x, axes.normalize_axis(kth, x.shape[ax]), ax
 
 
-def _halves(node: UOp, at: int, k: int) -> list[UOp]:
+def _split_after(node: UOp, ax: int, k: int) -> list[UOp]:
     """Split a node along an axis: elements up to and including k, and the remaining ones."""
-    n = node.shape[at]
-    return [build.shrink(node, [ends if i == at else (0, m) for i, m in enumerate(node.shape)])
-            for ends in ((0, k + 1), (k + 1, n))]
+    n = node.shape[ax]
+    return [build.shrink(node, [bounds if i == ax else (0, m) for i, m in enumerate(node.shape)])
+            for bounds in ((0, k + 1), (k + 1, n))]
 
 
-@public
+@public_api
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """Partition the elements: element ``kth`` is in its sorted position, no larger ones before it.
 
@@ -152,12 +153,12 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     >>> jnp.partition(jnp.asarray([4, 3, 1, 2]), 1)
     Array([1, 2, 4, 3], dtype=int32)
     """
-    x, k, at = _parted(a, kth, axis)
-    low, high = _halves(in_order([x._node], at, 1)[0], at, k)
-    return Array(build.concat([low, build.flip(high, [at])], at), x.weak)
+    x, k, ax = _resolve_kth(a, kth, axis)
+    low, high = _split_after(sort_along([x._node], ax, 1)[0], ax, k)
+    return Array(build.concat([low, build.flip(high, [ax])], ax), x.weak)
 
 
-@public
+@public_api
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """Return the indices that partition an array: see ``partition``.
 
@@ -176,6 +177,6 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     >>> jnp.argpartition(jnp.asarray([4, 3, 1, 2]), 1)
     Array([2, 3, 0, 1], dtype=int32)
     """
-    x, k, at = _parted(a, kth, axis)
-    low, high = _halves(in_order([x._node], at, 1, [-1])[0], at, k)
-    return Array(build.concat([low, in_order([high], at, 1)[0]], at))
+    x, k, ax = _resolve_kth(a, kth, axis)
+    low, high = _split_after(sort_along([x._node], ax, 1, [-1])[0], ax, k)
+    return Array(build.concat([low, sort_along([high], ax, 1)[0]], ax))

@@ -9,14 +9,14 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import arguments, axes, convert
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.documented import Family
-from fnx.core.array.promotion import in_domain, promoted
-from fnx.core.array.public import asarray
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import domain_node, promote_operands
 from fnx.core.errors import ShapeError
-from fnx.numpy.basic import (
+from fnx.numpy.base import (
     all,
     argmax,
     argmin,
@@ -43,7 +43,7 @@ __all__ = [
     "nanvar",
 ]
 
-_family = Family(
+_docstr = DocTemplate(
     a="an Array or array-like of any shape and dtype.",
     x="an Array or array-like of at least one axis.",
     axis="the axis or axes to reduce; negative ones count from the end. None reduces all.",
@@ -56,26 +56,26 @@ _family = Family(
             "ArgumentError: ``out`` is given (arrays are immutable)."))
 
 
-def _numbers(a: ArrayLike) -> tuple[Array, Array | None]:
+def _not_nan_mask(a: ArrayLike) -> tuple[Array, Array | None]:
     """Return the array and its not-NaN mask, or None if its dtype has no NaN."""
     x = asarray(a)
     return x, logical_not(isnan(x)) if x._dtype.is_float else None
 
 
-def _count(there: Array | None, where: ArrayLike | None) -> ArrayLike | None:
+def _combine_masks(not_nan: Array | None, where: ArrayLike | None) -> ArrayLike | None:
     """Combine the mask of numbers with ``where``."""
-    if there is None or where is None:
-        return where if there is None else there
-    return logical_and(there, where)
+    if not_nan is None or where is None:
+        return where if not_nan is None else not_nan
+    return logical_and(not_nan, where)
 
 
-def _without(fold: Callable[..., Array], a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
-             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
-    x, there = _numbers(a)
-    return fold(x, axis, dtype, None, keepdims, initial, _count(there, where))
+def _nan_reduce(reduce: Callable[..., Array], a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
+                keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
+    x, not_nan = _not_nan_mask(a)
+    return reduce(x, axis, dtype, None, keepdims, initial, _combine_masks(not_nan, where))
 
 
-@_family()
+@_docstr()
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
            keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
@@ -84,11 +84,11 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
     >>> print(jnp.nansum(jnp.asarray([1.0, jnp.nan, 2.0])))
     3.0
     """
-    arguments.no_out(out)
-    return _without(sum, a, axis, dtype, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _nan_reduce(sum, a, axis, dtype, keepdims, initial, where)
 
 
-@_family()
+@_docstr()
 def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
             keepdims: bool = False, initial: ArrayLike | None = None,
             where: ArrayLike | None = None) -> Array:
@@ -97,23 +97,23 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     >>> print(jnp.nanprod(jnp.asarray([2.0, jnp.nan, 3.0])))
     6.0
     """
-    arguments.no_out(out)
-    return _without(prod, a, axis, dtype, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _nan_reduce(prod, a, axis, dtype, keepdims, initial, where)
 
 
-def _extreme(fold: Callable[..., Array], worst: float, a: ArrayLike, axis: AxisLike,
-             keepdims: bool, initial: ArrayLike | None, mask: ArrayLike | None) -> Array:
-    x, there = _numbers(a)
-    if there is None:
-        return fold(x, axis, None, keepdims, initial, mask)
-    out = fold(where(there, x, worst), axis, None, keepdims, initial, mask)
+def _nan_extreme(reduce: Callable[..., Array], worst: float, a: ArrayLike, axis: AxisLike,
+                 keepdims: bool, initial: ArrayLike | None, mask: ArrayLike | None) -> Array:
+    x, not_nan = _not_nan_mask(a)
+    if not_nan is None:
+        return reduce(x, axis, None, keepdims, initial, mask)
+    out = reduce(where(not_nan, x, worst), axis, None, keepdims, initial, mask)
     if initial is not None:
         return out
-    kept = there if mask is None else logical_and(there, mask)
-    return where(all(logical_not(kept), axis, None, keepdims), np.nan, out)
+    used = not_nan if mask is None else logical_and(not_nan, mask)
+    return where(all(logical_not(used), axis, None, keepdims), np.nan, out)
 
 
-@_family(raises=("AxisError: the axis is out of range.",
+@_docstr(raises=("AxisError: the axis is out of range.",
                  "ShapeError: the reduction is over zero elements."))
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -122,11 +122,11 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
     >>> print(jnp.nanmax(jnp.asarray([1.0, jnp.nan])))
     1.0
     """
-    arguments.no_out(out)
-    return _extreme(max, -np.inf, a, axis, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _nan_extreme(max, -np.inf, a, axis, keepdims, initial, where)
 
 
-@_family(raises=("AxisError: the axis is out of range.",
+@_docstr(raises=("AxisError: the axis is out of range.",
                  "ShapeError: the reduction is over zero elements."))
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -135,20 +135,20 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
     >>> print(jnp.nanmin(jnp.asarray([1.0, jnp.nan])))
     1.0
     """
-    arguments.no_out(out)
-    return _extreme(min, np.inf, a, axis, keepdims, initial, where)
+    arguments.check_no_out(out)
+    return _nan_extreme(min, np.inf, a, axis, keepdims, initial, where)
 
 
-def _place(place: Callable[..., Array], worst: float, a: ArrayLike, axis: int | None,
-           keepdims: bool) -> Array:
-    x, there = _numbers(a)
-    if there is None:
-        return place(x, axis, None, keepdims)
-    found = place(where(there, x, worst), axis, None, keepdims)
-    return where(all(logical_not(there), axis, None, keepdims), -1, found)
+def _nan_arg(arg: Callable[..., Array], worst: float, a: ArrayLike, axis: int | None,
+             keepdims: bool) -> Array:
+    x, not_nan = _not_nan_mask(a)
+    if not_nan is None:
+        return arg(x, axis, None, keepdims)
+    index = arg(where(not_nan, x, worst), axis, None, keepdims)
+    return where(all(logical_not(not_nan), axis, None, keepdims), -1, index)
 
 
-@_family("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
+@_docstr("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
 def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Return the first index of the maximum, ignoring NaNs; -1 if all elements are NaN.
@@ -156,11 +156,11 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
     >>> print(jnp.nanargmax(jnp.asarray([jnp.nan, 1.0])))
     1
     """
-    arguments.no_out(out)
-    return _place(argmax, -np.inf, a, axis, False if keepdims is None else keepdims)
+    arguments.check_no_out(out)
+    return _nan_arg(argmax, -np.inf, a, axis, False if keepdims is None else keepdims)
 
 
-@_family("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
+@_docstr("An int32 Array without the axis.", axis="the axis; None flattens the array first.")
 def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Return the first index of the minimum, ignoring NaNs; -1 if all elements are NaN.
@@ -168,11 +168,11 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
     >>> print(jnp.nanargmin(jnp.asarray([jnp.nan, 1.0])))
     1
     """
-    arguments.no_out(out)
-    return _place(argmin, np.inf, a, axis, False if keepdims is None else keepdims)
+    arguments.check_no_out(out)
+    return _nan_arg(argmin, np.inf, a, axis, False if keepdims is None else keepdims)
 
 
-@_family("An Array of a float dtype, without the reduced axes.")
+@_docstr("An Array of a float dtype, without the reduced axes.")
 def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
             keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """Return the mean, ignoring NaNs; NaN if all elements are NaN.
@@ -180,25 +180,26 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     >>> print(jnp.nanmean(jnp.asarray([1.0, jnp.nan, 2.0])))
     1.5
     """
-    arguments.no_out(out)
-    x, there = _numbers(a)
-    return mean(x, axis, dtype, None, keepdims, where=_count(there, where))
+    arguments.check_no_out(out)
+    x, not_nan = _not_nan_mask(a)
+    return mean(x, axis, dtype, None, keepdims, where=_combine_masks(not_nan, where))
 
 
-def _spread(a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None, ddof: float, keepdims: bool,
-            mask: ArrayLike | None, middle: ArrayLike | None) -> Array:
-    arguments.flag("keepdims", keepdims)
-    x = Array(in_domain("inexact", a, dtype))
-    kept = _count(logical_not(isnan(x)), mask)
-    center = mean(x, axis, None, None, True, where=kept) if middle is None else asarray(middle)
-    apart = x - center
-    total = sum(apart * apart, axis, None, None, keepdims, None, kept)
-    count = sum(broadcast_to(asarray(kept), x.shape), axis, x.dtype, None, keepdims)
-    left = count - arguments.number("ddof", ddof)
-    return where(left > 0, total / where(left > 0, left, 1), np.nan)
+def _nan_var(a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None, ddof: float, keepdims: bool,
+             mask: ArrayLike | None, center_in: ArrayLike | None) -> Array:
+    arguments.check_bool("keepdims", keepdims)
+    x = Array(domain_node("inexact", a, dtype))
+    used = _combine_masks(logical_not(isnan(x)), mask)
+    center = mean(x, axis, None, None, True,
+                  where=used) if center_in is None else asarray(center_in)
+    deviation = x - center
+    total = sum(deviation * deviation, axis, None, None, keepdims, None, used)
+    count = sum(broadcast_to(asarray(used), x.shape), axis, x.dtype, None, keepdims)
+    divisor = count - arguments.check_number("ddof", ddof)
+    return where(divisor > 0, total / where(divisor > 0, divisor, 1), np.nan)
 
 
-@_family("An Array of a float dtype, without the reduced axes.")
+@_docstr("An Array of a float dtype, without the reduced axes.")
 def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
            ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
            mean: ArrayLike | None = None) -> Array:
@@ -207,11 +208,11 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
     >>> print(jnp.nanvar(jnp.asarray([1.0, jnp.nan, 3.0])))
     1.0
     """
-    arguments.no_out(out)
-    return _spread(a, axis, dtype, ddof, keepdims, where, mean)
+    arguments.check_no_out(out)
+    return _nan_var(a, axis, dtype, ddof, keepdims, where, mean)
 
 
-@_family("An Array of a float dtype, without the reduced axes.")
+@_docstr("An Array of a float dtype, without the reduced axes.")
 def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
            ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
            mean: ArrayLike | None = None) -> Array:
@@ -220,16 +221,16 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
     >>> print(jnp.nanstd(jnp.asarray([1.0, jnp.nan, 3.0])))
     1.0
     """
-    arguments.no_out(out)
-    return sqrt(_spread(a, axis, dtype, ddof, keepdims, where, mean))
+    arguments.check_no_out(out)
+    return sqrt(_nan_var(a, axis, dtype, ddof, keepdims, where, mean))
 
 
-_running = {"axis": "the axis; None flattens the array first.", "returns": "An Array of the shape "
+_cum_doc = {"axis": "the axis; None flattens the array first.", "returns": "An Array of the shape "
                                                                          "of a, or a vector if "
                                                                          "the axis is None."}
 
 
-@_family(**_running)
+@_docstr(**_cum_doc)
 def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
               out: None = None) -> Array:
     """Return the cumulative sum, treating NaN as 0.
@@ -237,12 +238,12 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = N
     >>> print(jnp.nancumsum(jnp.asarray([1.0, jnp.nan, 2.0])))
     [1. 1. 3.]
     """
-    arguments.no_out(out)
-    x, there = _numbers(a)
-    return cumsum(x if there is None else where(there, x, 0), axis, dtype)
+    arguments.check_no_out(out)
+    x, not_nan = _not_nan_mask(a)
+    return cumsum(x if not_nan is None else where(not_nan, x, 0), axis, dtype)
 
 
-@_family(**_running)
+@_docstr(**_cum_doc)
 def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
                out: None = None) -> Array:
     """Return the cumulative product, treating NaN as 1.
@@ -250,35 +251,35 @@ def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = 
     >>> print(jnp.nancumprod(jnp.asarray([2.0, jnp.nan, 3.0])))
     [2. 2. 6.]
     """
-    arguments.no_out(out)
-    x, there = _numbers(a)
-    return cumprod(x if there is None else where(there, x, 1), axis, dtype)
+    arguments.check_no_out(out)
+    x, not_nan = _not_nan_mask(a)
+    return cumprod(x if not_nan is None else where(not_nan, x, 1), axis, dtype)
 
 
-def _cumulative(fold: Callable[..., Array], start: int, x: ArrayLike, axis: int | None,
+def _cumulative(cumulate: Callable[..., Array], initial: int, x: ArrayLike, axis: int | None,
                 dtype: DTypeLike | None, include_initial: bool) -> Array:
-    arguments.flag("include_initial", include_initial)
+    arguments.check_bool("include_initial", include_initial)
     array = asarray(x)
     if axis is None and array.ndim != 1:
         raise ShapeError(f"expected an axis for an array of shape {array.shape}",
                          hint="name it: axis=0")
-    at = axes.one(0 if axis is None else axis, array.ndim)
-    out = fold(array, at, convert.sum_type(array._dtype)
-               if dtype is None and array._dtype.is_integer else dtype)
+    ax = axes.normalize_axis(0 if axis is None else axis, array.ndim)
+    out = cumulate(array, ax, convert.sum_dtype(array._dtype)
+                   if dtype is None and array._dtype.is_integer else dtype)
     if not include_initial:
         return out
-    first = Array(build.const(start, out._dtype, tuple(
-        [1 if i == at else n for i, n in enumerate(out.shape)])))
-    return concatenate([first, out], at)
+    initial_slab = Array(build.const(initial, out._dtype, tuple(
+        [1 if i == ax else n for i, n in enumerate(out.shape)])))
+    return concatenate([initial_slab, out], ax)
 
 
-_with_start = {"axis": "the axis; optional for a vector.",
-               "include_initial": "whether to include the identity as the first element.",
-               "returns": "An Array of the shape of x; with ``include_initial``, one longer along "
+_start_doc = {"axis": "the axis; optional for a vector.",
+              "include_initial": "whether to include the identity as the first element.",
+              "returns": "An Array of the shape of x; with ``include_initial``, one longer along "
                           "the axis."}
 
 
-@_family(raises=("ShapeError: there are several axes and none is named.",), **_with_start)
+@_docstr(raises=("ShapeError: there are several axes and none is named.",), **_start_doc)
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
                    include_initial: bool = False) -> Array:
     """Return the cumulative sum along an axis, optionally with the initial 0.
@@ -289,7 +290,7 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
     return _cumulative(cumsum, 0, x, axis, dtype, include_initial)
 
 
-@_family(raises=("ShapeError: there are several axes and none is named.",), **_with_start)
+@_docstr(raises=("ShapeError: there are several axes and none is named.",), **_start_doc)
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
                     include_initial: bool = False) -> Array:
     """Return the cumulative product along an axis, optionally with the initial 1.
@@ -300,7 +301,7 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
     return _cumulative(cumprod, 1, x, axis, dtype, include_initial)
 
 
-@_family("An Array without the reduced axes; with ``returned``, (average, sum of the weights).",
+@_docstr("An Array without the reduced axes; with ``returned``, (average, sum of the weights).",
          weights="weights of the shape of a, or of the axis; by default all equal.",
          returned="whether to also return the sum of the weights.",
          raises=("AxisError: the axis is out of range.",
@@ -312,7 +313,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
     >>> print(jnp.average(jnp.asarray([1.0, 4.0]), weights=jnp.asarray([2, 1])))
     2.0
     """
-    arguments.flag("returned", returned)
+    arguments.check_bool("returned", returned)
     x = asarray(a)
     if weights is None:
         out = mean(x, axis, keepdims=keepdims)
@@ -320,12 +321,12 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         return (out, total.astype(out.dtype)) if returned else out
     w = asarray(weights)
     if w.shape != x.shape:
-        over = axes.several(axis, x.ndim)
-        if axis is None or w.shape != tuple([x.shape[i] for i in over]):
+        dims = axes.sorted_axes(axis, x.ndim)
+        if axis is None or w.shape != tuple([x.shape[i] for i in dims]):
             raise ShapeError(f"expected weights of shape {x.shape}, or of its axes {axis}, got "
                              f"{w.shape}", hint="name the axis that the weights are of")
-        w = w.reshape([n if i in over else 1 for i, n in enumerate(x.shape)])
-    x, w = map(Array, promoted("inexact", "average", (x, w), broadcast=False)[0])
+        w = w.reshape([n if i in dims else 1 for i, n in enumerate(x.shape)])
+    x, w = map(Array, promote_operands("inexact", "average", (x, w), broadcast=False)[0])
     total = sum(broadcast_to(w, x.shape), axis, None, None, keepdims)
     out = sum(x * w, axis, None, None, keepdims) / total
     return (out, total) if returned else out
@@ -333,7 +334,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
 
 # ---- covariance ---------------------------------------------------------------------------------
 
-_observations = Family(
+_cov_docstr = DocTemplate(
     m="observations: one variable per row, one observation per column.",
     x="observations: one variable per row, one observation per column.",
     y="further variables, in the same layout.",
@@ -346,7 +347,7 @@ _observations = Family(
             "ArgumentError: ``ddof`` is not an integer."))
 
 
-@_observations()
+@_cov_docstr()
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
         ddof: int | None = None, fweights: ArrayLike | None = None,
         aweights: ArrayLike | None = None, dtype: DTypeLike | None = None) -> Array:
@@ -356,36 +357,36 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     Array([[ 2., -2.],
            [-2.,  2.]], dtype=float32)
     """
-    arguments.flag("rowvar", rowvar)
-    arguments.flag("bias", bias)
-    rows = [_variables(x, rowvar, dtype) for x in (m, y) if x is not None]
+    arguments.check_bool("rowvar", rowvar)
+    arguments.check_bool("bias", bias)
+    rows = [_as_variables(x, rowvar, dtype) for x in (m, y) if x is not None]
     x = concatenate(rows) if len(rows) > 1 else rows[0]
-    less = (0 if bias else 1) if ddof is None else arguments.integer("ddof", ddof)
+    delta = (0 if bias else 1) if ddof is None else arguments.check_int("ddof", ddof)
     w: Array | None = None
-    for given in (fweights, aweights):
-        if given is not None:
-            one = asarray(given)
-            if one.shape != x.shape[1:]:
-                raise ShapeError(f"expected {x.shape[1]} weights, got shape {one.shape}")
-            w = one.astype(x.dtype) if w is None else w * one
+    for weights in (fweights, aweights):
+        if weights is not None:
+            weight_array = asarray(weights)
+            if weight_array.shape != x.shape[1:]:
+                raise ShapeError(f"expected {x.shape[1]} weights, got shape {weight_array.shape}")
+            w = weight_array.astype(x.dtype) if w is None else w * weight_array
     if w is None:
-        count: Any = x.shape[1] - less
+        count: Any = x.shape[1] - delta
         center = mean(x, 1, keepdims=True)
-        left = x - center
-        right = left
+        deviations = x - center
+        weighted = deviations
     else:
         total = sum(w)
         center = sum(x * w, 1, None, None, True) / total
-        left = x - center
-        right = left * w
-        taken = less if aweights is None else less * sum(w * asarray(aweights)) / total
-        count = total - taken
-    out = (left @ right.T) / clip(asarray(count).astype(x.dtype), 0)
+        deviations = x - center
+        weighted = deviations * w
+        lost = delta if aweights is None else delta * sum(w * asarray(aweights)) / total
+        count = total - lost
+    out = (deviations @ weighted.T) / clip(asarray(count).astype(x.dtype), 0)
     return out.reshape(()) if out.shape == (1, 1) else out
 
 
-def _variables(given: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array:
-    x = Array(in_domain("inexact", given, dtype))
+def _as_variables(observations: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array:
+    x = Array(domain_node("inexact", observations, dtype))
     if x.ndim > 2:
         raise ShapeError(f"expected at most two axes, got shape {x.shape}")
     if x.ndim < 2:
@@ -393,7 +394,7 @@ def _variables(given: ArrayLike, rowvar: bool, dtype: DTypeLike | None) -> Array
     return x if rowvar else x.T
 
 
-@_observations()
+@_cov_docstr()
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
              dtype: DTypeLike | None = None) -> Array:
     """Return the correlation matrix of variables: covariances over the standard deviations.

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from fnx.core import build
 from fnx.core.array import arguments, bessel
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.convert import default_float
-from fnx.core.array.documented import Family
-from fnx.core.array.operate import apply, elementwise
-from fnx.core.array.public import asarray
-from fnx.numpy.basic import abs, clip, cos, ones, sqrt
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.numpy.base import abs, clip, cos, ones, sqrt
 
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]
 
@@ -30,62 +30,62 @@ def i0(x: ArrayLike) -> Array:
     return apply(bessel.I0, x)
 
 
-_window = Family(
+_docstr = DocTemplate(
     M="the number of points.", returns="A vector of M floats.",
     raises=("ArgumentError: M is not an int.",))
 _PI = 3.141592653589793
 
 
-def _shaped(M: int, shape: Callable[[Array], Array]) -> Array:
+def _sample(M: int, shape: Callable[[Array], Array]) -> Array:
     """Sample a window shape at M points over -1..1; a single point is 1."""
-    n = arguments.integer("M", M)
+    n = arguments.check_int("M", M)
     if n <= 1:
         return ones(max(n, 0))
-    line = Array(build.cast(build.iota(n), default_float()))
-    return shape(line * 2 / (n - 1) - 1)
+    index = Array(build.cast(build.iota(n), default_float()))
+    return shape(index * 2 / (n - 1) - 1)
 
 
-@_window()
+@_docstr()
 def bartlett(M: int) -> Array:
     """Return the Bartlett window, a triangle that is 0 at both ends.
 
     >>> jnp.bartlett(3)
     Array([0., 1., 0.], dtype=float32)
     """
-    return _shaped(M, lambda t: 1 - abs(t))
+    return _sample(M, lambda t: 1 - abs(t))
 
 
-@_window()
+@_docstr()
 def blackman(M: int) -> Array:
     """Return the Blackman window: 0.42 + 0.5 cos(pi t) + 0.08 cos(2 pi t) for t from -1 to 1.
 
     >>> print(jnp.blackman(3).round(3))
     [-0.  1. -0.]
     """
-    return _shaped(M, lambda t: 0.42 + 0.5 * cos(_PI * t) + 0.08 * cos(2 * _PI * t))
+    return _sample(M, lambda t: 0.42 + 0.5 * cos(_PI * t) + 0.08 * cos(2 * _PI * t))
 
 
-@_window()
+@_docstr()
 def hamming(M: int) -> Array:
     """Return the Hamming window: 0.54 + 0.46 cos(pi t) for t from -1 to 1.
 
     >>> print(jnp.hamming(3).round(3))
     [0.08 1.   0.08]
     """
-    return _shaped(M, lambda t: 0.54 + 0.46 * cos(_PI * t))
+    return _sample(M, lambda t: 0.54 + 0.46 * cos(_PI * t))
 
 
-@_window()
+@_docstr()
 def hanning(M: int) -> Array:
     """Return the Hann window: 0.5 + 0.5 cos(pi t) for t from -1 to 1.
 
     >>> print(jnp.hanning(3).round(3))
     [0. 1. 0.]
     """
-    return _shaped(M, lambda t: 0.5 + 0.5 * cos(_PI * t))
+    return _sample(M, lambda t: 0.5 + 0.5 * cos(_PI * t))
 
 
-@_window(beta="the shape parameter; larger values taper faster.")
+@_docstr(beta="the shape parameter; larger values taper faster.")
 def kaiser(M: int, beta: ArrayLike) -> Array:
     """Return the Kaiser window: I0(beta sqrt(1 - t**2)) / I0(beta) for t from -1 to 1.
 
@@ -93,4 +93,4 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
     [1. 1. 1.]
     """
     b = asarray(beta)
-    return _shaped(M, lambda t: i0(b * sqrt(clip(1 - t * t, 0))) / i0(b))
+    return _sample(M, lambda t: i0(b * sqrt(clip(1 - t * t, 0))) / i0(b))

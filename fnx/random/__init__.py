@@ -15,28 +15,29 @@ Array([0.947667 , 0.9785799], dtype=float32)
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
-from fnx.random import distributions, draws, keys, orders
-from fnx.random.distributions import *
-from fnx.random.draws import *
+from fnx.core.errors import lazy_module
+from fnx.random import inverse_cdf, keys, permutations, uniform_samplers
+from fnx.random.inverse_cdf import *
 from fnx.random.keys import *
-from fnx.random.orders import *
+from fnx.random.permutations import *
+from fnx.random.uniform_samplers import *
 
 if TYPE_CHECKING:  # loaded on first use
+    from fnx.random.continuous import *
     from fnx.random.discrete import *
-    from fnx.random.families import *
 
-_LATER = {
+_LAZY_MODULES = {
     "discrete": (
         "binomial", "geometric", "multinomial", "poisson"),
-    "families": (
+    "continuous": (
         "ball", "beta", "cauchy", "chisquare", "dirichlet", "double_sided_maxwell", "f",
         "gamma", "generalized_normal", "loggamma", "lognormal", "maxwell",
         "multivariate_normal", "pareto", "rayleigh", "t", "triangular", "wald", "weibull_min"),
 }
-_HOMES = {name: f"fnx.random.{room}" for room, names in _LATER.items() for name in names}
+_HOMES = {name: f"fnx.random.{room}" for room, names in _LAZY_MODULES.items() for name in names}
 
-__all__ = [*distributions.__all__, *draws.__all__, *keys.__all__, *orders.__all__, *_HOMES]
+__all__ = [*inverse_cdf.__all__, *uniform_samplers.__all__, *keys.__all__, *permutations.__all__,
+           *_HOMES]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__, homes=_HOMES)
+    __getattr__, __dir__ = lazy_module(__name__, __all__, modules=_HOMES)

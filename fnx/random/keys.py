@@ -9,10 +9,10 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.promotion import as_node
-from fnx.core.array.public import asarray, public
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, DTypeError, ShapeError
 from fnx.core.expr import Expr
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@public
+@public_api
 def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array:
     """Make a key of the dtype ``key<fry>`` from an integer.
 
@@ -46,10 +46,10 @@ def key(seed: ArrayLike, *, impl: str | None = None, dtype: Any = None) -> Array
     Array((), dtype=key<fry>) of words [0 7]
     """
     _check_impl(impl, dtype)
-    return Array(_typed(build.const(0, dtypes.uint32), _seeded(seed)))
+    return Array(_make_keys(build.const(0, dtypes.uint32), _seed_word(seed)))
 
 
-@public
+@public_api
 def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
     """Make a raw key, two uint32 words, from an integer: the legacy form of ``key``.
 
@@ -69,10 +69,10 @@ def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
     Array([0, 7], dtype=uint32)
     """
     _check_impl(impl)
-    return Array(pair(build.const(0, dtypes.uint32), _seeded(seed)))
+    return Array(stack_pair(build.const(0, dtypes.uint32), _seed_word(seed)))
 
 
-def _seeded(seed: ArrayLike) -> UOp:
+def _seed_word(seed: ArrayLike) -> UOp:
     if isinstance(seed, (int, np.integer)):
         return build.const(int(seed) & 0xFFFFFFFF, dtypes.uint32)
     x = asarray(seed)
@@ -84,13 +84,13 @@ def _seeded(seed: ArrayLike) -> UOp:
 
 
 def _check_impl(impl: str | None, dtype: Any = None) -> None:
-    arguments.one_of("impl", impl, ("threefry2x32", "fry", None))
+    arguments.check_choice("impl", impl, ("threefry2x32", "fry", None))
     if dtype is not None and dtype is not dtypes.key_fry:
         raise DTypeError(f"expected dtype={dtypes.key_fry}, got {dtype!r}",
                          hint="leave dtype= out")
 
 
-@public
+@public_api
 def key_dtype(impl_spec: str | None = None) -> Any:
     """Return the dtype of keys.
 
@@ -111,7 +111,7 @@ def key_dtype(impl_spec: str | None = None) -> Any:
     return dtypes.key_fry
 
 
-@public
+@public_api
 def key_impl(keys: ArrayLike) -> str:
     """Return the name of the generator of keys.
 
@@ -128,11 +128,11 @@ def key_impl(keys: ArrayLike) -> str:
     >>> fnx.random.key_impl(fnx.random.key(0))
     'threefry2x32'
     """
-    _words(asarray(keys))
+    _key_words(asarray(keys))
     return "threefry2x32"
 
 
-@public
+@public_api
 def clone(key: ArrayLike) -> Array:
     """Return the same key; in JAX its key-reuse checks then accept a second use.
 
@@ -150,25 +150,25 @@ def clone(key: ArrayLike) -> Array:
     Array((), dtype=key<fry>) of words [0 7]
     """
     keys = asarray(key)
-    _words(keys)
+    _key_words(keys)
     return keys
 
 
 # ---- keys and their words -----------------------------------------------------------------------
 
 
-def pair(a: UOp, b: UOp) -> UOp:
+def stack_pair(a: UOp, b: UOp) -> UOp:
     """Stack two nodes of one shape along a new last axis."""
     return build.concat([build.reshape(n, (*n.shape, 1)) for n in (a, b)], len(a.shape))
 
 
-def _typed(high: UOp, low: UOp) -> UOp:
+def _make_keys(high: UOp, low: UOp) -> UOp:
     """Make typed keys of their words: 64 bits, the first word high."""
     wide = Expr(high).cast(dtypes.uint64) << 32 | Expr(low).cast(dtypes.uint64)
     return build.bitcast(wide.node, dtypes.key_fry)
 
 
-def _words(keys: Array) -> tuple[UOp, UOp]:
+def _key_words(keys: Array) -> tuple[UOp, UOp]:
     """Return both words of each key, in the shape of the keys."""
     node = keys._node
     if keys._dtype is dtypes.key_fry:
@@ -183,20 +183,20 @@ def _words(keys: Array) -> tuple[UOp, UOp]:
     return first, second
 
 
-def words_of(key: Any) -> tuple[UOp, UOp]:
+def single_key_words(key: Any) -> tuple[UOp, UOp]:
     """Return the two words of a single key, as scalars."""
     keys = asarray(key)
-    words = _words(keys)
+    words = _key_words(keys)
     if words[0].shape:
         raise ShapeError(f"expected one key, got keys of shape {words[0].shape}",
                          hint="use fnx.vmap, or take one by index")
     return words
 
 
-def _like(key: Any, high: UOp, low: UOp) -> Array:
+def _wrap_like(key: Any, high: UOp, low: UOp) -> Array:
     """Make keys of their words, typed or raw as the key that they are derived from."""
-    typed = type(key) is Array and key._dtype is dtypes.key_fry
-    return Array(_typed(high, low) if typed else pair(high, low))
+    is_typed = type(key) is Array and key._dtype is dtypes.key_fry
+    return Array(_make_keys(high, low) if is_typed else stack_pair(high, low))
 
 
 def _threefry(words: tuple[UOp, UOp], high: UOp, low: UOp) -> tuple[UOp, UOp]:
@@ -205,39 +205,39 @@ def _threefry(words: tuple[UOp, UOp], high: UOp, low: UOp) -> tuple[UOp, UOp]:
     return one, two
 
 
-def counted(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
+def random_words(words: tuple[UOp, UOp], shape: Shape) -> tuple[UOp, UOp]:
     """Return two random words for each element; the counter is its row-major index."""
     n = math.prod(shape)
     if n >= 1 << 32:
         raise ArgumentError(f"expected fewer than 2**32 random elements, got shape {shape}",
                             hint="split the key and draw in parts")
     low = build.reshape(build.iota(n, dtypes.uint32), shape)
-    return _threefry(words, build.like(low, 0), low)
+    return _threefry(words, build.const_like(low, 0), low)
 
 
-def word_each(words: tuple[UOp, UOp], shape: Shape) -> Expr:
+def random_uint32(words: tuple[UOp, UOp], shape: Shape) -> Expr:
     """Return 32 random bits for each element."""
-    one, two = map(Expr, counted(words, shape))
+    one, two = map(Expr, random_words(words, shape))
     return one ^ two
 
 
-def bits_each(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
+def random_uints(words: tuple[UOp, UOp], shape: Shape, t: DType) -> Expr:
     """Return random bits for each element as an unsigned type; 64 bits are both words, the first
     one high.
     """
     if t.bits < 64:
-        return word_each(words, shape).cast(t)
-    high, low = (Expr(w).cast(t) for w in counted(words, shape))
+        return random_uint32(words, shape).cast(t)
+    high, low = (Expr(w).cast(t) for w in random_words(words, shape))
     return high << 32 | low
 
 
 def split_words(words: tuple[UOp, UOp], n: int = 2) -> list[tuple[UOp, UOp]]:
-    one, two = counted(words, (n,))
+    one, two = random_words(words, (n,))
     return [(build.reshape(build.shrink(one, [(i, i + 1)]), ()),
              build.reshape(build.shrink(two, [(i, i + 1)]), ())) for i in range(n)]
 
 
-@public
+@public_api
 def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
     """Derive new keys from a key.
 
@@ -254,10 +254,10 @@ def split(key: ArrayLike, num: ShapeLike = 2) -> Array:
     >>> import fnx.random
     >>> a, b = fnx.random.split(fnx.random.key(0))
     """
-    return _like(key, *counted(words_of(key), axes.shape(num)))
+    return _wrap_like(key, *random_words(single_key_words(key), axes.normalize_shape(num)))
 
 
-@public
+@public_api
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     """Derive a new key from a key and an integer, such as the number of a step.
 
@@ -279,10 +279,10 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         low = build.const(int(data) & 0xFFFFFFFF, dtypes.uint32)
     else:
         low = as_node(asarray(data), dtypes.uint32)
-    return _like(key, *_threefry(words_of(key), build.like(low, 0), low))
+    return _wrap_like(key, *_threefry(single_key_words(key), build.const_like(low, 0), low))
 
 
-@public
+@public_api
 def key_data(keys: ArrayLike) -> Array:
     """Return the words of keys.
 
@@ -299,12 +299,12 @@ def key_data(keys: ArrayLike) -> Array:
     >>> fnx.random.key_data(fnx.random.key(7))
     Array([0, 7], dtype=uint32)
     """
-    given = asarray(keys)
-    words = _words(given)
-    return Array(pair(*words)) if given._dtype is dtypes.key_fry else given
+    key_array = asarray(keys)
+    words = _key_words(key_array)
+    return Array(stack_pair(*words)) if key_array._dtype is dtypes.key_fry else key_array
 
 
-@public
+@public_api
 def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: Any = None
                   ) -> Array:
     """Make keys of their words.
@@ -331,4 +331,4 @@ def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: 
     if words._dtype is not dtypes.uint32:
         raise DTypeError(f"expected words of uint32, got {words._dtype}",
                          hint='convert them with .astype("uint32")')
-    return Array(_typed(*_words(words)))
+    return Array(_make_keys(*_key_words(words)))

@@ -14,54 +14,54 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core import dtypes, narrow
-from fnx.core.array import arguments, convert, sharing, tree
+from fnx.core import dtypes, low_precision
+from fnx.core.array import arguments, convert, tree, zero_copy
 from fnx.core.array.array import Array, from_numpy
 from fnx.core.array.aval import ShapeDtypeStruct
-from fnx.core.array.refusal import checked
+from fnx.core.array.call_validation import validate_call
 from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import ArgumentError, CheckpointError, DTypeError, module_face, suggestion
+from fnx.core.errors import ArgumentError, CheckpointError, DTypeError, lazy_module, suggestion
 from fnx.core.ops import Shape
 from fnx.saving import files, npz, safetensors
 
 __all__ = ["load", "save"]
 
 _FORMATS: dict[str, ModuleType] = {".safetensors": safetensors, ".npz": npz}
-_NUMBERS: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
-_ALONE = "value"  # the name of the leaf if the tree is a single leaf
+_NUMBER_TYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
+_SINGLE_LEAF = "value"  # the name of the leaf if the tree is a single leaf
 
 
-def _format(path: Any) -> tuple[str, ModuleType]:
+def _find_format(path: Any) -> tuple[str, ModuleType]:
     name = os.fspath(path)
-    found = _FORMATS.get(os.path.splitext(name)[1]) if isinstance(name, str) else None
-    if found is None:
+    module = _FORMATS.get(os.path.splitext(name)[1]) if isinstance(name, str) else None
+    if module is None:
         raise ArgumentError(f"expected a path that ends in {' or '.join(_FORMATS)}, got {name!r}")
-    return name, found
+    return name, module
 
 
-def _named(structure: Any) -> dict[str, Any]:
+def _named_leaves(structure: Any) -> dict[str, Any]:
     """Return the leaves of a tree by their names in a file."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for path, leaf in tree.flatten_with_path(structure)[0]:
-        name = ".".join([k.name_only for k in path]) if path else _ALONE
-        if name in found:
+        name = ".".join([k.name_only for k in path]) if path else _SINGLE_LEAF
+        if name in leaves:
             raise CheckpointError(f"expected one leaf of the name {name}, got another at "
                                   f"{tree.keystr(path)}", hint="rename a key of the tree")
-        found[name] = leaf
-    return found
+        leaves[name] = leaf
+    return leaves
 
 
-def _value(name: str, leaf: Any) -> NDArray:
+def _leaf_data(name: str, leaf: Any) -> NDArray:
     """Return a leaf as row-major NumPy data of a type that fnx supports."""
     try:
         if type(leaf) is Array:
             return leaf._numpy()
-        t = _NUMBERS.get(type(leaf))
+        t = _NUMBER_TYPES.get(type(leaf))
         if t is None and not isinstance(leaf, np.ndarray | np.generic):
             raise DTypeError(f"expected an array or a number, got {type(leaf).__name__}",
                              hint="leave it out of the tree, or make it part of its structure")
         data = np.asarray(leaf, None if t is None else t.np)
-        return np.ascontiguousarray(convert.numpy_data(
+        return np.ascontiguousarray(convert.to_numpy(
             data, dtypes.as_dtype(data.dtype.newbyteorder("=")))).reshape(data.shape)
     except DTypeError as error:
         error.message = f"leaf {name}: {error.message}"
@@ -71,7 +71,7 @@ def _value(name: str, leaf: Any) -> NDArray:
                               hint="save it as a float, or as text beside the file") from None
 
 
-@checked
+@validate_call
 def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Write the leaves of a tree into one file, atomically.
 
@@ -98,15 +98,15 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     Array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    name, form = _format(path)
-    values = {leaf: _value(leaf, x) for leaf, x in _named(tree).items()}
+    name, format_ = _find_format(path)
+    values = {leaf: _leaf_data(leaf, x) for leaf, x in _named_leaves(tree).items()}
     for leaf, value in values.items():
-        form.check(leaf, dtypes.as_dtype(value.dtype))
-    write: Callable[..., None] = form.write
+        format_.check(leaf, dtypes.as_dtype(value.dtype))
+    write: Callable[..., None] = format_.write
     files.write(name, partial(write, arrays=values))
 
 
-@checked
+@validate_call
 def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True) -> Any:
     """Load the tree that ``save`` wrote, or a file of the same format from another program.
 
@@ -137,36 +137,36 @@ def load(path: str | os.PathLike[str], like: Any = None, *, verify: bool = True)
     >>> fnx.load(path, like=start)
     {'step': 7, 'w': Array([1., 1.], dtype=float32)}
     """
-    name, form = _format(path)
-    arguments.flag("verify", verify)
-    found: dict[str, NDArray] = form.read(files.Mapped(name), verify)
+    name, format_ = _find_format(path)
+    arguments.check_bool("verify", verify)
+    arrays: dict[str, NDArray] = format_.read(files.MappedFile(name), verify)
     if like is None:
-        return {leaf: _array(value, False) for leaf, value in found.items()}
-    expected = _named(like)
-    _check_names(name, expected, found)
-    leaves = [_restored(name, leaf, found[leaf], x) for leaf, x in expected.items()]
+        return {leaf: _to_array(value, False) for leaf, value in arrays.items()}
+    expected = _named_leaves(like)
+    _check_names(name, expected, arrays)
+    leaves = [_restore_leaf(name, leaf, arrays[leaf], x) for leaf, x in expected.items()]
     return tree.unflatten(tree.structure(like), leaves)
 
 
-def _check_names(path: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    missing = [n for n in expected if n not in found]
-    extra = [n for n in found if n not in expected]
+def _check_names(path: str, expected: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    missing = [n for n in expected if n not in present]
+    extra = [n for n in present if n not in expected]
     if missing or extra:
         first = missing or extra
-        more = f" and {len(first) - 1} more" if len(first) > 1 else ""
+        others = f" and {len(first) - 1} more" if len(first) > 1 else ""
         raise CheckpointError(
-            f"{path}: expected the leaf {missing[0]}{more}, which is not there" if missing else
-            f"{path}: expected the {len(expected)} leaves of like, got {extra[0]}{more}",
+            f"{path}: expected the leaf {missing[0]}{others}, which is not there" if missing else
+            f"{path}: expected the {len(expected)} leaves of like, got {extra[0]}{others}",
             hint=(suggestion(missing[0], extra) if missing else "") or
             "load without like= for a dict of all that is there")
 
 
-def _array(value: NDArray, weak: bool) -> Array:
-    shared = sharing.borrow(value, weak)
-    return from_numpy(value, weak) if shared is None else shared
+def _to_array(value: NDArray, weak: bool) -> Array:
+    borrowed = zero_copy.borrow_array(value, weak)
+    return from_numpy(value, weak) if borrowed is None else borrowed
 
 
-def _restored(path: str, name: str, value: NDArray, like: Any) -> Any:
+def _restore_leaf(path: str, name: str, value: NDArray, like: Any) -> Any:
     """Return a leaf as the type that is expected, after checking dtype and shape."""
     t: DType
     shape: Shape
@@ -174,23 +174,23 @@ def _restored(path: str, name: str, value: NDArray, like: Any) -> Any:
         shape, t, weak = like._aval
     elif isinstance(like, np.ndarray | np.generic):
         t, shape, weak = dtypes.as_dtype(like.dtype.newbyteorder("=")), like.shape, False
-    elif type(like) in _NUMBERS:
-        t, shape, weak = _NUMBERS[type(like)], (), False
+    elif type(like) in _NUMBER_TYPES:
+        t, shape, weak = _NUMBER_TYPES[type(like)], (), False
     else:
         raise CheckpointError(f"leaf {name} of like: expected an array or a number, got "
                               f"{type(like).__name__}")
-    have = dtypes.as_dtype(value.dtype)
-    if (have, value.shape) != (t, shape):
+    actual = dtypes.as_dtype(value.dtype)
+    if (actual, value.shape) != (t, shape):
         raise CheckpointError(
-            f"{path}: expected {t}{list(shape)} at {name}, got {have}{list(value.shape)}",
+            f"{path}: expected {t}{list(shape)} at {name}, got {actual}{list(value.shape)}",
             hint="load without like= and convert" if value.shape == shape else
             "was it saved of another model?")
-    if type(like) in _NUMBERS:
+    if type(like) in _NUMBER_TYPES:
         return value.item()
     if isinstance(like, np.ndarray):
-        return np.array(narrow.presented(value, t))
-    return value[()] if isinstance(like, np.generic) else _array(value, weak)
+        return np.array(low_precision.as_public_array(value, t))
+    return value[()] if isinstance(like, np.generic) else _to_array(value, weak)
 
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -11,12 +11,12 @@ from fnx.core import dtypes
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.ops import Shape
 from fnx.core.record import Record
-from fnx.saving.files import Mapped
+from fnx.saving.files import MappedFile
 
 MAX_DIMENSIONS = 64  # as many as NumPy supports
 
 
-class Stretch(Record):
+class FileSegment(Record):
     """An array in a file: its elements are bytes start..stop."""
 
     name: str
@@ -31,18 +31,19 @@ class Stretch(Record):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def flat(value: NDArray) -> Any:
+def flat_bytes(value: NDArray) -> Any:
     """Return the bytes of a row-major array."""
     data: Any = value.reshape(-1).view(np.uint8)
     return memoryview(data) if value.size else b""
 
 
-def check_layout(file: Mapped, stretches: list[Stretch], start: int, stop: int, whole: bool
+def check_layout(file: MappedFile, segments: list[FileSegment], start: int, stop: int,
+                 without_gaps: bool
                  ) -> None:
     """Check that arrays have the bytes that shape and dtype require, inside start..stop and without
-    overlap; with ``whole`` also without gaps."""
+    overlap; with ``without_gaps`` also without gaps."""
     end = start
-    for a in sorted(stretches, key=lambda a: (a.start, a.stop)):
+    for a in sorted(segments, key=lambda a: (a.start, a.stop)):
         if len(a.shape) > MAX_DIMENSIONS:
             file.fail(a.start, f"at most {MAX_DIMENSIONS} axes of {a.name!r}", f"{len(a.shape)}")
         if any(n < 0 or n >= 1 << 62 for n in a.shape):
@@ -56,26 +57,27 @@ def check_layout(file: Mapped, stretches: list[Stretch], start: int, stop: int, 
         if a.stop > stop:
             file.fail(a.start, f"{a.nbytes:,} bytes of {a.name!r}", f"the end of the data at byte "
                       f"{stop:,}")
-        if a.start < end or whole and a.start > end:
+        if a.start < end or without_gaps and a.start > end:
             file.fail(a.start, f"{a.name!r} to begin at byte {end:,}, where the one before ends",
                       f"byte {a.start:,}")
         end = max(end, a.stop)
-    if whole and end != stop:
+    if without_gaps and end != stop:
         file.fail(end, "the end of the file behind the last array", f"{stop - end:,} more bytes")
 
 
-def stray_bits(t: DType, data: NDArray) -> int | None:
+def find_invalid_byte(t: DType, data: NDArray) -> int | None:
     """Return the position of the first byte that the type does not allow, or None."""
-    largest = {dtypes.bool_: 1, dtypes.int4: 15, dtypes.uint4: 15}.get(t)
-    return int(data.argmax()) if largest is not None and data.size and \
-        int(data.max()) > largest else None
+    max_value = {dtypes.bool_: 1, dtypes.int4: 15, dtypes.uint4: 15}.get(t)
+    return int(data.argmax()) if max_value is not None and data.size and \
+        int(data.max()) > max_value else None
 
 
-def array_of(file: Mapped, a: Stretch, data: NDArray) -> NDArray:
+def array_from_bytes(file: MappedFile, a: FileSegment, data: NDArray) -> NDArray:
     """Return some bytes as an array, without a copy."""
-    at = stray_bits(a.dtype, data)
-    if at is not None:
-        file.fail(a.start + at, f"the bits of a {a.dtype} of {a.name!r}", f"{data[at]}")
+    invalid_byte = find_invalid_byte(a.dtype, data)
+    if invalid_byte is not None:
+        file.fail(a.start + invalid_byte, f"the bits of a {a.dtype} of {a.name!r}",
+                  f"{data[invalid_byte]}")
     value = data.view(a.dtype.np)
     try:
         return value.reshape(a.shape[::-1]).T if a.columns else value.reshape(a.shape)

@@ -23,9 +23,9 @@ import numpy as np
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import CheckpointError
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-_PEEK = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-_LEFT = 60.0  # seconds after which an unlocked file was left by a dead writer
+_CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+_STALE_SECONDS = 60.0  # seconds after which an unlocked file was left by a dead writer
 
 
 def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
@@ -34,51 +34,51 @@ def write(path: str, fill: Callable[[BinaryIO], None]) -> None:
     If the path is a link, the link is replaced, and its target is unchanged.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    within = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    folder_fd = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         if os.path.isdir(path) and not os.path.islink(path):
             raise IsADirectoryError(f"expected the path of a file, got the folder {path}")
-        _remove_left(name, within)
-        part = f".{name[:64]}.{os.urandom(8).hex()}.part"
+        _remove_stale(name, folder_fd)
+        temporary = f".{name[:64]}.{os.urandom(8).hex()}.part"
         try:
-            with open(os.open(part, _NEW, 0o666, dir_fd=within), "w+b") as file:
+            with open(os.open(temporary, _CREATE_FLAGS, 0o666, dir_fd=folder_fd), "w+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                _same_mode(file, name, within)
+                _copy_mode(file, name, folder_fd)
                 fill(file)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, name, src_dir_fd=within, dst_dir_fd=within)
+            os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=within)
+                os.unlink(temporary, dir_fd=folder_fd)
             raise
-        os.fsync(within)
+        os.fsync(folder_fd)
     finally:
-        os.close(within)
+        os.close(folder_fd)
 
 
-def _same_mode(file: BinaryIO, name: str, within: int) -> None:
+def _copy_mode(file: BinaryIO, name: str, folder_fd: int) -> None:
     """Give a file the permissions of the file that it will replace."""
     with contextlib.suppress(OSError):
-        info = os.stat(name, dir_fd=within, follow_symlinks=False)
+        info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
         if stat.S_ISREG(info.st_mode):
             os.fchmod(file.fileno(), stat.S_IMODE(info.st_mode))
 
 
-def _remove_left(name: str, within: int) -> None:
+def _remove_stale(name: str, folder_fd: int) -> None:
     """Remove the temporary files that killed writers of this file left."""
-    ours = re.compile(re.escape(f".{name[:64]}.") + r"[0-9a-f]{16}\.part")
-    for found in os.listdir(within):
-        if ours.fullmatch(found):
+    pattern = re.compile(re.escape(f".{name[:64]}.") + r"[0-9a-f]{16}\.part")
+    for entry in os.listdir(folder_fd):
+        if pattern.fullmatch(entry):
             with contextlib.suppress(OSError), \
-                    open(os.open(found, _PEEK, dir_fd=within), "rb") as file:
+                    open(os.open(entry, _OPEN_FLAGS, dir_fd=folder_fd), "rb") as file:
                 info = os.fstat(file.fileno())
-                if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _LEFT:
+                if stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > _STALE_SECONDS:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a writer holds it
-                    os.unlink(found, dir_fd=within)
+                    os.unlink(entry, dir_fd=folder_fd)
 
 
-class Mapped:
+class MappedFile:
     """A file as read-only memory-mapped bytes; pages are read from the disk on access."""
 
     def __init__(self, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 
 if TYPE_CHECKING:  # loaded on first use
     from fnx.scipy import sparse, special, stats
@@ -10,5 +10,5 @@ if TYPE_CHECKING:  # loaded on first use
 __all__ = ["sparse", "special", "stats"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(
-        __name__, __all__, homes={name: f"fnx.scipy.{name}" for name in __all__})
+    __getattr__, __dir__ = lazy_module(
+        __name__, __all__, modules={name: f"fnx.scipy.{name}" for name in __all__})

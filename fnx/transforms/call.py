@@ -15,13 +15,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fnx.core import build, dtypes, index_faults, op_args, ops
-from fnx.core.array import effects, scope, tree
+from fnx.core import bounds_checks, build, dtypes, op_args, ops
+from fnx.core.array import host_callbacks, scope, tree
+from fnx.core.array.api_boundary import evaluate_pending
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.public import settle
-from fnx.core.array.refusal import checked
-from fnx.core.array.trace import Closed, trace
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.trace import ClosedFunction, trace
 from fnx.core.config import config
 from fnx.core.dtypes import DType
 from fnx.core.errors import ArgumentError, KernelError
@@ -30,10 +30,10 @@ from fnx.core.process import load
 from fnx.core.tiling import Schedule, Search, Transform
 from fnx.core.uop import UOp
 from fnx.transforms.kernels.kernel_prints import Prints
-from fnx.transforms.kernels.kernel_trace import trace_kernel
 from fnx.transforms.kernels.references import Reference
-from fnx.transforms.replay.signature import Arguments, parameters_of
-from fnx.transforms.replay.traces import Traces
+from fnx.transforms.kernels.trace import trace_kernel
+from fnx.transforms.replay.signature import ArgFlattener, parameters_of
+from fnx.transforms.replay.trace_cache import TraceCache
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
@@ -59,7 +59,7 @@ def call(f: Callable[..., None] | None = None, *, out: Callable[P, R], name: str
          ) -> Callable[[Callable[..., None]], Transformed[P, Any]]: ...
 
 
-@checked
+@validate_call
 def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
          vjp: _Vjp = None, jvp: _Rule = None, vmap: _Rule = None,
          out: Callable[..., Any] | None = None, schedule: Sequence[Transform] | None = None,
@@ -106,26 +106,26 @@ def call(f: Callable[..., Any] | None = None, *, name: str | None = None,
     if f is None:
         return functools.partial(call, name=name, vjp=vjp, jvp=jvp, vmap=vmap, out=out,
                                  schedule=schedule, search=search)
-    for rule, given in (("jvp", jvp), ("vmap", vmap)):
-        if given is not None and not callable(given):
+    for rule, value in (("jvp", jvp), ("vmap", vmap)):
+        if value is not None and not callable(value):
             raise ArgumentError(f"call: expected a function as {rule}=, got "
-                                f"{type(given).__name__}")
+                                f"{type(value).__name__}")
     if out is not None and not callable(out):
         raise ArgumentError(f"call: expected a function as out=, got {type(out).__name__}",
                             hint="it says what the kernel writes, from its inputs: out=lambda x: x")
     if schedule is not None and out is None:
         raise ArgumentError("call: expected schedule= only with out=, which makes f a kernel")
     if search is not False:
-        schedule = _searching(search, schedule, out)
-    made: Any = _Boundary(f, name=name) if out is None else \
-        _CalledKernel(f, name=name, out=out, schedule=tuple(schedule or ()))
+        schedule = _search_schedule(search, schedule, out)
+    result: Any = _FunctionCall(f, name=name) if out is None else \
+        _KernelCall(f, name=name, out=out, schedule=tuple(schedule or ()))
     if vjp is None and jvp is None and vmap is None:
-        return made
-    return load("fnx.transforms.custom.ruled").Ruled(made, jvp, vjp, vmap)
+        return result
+    return load("fnx.transforms.custom.vmap").CallWithRules(result, jvp, vjp, vmap)
 
 
-def _searching(search: bool | float, schedule: Sequence[Transform] | None, out: Any
-               ) -> Sequence[Transform]:
+def _search_schedule(search: bool | float, schedule: Sequence[Transform] | None, out: Any
+                     ) -> Sequence[Transform]:
     """Return the schedule that requests a search."""
     if out is None or schedule is not None:
         raise ArgumentError("call: expected search= with out= and without schedule=, got "
@@ -136,7 +136,7 @@ def _searching(search: bool | float, schedule: Sequence[Transform] | None, out: 
     return [Search(float(seconds))]
 
 
-class _Boundary(Transformed[P, R]):
+class _FunctionCall(Transformed[P, R]):
     """A pure function as a CALL."""
 
     kind = "call"
@@ -144,23 +144,23 @@ class _Boundary(Transformed[P, R]):
     def __init__(self, f: Callable[..., Any], name: str | None = None) -> None:
         super().__init__(f, name=name)
         self._name = name or self._name
-        self._arguments = Arguments(f, self._name)
-        self._traces: Traces[Closed] = Traces(lambda: f)
+        self._arguments = ArgFlattener(f, self._name)
+        self._traces: TraceCache[ClosedFunction] = TraceCache(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays, key = self._arguments.key(args, kwargs)
         in_tree, avals = key[:2]
 
-        def make() -> tuple[Closed, list[UOp]]:
+        def make() -> tuple[ClosedFunction, list[UOp]]:
             try:
-                closed = trace(self._f, avals, in_tree, by="call", name=self._name).close()
+                closed = trace(self._f, avals, in_tree, transform="call", name=self._name).close()
             except TypeError:
                 self._check(args, kwargs)
                 raise
             return closed, closed.captures
 
-        found = self._traces.find(key, make)
-        return found.value.call(arrays)
+        variant = self._traces.find(key, make)
+        return variant.value.call(arrays)
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise if the function does not take these arguments."""
@@ -172,7 +172,7 @@ class _Boundary(Transformed[P, R]):
             raise
 
 
-class _CalledKernel(Transformed[P, R]):
+class _KernelCall(Transformed[P, R]):
     """A user-written kernel as a CALL."""
 
     kind = "call"
@@ -186,51 +186,52 @@ class _CalledKernel(Transformed[P, R]):
                 raise KernelError(f"schedule of {self._name}: expected transforms as "
                                   f"k.split(...), got {step!r}")
         self._out, self._schedule = out, schedule
-        taken = parameters_of(out)
+        params = parameters_of(out)
         options = [p for p in parameters_of(f) if p.kind is p.KEYWORD_ONLY]
-        self._static = tuple([p.name for p in options])
-        self._told = frozenset(self._static) if taken and taken[-1].kind is \
-            inspect.Parameter.VAR_KEYWORD else frozenset(self._static) & {p.name for p in taken}
+        self._keywords = tuple([p.name for p in options])
+        self._out_options = frozenset(self._keywords) if params and params[-1].kind is \
+            inspect.Parameter.VAR_KEYWORD else frozenset(self._keywords) & {p.name for p in params}
         self.__signature__ = inspect.Signature(
-            [p for p in taken if p.name not in self._static and p.kind is not p.VAR_KEYWORD]
+            [p for p in params if p.name not in self._keywords and p.kind is not p.VAR_KEYWORD]
             + options)
-        self._arguments = Arguments(f, self._name, (), self._static)
-        self._traces: Traces[tuple[UOp, Prints]] = Traces(lambda: f)
+        self._arguments = ArgFlattener(f, self._name, (), self._keywords)
+        self._traces: TraceCache[tuple[UOp, Prints]] = TraceCache(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        args, static = self._bound(args, kwargs)
+        args, static = self._bind(args, kwargs)
         arrays, key = self._arguments.key(args, static)
         in_tree = key[0].subtrees[0]
         specs, out_tree = tree.flatten(self._out(
             *tree.unflatten(in_tree, arrays),
-            **{name: value for name, value in static.items() if name in self._told}))
-        outs = tuple([self._spec(s) for s in specs])
-        found = self._traces.find((*key, outs, out_tree), lambda: (
+            **{name: value for name, value in static.items() if name in self._out_options}))
+        outs = tuple([self._out_aval(s) for s in specs])
+        variant = self._traces.find((*key, outs, out_tree), lambda: (
             self._trace(arrays, in_tree, outs, out_tree, static), []))
-        kernel, prints = found.value
-        faults = (((), dtypes.int32),) * (
-            index_faults.count(kernel) if config.check_index else 0)
-        shown = tuple([a[:2] for a in outs]) + faults
+        kernel, prints = variant.value
+        fault_outs = (((), dtypes.int32),) * (
+            bounds_checks.count_faults(kernel) if config.check_index else 0)
+        out_types = tuple([a[:2] for a in outs]) + fault_outs
         node = UOp(ops.CALL, dtypes.void, (kernel, *[x._node for x in arrays]),
-                   op_args.Call(self._name, shown + prints.outs,
-                                () if faults or prints.all else self._schedule))
+                   op_args.Call(self._name, out_types + prints.outs,
+                                () if fault_outs or prints.all else self._schedule))
         results = [Array(n) for n in build.results(node)]
         if prints.all:
-            self._print(prints, results, results[len(shown):])
+            self._print(prints, results, results[len(out_types):])
         return tree.unflatten(out_tree, results[:len(outs)])
 
     def _print(self, prints: Prints, results: Sequence[Array], hidden: Sequence[Array]) -> None:
         """Print the kernel's recorded lines after it has run."""
         if config.device not in ("interp", "trace"):
             raise KernelError(f'print: expected device="interp", got {config.device!r}: compiled '
-                              "kernels do not print", site=prints.all[0].printed.site,
+                              "kernels do not print", loc=prints.all[0].call.loc,
                               hint='set fnx.config.device = "interp"')
         if not scope.is_open():
-            settle(list(results))
-        effects.call(prints.show, tuple(hidden), {}, None, f"print of {self._name}", effect=True)
+            evaluate_pending(list(results))
+        host_callbacks.call_python(prints.show, tuple(hidden), {}, None, f"print of {self._name}",
+                                   effect=True)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]
-               ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+              ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the inputs in the order in which the kernel takes them, and its options by name.
         """
         signature = self.__signature__
@@ -242,23 +243,23 @@ class _CalledKernel(Transformed[P, R]):
                                 "kernel takes by name only: def kernel(x, o, *, block)") from None
         return bound.args, bound.kwargs
 
-    def _spec(self, given: Any) -> Aval:
-        if not (hasattr(given, "shape") and hasattr(given, "dtype")):
+    def _out_aval(self, spec: Any) -> Aval:
+        if not (hasattr(spec, "shape") and hasattr(spec, "dtype")):
             raise KernelError(f"out= of {self._name}: expected something with shape and dtype, "
-                              f"got {type(given).__name__}",
+                              f"got {type(spec).__name__}",
                               hint="return fnx.ShapeDtypeStruct(shape, dtype)")
-        return Aval(tuple(given.shape), dtypes.as_dtype(given.dtype))
+        return Aval(tuple(spec.shape), dtypes.as_dtype(spec.dtype))
 
     def _trace(self, arrays: Sequence[Array], in_tree: tree.TreeDef, outs: Sequence[Aval],
                out_tree: tree.TreeDef, static: dict[str, Any]
                ) -> tuple[UOp, Prints]:
         def make_args(reference: Callable[[DType, Shape, bool, str], Reference]) -> list[Any]:
             names = iter(self._names(in_tree, out_tree))
-            given = [reference(x._dtype, x._shape, False, next(names)) for x in arrays]
-            written = tree.unflatten(out_tree, [reference(dtype, shape, True, next(names))
+            inputs = [reference(x._dtype, x._shape, False, next(names)) for x in arrays]
+            outputs = tree.unflatten(out_tree, [reference(dtype, shape, True, next(names))
                                                 for shape, dtype, _ in outs])
-            several = isinstance(written, tuple | list)
-            return [*tree.unflatten(in_tree, given), *(written if several else (written,))]
+            is_tuple = isinstance(outputs, tuple | list)
+            return [*tree.unflatten(in_tree, inputs), *(outputs if is_tuple else (outputs,))]
         f = functools.partial(self._f, **static) if static else self._f
         return trace_kernel(f, self._name, make_args)
 

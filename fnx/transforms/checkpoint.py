@@ -16,16 +16,16 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from fnx.core import build, build_calls, ops
 from fnx.core.array import trace, tree
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
-from fnx.core.array.public import asarray, public
-from fnx.core.array.refusal import checked
-from fnx.core.array.trace import Closed
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.trace import ClosedFunction
 from fnx.core.errors import ArgumentError
 from fnx.core.uop import UOp, rebuild, toposort
 from fnx.transforms.ad import policies
 from fnx.transforms.ad.policies import Policy
-from fnx.transforms.replay.signature import Arguments, several
-from fnx.transforms.replay.traces import Traces
+from fnx.transforms.replay.signature import ArgFlattener, as_tuple
+from fnx.transforms.replay.trace_cache import TraceCache
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")
@@ -47,7 +47,7 @@ def checkpoint(fun: None = None, *, prevent_cse: bool | Sequence[bool] = True,
                ) -> Callable[[Callable[P, R]], Transformed[P, R]]: ...
 
 
-@checked
+@validate_call
 def checkpoint(fun: Callable[..., Any] | None = None, *,
                prevent_cse: bool | Sequence[bool] = True, policy: Policy | None = None,
                static_argnums: int | Sequence[int] = (),
@@ -99,13 +99,13 @@ class _Checkpointed(Transformed[P, R]):
                  static_argnames: str | Sequence[str]) -> None:
         super().__init__(f, prevent_cse=prevent_cse, policy=policy,
                          static_argnums=static_argnums, static_argnames=static_argnames)
-        self._arguments = Arguments(f, self._name, several(static_argnums),
-                                    several(static_argnames))
-        apart = prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
-        chosen = Policy("nothing") if policy is None else policy
-        self._policy = None if chosen.kind == "everything" else \
-            Policy(chosen.kind, chosen.names, apart, chosen.others)
-        self._traces: Traces[Closed] = Traces(lambda: f)
+        self._arguments = ArgFlattener(f, self._name, as_tuple(static_argnums),
+                                       as_tuple(static_argnames))
+        prevents_cse = prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
+        base_policy = Policy("nothing") if policy is None else policy
+        self._policy = None if base_policy.kind == "everything" else \
+            Policy(base_policy.kind, base_policy.names, prevents_cse, base_policy.others)
+        self._traces: TraceCache[ClosedFunction] = TraceCache(lambda: f)
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays, key = self._arguments.key(args, kwargs)
@@ -113,39 +113,39 @@ class _Checkpointed(Transformed[P, R]):
         def f(*dynamic: Any, **named: Any) -> Any:
             return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
 
-        def make() -> tuple[Closed, list[UOp]]:
-            closed = trace.trace(f, key[1], key[0], by="checkpoint", name=self._name).close()
-            return Closed(_flat(closed.function), closed.captures, closed.out_tree, closed.outs,
-                          closed.effects), closed.captures
+        def make() -> tuple[ClosedFunction, list[UOp]]:
+            closed = trace.trace(f, key[1], key[0], transform="checkpoint", name=self._name).close()
+            return ClosedFunction(_inline(closed.function), closed.captures, closed.out_tree,
+                                  closed.outs, closed.effects), closed.captures
 
         return self._traces.find(key, make).value.call(arrays, self._policy)
 
 
-def _flat(fn: UOp) -> UOp:
+def _inline(fn: UOp) -> UOp:
     """Inline the functions that a FUNCTION calls, so that the policy also applies to their
     values. Calls that have a policy or name a value stay."""
-    flat: dict[UOp, UOp] = {}
+    inlined: dict[UOp, UOp] = {}
     for body in toposort([fn], into_functions=True):
         if body.op is ops.FUNCTION:
-            flat[body] = _written_out(body, flat)
-    return flat[fn]
+            inlined[body] = _inline_body(body, inlined)
+    return inlined[fn]
 
 
-def _written_out(body: UOp, flat: dict[UOp, UOp]) -> UOp:
+def _inline_body(body: UOp, inlined: dict[UOp, UOp]) -> UOp:
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.GET and node.src[0] in results:
-            found: UOp = results[node.src[0]][node.arg]
-            return found
+        if node.op is ops.GETTUPLE and node.src[0] in results:
+            result: UOp = results[node.src[0]][node.arg]
+            return result
         if node.op is ops.CALL and src[0].op is ops.FUNCTION and node.arg.policy is None \
-                and not policies.gives_name(node):
-            results[node] = trace.inline(flat[src[0]], src[1:])
+                and not policies.is_name_call(node):
+            results[node] = trace.inline_function(inlined[src[0]], src[1:])
         return None
     return body.over(tuple(rebuild(body.src, visit)))
 
 
-@public
+@public_api
 def checkpoint_name(x: T, name: str) -> T:
     """Return x, with a name that policies of ``checkpoint`` can refer to.
 
@@ -166,11 +166,11 @@ def checkpoint_name(x: T, name: str) -> T:
     if not isinstance(name, str):
         raise ArgumentError(f"expected a name, got {type(name).__name__}")
     leaves, structure = tree.flatten(x)
-    out: T = structure.unflatten([_named(asarray(leaf), policies.label(name)) for leaf in leaves])
+    out: T = structure.unflatten([_mark(asarray(leaf), policies.label(name)) for leaf in leaves])
     return out
 
 
-def _named(x: Array, label: str) -> Array:
+def _mark(x: Array, label: str) -> Array:
     node = x._node
     identity = build.function([build.param(0, node.dtype, node.shape)], 1, label)
     return Array(build_calls.call(identity, [node])[0], x.weak)

@@ -14,16 +14,22 @@ from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build
 from fnx.core.array import scope, tree
+from fnx.core.array.api_boundary import evaluate_pending
 from fnx.core.array.array import Array
-from fnx.core.array.public import settle
-from fnx.core.array.refusal import checked
-from fnx.core.array.repeated import EagerCall
-from fnx.core.array.trace import Traced, repeat_traced, rewriting, trace
-from fnx.core.derived import run
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.eager_cache import CacheMiss
+from fnx.core.array.trace import TracedFunction, dispatch_traced, preserving_locs, trace
+from fnx.core.derivations import run_derivation
 from fnx.core.errors import GradError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import Layout, flatten, of_chosen, positions, refuse_complex
-from fnx.transforms.ad.reverse import pulling
+from fnx.transforms.ad.arguments import (
+    Layout,
+    fix_others,
+    flatten_args,
+    reject_holomorphic,
+    resolve_argnums,
+)
+from fnx.transforms.ad.reverse import pullback_steps
 from fnx.transforms.ad.rules import Cotangent
 from fnx.transforms.transformed import Transformed
 
@@ -32,7 +38,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-@checked
+@validate_call
 def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
          holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
     """Return the gradient function of a function with a scalar result.
@@ -55,11 +61,11 @@ def grad(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     Raises:
         GradError: the result is not a float scalar, or an argument is not floating-point.
     """
-    refuse_complex("grad", holomorphic)
+    reject_holomorphic("grad", holomorphic)
     return _Gradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
-@checked
+@validate_call
 def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False,
                    allow_int: bool = False) -> Transformed[P, tuple[R, Any]]:
@@ -82,7 +88,7 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
     Raises:
         GradError: the result is not a float scalar, or an argument is not floating-point.
     """
-    refuse_complex("value_and_grad", holomorphic)
+    reject_holomorphic("value_and_grad", holomorphic)
     return _ValueAndGradient(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
@@ -92,43 +98,45 @@ class _ValueAndGradient(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         argnums, has_aux, allow_int = self._options.values()
-        chosen = positions(argnums, len(args), "grad", self._name)
+        wrt = resolve_argnums(argnums, len(args), "grad", self._name)
 
-        given, layout = flatten(args, chosen, allow_int)
-        inputs = [x for x in given if x._dtype.is_float]
+        leaves, layout = flatten_args(args, wrt, allow_int)
+        inputs = [x for x in leaves if x._dtype.is_float]
         values = [x._node for x in inputs]
-        traced = trace(of_chosen(self._f, args, kwargs, chosen), layout.floats(given), layout.tree,
-                       values, by="grad", name=self._name, has_aux=has_aux)
+        traced = trace(fix_others(self._f, args, kwargs, wrt), layout.floats(leaves), layout.tree,
+                       values, transform="grad", name=self._name, has_aux=has_aux)
         if has_aux or traced.tokens or scope.is_open():
             return self._results(traced, values, layout, inputs)
-        made = repeat_traced((type(self), argnums, layout), traced, [x._storage for x in inputs])
-        if type(made) is EagerCall:
-            call, made = made, self._results(traced, values, layout, inputs)
-            settle(made, call)
-        return made
+        result = dispatch_traced((type(self), argnums, layout), traced,
+                                 [x._storage for x in inputs])
+        if type(result) is CacheMiss:
+            call, result = result, self._results(traced, values, layout, inputs)
+            evaluate_pending(result, call)
+        return result
 
-    def _results(self, traced: Traced, values: Sequence[UOp], layout: Layout,
+    def _results(self, traced: TracedFunction, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:
         """Build what a call returns, as nodes over the values of the inputs."""
         argnums, has_aux, _ = self._options.values()
-        nodes = rewriting(_with_gradients, traced, values)
+        nodes = preserving_locs(_with_gradients, traced, values)
         value, aux = traced.filled(nodes)
-        found = layout.gradients([Array(g, x.weak) for g, x in
+        grads = layout.gradients([Array(g, x.weak) for g, x in
                                   zip(nodes[len(nodes) - len(inputs):], inputs)])
-        gradient = found[0] if isinstance(argnums, int) else found
+        gradient = grads[0] if isinstance(argnums, int) else grads
         return ((value, aux) if has_aux else value), gradient
 
 
-def _with_gradients(traced: Traced, values: Sequence[UOp]) -> list[UOp]:
+def _with_gradients(traced: TracedFunction, values: Sequence[UOp]) -> list[UOp]:
     """Return the results of a traced function, then the gradients of its leaves, with ``values``
     substituted for the leaves."""
-    loss, leaves, nodes = _loss(traced), traced.leaves, traced.nodes
-    seed = Cotangent(build.like(loss._node, 1))
-    outs, cts, token = run(pulling(nodes, [seed, *[None] * (len(nodes) - 1)], leaves,
-                                   token=nodes[-1] if traced.tokens else None))
+    loss, leaves, nodes = _scalar_loss(traced), traced.leaves, traced.nodes
+    seed = Cotangent(build.const_like(loss._node, 1))
+    outs, cts, token = run_derivation(pullback_steps(nodes, [seed, *[None] * (len(nodes) - 1)],
+                                                     leaves,
+                                                     token=nodes[-1] if traced.tokens else None))
     if token is not None:
         outs = [*outs[:-1], token]
-    grads = [build.like(leaf, 0) if ct is None else ct.value for leaf, ct in zip(leaves, cts)]
+    grads = [build.const_like(leaf, 0) if ct is None else ct.value for leaf, ct in zip(leaves, cts)]
     return substitute([*outs, *grads], traced.at(values))
 
 
@@ -136,16 +144,17 @@ class _Gradient(_ValueAndGradient[P, R]):
     kind = "grad"
     does = "The gradient. Takes the arguments of the function."
 
-    def _results(self, traced: Traced, values: Sequence[UOp], layout: Layout,
+    def _results(self, traced: TracedFunction, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:
         value, gradient = super()._results(traced, values, layout, inputs)
         return (gradient, value[1]) if self._options["has_aux"] else gradient
 
 
-def _loss(traced: Traced) -> Array:
+def _scalar_loss(traced: TracedFunction) -> Array:
     """Return the scalar to differentiate."""
-    if traced.out_tree.container is not None:
-        raise GradError(f"expected a scalar as result, got {tree.shown(traced.out_tree)}",
+    if traced.out_tree.pytree_type is not None:
+        raise GradError(f"expected a scalar as result, got "
+                        f"{tree.describe_structure(traced.out_tree)}",
                         hint="return the loss alone; hand on the rest with has_aux=True")
     loss, = traced.outs
     if loss.shape != () or not loss._dtype.is_float:

@@ -16,18 +16,24 @@ from typing import Any, ParamSpec, TypeVar
 from fnx.core import build, build_calls, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.refusal import checked
-from fnx.core.array.trace import Closed, rewriting, trace
-from fnx.core.derived import keep
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.trace import ClosedFunction, preserving_locs, trace
+from fnx.core.derivations import retain
 from fnx.core.errors import GradError
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import Float0, flatten, of_chosen, positions, refuse_complex
-from fnx.transforms.ad.forward import jvp
+from fnx.transforms.ad.arguments import (
+    Float0,
+    fix_others,
+    flatten_args,
+    reject_holomorphic,
+    resolve_argnums,
+)
+from fnx.transforms.ad.drop_effects import drop_effects
+from fnx.transforms.ad.forward import jvp_form
+from fnx.transforms.ad.higher_order import Activity, JvpKey, Linearized
 from fnx.transforms.ad.reverse import linearize
-from fnx.transforms.ad.silent import silent
-from fnx.transforms.ad.structural import Activity, Linearized, Push
-from fnx.transforms.ad.units import pick
+from fnx.transforms.ad.standard_basis import contract_basis
 from fnx.transforms.batching.batch import batch
 from fnx.transforms.transformed import Transformed
 
@@ -37,7 +43,7 @@ R = TypeVar("R")
 DerivativeBlocks = list[list[UOp]]  # [float result][float input]: the derivative block
 
 
-@checked
+@validate_call
 def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False) -> Transformed[P, Any]:
     """Compute the Jacobian column by column: best with more results than arguments.
@@ -63,11 +69,11 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     Raises:
         GradError: an argument is not floating-point.
     """
-    refuse_complex("jacfwd", holomorphic)
-    return _Forward(fun, argnums=argnums, has_aux=has_aux, allow_int=False)
+    reject_holomorphic("jacfwd", holomorphic)
+    return _Jacfwd(fun, argnums=argnums, has_aux=has_aux, allow_int=False)
 
 
-@checked
+@validate_call
 def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False, allow_int: bool = False) -> Transformed[P, Any]:
     """Compute the Jacobian row by row: best with more arguments than results.
@@ -90,14 +96,14 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     Raises:
         GradError: an argument or a result is not floating-point.
     """
-    refuse_complex("jacrev", holomorphic)
+    reject_holomorphic("jacrev", holomorphic)
     return _Jacrev(fun, argnums=argnums, has_aux=has_aux, allow_int=allow_int)
 
 
 jacobian = jacrev
 
 
-@checked
+@validate_call
 def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
             holomorphic: bool = False) -> Transformed[P, Any]:
     """Compute the matrix of second derivatives of a function.
@@ -121,7 +127,7 @@ def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bo
     Raises:
         GradError: an argument or a result is not floating-point.
     """
-    refuse_complex("hessian", holomorphic)
+    reject_holomorphic("hessian", holomorphic)
     return jacfwd(jacrev(fun, argnums, has_aux), argnums, has_aux)
 
 
@@ -131,23 +137,24 @@ class _Jacobian(Transformed[P, R]):
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         argnums, has_aux, allow_int = self._options.values()
-        chosen = positions(argnums, len(args), self.kind, self._name)
+        wrt = resolve_argnums(argnums, len(args), self.kind, self._name)
 
-        given, layout = flatten(args, chosen, allow_int)
-        inputs = [x for x in given if x._dtype.is_float]
+        args_in, layout = flatten_args(args, wrt, allow_int)
+        inputs = [x for x in args_in if x._dtype.is_float]
         values = [x._node for x in inputs]
-        traced = trace(of_chosen(self._f, args, kwargs, chosen), layout.floats(given), layout.tree,
-                       values, by=self.kind, name=self._name, has_aux=has_aux)
+        traced = trace(fix_others(self._f, args, kwargs, wrt), layout.floats(args_in), layout.tree,
+                       values, transform=self.kind, name=self._name, has_aux=has_aux)
         self.check(traced.outs)
         closed = traced.close()
-        keep(closed.function)
-        nodes, blocks = rewriting(self.blocks, closed, [*values, *closed.operands()], len(values))
+        retain(closed.function)
+        nodes, blocks = preserving_locs(self.blocks, closed, [*values, *closed.operands()],
+                                        len(values))
         _, aux = traced.filled(nodes)
 
-        def row(out: Array, found: list[UOp]) -> Any:
-            rest = iter(found)
-            leaves = [Array(next(rest), self.is_weak(x, out)) if x._dtype.is_float else
-                      Float0.like((*out.shape, *x.shape)) for x in given]
+        def row(out: Array, row_blocks: list[UOp]) -> Any:
+            remaining = iter(row_blocks)
+            leaves = [Array(next(remaining), self.is_weak(x, out)) if x._dtype.is_float else
+                      Float0.like((*out.shape, *x.shape)) for x in args_in]
             of_args: tuple[tuple[Any, ...], Any] = layout.tree.unflatten(leaves)
             return of_args[0][0] if isinstance(argnums, int) else of_args[0]
 
@@ -162,46 +169,46 @@ class _Jacobian(Transformed[P, R]):
         ``x``."""
         raise NotImplementedError
 
-    def blocks(self, closed: Closed, args: Sequence[UOp], n: int
+    def blocks(self, closed: ClosedFunction, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
         """Return the results of a FUNCTION, and their derivatives in the first ``n`` operands."""
         raise NotImplementedError
 
 
-class _Forward(_Jacobian[P, R]):
+class _Jacfwd(_Jacobian[P, R]):
     kind = "jacfwd"
     does = "The Jacobian. Takes the arguments of the function."
 
     def is_weak(self, x: Array, out: Array) -> bool:
         return out.weak
 
-    def blocks(self, closed: Closed, args: Sequence[UOp], n: int
+    def blocks(self, closed: ClosedFunction, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
         nodes, columns = list(build_calls.call(closed.function, args)), []
-        first = closed.effects  # only the first of several passes has effects
+        with_effects = closed.effects  # only the first of several passes has effects
         for k in range(n):
-            column, results = _pushed(closed, args, k, first)
+            column, results = _jvp_columns(closed, args, k, with_effects)
             columns.append(column)
-            if first and results:
-                nodes, first = results, False
+            if with_effects and results:
+                nodes, with_effects = results, False
         return nodes, [list(row) for row in zip(*columns)] or [[] for _ in closed.outs]
 
 
-_AGAIN = "a function that a Jacobian in several arrays runs again for each"
-_ALONE = "take the Jacobian of one array at a time"
+_RERUN_WHAT = "a function that a Jacobian in several arrays runs again for each"
+_RERUN_HINT = "take the Jacobian of one array at a time"
 
 
-def _pushed(closed: Closed, args: Sequence[UOp], k: int, effects: bool
-            ) -> tuple[list[UOp], list[UOp]]:
+def _jvp_columns(closed: ClosedFunction, args: Sequence[UOp], k: int, effects: bool
+                 ) -> tuple[list[UOp], list[UOp]]:
     """Return the derivative of each result in operand ``k``, and the results."""
     fn, x = closed.function, args[k]
     size = math.prod(x.shape)
-    pushed = jvp(fn, Push((k,)))
+    form = jvp_form(fn, JvpKey((k,)))
 
     def block(out: Aval, node: UOp | None, is_batched: bool) -> UOp:
         shape = out.shape + x.shape
         if node is None or size == 0:
-            return build.const(0, out.dtype, shape) if out.dtype.is_float else _nothing(shape)
+            return build.const(0, out.dtype, shape) if out.dtype.is_float else _int_zeros(shape)
         if not is_batched:
             node = build.expand(node, (size, *out.shape))
         back = (*range(1, len(out.shape) + 1), 0)
@@ -209,15 +216,15 @@ def _pushed(closed: Closed, args: Sequence[UOp], k: int, effects: bool
 
     if size == 0:
         return [block(out, None, False) for out in closed.outs], []
-    function = pushed.function if effects else silent(pushed.function, _AGAIN, _ALONE)
+    function = form.function if effects else drop_effects(form.function, _RERUN_WHAT, _RERUN_HINT)
     batched = batch(function, size, [*[False] * len(args), True])
-    units = _units(x)
-    found = pick(build_calls.call(batched.function, [*args, units]), units)
-    return [block(out, *((None, False) if t is None else (found[t], batched.outs[t])))
-            for out, (t, _) in zip(closed.outs, pushed.given)], found[:len(pushed.given)]
+    units = _standard_basis(x)
+    results = contract_basis(build_calls.call(batched.function, [*args, units]), units)
+    return [block(out, *((None, False) if t is None else (results[t], batched.outs[t])))
+            for out, (t, _) in zip(closed.outs, form.given)], results[:len(form.given)]
 
 
-def _nothing(shape: Shape) -> UOp:
+def _int_zeros(shape: Shape) -> UOp:
     """The derivative of an integer result: zeros of int32, as in JAX."""
     return build.const(0, dtypes.int32, shape)
 
@@ -235,49 +242,49 @@ class _Jacrev(_Jacobian[P, R]):
                 raise GradError(f"expected float results of {self._name}, got {out._aval}",
                                 hint="convert it with .astype(float32), or use vjp")
 
-    def blocks(self, closed: Closed, args: Sequence[UOp], n: int
+    def blocks(self, closed: ClosedFunction, args: Sequence[UOp], n: int
                ) -> tuple[list[UOp], DerivativeBlocks]:
         nodes, rows = list(build_calls.call(closed.function, args)), []
         forms = [linearize(closed.function, Activity(tuple(range(n)), (o,)))
                  for o in range(len(closed.outs))]
         forward = [form.forward_of(closed.function) for form in forms]
         if closed.effects:  # only the first of several passes has effects
-            forward[1:] = [silent(fn, _AGAIN, _ALONE) for fn in forward[1:]]
+            forward[1:] = [drop_effects(fn, _RERUN_WHAT, _RERUN_HINT) for fn in forward[1:]]
             nodes = list(build_calls.call(forward[0], args))[:len(nodes)] if forward else nodes
         token = nodes[-1] if closed.effects else None
         for o, form in enumerate(forms):
-            row, token = _pulled(closed, args, form, build_calls.call(forward[o], args), o, token)
+            row, token = _vjp_rows(closed, args, form, build_calls.call(forward[o], args), o, token)
             rows.append(row[:n])
         return nodes if token is None else [*nodes[:-1], token], rows
 
 
-def _pulled(closed: Closed, args: Sequence[UOp], form: Linearized, results: Sequence[UOp], o: int,
-            token: UOp | None) -> tuple[list[UOp], UOp | None]:
+def _vjp_rows(closed: ClosedFunction, args: Sequence[UOp], form: Linearized, results: Sequence[UOp],
+              o: int, token: UOp | None) -> tuple[list[UOp], UOp | None]:
     """Return the derivative of result ``o`` in each active operand, and the token after its
     effects."""
     fn, out = closed.function, closed.outs[o]
     size = math.prod(out.shape)
     if size == 0:
         return [build.const(0, x.dtype, out.shape + x.shape) for x in args], token
-    units = _units(fn.src[o])
-    read = {"input": args, "result": results, "cotangent": [units],
-            "token": [units if token is None else token]}
+    units = _standard_basis(fn.src[o])
+    by_kind = {"input": args, "result": results, "cotangent": [units],
+               "token": [units if token is None else token]}
     batched = batch(form.backward, size, [kind == "cotangent" for kind, _ in form.sources])
-    operands = [read[kind][i] for kind, i in form.sources]
-    found = pick(build_calls.call(batched.function, operands), units)
+    operands = [by_kind[kind][i] for kind, i in form.sources]
+    cts = contract_basis(build_calls.call(batched.function, operands), units)
 
     def block(x: UOp, i: int | None) -> UOp:
         shape = out.shape + x.shape
         if i is None:
             return build.const(0, x.dtype, shape)
-        node = found[i] if batched.outs[i] else build.expand(found[i], (size, *x.shape))
+        node = cts[i] if batched.outs[i] else build.expand(cts[i], (size, *x.shape))
         return build.reshape(node, shape)
 
     return [block(x, i) for x, (i, _) in zip(args, form.given)], \
-        token if form.token is None else found[form.token]
+        token if form.token is None else cts[form.token]
 
 
-def _units(x: UOp) -> UOp:
+def _standard_basis(x: UOp) -> UOp:
     """Return the standard basis of the shape of x, stacked along axis 0."""
     n = math.prod(x.shape)
     rows = build.expand(build.reshape(build.iota(n), (n, 1)), (n, n))

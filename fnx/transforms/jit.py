@@ -17,56 +17,56 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fnx.core.array import array, scope
-from fnx.core.array.committed import PlacedAt, commit, device_name
-from fnx.core.array.refusal import checked
-from fnx.core.array.repeated import placed_on_device
-from fnx.core.array.trace import Closed, trace
-from fnx.core.cache import emptied
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.eager_cache import record_placement
+from fnx.core.array.placement import Placement, commit, requested_device
+from fnx.core.array.trace import ClosedFunction, trace
+from fnx.core.cache import clear_hooks
 from fnx.core.config import config
-from fnx.core.errors import ArgumentError, RetracedError, user_site
+from fnx.core.errors import ArgumentError, RetracedError, user_location
 from fnx.core.ops import PARAM
 from fnx.core.process import load
 from fnx.core.uop import UOp
-from fnx.core.weak import WeakMemo
+from fnx.core.weak_tables import WeakMemo
 from fnx.transforms.link import (
+    copy_result_to,
+    device_limits,
     get_device,
-    limits,
     link,
-    prepared,
-    result_on,
-    searched_schedules,
+    preprocess,
+    search_schedules,
     target_of,
 )
 from fnx.transforms.replay.captures import Captures
 from fnx.transforms.replay.donation import Donation, positions
-from fnx.transforms.replay.executable import DeviceFace, Executable, Executables, Replay
-from fnx.transforms.replay.launcher import (
+from fnx.transforms.replay.executable import CachedTrace, DeviceLike, Executable, ExecutableCache
+from fnx.transforms.replay.fastpath import (
     MISS,
-    Launcher,
-    direct_record,
-    kind_of,
-    make_launcher,
+    Fastpath,
+    args_kind,
+    make_fastpath,
+    make_native_call,
 )
 from fnx.transforms.replay.signature import (
-    Arguments,
+    ArgFlattener,
     CallKey,
-    both_ways,
-    labels,
-    place_of_call,
-    several,
+    argnums_and_names,
+    as_tuple,
+    device_of_call,
+    leaf_labels,
 )
-from fnx.transforms.replay.traces import MAX_SIGNATURES, CacheInfo, Traces, Variant
-from fnx.transforms.transformed import Transformed, leave, set_lower
+from fnx.transforms.replay.trace_cache import MAX_SIGNATURES, CacheInfo, TraceCache, TraceEntry
+from fnx.transforms.transformed import Transformed, annotate_error, register_lower
 
 if TYPE_CHECKING:
-    from fnx.transforms.compiled import Compiled, TracedCall
     from fnx.transforms.replay.lowering import Lowering
     from fnx.transforms.replay.memory_use import MemoryUse
-    from fnx.transforms.replay.signed import SignedCall
+    from fnx.transforms.replay.specialized_call import SpecializedCall
+    from fnx.transforms.stages import Compiled, TracedCall
 
-MAX_LAUNCHERS = 4       # fast paths tried in turn before a key is built
-FEW_LAUNCHERS = 2       # ... without first looking at the types of the arguments
-MAX_DIRECT = 8          # records for native calls, which run no Python
+MAX_FAST_PATHS = 4       # fast paths tried in turn before a key is built
+FEW_FAST_PATHS = 2       # ... without first looking at the types of the arguments
+MAX_NATIVE = 8          # records for native calls, which run no Python
 
 ArgNums: TypeAlias = int | Sequence[int] | None  # positions of arguments
 ArgNames: TypeAlias = str | Sequence[str] | None
@@ -76,11 +76,11 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-def _twins() -> ModuleType:
-    return load("fnx.transforms.replay.twins")
+def _dedup_module() -> ModuleType:
+    return load("fnx.transforms.replay.code_cache")
 
 
-def _dynamic(key: CallKey, n: int) -> list[int]:
+def _nonstatic(key: CallKey, n: int) -> list[int]:
     """Return the positions of the arguments, of n, that are not static."""
     static = {name for name, _ in key[2]}
     return [i for i in range(n) if i not in static]
@@ -105,52 +105,53 @@ class Jitted(Transformed[P, R_co]):
         placed = {} if device is None else {"device": device}
         super().__init__(f, static_argnums=static_argnums, static_argnames=static_argnames,
                          donate_argnums=donate_argnums, donate_argnames=donate_argnames, **placed)
-        self._arguments = Arguments(f, self._name, static_argnums, static_argnames)
-        self._donation = Donation(*both_ways(f, "donate", donate_argnums, donate_argnames), f)
-        self._traces: Traces[Replay] = Traces(lambda: f)
-        self._executables = Executables(
-            lambda fn, donated, name: link(fn, get_device(name), donated=donated, stored=True),
+        self._arguments = ArgFlattener(f, self._name, static_argnums, static_argnames)
+        self._donation = Donation(*argnums_and_names(f, "donate", donate_argnums, donate_argnames),
+                                  f)
+        self._traces: TraceCache[CachedTrace] = TraceCache(lambda: f)
+        self._executables = ExecutableCache(
+            lambda fn, donated, name: link(fn, get_device(name), donated=donated, use_stored=True),
             MAX_SIGNATURES)
         self._device = device
-        self._chosen = None if device is None else PlacedAt(device, user_site(2))
-        self._launchers: list[Launcher] = []
-        self._by_kind: dict[tuple[Any, ...], list[Launcher]] = {}  # if there are many
+        self._chosen = None if device is None else Placement(device, user_location(2))
+        self._fast_paths: list[Fastpath] = []
+        self._fast_paths_by_type: dict[tuple[Any, ...], list[Fastpath]] = {}  # if there are many
         self._hits, self._called = 0, False
         self._direct: tuple[Any, ...] = ()
         self._direct_hits = (ctypes.c_int64 * 1)()
-        _all[self] = None
+        _all_jitted[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         out: R_co
         try:
             if not scope.is_open():
-                for launch in self._launchers if not self._by_kind else \
-                        self._by_kind.get(kind_of(args), ()):
+                for launch in self._fast_paths if not self._fast_paths_by_type else \
+                        self._fast_paths_by_type.get(args_kind(args), ()):
                     out = launch(args, kwargs)
                     if out is not MISS:
                         self._hits += 1
                         return out
-                if not self._called and (out := self._as_twin(args, kwargs)) is not MISS:
+                if not self._called and (out := self._call_equal_code(args, kwargs)) is not MISS:
                     return out
-            out = self._general_call(args, kwargs)
+            out = self._slow_path(args, kwargs)
         except Exception as error:
-            leave(error, self._f)
+            annotate_error(error, self._f)
             raise
         return out
 
-    def _as_twin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_equal_code(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve the first call from a function with equal code that had such a call; else MISS."""
         self._called = True
-        family = self._family()
-        if family is not None:
-            for launch in _twins().launchers(family):
+        code_key = self._code_key()
+        if code_key is not None:
+            for launch in _dedup_module().find_fastpaths(code_key):
                 out = launch(args, kwargs)
                 if out is not MISS:
                     self._hits += 1
                     return out
         return MISS
 
-    def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do any call: look up the trace of its signature, or make it."""
         if config.disable_jit:
             return self._f(*args, **kwargs)
@@ -159,66 +160,66 @@ class Jitted(Transformed[P, R_co]):
         if not tracing:
             self._donation.check(args, kwargs)
             if config.placing:
-                place = self._place(key, [x._storage for x in arrays])
-                key = (*key[:3], key[3] if place is None else place.device, *key[4:])
-        captures, replay = self._replay(key, args, kwargs)
+                placement = self._place(key, [x._storage for x in arrays])
+                key = (*key[:3], key[3] if placement is None else placement.device, *key[4:])
+        captures, replay = self._find_trace(key, args, kwargs)
         if tracing:
             return replay.closed.call(arrays)
         if None in replay.storages:  # outside of all traces a leaf has no storage: raise
             for node in replay.closed.captures:
-                scope.known(node)
+                scope.resolve_leaves(node)
         memory = [*[x._storage for x in arrays], *replay.storages]
-        place = self._chosen
-        if place is not None:
-            placed_on_device(place.device)
+        placement = self._chosen
+        if placement is not None:
+            record_placement(placement.device)
         elif config.placing:
-            place = self._place(key, memory)
-        if place is not None:
-            key = (*key[:3], place.device, *key[4:])
-        executable = replay.executable or self._link_for_twins(replay, key, captures, len(args))
+            placement = self._place(key, memory)
+        if placement is not None:
+            key = (*key[:3], placement.device, *key[4:])
+        executable = replay.executable or self._link_and_share(replay, key, captures, len(args))
         outs = executable.run(memory, self._donation.of(args, kwargs))
         if self._chosen is not None:
-            outs = [result_on(s, memory, self._chosen) for s in outs]
-        if replay.calls_before_launcher and not self._hands_back(replay.closed):
-            self._make_launcher(key, captures, replay, executable, len(args))
-        commit(outs, place, memory)
+            outs = [copy_result_to(s, memory, self._chosen) for s in outs]
+        if replay.calls_before_fastpath and not self._returns_args(replay.closed):
+            self._make_fast_path(key, captures, replay, executable, len(args))
+        commit(outs, placement, memory)
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 
-    def _place(self, key: CallKey, memory: Sequence[Any]) -> PlacedAt | None:
+    def _place(self, key: CallKey, memory: Sequence[Any]) -> Placement | None:
         """Return the device of a call, from the memory of its arguments and then captures."""
-        return None if self._device is not None else place_of_call(self._name, key, memory)
+        return None if self._device is not None else device_of_call(self._name, key, memory)
 
     # ---- tracing and linking
 
-    def _replay(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
-                ) -> Variant[Replay]:
+    def _find_trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
+                    ) -> TraceEntry[CachedTrace]:
         """Return the trace of a signature, from the cache or made now."""
-        made = self._traces.made
-        found = self._traces.find(key, lambda: self._trace(key, args, kwargs))
-        if made != self._traces.made:  # and older ones may have been evicted
-            self._update_launchers()
-        return found
+        n_traces = self._traces.made
+        variant = self._traces.find(key, lambda: self._trace(key, args, kwargs))
+        if n_traces != self._traces.made:  # and older ones may have been evicted
+            self._update_fast_paths()
+        return variant
 
     def _trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
-               ) -> tuple[Replay, list[UOp]]:
+               ) -> tuple[CachedTrace, list[UOp]]:
         def f(*dynamic: Any, **named: Any) -> Any:
             return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
 
         in_tree, avals = key[:2]
-        family = None if scope.is_open() else self._family()
-        twin = None if family is None else _twins().find((family, key))
-        if twin is not None:
-            made = Replay(twin.closed, 0.0, kind_of(args))
-            made.executable = twin.executable
-            if not self._hands_back(twin.closed):
-                _twins().keep_launcher(family, make_launcher(
-                    key, _dynamic(key, len(args)), twin.captures.entries, (), twin.closed.out_tree,
-                    twin.closed.outs, twin.executable, self._donated(key, len(args)),
-                    self._donation.to, key[3], self._chosen))
-            self._executables.adopt(twin.closed.function, self._donated(key, len(args)),
-                                    twin.executable, self._device or key[3])
-            return made, []
+        code_key = None if scope.is_open() else self._code_key()
+        same = None if code_key is None else _dedup_module().find_trace((code_key, key))
+        if same is not None:
+            replay = CachedTrace(same.closed, 0.0, args_kind(args))
+            replay.executable = same.executable
+            if not self._returns_args(same.closed):
+                _dedup_module().cache_fastpath(code_key, make_fastpath(
+                    key, _nonstatic(key, len(args)), same.captures.entries, (),
+                    same.closed.out_tree, same.closed.outs, same.executable,
+                    self._donated(key, len(args)), self._donation.to, key[3], self._chosen))
+            self._executables.insert(same.closed.function, self._donated(key, len(args)),
+                                     same.executable, self._device or key[3])
+            return replay, []
         if config.no_tracing and not scope.is_open():
             raise RetracedError(
                 f"{self._name} would be traced within no_tracing: "
@@ -227,72 +228,72 @@ class Jitted(Transformed[P, R_co]):
                      "what differed from call to call")
         start = time.perf_counter()
         try:
-            closed = trace(f, avals, in_tree, by="jit", name=self._name).close()
+            closed = trace(f, avals, in_tree, transform="jit", name=self._name).close()
         except TypeError:
             self._arguments.check(args, kwargs)
             raise
-        spent = (time.perf_counter() - start) * 1e3
-        return Replay(closed, spent, kind_of(args), family), closed.captures
+        milliseconds = (time.perf_counter() - start) * 1e3
+        return CachedTrace(closed, milliseconds, args_kind(args), code_key), closed.captures
 
-    def _hands_back(self, closed: Closed) -> bool:
+    def _returns_args(self, closed: ClosedFunction) -> bool:
         """Whether some arguments are results, which may have to be copied to another device first.
         """
         return self._chosen is not None and any(s.op is PARAM for s in closed.function.src)
 
-    def _link(self, replay: Replay, key: CallKey, n: int) -> Executable:
+    def _link(self, replay: CachedTrace, key: CallKey, n: int) -> Executable:
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
                                                    self._device or key[3])
         if config.viz:
-            load("fnx.transforms.view.always").offer(
+            load("fnx.transforms.view.global_page").add_function(
                 (self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
 
-    def _family(self) -> tuple[Any, ...] | None:
+    def _code_key(self) -> tuple[Any, ...] | None:
         """Return the CodeKey that it shares with functions of equal code, as it is now."""
-        found: tuple[Any, ...] | None = _twins().family(self._f, *self._options.items())
-        return found
+        code_key: tuple[Any, ...] | None = _dedup_module().code_key(self._f, *self._options.items())
+        return code_key
 
-    def _link_for_twins(self, replay: Replay, key: CallKey, captures: Captures, n: int
+    def _link_and_share(self, replay: CachedTrace, key: CallKey, captures: Captures, n: int
                         ) -> Executable:
         executable = self._link(replay, key, n)
-        if replay.family is not None and replay.family == self._family():
-            twins = _twins()
-            twins.keep((replay.family, key),
-                       twins.Twin(self._f, captures, replay.closed, executable))
+        if replay.code_key is not None and replay.code_key == self._code_key():
+            dedup = _dedup_module()
+            dedup.cache_trace((replay.code_key, key),
+                              dedup.SharedTrace(self._f, captures, replay.closed, executable))
         return executable
 
     def _donated(self, key: CallKey, n: int) -> tuple[int, ...]:
         """Return the leaves of a signature that are donated, for a call with n arguments."""
-        return tuple(self._donation.leaves(key[0], _dynamic(key, n), n))
+        return tuple(self._donation.leaves(key[0], _nonstatic(key, n), n))
 
-    def _make_launcher(self, key: CallKey, captures: Captures, replay: Replay,
-                       executable: Executable, n: int) -> None:
-        replay.calls_before_launcher -= 1
-        if replay.calls_before_launcher:
+    def _make_fast_path(self, key: CallKey, captures: Captures, replay: CachedTrace,
+                        executable: Executable, n: int) -> None:
+        replay.calls_before_fastpath -= 1
+        if replay.calls_before_fastpath:
             return
-        replay.launch = make_launcher(
-            key, _dynamic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
+        replay.launch = make_fastpath(
+            key, _nonstatic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
             replay.closed.outs, executable, self._donated(key, n), self._donation.to, key[3],
             self._chosen)
-        if _is_called_directly(executable.device):
-            replay.direct = direct_record(
+        if _installs_native_call(executable.device):
+            replay.direct = make_native_call(
                 key, captures.entries, replay.storages, replay.closed.out_tree,
                 replay.closed.outs, executable, self._donated(key, n), self._chosen,
                 self._direct_hits)
-        self._update_launchers()
+        self._update_fast_paths()
 
-    def _update_launchers(self) -> None:
+    def _update_fast_paths(self) -> None:
         live = [(v.value.kind, v.value.launch) for v in reversed(self._traces.values())
                 if v.value.launch is not None]
-        self._launchers = [launch for _, launch in live[:FEW_LAUNCHERS]]
-        by_kind: dict[tuple[Any, ...], list[Launcher]] = {}
-        for kind, launch in live if len(live) > FEW_LAUNCHERS else ():
-            some = by_kind.setdefault(kind, [])
-            if len(some) < MAX_LAUNCHERS:
-                some.append(launch)
-        self._by_kind = by_kind
-        direct = [v.value.direct for v in reversed(self._traces.values())]
-        self._direct = tuple([record for record in direct if record is not None][:MAX_DIRECT])
+        self._fast_paths = [launch for _, launch in live[:FEW_FAST_PATHS]]
+        by_kind: dict[tuple[Any, ...], list[Fastpath]] = {}
+        for kind, launch in live if len(live) > FEW_FAST_PATHS else ():
+            fast_paths = by_kind.setdefault(kind, [])
+            if len(fast_paths) < MAX_FAST_PATHS:
+                fast_paths.append(launch)
+        self._fast_paths_by_type = by_kind
+        records = [v.value.direct for v in reversed(self._traces.values())]
+        self._direct = tuple([record for record in records if record is not None][:MAX_NATIVE])
 
     # ---- looking inside
 
@@ -300,78 +301,78 @@ class Jitted(Transformed[P, R_co]):
         """Return all lowering steps of this signature, for reading: graph, kernels, commands, LLVM
         IR. Arguments are arrays or ``ShapeDtypeStruct``s. The result keeps the arrays, to time the
         program with them."""
-        given, key = self._arguments.key(args, kwargs, shapes=True)
-        return self._lowering(self._replay(key, args, kwargs).value, key, len(args), given)
+        arrays, key = self._arguments.key(args, kwargs, shapes=True)
+        return self._lowering(self._find_trace(key, args, kwargs).value, key, len(args), arrays)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedCall:
         """Trace this signature: the types of arguments and results, the graph, and how to lower it.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
         _, key = self._arguments.key(args, kwargs, shapes=True)
-        replay = self._replay(key, args, kwargs).value
-        made: TracedCall = load("fnx.transforms.compiled").TracedCall(
-            self._signed(replay, key, len(args)),
-            lambda: load("fnx.transforms.shapes").Graph(replay.closed, key[1]),
+        replay = self._find_trace(key, args, kwargs).value
+        traced: TracedCall = load("fnx.transforms.stages").TracedCall(
+            self._specialized(replay, key, len(args)),
+            lambda: load("fnx.transforms.abstract_eval").Graph(replay.closed, key[1]),
             lambda: self._lowering(replay, key, len(args)))
-        return made
+        return traced
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the shapes and dtypes of the result, as ``fnx.eval_shape`` does: nothing runs.
         Arguments are arrays or ``ShapeDtypeStruct``s."""
         return self.trace(*args, **kwargs).out_info
 
-    def _signed(self, replay: Replay, key: CallKey, n: int) -> SignedCall:
+    def _specialized(self, replay: CachedTrace, key: CallKey, n: int) -> SpecializedCall:
         """Return the signature as its stages need it, for a call with n arguments."""
-        dynamic = _dynamic(key, n)
+        dynamic = _nonstatic(key, n)
         donated = positions(self._donation.numbers, n)
         donation = Donation(tuple([i for i, at in enumerate(dynamic) if at in donated]),
                             tuple(self._donation.names), self._f)
-        made: SignedCall = load("fnx.transforms.replay.signed").SignedCall(
+        signed: SpecializedCall = load("fnx.transforms.replay.specialized_call").SpecializedCall(
             self._name, self._f, replay, key, self._donated(key, n), donation)
-        return made
+        return signed
 
-    def _compiled(self, lowering: Lowering, signed: SignedCall, n: int) -> Compiled:
+    def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int) -> Compiled:
         executable = signed.replay.executable or self._link(signed.replay, signed.key, n)
-        made: Compiled = load("fnx.transforms.compiled").Compiled(
+        compiled: Compiled = load("fnx.transforms.stages").Compiled(
             signed, self._arguments, executable, lowering,
             lambda: self._memory(signed.replay, signed.key, n), self._device or signed.key[3],
             self._chosen)
-        return made
+        return compiled
 
-    def _lowering(self, replay: Replay, key: CallKey, n: int, given: Sequence[Any] = ()
+    def _lowering(self, replay: CachedTrace, key: CallKey, n: int, arrays: Sequence[Any] = ()
                   ) -> Lowering:
         donated = self._donated(key, n)
         executable = replay.executable or self._link(replay, key, n)
         device = executable.device
-        fn = prepared(replay.closed.function, device)
-        schedules = searched_schedules(replay.closed.function, device, donated)
+        fn = preprocess(replay.closed.function, device)
+        schedules = search_schedules(replay.closed.function, device, donated)
         target = target_of(device)
 
         def again(keep: Callable[[Any], None]) -> None:
-            load("fnx.lower.pipeline").lower(fn, target, keep=keep, donated=donated,
+            load("fnx.lower.pipeline").lower(fn, target, on_pass=keep, donated=donated,
                                              schedules=schedules)
 
         module = load("fnx.transforms.replay.lowering")  # loaded late: only for reading
-        made: Lowering = module.Lowering(
-            fn, executable.lowered, device, replay.milliseconds, again, labels(self._f, key),
-            self._name, lambda: load("fnx.transforms.replay.timeline").timeline(
-                replay, executable, key[1], given), limits)
-        signed = self._signed(replay, key, n)
+        lowering: Lowering = module.Lowering(
+            fn, executable.lowered, device, replay.milliseconds, again, leaf_labels(self._f, key),
+            self._name, lambda: load("fnx.transforms.replay.timeline").record_timeline(
+                replay, executable, key[1], arrays), device_limits)
+        signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
-        made.sign(signed, lambda: self._compiled(
-            self._lowering(replay, key, n) if given else made, signed, n))
-        return made
+        lowering.sign(signed, lambda: self._compiled(
+            self._lowering(replay, key, n) if arrays else lowering, signed, n))
+        return lowering
 
     def memory(self, *args: P.args, **kwargs: P.kwargs) -> MemoryUse:
         """Return the peak memory of a call with such arguments, and what is live when, by the
         user's lines. Nothing runs; the program is compiled if it is not yet. Arguments are arrays
         or ``ShapeDtypeStruct``s."""
         _, key = self._arguments.key(args, kwargs, shapes=True)
-        return self._memory(self._replay(key, args, kwargs).value, key, len(args))
+        return self._memory(self._find_trace(key, args, kwargs).value, key, len(args))
 
-    def _memory(self, replay: Replay, key: CallKey, n: int) -> MemoryUse:
+    def _memory(self, replay: CachedTrace, key: CallKey, n: int) -> MemoryUse:
         module = load("fnx.transforms.replay.memory_use")
         executable = replay.executable or self._link(replay, key, n)
-        use: MemoryUse = module.of_call(executable, key[1], replay.storages)
+        use: MemoryUse = module.memory_use_of_call(executable, key[1], replay.storages)
         return use
 
     def cache_info(self) -> CacheInfo:
@@ -385,33 +386,33 @@ class Jitted(Transformed[P, R_co]):
         """Drop all traces and programs."""
         self._traces.clear()
         self._executables.clear()
-        self._launchers, self._by_kind, self._direct = [], {}, ()
+        self._fast_paths, self._fast_paths_by_type, self._direct = [], {}, ()
 
 
-_all: WeakMemo[Jitted[Any, Any], None] = WeakMemo()
+_all_jitted: WeakMemo[Jitted[Any, Any], None] = WeakMemo()
 
 
-def _forget_all() -> None:
+def _clear_all_caches() -> None:
     """Clear all jit caches: fast paths hold programs of traces that were dropped."""
-    for jitted in _all.living():
+    for jitted in _all_jitted.live_keys():
         jitted.clear_cache()
 
 
-emptied.append(_forget_all)
-_called_directly: list[DeviceFace] = []  # the device whose method Jitted has
+clear_hooks.append(_clear_all_caches)
+_native_devices: list[DeviceLike] = []  # the device whose method Jitted has
 
 
-def _is_called_directly(device: DeviceFace) -> bool:
+def _installs_native_call(device: DeviceLike) -> bool:
     """Whether calls on a device run no Python: the first device that can do so installs its
     method."""
-    if not _called_directly and \
+    if not _native_devices and \
             (method := device.method(Jitted, "_direct", Jitted.__call__)) is not None:
         Jitted.__call__ = method  # type: ignore[method-assign]
-        _called_directly.append(device)
-    return device in _called_directly
+        _native_devices.append(device)
+    return device in _native_devices
 
 
-set_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))
+register_lower(lambda f, args, kwargs: Jitted(f).lower(*args, **kwargs))
 
 
 @overload
@@ -434,7 +435,7 @@ def jit(f: None = None, *,
         ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
-@checked
+@validate_call
 def jit(f: Callable[..., Any] | None = None, *,
         static_argnums: ArgNums = (), static_argnames: ArgNames = (),
         donate_argnums: ArgNums = (), donate_argnames: ArgNames = (),
@@ -493,9 +494,9 @@ def jit(f: Callable[..., Any] | None = None, *,
             jit, static_argnums=static_argnums, static_argnames=static_argnames,
             donate_argnums=donate_argnums, donate_argnames=donate_argnames, device=device,
             backend=backend)
-    return Jitted(f, several(static_argnums), several(static_argnames),
-                  several(donate_argnums), several(donate_argnames),
-                  device_name(backend if device is None else device))
+    return Jitted(f, as_tuple(static_argnums), as_tuple(static_argnames),
+                  as_tuple(donate_argnums), as_tuple(donate_argnames),
+                  requested_device(backend if device is None else device))
 
 
 __all__ = ["CacheInfo", "Jitted", "jit"]

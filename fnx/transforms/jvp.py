@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from fnx.core import build
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
-from fnx.core.array.public import public
-from fnx.core.array.trace import Traced, name_of, rewriting, trace
+from fnx.core.array.trace import TracedFunction, function_name, preserving_locs, trace
 from fnx.core.errors import ArgumentError
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import Float0, directions, flatten
+from fnx.transforms.ad.arguments import Float0, flatten_args, tangent_nodes
 from fnx.transforms.ad.forward import pushforward
 
 R = TypeVar("R")
@@ -59,32 +59,32 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     return (out, tangent, aux) if has_aux else (out, tangent)
 
 
-@public
+@public_api
 def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
          has_aux: bool) -> tuple[Any, Any, Any]:
     for what, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, tuple | list):
             raise ArgumentError(f"expected {what} as a tuple or a list, got "
                                 f"{type(given).__name__}", hint="write jvp(f, (x,), (t,))")
-    given, layout = flatten(primals, range(len(primals)), allow_int=True)
-    along = directions(layout, tangents)
+    given, layout = flatten_args(primals, range(len(primals)), allow_int=True)
+    tangents_in = tangent_nodes(layout, tangents)
     values = [x._node for x in given if x._dtype.is_float]
-    traced = trace(fun, layout.floats(given), layout.tree, values, by="jvp", name=name_of(fun),
-                   has_aux=has_aux)
-    nodes, found = rewriting(_with_tangents, traced, values, along)
+    traced = trace(fun, layout.floats(given), layout.tree, values, transform="jvp",
+                   name=function_name(fun), has_aux=has_aux)
+    nodes, out_tangents = preserving_locs(_with_tangents, traced, values, tangents_in)
     out, aux = traced.filled(nodes)
     return out, traced.out_tree.unflatten(
-        [_tangent(x, t) for x, t in zip(traced.outs, found)]), aux
+        [_tangent(x, t) for x, t in zip(traced.outs, out_tangents)]), aux
 
 
-def _with_tangents(traced: Traced, values: Sequence[UOp], along: Sequence[UOp]
+def _with_tangents(traced: TracedFunction, values: Sequence[UOp], tangents_in: Sequence[UOp]
                    ) -> tuple[list[UOp], list[UOp]]:
     """Return the results of a traced function and their tangents (zeros if symbolically zero)."""
-    nodes, found = pushforward(traced.nodes, dict(zip(traced.leaves, along)))
-    tangents = [build.like(node, 0) if t is None else t
-                for node, t, _ in zip(nodes, found, traced.outs)]
-    done = substitute([*nodes, *tangents], traced.at(values))
-    return done[:len(nodes)], done[len(nodes):]
+    nodes, out_tangents = pushforward(traced.nodes, dict(zip(traced.leaves, tangents_in)))
+    tangents = [build.const_like(node, 0) if t is None else t
+                for node, t, _ in zip(nodes, out_tangents, traced.outs)]
+    substituted = substitute([*nodes, *tangents], traced.at(values))
+    return substituted[:len(nodes)], substituted[len(nodes):]
 
 
 def _tangent(out: Array, t: UOp) -> Any:

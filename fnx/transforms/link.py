@@ -13,137 +13,145 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnx.backends.base import DeviceBase, before_each, get_device, moved, row_of
+from fnx.backends.base import (
+    DeviceBase,
+    generic_target,
+    get_device,
+    on_device_creation,
+    transfer_storage,
+)
 from fnx.backends.base import record as record_on_all
 from fnx.core import ops
 from fnx.core.array import storage
-from fnx.core.array.committed import PlacedAt
-from fnx.core.array.trace import apart, rewriting
+from fnx.core.array.placement import Placement
+from fnx.core.array.trace import preserving_locs, with_gc_disabled
 from fnx.core.config import config
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import KernelError
+from fnx.core.kernel_code import KernelCode, RunTrace
 from fnx.core.process import load
-from fnx.core.program import KernelCode, Recorded
 from fnx.core.target import Target
-from fnx.core.uop import UOp, kinds, toposort
-from fnx.transforms.replay.executable import DeviceFace, Eager, Executable, LoweredFace
+from fnx.core.uop import UOp, ops_and_dtypes, toposort
+from fnx.transforms.replay.executable import DeviceLike, EagerEvaluator, Executable, LoweredLike
 
 if TYPE_CHECKING:
-    from fnx.core.limits import Limits
+    from fnx.core.peak_rates import PeakRates
 
-Schedules = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the heuristic
+ScheduleLookup = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the heuristic
 
 
 def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Sequence[int] = (),
-         stored: bool = False) -> Executable:
+         use_stored: bool = False) -> Executable:
     """Compile a FUNCTION and link it for a device. The compiler is half of fnx's code: it is
-    loaded only when a program is not found among the stored ones (``stored``: look there)."""
-    if not stored or config.check_index or config.check_spec or not device.target.compiler or \
+    loaded only when a program is not found among the stored ones (``use_stored``: look there)."""
+    if not use_stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
-        return _compiled(fn, device, runtime_extents, donated)
-    place = load("fnx.transforms.replay.stored").StoredExecutable(fn, device, disk(), donated)
-    found: Executable | None = rewriting(place.restored, lambda block: Executable(
-        fn, device, block, {}, lambda: _compiled(fn, device, donated=donated).lowered))
-    if found is None:
-        found = _compiled(fn, device, donated=donated)
-        commands = found.buffer.linked(found.block.commands)
+        return _compile(fn, device, runtime_extents, donated)
+    store = load("fnx.transforms.replay.program_cache").ProgramEntry(fn, device, disk_cache(),
+                                                                     donated)
+    executable: Executable | None = preserving_locs(store.restore_program, lambda block: Executable(
+        fn, device, block, {}, lambda: _compile(fn, device, donated=donated).lowered))
+    if executable is None:
+        executable = _compile(fn, device, donated=donated)
+        commands = executable.buffer.linked(executable.block.commands)
         if commands is not None:
-            load("fnx.backends.write_behind").later(
-                partial(place.keep, found.block, commands))
-    return found
+            load("fnx.backends.background_writer").enqueue(
+                partial(store.keep, executable.block, commands))
+    return executable
 
 
-def _compiled(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
-              donated: Sequence[int] = ()) -> Executable:
+def _compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
+             donated: Sequence[int] = ()) -> Executable:
     """Run all passes on a FUNCTION, and link the result."""
-    schedules = None if runtime_extents else searched_schedules(fn, device, donated)
-    return _begun(fn, device, runtime_extents, donated, schedules)()
+    schedules = None if runtime_extents else search_schedules(fn, device, donated)
+    return _start_compile(fn, device, runtime_extents, donated, schedules)()
 
 
-def _begun(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
-           donated: Sequence[int] = (), schedules: Schedules | None = None,
-           prepare: Callable[[KernelCode], None] | None = None) -> Callable[[], Executable]:
+def _start_compile(fn: UOp, device: DeviceBase, runtime_extents: bool = False,
+                   donated: Sequence[int] = (), schedules: ScheduleLookup | None = None,
+                   prepare: Callable[[KernelCode], None] | None = None) -> Callable[[], Executable]:
     """Run all passes on a FUNCTION and start compiling its kernels; return the function that
     links it."""
     checks = ()
     if config.check_index:
-        fn, checks = load("fnx.lower.tensor.check_index").check_index(fn)
-    fn = prepared(fn, device)
-    before = device.stats()
-    made = apart(load("fnx.lower.pipeline").lower, fn, target_of(device), runtime_extents,
-                 prepare or device.prepare, None, donated, schedules)
+        fn, checks = load("fnx.lower.tensor.bounds_check").add_bounds_checks(fn)
+    fn = preprocess(fn, device)
+    stats_before = device.stats()
+    lowered = with_gc_disabled(load("fnx.lower.pipeline").lower, fn, target_of(device),
+                               runtime_extents, prepare or device.prepare, None, donated, schedules)
 
     def linked() -> Executable:
-        executable = Executable(fn, device, made.block, made.code, lambda: made, checks)
+        executable = Executable(fn, device, lowered.block, lowered.code, lambda: lowered, checks)
         after = device.stats()
-        made.milliseconds.update({k[:-3]: (after[k] - before[k]) / 1e3
-                                  for k in after if k.endswith("_us")})
+        lowered.milliseconds.update({k[:-3]: (after[k] - stats_before[k]) / 1e3
+                                     for k in after if k.endswith("_us")})
         return executable
     return linked
 
 
-def searched_schedules(fn: UOp, device: DeviceFace, donated: Sequence[int] = ()
-                       ) -> Schedules | None:
+def search_schedules(fn: UOp, device: DeviceLike, donated: Sequence[int] = ()
+                     ) -> ScheduleLookup | None:
     """Return the schedules of a FUNCTION's kernels if ``config.search`` asks to find them by
     timing; schedules that were found before are reused. None if the heuristic chooses all of
     them."""
-    if not config.search or config.check_index or not device.target.has_code:
+    if not config.search or config.check_index or not device.target.is_compiled:
         return None
     kernels: list[UOp] = []
-    apart(load("fnx.lower.pipeline").lower, prepared(fn, device), target_of(device), False, None,
-          None, donated, kernels.append)
-    found: dict[UOp, Any] = apart(
-        load("fnx.transforms.replay.search").schedules, kernels, device, _beginning(device),
-        load("fnx.lower.schedule.candidates"), disk(), config.search, fn.arg.name)
-    return found.get
+    with_gc_disabled(load("fnx.lower.pipeline").lower, preprocess(fn, device), target_of(device),
+                     False, None, None, donated, kernels.append)
+    schedules: dict[UOp, Any] = with_gc_disabled(
+        load("fnx.transforms.replay.schedule_search").search_kernels, kernels, device,
+        _make_start(device), load("fnx.lower.schedule.candidates"), disk_cache(), config.search,
+        fn.arg.name)
+    return schedules.get
 
 
-def _beginning(device: DeviceFace) -> Callable[[UOp, int], Callable[[], Executable]]:
+def _make_start(device: DeviceLike) -> Callable[[UOp, int], Callable[[], Executable]]:
     """Return a function that starts the compilation of a FUNCTION. ``longest``: the number of
     characters of kernel code above which it is not compiled, because compile time grows with the
     length and cannot be bounded; 0: no limit."""
-    found = get_device(device.target.name)
+    backend = get_device(device.target.name)
 
-    def begin(fn: UOp, longest: int = 0) -> Callable[[], Executable]:
+    def begin(fn: UOp, max_chars: int = 0) -> Callable[[], Executable]:
         def prepare(code: KernelCode) -> None:
-            if longest and len(code.text()) > longest:
-                raise KernelError(f"expected code of at most {longest} characters, got "
+            if max_chars and len(code.text()) > max_chars:
+                raise KernelError(f"expected code of at most {max_chars} characters, got "
                                   f"{len(code.text())}")
-            found.prepare(code)
-        return _begun(fn, found, prepare=prepare)
+            backend.prepare(code)
+        return _start_compile(fn, backend, prepare=prepare)
     return begin
 
 
-def target_of(device: DeviceFace) -> Target:
+def target_of(device: DeviceLike) -> Target:
     """Return the target that programs of a device are lowered for."""
     target: Target = device.target
     return target.replace(unfused=config.unfused) if config.unfused else target
 
 
-def lowered_for(fn: UOp, target: Target) -> LoweredFace:
+def lower_for(fn: UOp, target: Target) -> LoweredLike:
     """Run all passes on a FUNCTION for a target that need not be this machine."""
-    made: LoweredFace = apart(load("fnx.lower.pipeline").lower, fn, target)
-    return made
+    lowered: LoweredLike = with_gc_disabled(load("fnx.lower.pipeline").lower, fn, target)
+    return lowered
 
 
-def record() -> Callable[[], Recorded]:
+def record() -> Callable[[], RunTrace]:
     """Record when each kernel of any device runs, until the returned function is called."""
     return record_on_all(config.device)
 
 
-def limits(beyond: bool = False) -> Limits | None:
+def device_limits(beyond: bool = False) -> PeakRates | None:
     """Return what the configured device can do: measured once, and again if a kernel is
     ``beyond`` the measured limits. None on GPUs, on devices that compile nothing, and while the
     device is being recorded."""
-    device = _device()
+    device = _configured_device()
     if device.target.kind != "host" or device.is_recording:
         return None
-    found: Limits = apart(load("fnx.transforms.replay.limits").limits, device, _beginning(device),
-                          disk(), beyond)
-    return found
+    result: PeakRates = with_gc_disabled(load("fnx.transforms.replay.machine_limits").find_limits,
+                                         device, _make_start(device), disk_cache(), beyond)
+    return result
 
 
-def disk() -> Any:
+def disk_cache() -> Any:
     """Return the DiskCache that processes share."""
     module = load("fnx.backends.cache")
     return module.DiskCache(module.directory())
@@ -151,57 +159,70 @@ def disk() -> Any:
 
 def _is_searched(fn: UOp) -> bool:
     """Whether a schedule is to be found by timing."""
-    return ops.CALL in kinds([fn]) and any(
+    return ops.CALL in ops_and_dtypes([fn]) and any(
         node.op is ops.CALL and node.arg.schedule
-        and load("fnx.transforms.replay.search").is_searched(node)
+        and load("fnx.transforms.replay.schedule_search").needs_search(node)
         for node in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL))
 
 
-def prepared(fn: UOp, device: DeviceFace) -> UOp:
+def preprocess(fn: UOp, device: DeviceLike) -> UOp:
     """Return the FUNCTION to lower: loop invariants are hoisted out of scans, and kernels have
     the schedules that a search finds."""
-    found = kinds([fn])
-    if ops.SCAN in found:
-        fn = load("fnx.transforms.loops.hoist").hoist(fn)
-    return _searched(fn, device) if ops.CALL in found and _is_searched(fn) else fn
+    op_kinds = ops_and_dtypes([fn])
+    if ops.SCAN in op_kinds:
+        fn = load("fnx.transforms.loops.loop_fission").split_scans(fn)
+    return _apply_search(fn, device) if ops.CALL in op_kinds and _is_searched(fn) else fn
 
 
-def _searched(fn: UOp, device: DeviceFace) -> UOp:
-    search = load("fnx.transforms.replay.search")
-    found: UOp = search.searched(fn, device, _beginning(device),
-                                 load("fnx.lower.schedule.candidates"), disk())
-    return found
+def _apply_search(fn: UOp, device: DeviceLike) -> UOp:
+    search = load("fnx.transforms.replay.schedule_search")
+    result: UOp = search.search_calls(fn, device, _make_start(device),
+                                      load("fnx.lower.schedule.candidates"), disk_cache())
+    return result
 
 
-def result_on(memory: Any, given: Sequence[Any], place: PlacedAt) -> Any:
+def copy_result_to(memory: Any, inputs: Sequence[Any], placement: Placement) -> Any:
     """Return a result on the device that a function was jitted for: a result that is an input
     buffer is copied there."""
-    if not any(memory is x for x in given):
+    if not any(memory is x for x in inputs):
         return memory
-    made = moved(memory, place.device)
-    made.placed = place
-    return made
+    moved_result = transfer_storage(memory, placement.device)
+    moved_result.placed = placement
+    return moved_result
 
 
-def _device() -> DeviceBase:
+def _configured_device() -> DeviceBase:
     return get_device(config.device)
 
 
-@before_each
-def _load_ahead(device: str) -> None:
-    if device == "cpu" and not load("fnx.backends.allocator").address_space_is_limited():
+@on_device_creation
+def _preload(device: str) -> None:
+    if device == "cpu" and not load("fnx.backends.allocator").has_address_space_limit():
         load("fnx.backends.cache")  # the disk cache, keyed by digests
-        load("fnx.transforms.replay.ahead").begin(lambda: get_device(device).expect())
+        load("fnx.transforms.replay.preload").preload_compiler(
+            lambda: get_device(device).warm_up_compiler())
 
 
-def _put(value: NDArray) -> Any:
+def _upload(value: NDArray) -> Any:
     return get_device(config.device).upload(value)
 
 
-_eager = Eager(lambda fn, _, device: link(fn, get_device(device), True), _put,
-               lambda nbytes: _device().zeros(nbytes))
-storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _device().synchronize(),
-                      lambda value: _device().borrow(value))
+_eager = EagerEvaluator(lambda fn, _, device: link(fn, get_device(device), True), _upload,
+                        lambda nbytes: _configured_device().zeros(nbytes))
+storage.set_evaluator(_eager.evaluate, _eager.put, lambda: _configured_device().synchronize(),
+                      lambda value: _configured_device().borrow(value))
 
-__all__ = ["disk", "get_device", "limits", "link", "lowered_for", "moved", "prepared", "record",
-           "result_on", "row_of", "searched_schedules", "target_of"]
+__all__ = [
+    "copy_result_to",
+    "device_limits",
+    "disk_cache",
+    "generic_target",
+    "get_device",
+    "link",
+    "lower_for",
+    "preprocess",
+    "record",
+    "search_schedules",
+    "target_of",
+    "transfer_storage",
+]

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from fnx.core.array.public import public
-from fnx.core.array.trace import name_of
+from fnx.core.array.api_boundary import public_api
+from fnx.core.array.trace import function_name
 from fnx.core.errors import ArgumentError, FnxError
-from fnx.core.tracebacks import shorten
-from fnx.transforms.replay.captures import codes_of
+from fnx.core.traceback_filter import filter_traceback
+from fnx.transforms.replay.captures import reached_codes
 
 if TYPE_CHECKING:
     from fnx.transforms.replay.lowering import Lowering
@@ -37,12 +37,12 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
-_show: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
+_lower_hooks: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
 
 
-def set_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+def register_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
     """Register the function that lowers, (function, args, kwargs) -> Lowering. Called by jit."""
-    _show.append(lower)
+    _lower_hooks.append(lower)
 
 
 class Transformed(Generic[P, R_co]):
@@ -62,7 +62,7 @@ class Transformed(Generic[P, R_co]):
         functools.update_wrapper(self, f, updated=())
         self.__dict__.update({name: value for name, value in getattr(f, "__dict__", {}).items()
                               if not name.startswith("_")})  # the user's, not a transform's
-        self._f, self._name, self._options = f, name_of(f), options
+        self._f, self._name, self._options = f, function_name(f), options
         if self.kind != "jit":  # which computes the same: same name and docs
             self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"
             self.__doc__ = "\n\n".join(filter(None, (self.does, getattr(f, "__doc__", ""))))
@@ -72,14 +72,14 @@ class Transformed(Generic[P, R_co]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowering:
         """Return all lowering steps of this signature: graph, kernels, commands, LLVM IR."""
-        made: Lowering = _show[-1](self, args, kwargs)
-        return made
+        lowering: Lowering = _lower_hooks[-1](self, args, kwargs)
+        return lowering
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         try:
             out: R_co = _run(self, args, kwargs)
         except Exception as error:
-            leave(error, self._f)
+            annotate_error(error, self._f)
             raise
         return out
 
@@ -117,14 +117,14 @@ class Transformed(Generic[P, R_co]):
         return functools.partial(type(self), self._f, **self._options), ()
 
 
-def leave(error: Exception, f: Callable[..., Any]) -> None:
+def annotate_error(error: Exception, f: Callable[..., Any]) -> None:
     """Prepare an error that leaves a call of f: choose the source location within f among
     several, and drop internal frames from the traceback."""
-    if isinstance(error, FnxError) and len(error.sites) > 1:
-        error.within(codes_of(f))
-    shorten(error)
+    if isinstance(error, FnxError) and len(error.locs) > 1:
+        error.within(reached_codes(f))
+    filter_traceback(error)
 
 
-@public
+@public_api
 def _run(g: Transformed[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return g.apply(args, kwargs)

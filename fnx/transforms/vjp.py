@@ -15,20 +15,26 @@ from typing import Any, ClassVar, Literal, TypeVar, overload
 
 from fnx.core import build, build_calls, dtypes
 from fnx.core.array import scope, tree
+from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
-from fnx.core.array.containers import register_pytree_node
-from fnx.core.array.public import public
-from fnx.core.array.trace import inline, name_of, rewriting, trace
-from fnx.core.derived import keep
+from fnx.core.array.pytree_registry import register_pytree_node
+from fnx.core.array.trace import function_name, inline_function, preserving_locs, trace
+from fnx.core.derivations import retain
 from fnx.core.errors import ArgumentError, GradError, PytreeError
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import Layout, directions, flatten, is_nothing, like
-from fnx.transforms.ad.linearity import check
+from fnx.transforms.ad.arguments import (
+    Layout,
+    check_like,
+    flatten_args,
+    is_no_derivative,
+    tangent_nodes,
+)
+from fnx.transforms.ad.higher_order import TOKEN, Activity, Linearized
+from fnx.transforms.ad.linearity import check_linear
 from fnx.transforms.ad.reverse import linearize as linearized
-from fnx.transforms.ad.structural import TOKEN, Activity, Linearized
-from fnx.transforms.ad.transpose import pushing, transpose
+from fnx.transforms.ad.transpose import transpose, transpose_to_jvp
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -62,7 +68,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         result and returns a tuple of cotangents, one for each primal. It reads the residuals of
         the forward pass instead of recomputing it, and is a pytree of these.
     """
-    out, pull, aux = _at(fun, primals, has_aux, "vjp", _pullback)
+    out, pull, aux = _linear_map_at(fun, primals, has_aux, "vjp", _pullback)
     return (out, pull, aux) if has_aux else (out, pull)
 
 
@@ -94,7 +100,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         and returns the tangent of the result, as ``jvp`` does, but it reads the residuals of the
         forward pass instead of recomputing it, and is a pytree of these.
     """
-    out, push, aux = _at(fun, primals, has_aux, "linearize", _pushforward)
+    out, push, aux = _linear_map_at(fun, primals, has_aux, "linearize", _pushforward)
     return (out, push, aux) if has_aux else (out, push)
 
 
@@ -118,24 +124,24 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Transposition:
     Raises:
         GradError: ``fun`` is not linear; the message names the operation and its line.
     """
-    return _transposed(fun, primals)
+    return _linear_transpose(fun, primals)
 
 
-@public
-def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
-        make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
+@public_api
+def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: str,
+                   make: Callable[[Linearized, list[Array], Layout, Layout], _LinearMap]) -> Any:
     """Return the result of a function, the linear map that ``make`` builds at this point, and
     aux."""
-    given, layout = flatten(primals, range(len(primals)), allow_int=True)
-    values = [x._node for x in given if x._dtype.is_float]
-    traced = trace(fun, layout.floats(given), layout.tree, values, by=by, name=name_of(fun),
-                   has_aux=has_aux)
+    arg_leaves, layout = flatten_args(primals, range(len(primals)), allow_int=True)
+    values = [x._node for x in arg_leaves if x._dtype.is_float]
+    traced = trace(fun, layout.floats(arg_leaves), layout.tree, values, transform=by,
+                   name=function_name(fun), has_aux=has_aux)
     closed = traced.close()
     args = [*values, *closed.operands()]
     floats = tuple([i for i, a in enumerate(closed.outs) if a.dtype.is_float])
-    keep(closed.function)
+    retain(closed.function)
     form = linearized(closed.function, Activity(tuple(range(len(values))), floats))
-    nodes = inline(closed.function if form.forward is None else form.forward, args)
+    nodes = inline_function(closed.function if form.forward is None else form.forward, args)
     saved = [Array(args[i] if kind == "input" else nodes[i])
              for kind, i in form.sources if kind in ("input", "result")]
     out, aux = traced.filled(nodes)
@@ -144,61 +150,61 @@ def _at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, by: st
 
 def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layout) -> Pullback:
     sources = tuple([i if kind == "cotangent" else None for kind, i in form.sources])
-    sources = tuple([_EFFECTS if source == TOKEN else i
+    sources = tuple([_REAL_TOKEN if source == TOKEN else i
                      for source, i in zip(form.sources, sources)])
     results = tuple([value for value, _ in form.given])
-    return Pullback(saved, _MapFacts(form.backward, sources, results, outs, primals, form.token))
+    return Pullback(saved, _MapInfo(form.backward, sources, results, outs, primals, form.token))
 
 
 def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: Layout
                  ) -> Pushforward:
-    pushed, active = pushing(form)
+    pushed, active = transpose_to_jvp(form)
     sources = tuple([None if kind in ("input", "result") else
-                     _NO_EFFECTS if (kind, i) == TOKEN else _UNREAD for kind, i in form.sources])
+                     _DUMMY_TOKEN if (kind, i) == TOKEN else _UNREAD for kind, i in form.sources])
     number = dict(zip([i for kind, i in form.sources if kind == "cotangent"], pushed.given))
     floats = sum(a.dtype.is_float for a in outs.avals)
-    return Pushforward(saved, _MapFacts(pushed.function, (*sources, *active), tuple(
+    return Pushforward(saved, _MapInfo(pushed.function, (*sources, *active), tuple(
         [number.get(o) for o in range(floats)]), primals, outs))
 
 
-@public
-def _transposed(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposition:
+@public_api
+def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Transposition:
     leaves, in_tree = tree.flatten((primals, {}))
     avals = tuple([x._aval if isinstance(x, ShapeDtypeStruct) else
-                   flatten((x,), (0,), allow_int=True)[1].avals[0] for x in leaves])
+                   flatten_args((x,), (0,), allow_int=True)[1].avals[0] for x in leaves])
     for i, aval in enumerate(avals):
         if not aval.dtype.is_float:
             raise GradError(f"expected float arguments, got {aval} at "
                             f"{Layout(in_tree, avals).path(i)}",
                             hint="close over what the function is not linear in")
-    traced = trace(fun, avals, in_tree, by="linear_transpose", name=name_of(fun))
-    rewriting(check, traced.nodes, traced.leaves)
+    traced = trace(fun, avals, in_tree, transform="linear_transpose", name=function_name(fun))
+    preserving_locs(check_linear, traced.nodes, traced.leaves)
     closed = traced.close()
-    keep(closed.function)
+    retain(closed.function)
     outs = tuple([o for o, a in enumerate(closed.outs) if a.dtype.is_float])
-    found = transpose(closed.function, tuple(range(len(avals))), outs, closed.effects)
+    form = transpose(closed.function, tuple(range(len(avals))), outs, closed.effects)
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
-               *[_UNREAD] * closed.effects, *range(len(outs)), *[_EFFECTS] * closed.effects)
-    return Transposition([Array(c) for c in closed.captures], _MapFacts(
-        found.function, sources, found.given, Layout(closed.out_tree, closed.outs),
-        Layout(in_tree, avals), found.token))
+               *[_UNREAD] * closed.effects, *range(len(outs)), *[_REAL_TOKEN] * closed.effects)
+    return Transposition([Array(c) for c in closed.captures], _MapInfo(
+        form.function, sources, form.given, Layout(closed.out_tree, closed.outs),
+        Layout(in_tree, avals), form.token))
 
 
 # ---- linear maps --------------------------------------------------------------------------------
 
 _UNREAD = -1  # a parameter that the FUNCTION does not read
-_EFFECTS = -2  # the token that its effects follow
-_NO_EFFECTS = -3  # the token of a FUNCTION whose effects were dropped
+_REAL_TOKEN = -2  # the token that its effects follow
+_DUMMY_TOKEN = -3  # the token of a FUNCTION whose effects were dropped
 
 
-class _MapFacts(Record):
+class _MapInfo(Record):
     """The static part of a linear map: all but its saved arrays."""
 
     function: UOp
     sources: tuple[int | None, ...]  # of operands: float leaf i of the argument; None: saved
     results: tuple[int | None, ...]  # for each float leaf of the output; None: zero
     takes: Layout
-    gives: Layout
+    out_layout: Layout
     token: int | None = None         # the result that the next effect follows, if any
 
 
@@ -208,24 +214,24 @@ class _LinearMap:
     __slots__ = ("saved", "plan")
     kind: ClassVar[str]
 
-    def __init__(self, saved: Sequence[Any], plan: _MapFacts) -> None:
+    def __init__(self, saved: Sequence[Any], plan: _MapInfo) -> None:
         self.saved, self.plan = tuple(saved), plan
 
     def __repr__(self) -> str:
-        return f"<{self.kind} from {self.plan.takes} to {self.plan.gives}>"
+        return f"<{self.kind} from {self.plan.takes} to {self.plan.out_layout}>"
 
-    def _apply(self, given: Sequence[UOp]) -> list[Array]:
+    def _apply(self, inputs: Sequence[UOp]) -> list[Array]:
         plan, saved = self.plan, iter(self.saved)
-        nothing = build.const(0, dtypes.float32)
-        operands = [next(saved)._node if i is None else nothing if i == _UNREAD else
-                    scope.token() if i == _EFFECTS else
-                    build_calls.first_token() if i == _NO_EFFECTS else given[i]
+        placeholder = build.const(0, dtypes.float32)
+        operands = [next(saved)._node if i is None else placeholder if i == _UNREAD else
+                    scope.current_token() if i == _REAL_TOKEN else
+                    build_calls.initial_token() if i == _DUMMY_TOKEN else inputs[i]
                     for i in plan.sources]
-        found = inline(plan.function, operands)
+        outs = inline_function(plan.function, operands)
         if plan.token is not None:
-            scope.follow(found[plan.token])
-        floats = [a for a in plan.gives.avals if a.dtype.is_float]
-        return [Array(build.const(0, a.dtype, a.shape) if i is None else found[i], a.weak)
+            scope.set_token(outs[plan.token])
+        floats = [a for a in plan.out_layout.avals if a.dtype.is_float]
+        return [Array(build.const(0, a.dtype, a.shape) if i is None else outs[i], a.weak)
                 for a, i in zip(floats, plan.results)]
 
 
@@ -257,30 +263,30 @@ class Pushforward(_LinearMap):
         return _push(self, tangents)
 
 
-@public
-def _pull(self: Pullback, given: tuple[Any, ...]) -> tuple[Any, ...]:
+@public_api
+def _pull(self: Pullback, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
     plan = self.plan
-    if len(given) != 1:
+    if len(cotangents) != 1:
         raise ArgumentError(f"{self.kind}: expected one cotangent, a tree like the result, "
-                            f"{plan.takes.tree}; got {len(given)} arguments",
+                            f"{plan.takes.tree}; got {len(cotangents)} arguments",
                             hint="put the cotangents of several results into one tuple")
-    return plan.gives.gradients(self._apply(_cotangents(plan.takes, given[0])))
+    return plan.out_layout.gradients(self._apply(_check_cotangents(plan.takes, cotangents[0])))
 
 
-@public
+@public_api
 def _push(self: Pushforward, tangents: tuple[Any, ...]) -> Any:
     plan = self.plan
-    return plan.gives.filled(self._apply(directions(plan.takes, tangents)))
+    return plan.out_layout.filled(self._apply(tangent_nodes(plan.takes, tangents)))
 
 
-def _cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
+def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:
     """Return the float cotangents as nodes, checked against the result."""
     def one(x: Any, aval: Aval) -> UOp:
-        if tree.structure(x) != tree.LEAF or is_nothing(x):
-            found = "float0" if x is not None and is_nothing(x) else tree.structure(cotangent)
+        if tree.structure(x) != tree.LEAF or is_no_derivative(x):
+            found = "float0" if x is not None and is_no_derivative(x) else tree.structure(cotangent)
             raise PytreeError(f"expected a cotangent like the result, {layout.tree}; got {found}",
                               hint="give one array for each array of the result")
-        return like(x, aval, "a cotangent", "the result")
+        return check_like(x, aval, "a cotangent", "the result")
 
     leaves = tree.flatten_up_to(layout.tree, cotangent)
     return [one(x, aval) for x, aval in zip(leaves, layout.avals) if aval.dtype.is_float]

@@ -15,12 +15,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build, op_args
 from fnx.core.array import arguments, scope, tree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.containers import Path, container
-from fnx.core.array.public import asarray
-from fnx.core.array.refusal import checked
-from fnx.core.array.trace import Closed, inline, rewriting, trace
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.pytree_registry import Path, pytree_type
+from fnx.core.array.trace import ClosedFunction, inline_function, preserving_locs, trace
 from fnx.core.errors import (
     ArgumentError,
     AxisError,
@@ -38,10 +38,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_LISTED = 8  # arguments that an error about sizes lists
-_SIZE_MATTERS = object()  # the axis name of a retry that traces for this batch size
+_SIZE_ONLY_AXIS = object()  # the axis name of a retry that traces for this batch size
 
 
-@checked
+@validate_call
 def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
          axis_size: int | None = None, spmd_axis_name: Any = None) -> Transformed[P, Any]:
     """Vectorize ``fun`` over axes of its arguments.
@@ -78,7 +78,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
                             f"or a pytree, for each argument; got {in_axes!r}",
                             hint="for one argument that is a dict write in_axes=({'w': 0},)")
     if axis_size is not None:
-        axis_size = arguments.integer("axis_size", axis_size)
+        axis_size = arguments.check_int("axis_size", axis_size)
         if axis_size < 0:
             raise ArgumentError(f"expected axis_size >= 0, got {axis_size}")
     for what, name in (("axis_name", axis_name), ("spmd_axis_name", spmd_axis_name)):
@@ -102,27 +102,29 @@ class _Vmapped(Transformed[P, R]):
         mapped = [self._mapped(x, axis, in_tree, i)
                   for i, (x, axis) in enumerate(zip(leaves, axes)) if axis is not None]
         size = self._size(mapped)
-        given = list(leaves)
+        inputs = list(leaves)
         for m in mapped:
-            given[m.place] = m.element
+            inputs[m.place] = m.element
         name = self._options["axis_name"]
         try:
-            closed, nodes = self._batched(given, in_tree, mapped, size, name)
+            closed, nodes = self._batch(inputs, in_tree, mapped, size, name)
         except BatchSizeError:
             if name is not None:
                 raise
-            closed, nodes = self._batched(given, in_tree, mapped, size, _SIZE_MATTERS)
-        places = _spread(out_axes, closed.out_tree, f"out_axes of vmap of {self._name}")
+            closed, nodes = self._batch(inputs, in_tree, mapped, size, _SIZE_ONLY_AXIS)
+        leaf_axes = _axis_per_leaf(out_axes, closed.out_tree, f"out_axes of vmap of {self._name}")
         outs = [self._out(x, axis, aval, closed.out_tree, i, size)
-                for i, (x, axis, aval) in enumerate(zip(nodes, places, closed.outs))]
+                for i, (x, axis, aval) in enumerate(zip(nodes, leaf_axes, closed.outs))]
         return closed.out_tree.unflatten(outs)
 
-    def _batched(self, given: Sequence[Any], in_tree: tree.TreeDef, mapped: Sequence[_Mapped],
-                 size: int, name: Any) -> tuple[Closed, list[tuple[UOp, bool]]]:
+    def _batch(self, inputs: Sequence[Any], in_tree: tree.TreeDef, mapped: Sequence[_MappedArg],
+               size: int, name: Any) -> tuple[ClosedFunction, list[tuple[UOp, bool]]]:
         """Trace the function for one element, and return its results for the batch."""
         axis = None if name is None else scope.new_axis(name, size)
-        closed = trace(self._f, given, in_tree, by="vmap", name=self._name, axis=axis).close()
-        return closed, rewriting(_lanes, closed, size, axis, [m.in_front() for m in mapped])
+        closed = trace(self._f, inputs, in_tree, transform="vmap", name=self._name,
+                       axis=axis).close()
+        return closed, preserving_locs(_batch_all, closed, size, axis,
+                                       [m.in_front() for m in mapped])
 
     def _in_axes(self, in_axes: Any, in_tree: tree.TreeDef) -> list[int | None]:
         """Return the mapped axis of each leaf of (args, kwargs)."""
@@ -133,10 +135,10 @@ class _Vmapped(Transformed[P, R]):
                 f"arguments, got {len(in_axes)}: {in_axes}",
                 hint="give one for each: an axis, None for what is not mapped, or a tree of them; "
                      "arguments that are given by name are mapped over axis 0")
-        return [*_spread(in_axes, args, f"in_axes of vmap of {self._name}"),
+        return [*_axis_per_leaf(in_axes, args, f"in_axes of vmap of {self._name}"),
                 *[0] * kwargs.num_leaves]
 
-    def _mapped(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _Mapped:
+    def _mapped(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _MappedArg:
         """Check leaf ``i`` of (args, kwargs), which is mapped."""
         first, *rest = tree.paths(in_tree)[i]
         where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
@@ -151,9 +153,9 @@ class _Vmapped(Transformed[P, R]):
             raise AxisError(f"vmap of {self._name}: expected an axis {axis} to map over at "
                             f"{where}, got {array._aval}",
                             hint="give another axis, or None, in in_axes")
-        return _Mapped(i, where, array, axis % array.ndim)
+        return _MappedArg(i, where, array, axis % array.ndim)
 
-    def _size(self, mapped: Sequence[_Mapped]) -> int:
+    def _size(self, mapped: Sequence[_MappedArg]) -> int:
         """Return the batch size."""
         size: int | None = self._options["axis_size"]
         sizes = {m.size for m in mapped} | ({size} if size is not None else set())
@@ -162,12 +164,12 @@ class _Vmapped(Transformed[P, R]):
                 f"vmap of {self._name}: expected an argument that is mapped, got none",
                 hint="give in_axes other than None, or axis_size=")
         if len(sizes) > 1:
-            found = [f"{m.size} at {m.where} ({m.whole}, axis {m.axis})" for m in mapped]
+            listed = [f"{m.size} at {m.where} ({m.whole}, axis {m.axis})" for m in mapped]
             if size is not None:
-                found.insert(0, f"axis_size={size}")
-            more = ["..."] * (len(found) > MAX_LISTED)
+                listed.insert(0, f"axis_size={size}")
+            ellipsis = ["..."] * (len(listed) > MAX_LISTED)
             raise ShapeError(f"vmap of {self._name}: expected one size of all mapped axes, got "
-                             f"{', '.join(found[:MAX_LISTED] + more)}",
+                             f"{', '.join(listed[:MAX_LISTED] + ellipsis)}",
                              hint="map an argument over another axis with in_axes, or over none "
                                   "with None")
         return sizes.pop()
@@ -192,11 +194,11 @@ class _Vmapped(Transformed[P, R]):
                             f"got {axis}", hint="the results have one axis more than each lane's")
         order = [*range(1, n)]
         order.insert(axis % n, 0)
-        lanes = x if batched else build.expand(x, (size, *x.shape))
-        return Array(build.permute(lanes, order), aval.weak)
+        batched_x = x if batched else build.expand(x, (size, *x.shape))
+        return Array(build.permute(batched_x, order), aval.weak)
 
 
-class _Mapped(Record):
+class _MappedArg(Record):
     """A mapped argument: its leaf number, its path for messages, the array, and the mapped axis."""
 
     place: int
@@ -220,49 +222,49 @@ class _Mapped(Record):
 
     def in_front(self) -> UOp:
         """Return the array with the mapped axis moved to the front."""
-        rest = [i for i in range(self.array.ndim) if i != self.axis]
-        return build.permute(self.array._node, (self.axis, *rest))
+        others = [i for i in range(self.array.ndim) if i != self.axis]
+        return build.permute(self.array._node, (self.axis, *others))
 
 
-def _lanes(closed: Closed, size: int, axis: op_args.Axis | None, mapped: Sequence[UOp]
-           ) -> list[tuple[UOp, bool]]:
+def _batch_all(closed: ClosedFunction, size: int, axis: op_args.Axis | None, mapped: Sequence[UOp]
+               ) -> list[tuple[UOp, bool]]:
     """Return the results for the batch, and which of them have the batch axis in front."""
-    rest = closed.operands()
-    flags = (True,) * len(mapped) + (False,) * len(rest)
+    captures = closed.operands()
+    flags = (True,) * len(mapped) + (False,) * len(captures)
     batch = load("fnx.transforms.batching.batch").batch
     function, batched = batch(closed.function, size, flags, axis)
-    nodes = inline(function, [*mapped, *rest])
-    closed.follow(nodes)
+    nodes = inline_function(function, [*mapped, *captures])
+    closed.advance_token(nodes)
     return list(zip(nodes, batched))
 
 
 # ---- axes for the leaves of a tree --------------------------------------------------------------
 
 
-def _spread(axes: Any, structure: tree.TreeDef, what: str) -> list[int | None]:
+def _axis_per_leaf(axes: Any, structure: tree.TreeDef, what: str) -> list[int | None]:
     """Return an axis for each leaf: an int or None in ``axes`` applies to all leaves below it."""
     out: list[int | None] = []
-    _below(axes, structure, what, (), out)
+    _collect_axes(axes, structure, what, (), out)
     return out
 
 
-def _below(axes: Any, structure: tree.TreeDef, what: str, path: Path, out: list[int | None]
-           ) -> None:
-    row = container(type(axes))
+def _collect_axes(axes: Any, structure: tree.TreeDef, what: str, path: Path, out: list[int | None]
+                  ) -> None:
+    row = pytree_type(type(axes))
     if axes is None or row is None:
-        out += [None if axes is None else _axis(axes, what, path)] * structure.num_leaves
+        out += [None if axes is None else _check_axis(axes, what, path)] * structure.num_leaves
         return
     children, data = row.take(axes)
-    if row is not structure.container or data != structure.data or \
+    if row is not structure.pytree_type or data != structure.data or \
             len(children) != len(structure.subtrees):
         raise PytreeError(f"{what}: expected an int, None or a tree like {structure} at "
                           f"{tree.keystr(path) or 'the root'}, got {axes!r}",
                           hint="an int or None stands for all arrays below it")
     for key, inner, child in zip(row.keys(data, len(children)), structure.subtrees, children):
-        _below(child, inner, what, (*path, key), out)
+        _collect_axes(child, inner, what, (*path, key), out)
 
 
-def _axis(x: Any, what: str, path: Path) -> int:
+def _check_axis(x: Any, what: str, path: Path) -> int:
     try:
         if isinstance(x, bool):
             raise TypeError

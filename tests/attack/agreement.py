@@ -55,7 +55,7 @@ def meaning(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
         with override(device="interp"):
             xs = [jnp.asarray(x) for x in args]
             traced = trace(f, [x._aval for x in xs], fnx.tree.structure((tuple(xs), {})),
-                           [x._node for x in xs], by="meaning", name="program")
+                           [x._node for x in xs], transform="meaning", name="program")
             held = [*args, *[np.zeros(0, bool)] * bool(traced.tokens)]
             env = dict(zip([*traced.leaves, *traced.tokens[:1]], held))
             made = interp.evaluate([x._node for x in traced.outs], env)

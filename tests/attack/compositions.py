@@ -463,7 +463,8 @@ def check(program: Composed, seed: int) -> None:
 def meaning(f: Function, x: Any) -> Any:
     """f(x) by the interpreter, from the graph."""
     leaves, in_tree = tree.flatten(((jnp.asarray(x),), {}))
-    closed = trace(f, [leaf._aval for leaf in leaves], in_tree, by="compositions", name="f").close()
+    closed = trace(f, [leaf._aval for leaf in leaves], in_tree, transform="compositions",
+                   name="f").close()
     captured = [np.asarray(fnx.Array(c)) for c in closed.operands()]
     return interp.apply(closed.function, [x, *captured])[0]
 

@@ -47,12 +47,12 @@ def kept(self, key, value, about=""):
     found.append((key, value, about))
 DiskCache.put = kept
 import fnx
-from fnx.backends import write_behind
+from fnx.backends import background_writer
 from tests.attack.entries import FUNCTIONS, X
 with fnx.core.config.override(cache_dir=sys.argv[1]):
     for f in FUNCTIONS.values():
         fnx.tree.map(lambda y: y.block_until_ready(), fnx.jit(f)(X))
-    write_behind.wait()
+    background_writer.wait()
 sys.stdout.buffer.write(pickle.dumps(found))
 """
 
@@ -94,7 +94,7 @@ def _other_numbers(data: bytes, choose: random.Random) -> bytes:
         elif node.op is ops.LINKED and 0.6 <= some < 0.8:
             field = choose.choice(("parallel", "scratch", "nanoseconds", "writes"))
             value = (far,) if field == "writes" else -1.0 if field == "nanoseconds" else far
-        elif node.op is ops.LOOP and some >= 0.8:
+        elif node.op is ops.CMD_LOOP and some >= 0.8:
             field, value = "trips", far
         else:
             return None

@@ -109,11 +109,11 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     forks = refused = lost = 0
     wrong: list[str] = []
     hangs: list[str] = []
-    patience = process.PATIENCE
+    patience = process.FORK_TIMEOUT
     until = time.monotonic() + (float("inf") if seconds is None else seconds)
     while (count is None or forks < count) and time.monotonic() < until:
-        process.PATIENCE, flights = ((0.0, 30), (patience, 1),
-                                     (rng.uniform(0, 0.1), rng.randint(1, 30)))[forks % 3]
+        process.FORK_TIMEOUT, flights = ((0.0, 30), (patience, 1),
+                                         (rng.uniform(0, 0.1), rng.randint(1, 30)))[forks % 3]
         done = _short(jnp.arange(100) * 1.0)
         np.asarray(done)
         flight = [_long(x) for _ in range(flights)][-1]  # they are done in order
@@ -135,7 +135,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
                              f"{_CODES.get(code, stacks)}")
         if float(flight) != want:
             wrong.append(f"fork {forks}: the parent has another value")
-    process.PATIENCE = patience
+    process.FORK_TIMEOUT = patience
     end.set()
     for thread in threads:
         thread.join()

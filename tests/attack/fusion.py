@@ -27,11 +27,11 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 from benchmarks.sweep import least
-from fnx.core import ops, parts
+from fnx.core import accessors, ops
 from fnx.core.config import FUSIONS, override
 from fnx.core.target import Target
 from fnx.lower.pipeline import lower
-from fnx.lower.schedule import cost
+from fnx.lower.schedule import cost_model
 from tests.attack import seeds
 
 LIMIT = 1.3      # times what a graph takes without a fusion
@@ -365,7 +365,8 @@ def _caller(f: Callable[..., Any], given: Sequence[Any], kind: str) -> Callable[
 def predicted(fn: Any, kind: str = "") -> float:
     """Cycles that a FUNCTION is predicted to take with a kind of fusion left out."""
     block = lower(fn, TARGET.replace(unfused=kind)).block
-    return sum(cost.cycles(e.src[0], TARGET) for e in parts.executions(block.commands)
+    return sum(cost_model.kernel_cycles(e.src[0], TARGET)
+               for e in accessors.all_execs(block.commands)
                if e.src[0].op is ops.KERNEL)
 
 

@@ -38,7 +38,7 @@ from fnx.core.array import scope, trace
 from fnx.core.cache import clear_caches
 from fnx.core.config import config, override
 from fnx.core.errors import DonatedError
-from fnx.core.uop import current_site
+from fnx.core.uop import current_loc
 
 HANG = 300.0  # seconds without an answer
 SHORT = 3000  # places of a call up to which a signal comes at each
@@ -316,18 +316,18 @@ def _left() -> str:
     """What is left behind."""
     if scope.is_open():
         return "a trace is open"
-    if current_site.site is not None:
+    if current_loc.loc is not None:
         return "a line is set"
-    if not gc.isenabled() or trace._pausing:
+    if not gc.isenabled() or trace._gc_disabled_threads:
         return "the collector is off"
     return ""
 
 
 def _heal() -> None:
     """So that a fault is counted once."""
-    del scope.stack()[:]
-    current_site.site = None
-    trace._pausing.clear()
+    del scope.open_scopes()[:]
+    current_loc.loc = None
+    trace._gc_disabled_threads.clear()
     gc.enable()
 
 

@@ -34,8 +34,8 @@ from fnx.core.array import scope
 from fnx.core.cache import clear_caches
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, DonatedError
-from fnx.core.uop import current_site, live_nodes
-from fnx.core.weak import WeakMemo
+from fnx.core.uop import current_loc, live_nodes
+from fnx.core.weak_tables import WeakMemo
 
 STEPS = 200  # of a training, then it begins anew
 HANG = 120.0  # seconds without progress
@@ -130,7 +130,7 @@ def _eager() -> None:
 def _fault(trainings: list[Training], aborted: bool) -> str:
     if scope.is_open():
         return "a trace is open"
-    if current_site.site is not None:
+    if current_loc.loc is not None:
         return "a line is set"
     if not gc.isenabled():
         return "the collector is off"
@@ -152,10 +152,10 @@ def _counted() -> dict[str, int]:
     clear_caches()
     nodes, pool = _live_nodes(), device.pool
     free = sum(len(free.blocks) for free in pool._classes.values())
-    held = sum(holding() is not None for holding in pool.holdings.values())
+    held = sum(holding() is not None for holding in pool.owners.values())
     return {"nodes": nodes, "threads": threading.active_count(),
             "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
-            "blocks of nobody": len(pool.holdings) - free - held}
+            "blocks of nobody": len(pool.owners) - free - held}
 
 
 def _live_nodes() -> int:
@@ -186,13 +186,13 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     sys.unraisablehook = lost.append
     for work, _ in works:
         work()
-    before, wrong, done, again = _counted(), [], 0, queue._AGAIN
+    before, wrong, done, again = _counted(), [], 0, queue._INTERRUPT_WINDOW
     end = time.monotonic() + (float("inf") if seconds is None else seconds)
     while done != count and time.monotonic() < end:
         faulthandler.dump_traceback_later(HANG, exit=True)
         work, longest = random.choice(works)
         aborted = random.random() < 0.1  # one soon after another aborts what is submitted
-        queue._AGAIN = again if aborted else 0.0
+        queue._INTERRUPT_WINDOW = again if aborted else 0.0
         try:
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest))
             while True:
@@ -209,7 +209,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
         if fault:
             wrong.append(f"{done}: {fault}")
     faulthandler.cancel_dump_traceback_later()
-    queue._AGAIN = again
+    queue._INTERRUPT_WINDOW = again
     return Counts(sent[0], wrong, sent[0] - done + len(lost), _leaks(before))
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.lower.loops import portions
+from fnx.lower.loops import strip_mine
 from tests.attack import seeds
 
 Env = list[tuple[tuple[int, ...], Any]]
@@ -385,13 +385,14 @@ def draw(seed: int, smooth: bool) -> tuple[Callable[..., Any], list[Any]]:
 def portions_of(steps: int | None) -> Iterator[None]:
     """Loops that a condition ends are cut into portions of so many steps, others of commands that
     are a kernel of so many times 200 cycles; None: as ever."""
-    before = portions._LEAST, portions.MOST, portions.WHOLE
+    before = strip_mine._MIN_STEPS, strip_mine.MAX_STEPS, strip_mine.KERNEL_CYCLES
     if steps is not None:
-        portions._LEAST, portions.MOST, portions.WHOLE = steps, steps, 200 * steps
+        strip_mine._MIN_STEPS, strip_mine.MAX_STEPS = steps, steps
+        strip_mine.KERNEL_CYCLES = 200 * steps
     try:
         yield
     finally:
-        portions._LEAST, portions.MOST, portions.WHOLE = before
+        strip_mine._MIN_STEPS, strip_mine.MAX_STEPS, strip_mine.KERNEL_CYCLES = before
 
 
 def check(seed: int) -> None:

@@ -115,7 +115,7 @@ def _resident() -> int:
 
 def shrink() -> None:
     """Caches that are there hold less from now on, so they are full soon."""
-    for kept in cache._names.living():
+    for kept in cache._names.live_keys():
         kept.limit = max(4, kept.limit // SMALL)
         kept.most //= SMALL
 

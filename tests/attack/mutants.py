@@ -33,7 +33,7 @@ KINDS = ("fnx", "fnx", "fnx", "npz", "safetensors")  # one of them a seed
 _NUMBERS = (0, 1, -1, 2, 3, 7, 8, 15, 16, 17, 31, 64, 65, 127, 128, 255, 1 << 31, (1 << 31) - 1,
             1 << 32, 1 << 48, 1 << 50, (1 << 63) - 1, 1 << 63, 1 << 64, -1 << 63, 10 ** 30)
 _TEXTS = ("", "x", '*/ system("x"); /*', "int", "free", "fault of x a b", "fault of x 0 3", "\0",
-          "\ud800", "../../x", "n" * 5000, "os.system", "SELDOM", "SEQ", "PAR", "THREAD", "GRID",
+          "\ud800", "../../x", "n" * 5000, "os.system", "UNLIKELY", "SEQ", "PAR", "THREAD", "GRID",
           "VEC", "UNROLL", "PRIV", "SHARED", "REG", "GLOBAL", "jvp", "fwd", "bwd", "bwd 0")
 
 
@@ -300,7 +300,7 @@ def _sum(header: Any, data: bytes, choose: random.Random) -> None:
         if name != "__metadata__":
             try:
                 start, stop = entry["data_offsets"]
-                text = f"{name} {safetensors._CODES[entry['dtype']]} {tuple(entry['shape'])}"
+                text = f"{name} {safetensors._DTYPES[entry['dtype']]} {tuple(entry['shape'])}"
                 sums.append(f"{zlib.crc32(data[start:stop], zlib.crc32(text.encode())):08x}")
             except (LookupError, TypeError, ValueError):
                 return

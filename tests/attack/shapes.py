@@ -19,7 +19,7 @@ import numpy as np
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.array import repeated
+from fnx.core.array import eager_cache
 from fnx.core.config import override
 from fnx.errors import FnxError
 from tests.attack.seeds import attack
@@ -169,9 +169,9 @@ def check(seed: int) -> str:
         eager, again = _result(f, args), _result(f, args)
         jitted = _result(fnx.jit(lambda *args: f(*args)), args)
         with override(device="interp"):
-            repeated.forget()
+            eager_cache.clear_cache()
             meant = _result(f, args)
-        repeated.forget()
+        eager_cache.clear_cache()
     if isinstance(meant, type):
         assert eager is meant, (eager, meant)
         return "refused"

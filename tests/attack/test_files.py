@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fnx.transforms.kernels import proved
+from fnx.transforms.kernels import verify
 from tests.attack import entries, files, mutants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
@@ -23,8 +23,8 @@ def test_kinds_are_all_drawn() -> None:
 
 def test_a_kernel_that_reads_elsewhere_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the proofs one of the first mutants of kernels is."""
-    monkeypatch.setattr(proved, "fault", lambda *given: None)
-    monkeypatch.setattr(proved, "operand_fault", lambda *given: None)
+    monkeypatch.setattr(verify, "find_fault", lambda *given: None)
+    monkeypatch.setattr(verify, "find_operand_fault", lambda *given: None)
 
     def is_found(seed: int) -> bool:
         try:

@@ -28,7 +28,7 @@ def test_graphs_are_not_slower_with_a_fusion_than_without(seed: int) -> None:
 def test_a_fusion_that_does_not_pay_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the stack of seed 29 is computed by selects inside of a fold, it is seen."""
     for reason in ("is_dear", "is_folded"):  # to write it to memory
-        monkeypatch.setattr(f"fnx.lower.fusion.concat_parts.{reason}", lambda *args: False)
+        monkeypatch.setattr(f"fnx.lower.fusion.concat_in_place.{reason}", lambda *args: False)
     slower = predicted_slower(29, LARGEST)
     assert slower["concat"] > 2 * fusion.LIMIT
 

@@ -73,7 +73,7 @@ def check(name: str, parameter: str, at: int, value: Any) -> str:
             surface.call(name, extra, args)
         return "taken"
     except fnx.FnxError as e:
-        if e.site is None:
+        if e.loc is None:
             raise Wrong(f"without the user's line: {e}") from e
         return "refused"
     except Exception as e:

@@ -70,14 +70,15 @@ def scaled(n: int, repeats: int = 1, name: str = "scaled") -> tuple[UOp, Code]:
     a = build.var(0, dtypes.float32, name="a")
     factor = build.const(0.9999, dtypes.float32)
     if repeats <= 8:
-        value = build.load(build.at(x, i))
+        value = build.load(build.index_into(x, i))
         for _ in range(repeats):
             value = build.add(build.mul(value, factor), a)
     else:
         r = build.range_(repeats, 1, "SEQ")
-        value = build.reduce_ranges(build.mul(build.add(build.load(build.at(x, i)), build.cast(
+        value = build.reduce_ranges(build.mul(build.add(build.load(build.index_into(x, i)),
+                                                        build.cast(
             r, dtypes.float32)), a), ops.ADD, (r,))
-    kernel = build.kernel([build.store(build.at(o, i), value)], name, (0,))
+    kernel = build.kernel([build.store(build.index_into(o, i), value)], name, (0,))
     symbol = f"{name}_{n}_{repeats}"
     return kernel, Code(symbol, SCALED.format(symbol=symbol, repeats=repeats), n)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
-from fnx.backends.allocator import ALIGNMENT, CARVED, HUGE, SLAB, Pool, PoolBlock, size_class
+from fnx.backends.allocator import ALIGNMENT, CARVE_COUNT, HUGE, SLAB, Pool, PoolBlock, size_class
 from fnx.backends.hcq import HostStorage
 from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
 
@@ -214,7 +214,7 @@ def test_sizes_of_a_class_cost_no_objects() -> None:
 def test_blocks_are_carved_as_they_are_needed() -> None:
     pool = Pool()
     first = PoolBlock(pool, 64)
-    assert len(pool.holdings) == CARVED
+    assert len(pool.owners) == CARVE_COUNT
     held = [first, *[PoolBlock(pool, 64) for _ in range(SLAB // 64)]]
     places = sorted(block.ptr for block in held)
     assert all(b - a >= 64 for a, b in zip(places, places[1:]))

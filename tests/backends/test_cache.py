@@ -115,7 +115,7 @@ def test_a_folder_is_listed_at_times_only_and_bounded(disk, monkeypatch):
     for i in range(640):
         disk.put(b"%d" % i, bytes(100))
     assert len(listed) < 60  # 16 folders, each at its first write and then rarely
-    monkeypatch.setattr("fnx.backends.cache._MOST_ENTRIES", 8)
+    monkeypatch.setattr("fnx.backends.cache._MAX_FOLDER_ENTRIES", 8)
     for i in range(640):
         disk.put(b"again %d" % i, bytes(100))
         assert disk.get(b"again %d" % i) == bytes(100)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.core import host
+from fnx.core import callbacks
 from fnx.core.config import override
 from fnx.core.errors import CallbackError, DeviceError
 from tests.transforms.test_effects import Log
@@ -180,12 +180,12 @@ def test_a_callback_dies_with_its_function() -> None:
         fnx.effects_barrier()
         return weakref.ref(held)
 
-    before = host.living()
+    before = callbacks.live_handle_count()
     refs = [make() for _ in range(20)]
     double(X)
     gc.collect()
     assert sum(r() is not None for r in refs) <= 1  # what was submitted last is still held
-    assert host.living() <= before + 2
+    assert callbacks.live_handle_count() <= before + 2
 
 
 def script(code: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
@@ -248,7 +248,7 @@ def test_a_fork_while_a_callback_runs_and_in_one() -> None:
                 os._exit(0)
             return np.asarray(x) + os.waitpid(pid, 0)[1]
         from fnx.core import process
-        process.PATIENCE = 100  # seconds for what is in flight
+        process.FORK_TIMEOUT = 100  # seconds for what is in flight
         f = fnx.jit(lambda x: fnx.pure_callback(slow, X, x))
         y = f(X)
         pid = os.fork()

@@ -3,32 +3,32 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.backends.cost_estimate import FAR, nanoseconds
+from fnx.backends.cost_model import MEMORY_BYTE_NS, estimate_ns
 from fnx.core import build, dtypes, ops
 from tests.backends import kit
 
 
 @given(st.integers(1, 10**6), st.integers(2, 50))
 def test_it_is_proportional_to_the_extent(n, times):
-    one, many = (nanoseconds(kit.scaled(m)[0], {}) for m in (n, n * times))
+    one, many = (estimate_ns(kit.scaled(m)[0], {}) for m in (n, n * times))
     assert one > 0 and abs(many / one - times) < 1e-6 * times
 
 
 def _sum(kind, n):
     i = build.range_(n, 0, kind)
     x, o = build.ref(0, dtypes.float32, (n,)), build.ref(1, dtypes.float32, ())
-    total = build.reduce_ranges(build.load(build.at(x, i)), ops.ADD, (i,))
-    return build.kernel([build.store(build.at(o), total)], "sum", (0,))
+    total = build.reduce_ranges(build.load(build.index_into(x, i)), ops.ADD, (i,))
+    return build.kernel([build.store(build.index_into(o), total)], "sum", (0,))
 
 
 def test_vector_code_is_faster():
-    assert nanoseconds(_sum("SEQ", 1600), {}) > 8 * nanoseconds(_sum("VEC", 1600), {})
+    assert estimate_ns(_sum("SEQ", 1600), {}) > 8 * estimate_ns(_sum("VEC", 1600), {})
 
 
 def test_extents_known_at_run_time():
     kernel = _sum("SEQ", build.var(0, dtypes.index, name="n"))
-    small, large = (nanoseconds(kernel, {0: n}) for n in (100, 10_000))
-    assert 50 * small < large and nanoseconds(kernel, {0: 0}) < small
+    small, large = (estimate_ns(kernel, {0: n}) for n in (100, 10_000))
+    assert 50 * small < large and estimate_ns(kernel, {0: 0}) < small
 
 
 def test_inner_loops_count_for_what_they_enclose():
@@ -36,24 +36,25 @@ def test_inner_loops_count_for_what_they_enclose():
     n = 64
     i, j, k = (build.range_(n, a) for a in range(3))
     x, w, o = (build.ref(s, dtypes.float32, (n, n)) for s in range(3))
-    product = build.mul(build.load(build.at(x, i, k)), build.load(build.at(w, k, j)))
+    product = build.mul(build.load(build.index_into(x, i, k)),
+                        build.load(build.index_into(w, k, j)))
     total = build.reduce_ranges(product, ops.ADD, (k,))
-    kernel = build.kernel([build.store(build.at(o, i, j), total)], "gemm", (0, 1, 2))
-    assert n**3 / 2 < nanoseconds(kernel, {}) < 4 * n**3
+    kernel = build.kernel([build.store(build.index_into(o, i, j), total)], "gemm", (0, 1, 2))
+    assert n**3 / 2 < estimate_ns(kernel, {}) < 4 * n**3
 
 
 def test_what_is_far_from_the_processor_takes_its_time():
     """Vector code over what no cache holds waits for memory."""
     i = build.range_(1 << 24, 0, "VEC")
-    x, o = (build.at(build.ref(s, dtypes.float32, (1 << 24,)), i) for s in (0, 1))
+    x, o = (build.index_into(build.ref(s, dtypes.float32, (1 << 24,)), i) for s in (0, 1))
     copy = build.kernel([build.store(o, build.load(x))], "copy", (0,))
-    assert nanoseconds(copy, {}) == 2 * (1 << 26) * FAR
+    assert estimate_ns(copy, {}) == 2 * (1 << 26) * MEMORY_BYTE_NS
 
 
 @given(st.integers(1, 10**6))
 def test_what_is_read_again_is_moved_once(times):
     i, j = build.range_(64, 0, "VEC"), build.range_(times, 1)
     x, o = (build.ref(s, dtypes.float32, (64,)) for s in (0, 1))
-    total = build.reduce_ranges(build.load(build.at(x, i)), ops.ADD, (j,))
-    kernel = build.kernel([build.store(build.at(o, i), total)], "again", (0, 1))
-    assert nanoseconds(kernel, {}) < 64 * times + 64
+    total = build.reduce_ranges(build.load(build.index_into(x, i)), ops.ADD, (j,))
+    kernel = build.kernel([build.store(build.index_into(o, i), total)], "again", (0, 1))
+    assert estimate_ns(kernel, {}) < 64 * times + 64

@@ -31,7 +31,7 @@ def encoded(cpu, n, length=1, repeats=1, a=0.25, queued=True):
     """What is repeated is queued for the workers, unless it is said that the caller leads them."""
     with pytest.MonkeyPatch.context() as patched:
         if queued and repeats > 1:
-            patched.setattr(device, "SHORT", 0.0)
+            patched.setattr(device, "SHORT_NS", 0.0)
         return cpu.encode(*kit.chain(n, length, repeats, a))
 
 
@@ -214,13 +214,13 @@ def test_a_caller_runs_alone_where_another_leads(cpu):
 def test_a_caller_leads_again_once_what_was_given_up_has_come_back(cpu):
     stuck = mock.Mock(running="k", **{"returned.return_value": False})
     with override(workers=2):
-        cpu.queue._given_up.append((stuck, None))
+        cpu.queue._abandoned.append((stuck, None))
         cpu.queue.share(64)
         assert cpu.queue._home.value == 0  # one processor is taken: alone
         stuck.returned.return_value = True
         cpu.queue.share(64)
         assert cpu.queue._home.value == cpu.queue._workers.address
-    assert cpu.queue._given_up == []
+    assert cpu.queue._abandoned == []
 
 
 def test_one_argument_as_input_and_output(cpu):
@@ -283,7 +283,7 @@ def test_scratch_is_there_inline_and_on_workers(cpu, n, repeats):
     i, r = build.range_(n, 0, "PAR"), build.range_(repeats, 1)
     o = build.ref(0, dtypes.float64, (n,))
     value = build.reduce_ranges(build.cast(r, dtypes.float64), build.ops.ADD, (r,))
-    kernel = build.kernel([build.store(build.at(o, i), value)], "scratchy", (0, 1))
+    kernel = build.kernel([build.store(build.index_into(o, i), value)], "scratchy", (0, 1))
     code = kit.Code("scratchy", SCRATCH, n, 100_000)
     commands = kit.commands(kit.execute(kernel, [kit.slot("out", 0, 8 * n)]))
     buffer = cpu.encode(commands, {kernel: code}, 0)
@@ -394,7 +394,7 @@ def test_leases_come_back(cpu):
         for _ in range(5):
             run(cpu, buffer, values(10_000)).wait()
             cpu.synchronize()
-        assert least <= len(buffer.leases) <= 2
+        assert least <= len(buffer.free_call_states) <= 2
 
 
 def test_steady_state_takes_no_new_memory(cpu):

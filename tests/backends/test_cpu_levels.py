@@ -21,14 +21,14 @@ import fnx.nn as nn
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.backends.base import get_device
-from fnx.backends.llvm import binding, objects
-from fnx.backends.llvm.host import only
+from fnx.backends.llvm import binding, object_files
+from fnx.backends.llvm.host_cpu import restrict_features
 from fnx.core import ops
 from fnx.core.config import INSTRUCTIONS, override
 from fnx.core.errors import ArgumentError, DeviceError
 from fnx.core.target import Target
 from fnx.lower.pipeline import lower
-from fnx.transforms.link import prepared
+from fnx.transforms.link import preprocess
 from tests.attack.programs import attack
 from tests.laws.collected import collected
 
@@ -47,7 +47,7 @@ def _is_here(level: str) -> bool:
 
 
 LEVELS = [level for level in ALL if _is_here(level)]
-NEON = binding.with_features("aarch64-unknown-linux-gnu", "generic", ["+fp-armv8", "+neon"])
+NEON = binding.target_with_features("aarch64-unknown-linux-gnu", "generic", ["+fp-armv8", "+neon"])
 
 
 FORCED = [level for level in LEVELS if level != "x86-64-v2"]  # it has the vectors of the first
@@ -173,10 +173,10 @@ def test_all_kernels_compile_and_call_nothing(target: Target) -> None:
     device: Any = type("Elsewhere", (), {"target": target})
     count = 0
     for found in collected(12, seed=3):
-        for kernel, code in lower(prepared(found.fn, device), target).code.items():
+        for kernel, code in lower(preprocess(found.fn, device), target).code.items():
             if kernel.op in (ops.KERNEL, ops.SORT):
                 data = binding.compile_ir(code.text(), target)
-                assert objects.externals(data) <= objects.ALLOWED, found.name
+                assert object_files.undefined_symbols(data) <= object_files.ALLOWED, found.name
                 count += 1
     assert count > 12
 
@@ -202,8 +202,8 @@ def test_a_level_that_the_processor_lacks_says_what_is_missing() -> None:
     have = [f"+{f}" for name in ("x86-64", "x86-64-v2") for f in
             INSTRUCTIONS["x86_64"][name].split()]
     with pytest.raises(DeviceError, match="needs avx, avx2, bmi"):
-        only("x86-64-v3", "x86_64-linux", have)
-    assert only("x86-64", "x86_64-linux", have)[-1].startswith("-")
+        restrict_features("x86-64-v3", "x86_64-linux", have)
+    assert restrict_features("x86-64", "x86_64-linux", have)[-1].startswith("-")
 
 
 def test_no_level_at_all_is_refused_at_once() -> None:

@@ -49,7 +49,7 @@ def test_null_records_and_computes_nothing():
 def test_trace_says_what_ran_on_what():
     trace = get_device("trace")
     x = np.linspace(-3, 3, 33, dtype=np.float32)
-    with trace.into(file := io.StringIO()):
+    with trace.redirect_log(file := io.StringIO()):
         traced = results("trace", *kit.chain(33, 2), x)
     np.testing.assert_array_equal(traced, results("interp", *kit.chain(33, 2), x))
     assert [(line.place, line.written, line.read) for line in list(trace.log)[-2:]] == [
@@ -71,7 +71,8 @@ def test_the_interpreter_refuses_what_hardware_would_do_silently():
 
     i = build.range_(8, 0)
     o = build.ref(0, dtypes.float32, (4,))
-    kernel = build.kernel([build.store(build.at(o, i), build.const(1.0, dtypes.float32))], "k")
+    kernel = build.kernel([build.store(build.index_into(o, i), build.const(1.0, dtypes.float32))],
+                          "k")
     interp = get_device("interp")
     commands = kit.commands(kit.execute(kernel, [kit.slot("out", 0, 16)]))
     with pytest.raises(KernelError):

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.allocator import Holding
+from fnx.backends.allocator import BlockOwner
 from fnx.backends.base import get_device
-from fnx.backends.cpu import direct
-from fnx.backends.cpu.direct import Direct
+from fnx.backends.cpu import native_call
+from fnx.backends.cpu.native_call import NativeCallFactory
 from fnx.backends.hcq import HostStorage
 from fnx.core.config import override
 from fnx.transforms.jit import Jitted
@@ -216,7 +216,7 @@ def count_references() -> bool:
     other = jnp.ones(7)
     f(other, other)
     own = [x, y, x._storage, y._storage, x._shape, out[0]._shape, f, f._direct, other]
-    shared = [x._dtype, HostStorage, type(x), Holding, *f._direct[0][2]]
+    shared = [x._dtype, HostStorage, type(x), BlockOwner, *f._direct[0][2]]
 
     def some() -> None:
         for i in range(300):
@@ -275,19 +275,19 @@ def test_threads_call_one_function() -> None:
 
 def test_another_python_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads without the GIL, or slots that are not where they were."""
-    made = Direct({})
+    made = NativeCallFactory({})
     monkeypatch.setattr(sys, "abiflags", "t")
     assert made.method(Jitted, "_direct", Jitted.__call__) is None
     monkeypatch.undo()
-    monkeypatch.setattr(direct, "_offset", lambda *_: 0)
+    monkeypatch.setattr(native_call, "_slot_offset", lambda *_: 0)
     assert made.method(Jitted, "_direct", Jitted.__call__) is None
 
 
 def test_offsets_of_slots() -> None:
     class Slotted:
         __slots__ = ("a", "b")
-    a, b = direct._offset(Slotted, "a"), direct._offset(Slotted, "b")
+    a, b = native_call._slot_offset(Slotted, "a"), native_call._slot_offset(Slotted, "b")
     assert a and b and a != b
     one = Slotted()
     one.a = one.b = object()
-    assert direct._offset(Slotted, "a") == a
+    assert native_call._slot_offset(Slotted, "a") == a

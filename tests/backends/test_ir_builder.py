@@ -65,7 +65,7 @@ _sum_below = _make_sum_below()
 def test_atomics_count_and_swap():
     f = IRFunction("atomics", ("memory",))
     old = f.fetch_add(f["memory"], 0, 5)
-    with f.when(f.swap_if(f["memory"], 1, 7, 8)):
+    with f.when(f.compare_exchange(f["memory"], 1, 7, 8)):
         f.give(old)
     f.give(-1)
     atomics = compiled(f)

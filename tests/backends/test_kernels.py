@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from fnx.backends import write_behind
+from fnx.backends import background_writer
 from fnx.backends.llvm import binding as llvm
-from fnx.backends.llvm import kernels as kernels_module
-from fnx.backends.llvm.kernels import Kernels
+from fnx.backends.llvm import kernel_cache as kernels_module
+from fnx.backends.llvm.kernel_cache import KernelCache
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, SpecError
 from tests.backends import kit
@@ -23,16 +23,16 @@ def code(text: str = "ret void", before: str = "") -> kit.Code:
                             f"ptr %scratch) {{ {text} }}", 1)
 
 
-def fetched(kernels: Kernels) -> list[int]:
+def fetched(kernels: KernelCache) -> list[int]:
     return [kernels.counts[name] for name in ("compiled", "disk", "memory")]
 
 
 @pytest.fixture
 def kernels(tmp_path):
     with override(cache_dir=str(tmp_path)):
-        made = Kernels(llvm.host_target())
+        made = KernelCache(llvm.host_target())
         yield made
-        made.helpers.end()
+        made.compiler_threads.end()
 
 
 def test_memory_then_disk_then_compiler(kernels):
@@ -42,8 +42,8 @@ def test_memory_then_disk_then_compiler(kernels):
     assert fetched(kernels) == [4, 0, 0]
     assert kernels.get(codes) == first
     assert fetched(kernels) == [4, 0, 4]
-    write_behind.wait()  # the disk is written after the result is there
-    other = Kernels(kernels.target)  # like another process
+    background_writer.wait()  # the disk is written after the result is there
+    other = KernelCache(kernels.target)  # like another process
     assert all(k.address for k in other.get(codes))
     assert fetched(other) == [0, 4, 0]
     assert [c.asked for c in codes] == [1] * 4
@@ -67,7 +67,7 @@ def test_without_a_disk_it_compiles(kernels):
     with override(cache_dir=""):
         one = code()
         kernels.get([one])
-        Kernels(kernels.target).get([one])
+        KernelCache(kernels.target).get([one])
         assert one.asked == 2
 
 
@@ -82,17 +82,17 @@ def test_code_is_freed_with_its_owners(kernels, monkeypatch):
     freed, dispose = [], llvm._llvm().LLJIT_Dylib_Tracker_Dispose
     one = code()
     kernel, = kernels.get([one])
-    write_behind.wait()
+    background_writer.wait()
     gc.collect()  # what other tests have left
-    llvm._unlink_unused()
+    llvm._free_dead_libraries()
     monkeypatch.setattr(llvm._llvm(), "LLJIT_Dylib_Tracker_Dispose",
                         lambda *args: freed.append(dispose(*args)))
     kernels.recent.clear()
-    llvm._unlink_unused()
+    llvm._free_dead_libraries()
     assert not freed
     del kernel
     gc.collect()
-    llvm._unlink_unused()
+    llvm._free_dead_libraries()
     assert len(freed) == 1
     assert kernels.get([one])[0].address and kernels.counts["disk"] == 1
 
@@ -146,13 +146,13 @@ def test_threads_that_wait_for_one_kernel_link_it_once(kernels, monkeypatch):
     one, results = code(), []
     waiting, compile_ir = threading.Barrier(3), llvm.compile_ir
     monkeypatch.setattr(llvm, "compile_ir", lambda *args: (waiting.wait(10), compile_ir(*args))[1])
-    wait = kernels_module._Job.object
+    wait = kernels_module._CompileJob.object
 
     def both_wait(job):
         waiting.wait(10)
         return wait(job)
 
-    monkeypatch.setattr(kernels_module._Job, "object", both_wait)
+    monkeypatch.setattr(kernels_module._CompileJob, "object", both_wait)
     threads = [threading.Thread(target=lambda: results.append(kernels.get([one])[0]))
                for _ in range(2)]
     for t in threads:
@@ -164,7 +164,7 @@ def test_threads_that_wait_for_one_kernel_link_it_once(kernels, monkeypatch):
 
 def test_at_the_end_of_the_process_nothing_is_compiled(kernels):
     kernels.get([code()])
-    kernels.helpers.end()
+    kernels.compiler_threads.end()
     with pytest.raises(DeviceError, match="was not compiled: the process ends"):
         kernels.get([code()])
 
@@ -175,7 +175,7 @@ def test_without_threads_the_caller_compiles(kernels, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert len(kernels.get([code() for _ in range(3)])) == 3
-    write_behind.wait()
+    background_writer.wait()
 
 
 def test_work_of_before_a_reset_does_not_count_afterwards(kernels, monkeypatch):
@@ -187,8 +187,8 @@ def test_work_of_before_a_reset_does_not_count_afterwards(kernels, monkeypatch):
 
     monkeypatch.setattr(llvm, "compile_ir", slow)
     kernels.prepare(code())
-    before = kernels.helpers._threads
-    kernels.helpers.reset()
+    before = kernels.compiler_threads._threads
+    kernels.compiler_threads.reset()
     free.set()
     for thread in before:
         thread.join(0.5)  # it waits for work of its own queue
@@ -203,4 +203,4 @@ def test_a_disk_that_fails_does_not_stop_the_helpers(kernels, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     for _ in range(5):
         assert kernels.get([code()])[0].address
-    write_behind.wait()
+    background_writer.wait()

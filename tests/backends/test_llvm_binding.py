@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fnx.backends.llvm import binding as llvm
-from fnx.backends.llvm import objects
+from fnx.backends.llvm import object_files
 from fnx.core.errors import DeviceError, SpecError
 
 ADD = "define i64 @{0}(i64 %a) {{ %b = add i64 %a, {1}  ret i64 %b }}"
@@ -70,17 +70,17 @@ def test_undefined_symbol_does_not_link():
     text = "declare void @nowhere_to_be_found() define void @f() { call void " \
            "@nowhere_to_be_found() ret void }"
     data = llvm.compile_ir(text, llvm.host_target())
-    assert objects.externals(data) == {"nowhere_to_be_found"}
+    assert object_files.undefined_symbols(data) == {"nowhere_to_be_found"}
     with pytest.raises(DeviceError, match="can.t link f: Failed to materialize"):
-        llvm.link([(data, ["f"])], objects.addresses())
+        llvm.link([(data, ["f"])], object_files.allowed_addresses())
 
 
 def test_externals_that_llvm_put_in_are_seen():
     text = "define float @f(float %a, float %b) { %c = frem float %a, %b  ret float %c }"
-    found = objects.externals(llvm.compile_ir(text, llvm.host_target()))
+    found = object_files.undefined_symbols(llvm.compile_ir(text, llvm.host_target()))
     assert found == {"fmodf"}
     with pytest.raises(DeviceError, match="kernel remainder calls fmodf"):
-        objects.check_externals(found, "remainder")
+        object_files.check_undefined(found, "remainder")
 
 
 def test_allowed_externals_are_linked_and_work():
@@ -92,8 +92,8 @@ def test_allowed_externals_are_linked_and_work():
       %w = zext i8 %v to i64
       ret i64 %w }"""
     data = llvm.compile_ir(text, llvm.host_target())
-    objects.check_externals(objects.externals(data), "fill")
-    library = llvm.link([(data, ["fill"])], objects.addresses())
+    object_files.check_undefined(object_files.undefined_symbols(data), "fill")
+    library = llvm.link([(data, ["fill"])], object_files.allowed_addresses())
     assert call(library, "fill", 4096) == 7
 
 
@@ -103,7 +103,7 @@ def test_externals_of_a_mach_o_object():
         pytest.skip("needs the x86 back end")
     text = "declare void @g() define void @f() { call void @g() ret void }"
     mac = type(target)("cpu", "x86_64-apple-macosx13.0", "haswell")
-    assert objects.externals(llvm.compile_ir(text, mac)) == {"g"}
+    assert object_files.undefined_symbols(llvm.compile_ir(text, mac)) == {"g"}
 
 
 def test_host_target_is_sane():
@@ -118,7 +118,7 @@ def test_code_is_freed_while_another_thread_loads():
     library = [llvm.link([(llvm.compile_ir("define i64 @f() { ret i64 1 }",
                                            llvm.host_target()), ["f"])])]
     thread = threading.Thread(target=library.clear, daemon=True)
-    with llvm._loading:
+    with llvm._load_lock:
         thread.start()
         thread.join(200)
         assert not thread.is_alive()
@@ -138,10 +138,10 @@ def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
 
         return run
 
-    for name in llvm._PROTOTYPES.keys() - llvm._INSTANT:
+    for name in llvm._PROTOTYPES.keys() - llvm._HOLDS_GIL:
         monkeypatch.setattr(lib, name, watched(name))
     monkeypatch.setattr(llvm, "_linkers", [])
-    monkeypatch.setattr(llvm, "LIBRARIES", 1)
+    monkeypatch.setattr(llvm, "MAX_LIBRARIES", 1)
     other = type(target)("cpu", target.triple, "generic")
     for _ in range(2):  # what is left of the first round is freed in the second
         thread = threading.Thread(target=llvm.compile_ir, args=(ADD.format("h", 1), other))
@@ -157,7 +157,7 @@ def test_linkers_go_with_the_last_of_their_libraries(monkeypatch):
     """LLVM keeps something of each library, for as long as its linker lives."""
     freed = []
     dispose = llvm._llvm().LLJITDispose
-    monkeypatch.setattr(llvm, "LIBRARIES", 3)
+    monkeypatch.setattr(llvm, "MAX_LIBRARIES", 3)
     monkeypatch.setattr(llvm, "_linkers", [])
     monkeypatch.setattr(llvm._llvm(), "LLJITDispose", lambda ref: (freed.append(ref), dispose(ref)))
     code = llvm.compile_ir(ADD.format("f", 1), llvm.host_target())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fnx.backends.base import get_device
-from fnx.backends.hcq import commands_of, executions
+from fnx.backends.hcq import collect_execs, decode_commands
 from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp
@@ -33,7 +33,7 @@ LOOPS = {ops.SCAN, ops.WHILE, ops.COND}
 def no_loop_in_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """All loops are loops of commands."""
     monkeypatch.setattr(pipeline, "TENSOR_PASSES", tuple(
-        [p for p in pipeline.TENSOR_PASSES if p.name != "one_kernel"]))
+        [p for p in pipeline.TENSOR_PASSES if p.name != "fuse_loop_into_kernel"]))
 
 
 def run(fn: UOp, args: list[np.ndarray[Any, Any]], device: str) -> list[np.ndarray[Any, Any]]:
@@ -69,7 +69,7 @@ def counter(trips: int, width: int) -> tuple[UOp, list[np.ndarray[Any, Any]]]:
     c = build.param(0, INT, (width,))
     x = build.param(1, INT, (width,))
     new = build.add(c, x)
-    body = build.function([new, build.mul(new, build.like(new, 2))], 2, "count")
+    body = build.function([new, build.mul(new, build.const_like(new, 2))], 2, "count")
     xs = build.param(1, INT, (trips, width))
     fn = build.function(build_calls.scan(body, trips, [], [build.param(0, INT, (width,))], [xs]), 2)
     return fn, [np.zeros(width, np.int32), np.ones((trips, width), np.int32)]
@@ -143,7 +143,7 @@ def test_calls_in_flight_do_not_share_memory(no_loop_in_one_kernel: None) -> Non
 def test_a_branch_clamps_its_number() -> None:
     x, which = build.param(0, F, (64,)), build.param(1, INT, ())
     p = build.param(0, F, (64,))
-    branches = [build.function([build.mul(p, build.like(p, float(n)))], 1) for n in range(3)]
+    branches = [build.function([build.mul(p, build.const_like(p, float(n)))], 1) for n in range(3)]
     fn = build.function(build_calls.cond(branches, which, [x]), 2)
     ones = np.ones(64, np.float32)
     for number, want in ((-5, 0), (-(1 << 31), 0), (0, 0), (1, 1), (2, 2), (3, 2), (1 << 30, 2)):
@@ -156,11 +156,11 @@ def test_null_and_trace_take_loops(no_loop_in_one_kernel: None) -> None:
     fn, args = counter(3, 4000)
     run(fn, args, "null")
     trace = get_device("trace")
-    with trace.into(None):  # type: ignore[attr-defined]
+    with trace.redirect_log(None):  # type: ignore[attr-defined]
         before = len(trace.log)  # type: ignore[attr-defined]
         assert_same(run(fn, args, "trace"), interp.apply(fn, args))
-        commands = commands_of(lower(fn, trace.target).block.commands)
-        assert len(trace.log) > before + len(executions(commands))  # type: ignore[attr-defined]
+        commands = decode_commands(lower(fn, trace.target).block.commands)
+        assert len(trace.log) > before + len(collect_execs(commands))  # type: ignore[attr-defined]
 
 
 # ---- interrupts, faults, forks ------------------------------------------------------------------
@@ -256,10 +256,10 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
 def test_a_loop_inside_of_a_kernel_is_ended_as_others_are() -> None:
     """By Ctrl-C, by the time limit, which names it, and by the end of the process."""
     done = script("""
-        from fnx.core import parts
+        from fnx.core import accessors
         from fnx.core.uop import toposort
-        found = parts.executions(endless_inside.lower(small).commands)
-        print(sum([run.src[0].op.name == "LOOP" for run in found]))
+        found = accessors.all_execs(endless_inside.lower(small).commands)
+        print(sum([run.src[0].op.name == "CMD_LOOP" for run in found]))
         out = endless_inside(small)
         for i in range(2):
             try:
@@ -286,7 +286,7 @@ def test_a_fork_waits_for_loops_or_refuses_them() -> None:
     done = script("""
         from fnx.core import process
         x = jnp.ones((48, 48))
-        for process.PATIENCE, run, good in (
+        for process.FORK_TIMEOUT, run, good in (
                 (100, lambda: steps(x, 2000), lambda y: float(y[0, 0]) == 2001),
                 (0.1, lambda: endless(x), lambda y: "forked" in said(y))):
             y = run()

@@ -146,7 +146,7 @@ for _ in range(3):
 
 def test_at_most_one_endless_kernel_for_each_processor():
     done = script(ENDLESS + """
-from fnx.backends.llvm.host import cores
+from fnx.backends.llvm.host_cpu import cores
 for n in range(cores()):
     interrupted(endless(f"endless_{n}"), 2)
 for _ in range(2):
@@ -161,7 +161,7 @@ for _ in range(2):
 def test_fork_drains_and_the_child_has_workers_of_its_own():
     done = script("""
         from fnx.core import process
-        process.PATIENCE = 100
+        process.FORK_TIMEOUT = 100
         before = submit(200)
         read, write = os.pipe()
         child = os.fork()

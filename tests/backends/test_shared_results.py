@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fnx
 from fnx.backends.allocator import ALIGNMENT
 from fnx.backends.base import get_device
-from fnx.backends.hcq import _SHARED, Shared, together
+from fnx.backends.hcq import _MAX_SHARED_BLOCK, SharedBlock, group_small_results
 
 COMPILED = True
 CPU = get_device("cpu")
@@ -18,12 +18,12 @@ CPU = get_device("cpu")
 
 @given(st.lists(st.sampled_from([1, 4, 8, 64, 65, 128, 200, 256, 257, 512, 1024, 5000])))
 def test_results_keep_their_order_and_parts_lie_apart(sizes):
-    laid, found = together(sizes), []
+    laid, found = group_small_results(sizes), []
     for what in laid:
-        if not isinstance(what, Shared):
+        if not isinstance(what, SharedBlock):
             found.append(what)
             continue
-        assert len(what.parts) > 1 and what.nbytes <= _SHARED
+        assert len(what.parts) > 1 and what.nbytes <= _MAX_SHARED_BLOCK
         end = 0
         for offset, nbytes in what.parts:
             assert offset >= end and offset % ALIGNMENT == 0
@@ -38,7 +38,7 @@ def test_results_keep_their_order_and_parts_lie_apart(sizes):
 
 
 def test_memory_of_parts_comes_back_with_the_last_of_them():
-    plan = together([8] * 16)
+    plan = group_small_results([8] * 16)
     assert len(plan) == 1
     kept = CPU.allocate(plan)[7]
     address = kept.ptr - 7 * ALIGNMENT

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from fnx.backends.gpu import trial
+from fnx.backends.gpu import driver_probe
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(trial, "_outcomes", {})
+    monkeypatch.setattr(driver_probe, "_outcomes", {})
     with override(cache_dir=str(tmp_path / "cache")):
         yield
 
 
 def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """What the child runs, in place of a kernel."""
-    monkeypatch.setattr(trial, "_SCRIPT", script)
+    monkeypatch.setattr(driver_probe, "_PROBE_SCRIPT", script)
 
 
 @pytest.mark.parametrize("code, said", [
@@ -33,16 +33,16 @@ def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 ])
 def test_what_ends_or_hangs_the_child_is_an_error(monkeypatch, code, said):
     child(monkeypatch, code)
-    monkeypatch.setattr(trial, "LIMIT", 1.0 if "sleep" in code else 60.0)
+    monkeypatch.setattr(driver_probe, "TIMEOUT", 1.0 if "sleep" in code else 60.0)
     for _ in range(2):
         with pytest.raises(DeviceError, match=said):
-            trial.require("opencl")
+            driver_probe.probe_driver("opencl")
 
 
 @pytest.mark.parametrize("code", ["pass", "raise ValueError", "import os; os.kill(os.getpid(), 9)"])
 def test_what_the_driver_returns_is_for_who_opens_it(monkeypatch, code):
     child(monkeypatch, code)
-    trial.require("opencl")
+    driver_probe.probe_driver("opencl")
 
 
 def test_a_driver_is_tried_once_for_an_environment(monkeypatch, tmp_path):
@@ -52,21 +52,21 @@ def test_a_driver_is_tried_once_for_an_environment(monkeypatch, tmp_path):
     tools.mkdir()
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     for _ in range(2):
-        trial.require("opencl")
-        trial._outcomes.clear()  # as in the next process
+        driver_probe.probe_driver("opencl")
+        driver_probe._outcomes.clear()  # as in the next process
     assert tried.read_text() == "x"
     (tools / "ld").write_text("")  # installed
-    trial.require("opencl")
+    driver_probe.probe_driver("opencl")
     assert tried.read_text() == "xx"
     monkeypatch.setenv("POCL_DEVICES", "basic")
-    trial.require("opencl")
+    driver_probe.probe_driver("opencl")
     assert tried.read_text() == "xxx"
 
 
 def test_in_the_child_nothing_is_tried(monkeypatch):
     child(monkeypatch, "import os; os.abort()")
-    monkeypatch.setenv(trial._CHILD, "opencl")
-    trial.require("opencl")
+    monkeypatch.setenv(driver_probe._CHILD_VARIABLE, "opencl")
+    driver_probe.probe_driver("opencl")
 
 
 def test_without_tools_a_driver_is_there_or_named_but_the_process_lives(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnx.core import build, build_calls, dtypes, op_args
-from fnx.core.again import belongs
+from fnx.core.recursive_rules import is_rule_local
 
 F = dtypes.float32
 
@@ -14,5 +14,5 @@ def test_each_body_is_looked_into() -> None:
     primal = build.function([build.neg(x)], 1, "f")
     inner, = build_calls.custom([primal], op_args.Custom("f", (((7,), F),), (), 0, again=0), [x])
     branches = [build.function([inner], 1, "again"), build.function([build.mul(x, x)], 1, "not")]
-    assert belongs(build_calls.cond(branches, which, [x])[0].src[0])
-    assert not belongs(build_calls.cond(branches[1:], which, [x])[0].src[0])
+    assert is_rule_local(build_calls.cond(branches, which, [x])[0].src[0])
+    assert not is_rule_local(build_calls.cond(branches[1:], which, [x])[0].src[0])

@@ -60,7 +60,8 @@ B = build.param(2, dtypes.bool_, (2, 3))
     (lambda: build.gather(build.param(0, F, (0, 3)), N), OutOfBoundsError, "with elements"),
     (lambda: build.scatter(X, [N], X), ShapeError, "expected updates"),
     (lambda: build_calls.call(build.function([X], 1), []), ArgumentError, "expected 1 operands"),
-    (lambda: build.at(build.ref(0, F, (2, 3)), build.range_(2, 0)), ShapeError, "2 indices"),
+    (lambda: build.index_into(build.ref(0, F, (2, 3)), build.range_(2, 0)), ShapeError,
+     "2 indices"),
     (lambda: axes.broadcast_shapes((2, 3), (4, 3)), ShapeError, "broadcast"),
 ])
 def test_what_constructors_refuse(make: Any, error: type[FnxError], message: str) -> None:
@@ -141,7 +142,7 @@ def test_identities_change_nothing(monoid: ops.Op) -> None:
 
 def test_dtypes_are_interned_and_named() -> None:
     for t in (*dtypes.ALL, F.vec(8), dtypes.bool_.vec(16)):
-        assert dtypes.named(t.name) is t and pickle.loads(pickle.dumps(t)) is t
+        assert dtypes.dtype_by_name(t.name) is t and pickle.loads(pickle.dumps(t)) is t
     assert F.vec(8) is F.vec(8) and F.vec(8).scalar is F and F.vec(1) is F
     for t in dtypes.USER:
         assert np.dtype(t) == t.np and dtypes.as_dtype(t.np) is t and t.itemsize == t.np.itemsize
@@ -179,7 +180,7 @@ def test_the_line_of_an_error_is_the_innermost_that_is_not_fnx() -> None:
         return build.add(X, N)
     with pytest.raises(DTypeError) as caught:
         user()
-    file, line = caught.value.site or ("", 0)
+    file, line = caught.value.loc or ("", 0)
     assert file == __file__ and line == user.__code__.co_firstlineno + 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.cache import Cache, CacheOf, cache_sizes, clear_caches
+from fnx.core.cache import Cache, OwnerCaches, cache_sizes, clear_caches
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 6), max_size=40))
@@ -42,7 +42,7 @@ def test_entries_die_with_their_owner() -> None:
     class Owner:
         pass
 
-    caches: CacheOf[Owner, int, int] = CacheOf("numbers", 2)
+    caches: OwnerCaches[Owner, int, int] = OwnerCaches("numbers", 2)
     owners = [Owner() for _ in range(5)]
     for i, owner in enumerate(owners):
         assert caches.of(owner).find(0, lambda i=i: i) == i

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core.array.equality import Static, same
+from fnx.core.array.equality import StaticValue, exactly_equal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +37,13 @@ def text(x: Any) -> Any:
 @settings(deadline=None, max_examples=300)
 @given(VALUES, VALUES)
 def test_same_means_equal_in_full(a: Any, b: Any) -> None:
-    assert same(a, b) == (text(a) == text(b))
-    assert (Static(a) == Static(b)) == same(a, b)
-    if same(a, b) and a == b:
-        assert hash(Static(a)) == hash(Static(b))
+    assert exactly_equal(a, b) == (text(a) == text(b))
+    assert (StaticValue(a) == StaticValue(b)) == exactly_equal(a, b)
+    if exactly_equal(a, b) and a == b:
+        assert hash(StaticValue(a)) == hash(StaticValue(b))
 
 
 def test_new_objects_of_one_value_are_the_same() -> None:
-    assert same(float("nan"), float("nan")) and same((1, ("a",)), (1, tuple("a")))
-    assert not same((1,), (1, 2)) and not same(Options(1), (1,))
-    assert not same(Options(np.float32(0)), Options(()))
+    assert exactly_equal(float("nan"), float("nan")) and exactly_equal((1, ("a",)), (1, tuple("a")))
+    assert not exactly_equal((1,), (1, 2)) and not exactly_equal(Options(1), (1,))
+    assert not exactly_equal(Options(np.float32(0)), Options(()))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, expr, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, ShapeError
-from fnx.core.expr import Expr, on_nodes, where
+from fnx.core.expr import Expr, as_node_function, where
 from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 
@@ -27,14 +27,17 @@ def _operands(dtype: DType, shape: Shape) -> tuple[UOp, UOp]:
 def test_operators_build_the_nodes_of_build(dtype: DType, shape: Shape) -> None:
     a, b = _operands(dtype, shape)
     x, y = Expr(a), Expr(b)
-    assert (x + y).node is build.add(a, b) and (1 - x).node is build.sub(build.like(a, 1), a)
-    assert (x * 2.5).node is build.mul(a, build.like(a, 2.5)) and (x / y).node is build.div(a, b)
-    assert (x > y).node is build.lt(b, a) and (0.0 < x).node is build.lt(build.like(a, 0), a)
-    assert x.eq(0).node is build.eq(a, build.like(a, 0)) and x.ne(y).node is build.ne(a, b)
-    assert (x**y).node is build.power(a, b) and (x**0.5).node is build.power(a, build.like(a, 0.5))
-    assert where(x <= y, x, 0).node is build.where(build.le(a, b), a, build.like(a, 0))
-    assert where(x <= y, 0, x).node is build.where(build.le(a, b), build.like(a, 0), a)
-    assert expr.mulacc(x, 2, y).node is build.mulacc(a, build.like(a, 2), b)
+    assert (x + y).node is build.add(a, b) and (1 - x).node is build.sub(build.const_like(a, 1), a)
+    assert (x * 2.5).node is build.mul(a, build.const_like(a, 2.5)) and (x / y).node is build.div(a,
+                                                                                                  b)
+    assert (x > y).node is build.lt(b, a) and (0.0 < x).node is build.lt(build.const_like(a, 0), a)
+    assert x.eq(0).node is build.eq(a, build.const_like(a, 0)) and x.ne(y).node is build.ne(a, b)
+    assert (x**y).node is build.power(a, b) and (x**0.5).node is build.power(a,
+                                                                             build.const_like(a,
+                                                                                              0.5))
+    assert where(x <= y, x, 0).node is build.where(build.le(a, b), a, build.const_like(a, 0))
+    assert where(x <= y, 0, x).node is build.where(build.le(a, b), build.const_like(a, 0), a)
+    assert expr.mulacc(x, 2, y).node is build.mulacc(a, build.const_like(a, 2), b)
 
 
 @given(TYPES, SHAPES, st.integers(-1, 3))
@@ -54,8 +57,8 @@ def test_functions_are_named_by_their_ops() -> None:
 def test_whole_powers_multiply() -> None:
     a, _ = _operands(dtypes.float32, ())
     x = Expr(a)
-    assert (x**3).node is build.mul(a, build.mul(a, a)) and (x**0).node is build.like(a, 1)
-    assert (x**-2).node is build.div(build.like(a, 1), build.mul(a, a))
+    assert (x**3).node is build.mul(a, build.mul(a, a)) and (x**0).node is build.const_like(a, 1)
+    assert (x**-2).node is build.div(build.const_like(a, 1), build.mul(a, a))
 
 
 def test_equality_is_identity_and_truth_is_refused() -> None:
@@ -82,7 +85,7 @@ def test_errors_are_those_of_build() -> None:
 
 
 def test_a_formula_reads_as_mathematics() -> None:
-    @on_nodes
+    @as_node_function
     def gelu(x: Expr) -> Expr:
         return 0.5 * x * (1 + expr.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 

@@ -14,7 +14,7 @@ from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.errors import ArgumentError, KernelError, OutOfMemoryError
 from fnx.core.levels import interp, interp_kernel
 from fnx.core.levels.interp import apply, evaluate, run_kernel
-from fnx.core.uop import UOp, current_site, toposort
+from fnx.core.uop import UOp, current_loc, toposort
 from tests.graphs import Graph, assert_same, graphs, same_bits
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
@@ -94,8 +94,9 @@ def test_calls_of_functions_and_kernels() -> None:
     a, b = build_calls.call(fn, [build.neg(x)])
     i = build.range_(4, 0)
     twice = build.kernel([build.store(
-        build.at(build.ref(1, F, [4]), i),
-        build.mul(build.load(build.at(build.ref(0, F, [4]), i)), build.const(2.0, F)))], "k")
+        build.index_into(build.ref(1, F, [4]), i),
+        build.mul(build.load(build.index_into(build.ref(0, F, [4]), i)), build.const(2.0, F)))],
+                         "k")
     call = UOp(ops.CALL, dtypes.void, (twice, a), op_args.Call("k", (((4,), F),)))
     (c,) = build.results(call)
     v = floats(4)
@@ -123,9 +124,9 @@ def test_a_missing_value_is_named() -> None:
 def gemm(m: int, n: int, k: int) -> UOp:
     i, j, c = build.range_(m, 0, "PAR"), build.range_(n, 1), build.range_(k, 2)
     a, b, o = build.ref(0, F, (m, k), "a"), build.ref(1, F, (k, n), "b"), build.ref(2, F, (m, n))
-    value = build.mul(build.load(build.at(a, i, c)), build.load(build.at(b, c, j)))
+    value = build.mul(build.load(build.index_into(a, i, c)), build.load(build.index_into(b, c, j)))
     total = build.reduce_ranges(value, ops.ADD, [c])
-    return build.kernel([build.store(build.at(o, i, j), total)], "g", (0, 1, 2))
+    return build.kernel([build.store(build.index_into(o, i, j), total)], "g", (0, 1, 2))
 
 
 def tiled_gemm(m: int, n: int, k: int, tm: int = 4, tn: int = 8) -> UOp:
@@ -139,11 +140,11 @@ def tiled_gemm(m: int, n: int, k: int, tm: int = 4, tn: int = 8) -> UOp:
     jo, j, nj, valid_n = split(n, tn, 2, "VEC")
     c = build.range_(k, 4)
     a, b, o = build.ref(0, F, (m, k), "a"), build.ref(1, F, (k, n), "b"), build.ref(2, F, (m, n))
-    packed_b = build.stage(build.load(build.at(b, c, nj), valid_n), [jo, c, j], 0)
-    packed_a = build.stage(build.load(build.at(a, mi, c), valid_m), [c, i], 1)
-    value = build.mul(build.load(build.at(packed_a, c, i)),
-                      build.load(build.at(packed_b, jo, c, j)))
-    store = build.store(build.at(o, mi, nj), build.reduce_ranges(value, ops.ADD, [c]),
+    packed_b = build.stage(build.load(build.index_into(b, c, nj), valid_n), [jo, c, j], 0)
+    packed_a = build.stage(build.load(build.index_into(a, mi, c), valid_m), [c, i], 1)
+    value = build.mul(build.load(build.index_into(packed_a, c, i)),
+                      build.load(build.index_into(packed_b, jo, c, j)))
+    store = build.store(build.index_into(o, mi, nj), build.reduce_ranges(value, ops.ADD, [c]),
                         build.and_(valid_m, valid_n))
     return build.kernel([store], "tiled", (0, 2, 4, 1, 3))
 
@@ -162,11 +163,12 @@ def test_gemm(make: Any, limit: int, m: int, n: int, k: int,
 def softmax(rows: int, n: int) -> UOp:
     r, c = build.range_(rows, 0, "PAR"), [build.range_(n, i) for i in (1, 2, 3)]
     x, o = build.ref(0, F, (rows, n), "x"), build.ref(1, F, (rows, n), "o")
-    highest = build.reduce_ranges(build.load(build.at(x, r, c[0])), ops.MAX, [c[0]])
-    e = build.exp(build.sub(build.load(build.at(x, r, c[1])), highest))
+    highest = build.reduce_ranges(build.load(build.index_into(x, r, c[0])), ops.MAX, [c[0]])
+    e = build.exp(build.sub(build.load(build.index_into(x, r, c[1])), highest))
     held = build.stage(e, [c[1]], 0)
-    value = build.div(build.load(build.at(held, c[2])), build.reduce_ranges(e, ops.ADD, [c[1]]))
-    return build.kernel([build.store(build.at(o, r, c[2]), value)], "softmax", (0, 1, 2, 3))
+    value = build.div(build.load(build.index_into(held, c[2])),
+                      build.reduce_ranges(e, ops.ADD, [c[1]]))
+    return build.kernel([build.store(build.index_into(o, r, c[2]), value)], "softmax", (0, 1, 2, 3))
 
 
 @pytest.mark.parametrize("limit", [64, 16 << 20])
@@ -184,9 +186,9 @@ def test_a_range_may_be_open_in_one_place_and_closed_in_another(
     monkeypatch.setattr(interp_kernel, "LIMIT", limit)
     i = build.range_(9, 0)
     x, o = build.ref(0, F, [9]), build.ref(1, F, [9])
-    v = build.load(build.at(x, i))
+    v = build.load(build.index_into(x, i))
     highest = build.reduce_ranges(v, ops.MAX, [i])
-    run = build.kernel([build.store(build.at(o, i), build.sub(v, highest))], "k", [0])
+    run = build.kernel([build.store(build.index_into(o, i), build.sub(v, highest))], "k", [0])
     a, out = floats(9), np.empty(9, np.float32)
     run_kernel(run, [a, out], ())
     assert_same([out], [a - a.max()])
@@ -197,10 +199,10 @@ def test_stores_run_in_order_and_combine_in_the_order_of_ranges(
     """A histogram: zeros first, then float additions one after the other."""
     i, j = build.range_(500, 0), build.range_(5, 1)
     index, u, o = build.ref(0, I, [500]), build.ref(1, F, [500]), build.ref(2, F, [5])
-    place = build.at(o, build.cast(build.load(build.at(index, i)), dtypes.index))
-    k = build.kernel([build.store(build.at(o, j), build.const(0.0, F)),
-                      build.store(place, build.load(build.at(u, i)), None, ops.ADD)], "hist",
-                     [0, 1])
+    place = build.index_into(o, build.cast(build.load(build.index_into(index, i)), dtypes.index))
+    k = build.kernel([build.store(build.index_into(o, j), build.const(0.0, F)),
+                      build.store(place, build.load(build.index_into(u, i)), None, ops.ADD)],
+                     "hist", [0, 1])
     where, v = RNG.integers(0, 5, 500).astype(np.int32), floats(500) * 1e4
     want = np.zeros(5, np.float32)
     for a, b in zip(where, v):
@@ -215,8 +217,8 @@ def test_stores_run_in_order_and_combine_in_the_order_of_ranges(
 def test_combining_extrema_order_zeros_and_keep_nan() -> None:
     i = build.range_(4, 0)
     x, o = build.ref(0, F, [4]), build.ref(1, F, [1])
-    k = build.kernel([build.store(build.at(o, build.index_const(0)), build.load(build.at(x, i)),
-                                  None, ops.MAX)], "k", [0])
+    k = build.kernel([build.store(build.index_into(o, build.index_const(0)),
+                                  build.load(build.index_into(x, i)), None, ops.MAX)], "k", [0])
     for values, want in [([-0.0, 0.0, -0.0, -1.0], 0.0), ([1, np.nan, 2, 3], np.nan),
                          ([-0.0, -1, -2, -3], -0.0)]:
         out = np.full(1, -np.inf, np.float32)
@@ -228,7 +230,8 @@ def test_scalars_give_extents_and_constants() -> None:
     n, c = build.var(0, dtypes.index, 0, 10), build.var(1, F)
     i = build.range_(n, 0)
     x, o = build.ref(0, F, [n]), build.ref(1, F, [n])
-    k = build.kernel([build.store(build.at(o, i), build.mul(build.load(build.at(x, i)), c))], "k")
+    k = build.kernel([build.store(build.index_into(o, i),
+                                  build.mul(build.load(build.index_into(x, i)), c))], "k")
     for length in (0, 1, 7):
         v, out = floats(length), np.empty(length, np.float32)
         run_kernel(k, [v, out], (length, 2.5))
@@ -241,7 +244,8 @@ def test_what_is_not_valid_is_not_read_and_loads_zero() -> None:
     shifted = build.sub(i, build.index_const(1))
     valid = build.and_(build.le(build.index_const(0), shifted),
                        build.lt(shifted, build.index_const(4)))
-    k = build.kernel([build.store(build.at(o, i), build.load(build.at(x, shifted), valid))], "k")
+    k = build.kernel([build.store(build.index_into(o, i),
+                                  build.load(build.index_into(x, shifted), valid))], "k")
     out = np.empty(6, np.float32)
     run_kernel(k, [np.arange(1, 5, dtype=np.float32), out], ())
     assert_same([out], [np.array([0, 1, 2, 3, 4, 0], np.float32)])
@@ -249,17 +253,17 @@ def test_what_is_not_valid_is_not_read_and_loads_zero() -> None:
 
 def located(f: Any) -> UOp:
     try:
-        current_site.site = ("user.py", 7)
+        current_loc.loc = ("user.py", 7)
         return f()  # type: ignore[no-any-return]
     finally:
-        current_site.site = None
+        current_loc.loc = None
 
 
 def copy_kernel(extent: int, shift: int, name: str = "o") -> UOp:
     i = build.range_(extent, 0)
     x, o = build.ref(0, F, [5], "x"), build.ref(1, F, [5], name)
-    return build.kernel([build.store(build.at(o, i), build.load(
-        build.at(x, build.add(i, build.index_const(shift)))))], "k")
+    return build.kernel([build.store(build.index_into(o, i), build.load(
+        build.index_into(x, build.add(i, build.index_const(shift)))))], "k")
 
 
 @pytest.mark.parametrize("extent, shift, message", [
@@ -276,7 +280,8 @@ def test_an_index_out_of_bounds_names_buffer_extent_and_line(extent: int, shift:
 
 def test_a_store_out_of_bounds() -> None:
     i = build.range_(6, 0)
-    k = build.kernel([build.store(build.at(build.ref(0, F, [5], "out"), i), build.const(0, F))],
+    k = build.kernel([build.store(build.index_into(build.ref(0, F, [5], "out"), i),
+                                  build.const(0, F))],
                      "k")
     with pytest.raises(KernelError, match="out: expected 0 <= index < 5 in dimension 0, got 5"):
         run_kernel(k, [floats(5)], ())
@@ -288,7 +293,8 @@ def test_two_iterations_that_write_one_place(limit: int, monkeypatch: pytest.Mon
     i, j = build.range_(3, 0), build.range_(4, 1)
     x, o = build.ref(0, F, [3, 4]), build.ref(1, F, [3, 2], "o")
     half = build.idiv(j, build.index_const(2))
-    k = build.kernel([build.store(build.at(o, i, half), build.load(build.at(x, i, j)))], "k")
+    k = build.kernel([build.store(build.index_into(o, i, half),
+                                  build.load(build.index_into(x, i, j)))], "k")
     with pytest.raises(KernelError, match=r"o: two iterations write the place \(0, 0\)"):
         run_kernel(k, [floats(3, 4), floats(3, 2)], ())
 
@@ -296,11 +302,12 @@ def test_two_iterations_that_write_one_place(limit: int, monkeypatch: pytest.Mon
 def test_a_store_that_reads_another_place_of_its_buffer() -> None:
     i = build.range_(3, 0)
     o = build.ref(0, F, [4], "o")
-    k = build.kernel([build.store(build.at(o, i), build.load(
-        build.at(o, build.add(i, build.index_const(1)))))], "k")
+    k = build.kernel([build.store(build.index_into(o, i), build.load(
+        build.index_into(o, build.add(i, build.index_const(1)))))], "k")
     with pytest.raises(KernelError, match="o: a store reads another place"):
         run_kernel(k, [floats(4)], ())
-    same = build.kernel([build.store(build.at(o, i), build.neg(build.load(build.at(o, i))))], "k")
+    same = build.kernel([build.store(build.index_into(o, i),
+                                     build.neg(build.load(build.index_into(o, i))))], "k")
     v = floats(4)
     out = v.copy()
     run_kernel(same, [out], ())
@@ -350,6 +357,6 @@ def test_a_value_that_has_no_memory_is_named(monkeypatch: pytest.MonkeyPatch) ->
         raise MemoryError("Unable to allocate 2.46 GiB")
 
     x = build.param(0, dtypes.float32, (3, 4))
-    monkeypatch.setattr(interp, "computed", full)
+    monkeypatch.setattr(interp, "eval_node", full)
     with pytest.raises(OutOfMemoryError, match=r"exp float32\[3, 4\]"):
         interp.evaluate([build.exp(x)], {x: np.zeros((3, 4), np.float32)})

@@ -1,4 +1,5 @@
-"""CARRY, ITER and STEP: what is legal, what they mean, how they are numbered and printed."""
+"""CARRY, LOOP and PER_ITERATION: what is legal, what they mean, how they are numbered and
+printed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from fnx.core.errors import SpecError
 from fnx.core.levels import interp_kernel, show, spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.uop import UOp
-from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.canonicalize import canonicalize
 
 F32 = dtypes.float32
 ONE = build.const(1, F32)
@@ -27,12 +28,12 @@ def doubling(id: int = 0, first_range: int = 0, lanes: int = 5, trips: int = 6, 
     own = (t, i) if over is None else over(t, i)
     a, n = (build.carry(id, k, F32, own) for k in (0, 1))
     end = None if stop is None else build.lt(build.const(stop, F32), a)
-    loop = build.iterate(id, t, [build.load(build.at(x, i)), build.const(0, F32)],
-                         [build.add(a, a), build.add(n, ONE)], end)
+    loop = build.loop(id, t, [build.load(build.index_into(x, i)), build.const(0, F32)],
+                      [build.add(a, a), build.add(n, ONE)], end)
     last, count = build.results(loop)
-    return build.kernel([build.store(build.at(o, i), build.sub(last, count)),
-                         build.store(build.at(p, t, i), build.step(a, loop))], "doubling",
-                        (first_range + 1, first_range))
+    return build.kernel([build.store(build.index_into(o, i), build.sub(last, count)),
+                         build.store(build.index_into(p, t, i), build.per_iteration(a, loop))],
+                        "doubling", (first_range + 1, first_range))
 
 
 def expected(x: Any, trips: int, stop: float) -> tuple[Any, Any]:
@@ -57,7 +58,7 @@ def test_each_element_ends_by_itself(monkeypatch: pytest.MonkeyPatch, limit: int
 
 
 def test_equal_loops_are_one_node() -> None:
-    assert canonical(doubling(7, 3)) is canonical(doubling(2, 9)) is canonical(doubling())
+    assert canonicalize(doubling(7, 3)) is canonicalize(doubling(2, 9)) is canonicalize(doubling())
 
 
 def test_it_prints_as_a_loop_and_rebuilds() -> None:
@@ -71,31 +72,31 @@ def test_it_prints_as_a_loop_and_rebuilds() -> None:
 
 def over(value: UOp) -> UOp:
     """A KERNEL that stores a value of no range."""
-    return build.kernel([build.store(build.at(build.ref(0, F32, ())), value)], "k")
+    return build.kernel([build.store(build.index_into(build.ref(0, F32, ())), value)], "k")
 
 
 T = build.range_(4, 0)
 CARRY = build.carry(0, 0, F32, (T,))
-LOOP = build.iterate(0, T, [ONE], [build.add(CARRY, ONE)])
-OTHER = build.iterate(0, build.range_(4, 1), [ONE], [ONE])
+LOOP = build.loop(0, T, [ONE], [build.add(CARRY, ONE)])
+OTHER = build.loop(0, build.range_(4, 1), [ONE], [ONE])
 ILLEGAL = {
-    "a CARRY outside of its loop": build.kernel([build.store(build.at(build.ref(
+    "a CARRY outside of its loop": build.kernel([build.store(build.index_into(build.ref(
         0, F32, (4,)), T), CARRY)], "k"),
-    "a first value of the loop": over(UOp(ops.GET, F32, (build.iterate(
+    "a first value of the loop": over(UOp(ops.GETTUPLE, F32, (build.loop(
         0, T, [CARRY], [CARRY]),), 0)),
-    "a first value that its range changes": over(UOp(ops.GET, F32, (build.iterate(
+    "a first value that its range changes": over(UOp(ops.GETTUPLE, F32, (build.loop(
         0, T, [build.cast(T, F32)], [CARRY]),), 0)),
-    "a stop that is no bool": over(UOp(ops.GET, F32, (UOp(
-        ops.ITER, dtypes.void, (T, ONE, CARRY, ONE), LOOP.arg),), 0)),
-    "a next value too few": over(UOp(ops.GET, F32, (UOp(
-        ops.ITER, dtypes.void, (T, ONE), LOOP.arg),), 0)),
-    "two loops of one number": over(build.add(*[UOp(ops.GET, F32, (loop,), 0)
+    "a stop that is no bool": over(UOp(ops.GETTUPLE, F32, (UOp(
+        ops.LOOP, dtypes.void, (T, ONE, CARRY, ONE), LOOP.arg),), 0)),
+    "a next value too few": over(UOp(ops.GETTUPLE, F32, (UOp(
+        ops.LOOP, dtypes.void, (T, ONE), LOOP.arg),), 0)),
+    "two loops of one number": over(build.add(*[UOp(ops.GETTUPLE, F32, (loop,), 0)
                                                 for loop in (LOOP, OTHER)])),
     "a CARRY over too few ranges": doubling(over=lambda t, i: (t,)),
     "a CARRY that begins with no range": doubling(over=lambda t, i: (build.index_const(0), t, i)),
-    "a STEP of another range": build.kernel([build.store(
-        build.at(build.ref(0, F32, (4,)), T),
-        UOp(ops.STEP, F32, (CARRY, LOOP, OTHER.src[0])))], "k"),
+    "a PER_ITERATION of another range": build.kernel([build.store(
+        build.index_into(build.ref(0, F32, (4,)), T),
+        UOp(ops.PER_ITERATION, F32, (CARRY, LOOP, OTHER.src[0])))], "k"),
 }
 
 
@@ -103,4 +104,4 @@ ILLEGAL = {
 def test_the_spec_refuses(kernel: UOp) -> None:
     with pytest.raises(SpecError):
         spec.check([kernel], "kernel")
-    spec.check([over(UOp(ops.GET, F32, (LOOP,), 0))], "kernel")
+    spec.check([over(UOp(ops.GETTUPLE, F32, (LOOP,), 0))], "kernel")

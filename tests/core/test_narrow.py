@@ -12,12 +12,12 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, narrow
+from fnx.core import build, dtypes, low_precision
 from fnx.core.cache import clear_caches
 from fnx.core.config import override
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, NotFiniteError, OverflowedError, TypePromotionError
-from fnx.lower.program import stored
+from fnx.lower.program import emulate_unsupported_dtypes
 
 STORED = [t for t in dtypes.USER if t.storage is not None]
 FLOATS = [t for t in STORED if t.is_float]
@@ -65,7 +65,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """Where conversions run: in NumPy, by instructions, by integer arithmetic."""
     name, _, without = request.param.partition(" ")
     if without:
-        monkeypatch.setattr(stored, "has_float16", lambda target: False)
+        monkeypatch.setattr(emulate_unsupported_dtypes, "has_float16_cast", lambda target: False)
         clear_caches()
     with override(device=name, cache_dir="" if without else None):
         yield
@@ -128,7 +128,7 @@ def test_arrays_print_pickle_and_convert(t: DType) -> None:
 
 def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy gets no array of such a type; everything else is there."""
-    monkeypatch.setattr(narrow, "_ml_dtypes", lambda: None)
+    monkeypatch.setattr(low_precision, "_ml_dtypes", lambda: None)
     x = jnp.asarray([1.5, 2.0], jnp.bfloat16)
     with pytest.raises(DTypeError, match="install ml_dtypes, or convert"):
         np.asarray(x)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fnx.core import build, dtypes, numpy_semantics, ops
 from fnx.core.config import override
-from fnx.core.dtypes import least_upper_bound, named, promote
+from fnx.core.dtypes import dtype_by_name, least_upper_bound, promote
 from fnx.core.errors import DTypeError
 from fnx.core.levels import interp
 from fnx.core.ops import OPS
@@ -42,7 +42,7 @@ def normal(x: np.ndarray[Any, Any]) -> Any:
 
 
 def value(op: ops.Op, *xs: np.ndarray[Any, Any], dtype: dtypes.DType | None = None) -> Any:
-    params = [build.param(i, named(str(x.dtype)), x.shape) for i, x in enumerate(xs)]
+    params = [build.param(i, dtype_by_name(str(x.dtype)), x.shape) for i, x in enumerate(xs)]
     node = UOp(op, dtype or params[0].dtype, tuple(params))
     return interp.evaluate([node], dict(zip(params, xs)))[0]
 
@@ -52,15 +52,16 @@ def test_promotion(x64: bool) -> None:
     with override(x64=x64):
         for mode, a, a_weak, b, b_weak, want, weak in GOLDEN["promotion"]:
             if mode is x64:
-                got = promote(named(a), a_weak, named(b), b_weak)
-                assert got == (named(want), weak), (a, a_weak, b, b_weak)
+                got = promote(dtype_by_name(a), a_weak, dtype_by_name(b), b_weak)
+                assert got == (dtype_by_name(want), weak), (a, a_weak, b, b_weak)
 
 
 def test_64_bits_that_were_asked_for_stay_without_x64() -> None:
     for wide in ("int64", "uint64", "float64"):
         for t in ("int8", "uint32"):
-            assert promote(named(wide), False, named(t), False)[0].bits == 64
-    assert promote(named("uint32"), False, named("int32"), False) == (named("int32"), False)
+            assert promote(dtype_by_name(wide), False, dtype_by_name(t), False)[0].bits == 64
+    assert promote(dtype_by_name("uint32"), False, dtype_by_name("int32"),
+                   False) == (dtype_by_name("int32"), False)
 
 
 @pytest.mark.parametrize("a, b, want", GOLDEN["lattice"])
@@ -88,7 +89,7 @@ def test_corners(name: str, dtype: str, arity: int, want: list[int]) -> None:
                          ids=[f"{row[0]}-{row[1]}" for row in GOLDEN["casts"]])
 def test_casts(a: str, b: str, want: list[int]) -> None:
     x = from_bits(GOLDEN["corners"][a], a)
-    got, expected = value(ops.CAST, x, dtype=named(b)), from_bits(want, b)
+    got, expected = value(ops.CAST, x, dtype=dtype_by_name(b)), from_bits(want, b)
     kept = normal(x) & normal(got)
     assert same_bits(got[kept], expected[kept])
 
@@ -128,7 +129,7 @@ def test_folded_extrema_order_zeros_and_keep_nan(ufunc: Any, pairwise: Any, dtyp
         for v in x[1:]:
             want = pairwise(None, want, v)
         start = -np.inf if ufunc is np.maximum else np.inf
-        assert same_bits(numpy_semantics.fold(ufunc, x, (0,), start),
+        assert same_bits(numpy_semantics.reduce_array(ufunc, x, (0,), start),
                          np.asarray(want, dtype))
 
 

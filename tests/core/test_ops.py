@@ -32,7 +32,7 @@ def test_costs_are_of_computing() -> None:
 
 def test_a_reduction_and_a_stage_bind_their_ranges_and_a_kernel_all() -> None:
     i, j = build.range_(4, 0), build.range_(8, 1)
-    place = build.at(build.ref(0, dtypes.float32, (4, 8)), i, j)
+    place = build.index_into(build.ref(0, dtypes.float32, (4, 8)), i, j)
     load = build.load(place)
     assert i.ranges == {i} and load.ranges == {i, j}
     assert build.reduce_ranges(load, ops.ADD, [j]).ranges == {i}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.errors import SpecError
-from fnx.core.rewriting.pattern import UPat, build_from, const, constant_of, match, var
+from fnx.core.rewriting.pattern import UPat, build_from, const, match, underlying_const, var
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
-from fnx.core.uop import UOp, current_site, toposort
+from fnx.core.uop import UOp, current_loc, toposort
 from tests.graphs import Graph, graphs
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
@@ -47,11 +47,11 @@ def test_numbers_match_bits_and_see_through_expand() -> None:
         assert match(a + 0.0, build.add(p, zero)) == {"a": p}
         assert match(a + 0.0, build.add(p, minus)) is None
         assert match(a + -0.0, build.add(p, minus)) == {"a": p}
-    assert match(a + 1, build.add(i, build.like(i, 1))) == {"a": i}
-    assert match(a + 0.5, build.add(i, build.like(i, 0))) is None
+    assert match(a + 1, build.add(i, build.const_like(i, 1))) == {"a": i}
+    assert match(a + 0.5, build.add(i, build.const_like(i, 0))) is None
     assert match(a & True, build.and_(build.lt(x, y), build.const(True, dtypes.bool_, (2, 3))))
     assert match(a & 1, build.and_(build.lt(x, y), build.const(True, dtypes.bool_, (2, 3)))) is None
-    assert match(a + 2**40, build.add(i, build.like(i, 1))) is None
+    assert match(a + 2**40, build.add(i, build.const_like(i, 1))) is None
 
 
 def test_kinds_args_sets_of_ops_and_names_of_inner_patterns() -> None:
@@ -69,9 +69,9 @@ def test_kinds_args_sets_of_ops_and_names_of_inner_patterns() -> None:
 
 
 def test_constants_are_captured_as_the_const() -> None:
-    node = build.mul(x, build.like(x, 3.0))
+    node = build.mul(x, build.const_like(x, 3.0))
     assert match(a * const("c"), node) == {"a": x, "c": build.const(3.0, F)}
-    assert constant_of(node.src[1]) is build.const(3.0, F) and constant_of(x) is None
+    assert underlying_const(node.src[1]) is build.const(3.0, F) and underlying_const(x) is None
 
 
 @settings(max_examples=100)
@@ -95,7 +95,8 @@ RULES = RuleSet([
 
 
 def test_rules_run_to_a_fixed_point_bottom_up() -> None:
-    node = build.neg(build.mul(build.neg(build.add(i, build.like(i, 0))), build.like(i, 2)))
+    node = build.neg(build.mul(build.neg(build.add(i, build.const_like(i, 0))),
+                               build.const_like(i, 2)))
     (got,) = graph_rewrite([node], RULES)
     assert got is build.neg(build.add(build.neg(i), build.neg(i)))
     assert graph_rewrite([got], RULES) == [got]
@@ -136,12 +137,12 @@ def test_guards_counts_and_where_a_rule_stands() -> None:
 def test_new_nodes_have_the_sites_of_what_they_stand_for() -> None:
     p = build.param(9, I, (5,))
     try:
-        current_site.site = ("user.py", 3)
-        node = build.mul(p, build.like(p, 2))
+        current_loc.loc = ("user.py", 3)
+        node = build.mul(p, build.const_like(p, 2))
     finally:
-        current_site.site = None
+        current_loc.loc = None
     (got,) = graph_rewrite([node], RULES)
-    assert got.op is ops.ADD and got.sites == (("user.py", 3),)
+    assert got.op is ops.ADD and got.locs == (("user.py", 3),)
 
 
 def test_wrong_rules_are_named() -> None:

@@ -13,10 +13,10 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array import scope
-from fnx.core.array.trace import apart
-from fnx.core.cache import cached
+from fnx.core.array.trace import with_gc_disabled
+from fnx.core.cache import cached_property
 from fnx.core.process import fork_safe_lock
-from fnx.core.uop import current_site
+from fnx.core.uop import current_loc
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
@@ -73,7 +73,7 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_child() -> Non
         def __init__(self, wait: Callable[[], object]) -> None:
             self.wait = wait
 
-        @cached
+        @cached_property
         def value(self) -> int:
             self.wait()
             return 3
@@ -151,21 +151,21 @@ def test_a_trace_cut_off_anywhere_leaves_nothing_open(where: int) -> None:
         pass
     finally:
         sys.setprofile(None)
-    assert not scope.is_open() and current_site.site is None and gc.isenabled()
+    assert not scope.is_open() and current_loc.loc is None and gc.isenabled()
     assert str(x + 1) == "[2. 2. 2.]"
 
 
 def test_apart_restores_what_was_before() -> None:
     def leaves_all_open() -> None:
         scope.Scope("one").__enter__()
-        current_site.site = ("file", 1)
+        current_loc.loc = ("file", 1)
         scope.Scope("two").__enter__()
         raise KeyboardInterrupt
 
     with scope.Scope("outer") as outer:
         with pytest.raises(KeyboardInterrupt):
-            apart(leaves_all_open)
-        assert scope.stack() == [outer] and current_site.site is None
+            with_gc_disabled(leaves_all_open)
+        assert scope.open_scopes() == [outer] and current_loc.loc is None
 
 
 def test_threads_that_fork_at_once_do_so_one_after_another() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.errors import ArgumentError
 from fnx.core.levels.show import dot, from_python, pretty, to_python
-from fnx.core.uop import UOp, current_site, toposort
+from fnx.core.uop import UOp, current_loc, toposort
 from tests.graphs import Graph, graphs
 from tests.kernels import commands_of, kernel_of, scaled
 
@@ -32,7 +32,7 @@ def test_source_rebuilds_kernels_and_commands(seed: int) -> None:
 
 
 def test_source_of_a_schedule_vectors_and_combines() -> None:
-    place = build.at(build.ref(0, F, [4]), build.range_(4, 0))
+    place = build.index_into(build.ref(0, F, [4]), build.range_(4, 0))
     store = build.store(place, build.load(place), None, ops.MAX)
     lanes = UOp(ops.CONST, F.vec(8), (), 0)
     for node in (store, lanes, build.const(-0.0, F), build.const(float("nan"), F)):
@@ -79,8 +79,8 @@ def rows(kind: str = "SEQ") -> UOp:
     """o[m] = sum(k < 4: x[m, k])"""
     i, k = build.range_(3, 0, kind, "m"), build.range_(4, 1)
     x, o = build.ref(0, F, (3, 4), "x"), build.ref(1, F, (3,), "o")
-    return build.kernel([build.store(build.at(o, i), build.reduce_ranges(
-        build.load(build.at(x, i, k)), ops.ADD, [k]))], "rows", (0, 1))
+    return build.kernel([build.store(build.index_into(o, i), build.reduce_ranges(
+        build.load(build.index_into(x, i, k)), ops.ADD, [k]))], "rows", (0, 1))
 
 
 def test_text_of_a_kernel() -> None:
@@ -93,10 +93,10 @@ kernel rows(x: float32[3, 4], o: float32[3])
 def test_a_fold_with_names_inside_is_a_loop() -> None:
     i, k = build.range_(3, 0, name="i"), build.range_(4, 1, name="k")
     x, o = build.ref(0, F, (3, 4), "x"), build.ref(1, F, (3,), "o")
-    e = build.exp(build.load(build.at(x, i, k)))
+    e = build.exp(build.load(build.index_into(x, i, k)))
     total = build.reduce_ranges(build.mul(e, e), ops.MAX, [k])
     inside = build.lt(i, build.index_const(2))
-    node = build.kernel([build.store(build.at(o, i), total, inside, ops.MIN)], "f", (0, 1))
+    node = build.kernel([build.store(build.index_into(o, i), total, inside, ops.MIN)], "f", (0, 1))
     assert pretty(node) == """\
 kernel f(x: float32[3, 4], o: float32[3])
   for i in seq(3):
@@ -134,10 +134,10 @@ def test_a_shared_function_is_printed_once_and_names_stay_apart() -> None:
 def test_text_with_lines_of_the_user() -> None:
     x = build.param(0, F, (19,))
     try:
-        current_site.site = ("/home/a/user.py", 5)
+        current_loc.loc = ("/home/a/user.py", 5)
         node = build.exp(x)
     finally:
-        current_site.site = None
+        current_loc.loc = None
     assert pretty(node).endswith("float32[19]  user.py:5")
     assert "user.py" in pretty(node, sites={("/home/a/user.py", 5)})
     assert "user.py" not in pretty(node, sites=False)

@@ -179,9 +179,9 @@ TENSOR: dict[str, Mutation] = {
     "call with another shape": lambda g, r: call_of(FN, build.param(0, F, (4, 3))),
     "call with other results": lambda g, r: call_of(FN, X, outs=(((3, 4), F),)),
     "call of an array": lambda g, r: call_of(X, X, outs=(((3, 4), F),)),
-    "get past the end": lambda g, r: UOp(ops.GET, F, (CALL,), 2),
-    "get of another dtype": lambda g, r: UOp(ops.GET, I, (CALL,), 0),
-    "get of an array": lambda g, r: UOp(ops.GET, F, (X,), 0),
+    "get past the end": lambda g, r: UOp(ops.GETTUPLE, F, (CALL,), 2),
+    "get of another dtype": lambda g, r: UOp(ops.GETTUPLE, I, (CALL,), 0),
+    "get of an array": lambda g, r: UOp(ops.GETTUPLE, F, (X,), 0),
     "arithmetic on a call": lambda g, r: UOp(ops.NEG, dtypes.void, (CALL,)),
     "iota of bools": lambda g, r: UOp(ops.IOTA, dtypes.bool_, (), 3),
     "iota of negative length": lambda g, r: UOp(ops.IOTA, I, (), -3),
@@ -192,9 +192,9 @@ TENSOR: dict[str, Mutation] = {
 
 R = build.range_(4, 90)
 REF = build.ref(9, F, (4,))
-AT = build.at(REF, R)
+AT = build.index_into(REF, R)
 LOADED = build.load(AT)
-OUT = build.at(build.ref(10, F, (4,)), R)
+OUT = build.index_into(build.ref(10, F, (4,)), R)
 STORE = build.store(OUT, LOADED)
 
 
@@ -232,7 +232,7 @@ KERNEL: dict[str, Mutation] = {
     "store of another dtype": lambda k, r: UOp(ops.STORE, dtypes.void, (OUT, R)),
     "store of nothing": lambda k, r: UOp(ops.STORE, dtypes.void, (OUT,)),
     "store into a stage": lambda k, r: UOp(ops.STORE, dtypes.void, (
-        build.at(build.stage(LOADED, [R], 5), R), LOADED)),
+        build.index_into(build.stage(LOADED, [R], 5), R), LOADED)),
     "store into a value": lambda k, r: UOp(ops.STORE, dtypes.void, (LOADED, LOADED)),
     "combine with no monoid": lambda k, r: UOp(ops.STORE, dtypes.void, (OUT, LOADED), ops.SUB),
     "combine that does not take floats": lambda k, r: UOp(
@@ -253,7 +253,7 @@ KERNEL: dict[str, Mutation] = {
     "stage over a constant": mutate(of(ops.STAGE), lambda n, r: raw(
         n, src=(*n.src, build.index_const(3)))),
     "range of no kind": mutate(of(ops.RANGE), lambda n, r: raw(
-        n, arg=op_args.Range(n.arg.id, "LOOP"))),
+        n, arg=op_args.Range(n.arg.id, "CMD_LOOP"))),
     "range of float extent": lambda k, r: UOp(
         ops.RANGE, F, (build.const(3.0, F),), op_args.Range(0, "SEQ")),
     "extent that depends on a range": lambda k, r: build.range_(R, 92),
@@ -263,15 +263,17 @@ KERNEL: dict[str, Mutation] = {
     "order without a range": with_order(lambda o, r: o[:-1] or (99,)),
     "order of unknown ranges": with_order(lambda o, r: (*o, 99)),
     "two ranges of one id": mutate(of(ops.KERNEL), lambda n, r: also(n, build.store(
-        build.at(build.ref(30, dtypes.index, (1,)), build.index_const(0)), build.reduce_ranges(
+        build.index_into(build.ref(30, dtypes.index, (1,)), build.index_const(0)),
+        build.reduce_ranges(
             build.range_(77, n.arg.order[0]), ops.ADD, [build.range_(77, n.arg.order[0])])))),
     "two buffers of one slot": mutate(of(ops.KERNEL), lambda n, r: also(n, build.store(
-        build.at(build.ref(0, dtypes.index, (4,)), R), R))),
+        build.index_into(build.ref(0, dtypes.index, (4,)), R), R))),
     "two parallel ranges": lambda k, r: build.kernel([build.store(
-        build.at(build.ref(0, F, (2, 2)), build.range_(2, 0, "PAR"), build.range_(2, 1, "PAR")),
+        build.index_into(build.ref(0, F, (2, 2)), build.range_(2, 0, "PAR"),
+                         build.range_(2, 1, "PAR")),
         build.const(0, F))], "k"),
     "parallel range inside": lambda k, r: build.kernel([build.store(
-        build.at(build.ref(0, F, (2, 2)), build.range_(2, 0, "PAR"), build.range_(2, 1)),
+        build.index_into(build.ref(0, F, (2, 2)), build.range_(2, 0, "PAR"), build.range_(2, 1)),
         build.const(0, F))], "k", [1, 0]),
     "kernel of a value": lambda k, r: UOp(
         ops.KERNEL, dtypes.void, (LOADED,), op_args.Kernel("k")),
@@ -323,11 +325,11 @@ COMMAND: dict[str, Mutation] = {
     "swap by no loop": mutate(of(ops.SWAP), lambda n, r: raw(n, arg=-1), True),
     "swap with a kernel": mutate(of(ops.SWAP), lambda n, r: raw(
         n, src=(n.src[0], kernel_of(0))), True),
-    "loop of negative trips": mutate(of(ops.LOOP), lambda n, r: raw(
-        n, arg=op_args.Loop("step", -1)), True),
-    "loop without a body": mutate(of(ops.LOOP), lambda n, r: raw(n, src=n.src[:-1]), True),
-    "loop on and on": mutate(of(ops.LOOP), lambda n, r: raw(
-        n, src=n.src[-1:], arg=op_args.Loop("step", None)), True),
+    "loop of negative trips": mutate(of(ops.CMD_LOOP), lambda n, r: raw(
+        n, arg=op_args.CmdLoop("step", -1)), True),
+    "loop without a body": mutate(of(ops.CMD_LOOP), lambda n, r: raw(n, src=n.src[:-1]), True),
+    "loop on and on": mutate(of(ops.CMD_LOOP), lambda n, r: raw(
+        n, src=n.src[-1:], arg=op_args.CmdLoop("step", None)), True),
     "branch without branches": mutate(of(ops.BRANCH), lambda n, r: raw(n, src=n.src[:1]), True),
     "branch by a byte": mutate(of(ops.BRANCH), lambda n, r: raw(
         n, src=(slot("in", 0, 0, 1), *n.src[1:])), True),
@@ -384,7 +386,7 @@ def test_mutated_graphs_are_refused(level: str) -> None:
 
 def test_an_error_names_level_rule_node_and_line() -> None:
     bad = UOp(ops.CMPLT, F, (X, X))
-    bad.sites = (("user.py", 12),)
+    bad.locs = (("user.py", 12),)
     with pytest.raises(SpecError, match=r"user.py:12: tensor level: expected the dtype that "
                                         r"CMPLT's row derives; got <CMPLT float32\[3, 4\]"):
         check([build.neg(bad)], "tensor")
@@ -393,5 +395,5 @@ def test_an_error_names_level_rule_node_and_line() -> None:
 def test_every_op_of_a_level_has_a_rule_of_its_own() -> None:
     for name, level in LEVELS.items():
         ruled = {op for rule in level.rules for op in rule.ops}
-        missing = ops.at_level(level.letter) - ruled - set(level.scopes)
+        missing = ops.ops_at_level(level.letter) - ruled - set(level.scopes)
         assert not missing, f"{name}: {missing}"

@@ -15,7 +15,7 @@ from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.array import scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.trace import apart, close, inline, trace
+from fnx.core.array.trace import close, inline_function, trace, with_gc_disabled
 from fnx.core.errors import LeakedTracerError, SpecError
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
@@ -139,7 +139,7 @@ def test_captures_of_equal_shape_are_never_mixed_up(body: Body) -> None:
         expected = run(body, arrays, lambda f, args: f(*args), lambda a, b: 2 * a - 3 * b)
 
     def mix(a: UOp, b: UOp) -> UOp:
-        return build.sub(build.mul(build.like(a, 2), a), build.mul(build.like(b, 3), b))
+        return build.sub(build.mul(build.const_like(a, 2), a), build.mul(build.const_like(b, 3), b))
 
     buffers = [UOp(ops.BUFFER, I4, (), op_args.Buffer(Memory(a), SHAPE)) for a in arrays]
     nodes = by_call(lambda *xs: run(body, [*buffers[:2], *xs], by_call, mix), buffers[2:])
@@ -160,7 +160,7 @@ def test_trace_gives_function_captures_and_structure() -> None:
 
     a = Aval(SHAPE, I4)
     _, in_tree = tree.flatten((({"a": 0},), {"scale": 0}))
-    traced = trace(f, [a, a], in_tree, by="jit", name="f").close()
+    traced = trace(f, [a, a], in_tree, transform="jit", name="f").close()
     assert traced.function.arg == op_args.Function("f", 3)
     assert traced.captures == [outside._node]
     assert str(traced.out_tree) == "PyTreeDef({'y': *, 'z': (*, *)})"
@@ -174,11 +174,11 @@ def test_values_of_leaves_are_known_while_tracing() -> None:
     seen = []
 
     def f(x: Any) -> Any:
-        seen.append(interp.evaluate([scope.known(x._node)], {})[0].tolist())
+        seen.append(interp.evaluate([scope.resolve_leaves(x._node)], {})[0].tolist())
         return x
 
     _, in_tree = tree.flatten(((0,), {}))
-    trace(f, [Aval(SHAPE, I4)], in_tree, values=[buffer(8, 9)], by="grad", name="f")
+    trace(f, [Aval(SHAPE, I4)], in_tree, values=[buffer(8, 9)], transform="grad", name="f")
     assert seen == [[8, 9]]
 
 
@@ -186,19 +186,20 @@ def test_inline_is_the_call() -> None:
     x, y = build.param(0, I4, SHAPE), build.param(1, I4, SHAPE)
     fn = build.function([build.sub(x, y), build.neg(x)], 2)
     a, b = buffer(1, 2), buffer(5, 7)
-    assert inline(fn, [b, a]) == [build.sub(b, a), build.neg(b)]
+    assert inline_function(fn, [b, a]) == [build.sub(b, a), build.neg(b)]
 
 
 def test_the_collector_is_on_again_afterwards() -> None:
     assert gc.isenabled()
-    assert apart(lambda: (apart(gc.isenabled), gc.isenabled())) == (False, False)
+    assert with_gc_disabled(lambda: (with_gc_disabled(gc.isenabled), gc.isenabled())) == (False,
+                                                                                          False)
     assert gc.isenabled()
     with pytest.raises(ZeroDivisionError):
-        apart(lambda: 1 / 0)
+        with_gc_disabled(lambda: 1 / 0)
     assert gc.isenabled()
     gc.disable()
     try:
-        apart(list)
+        with_gc_disabled(list)
         assert not gc.isenabled()
     finally:
         gc.enable()
@@ -209,7 +210,7 @@ def test_what_is_no_aval_is_passed_on_and_aux_may_be_anything() -> None:
         return {"y": x}, [word, x, 3]
 
     _, in_tree = tree.flatten(((0, "word"), {}))
-    traced = trace(f, [Aval(SHAPE, I4), "word"], in_tree, by="vjp", name="f", has_aux=True)
+    traced = trace(f, [Aval(SHAPE, I4), "word"], in_tree, transform="vjp", name="f", has_aux=True)
     a, b = buffer(1, 2), buffer(3, 4)
     out, aux = traced.filled([a, b])
     assert out["y"]._node is a and aux[0] == "word" and aux[1]._node is b and aux[2] == 3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core.array import tree
-from fnx.core.array.containers import (
+from fnx.core.array.pytree_registry import (
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
@@ -82,10 +82,10 @@ def test_unflatten_undoes_flatten(t: Any) -> None:
 @given(TREES, TREES)
 def test_structures_differ_where_difference_says(a: Any, b: Any) -> None:
     one, two = tree.structure(a), tree.structure(b)
-    assert (one == two) == (tree.difference(one, two) == "")
+    assert (one == two) == (tree.first_difference(one, two) == "")
     assert (str(one) == str(two)) or one != two
     if one != two:
-        assert "expected" in tree.difference(one, two)
+        assert "expected" in tree.first_difference(one, two)
 
 
 @settings(max_examples=100, deadline=None)
@@ -123,7 +123,7 @@ def test_a_mismatch_names_its_path(want: Any, got: Any, where: str) -> None:
     with pytest.raises(PytreeError) as caught:
         tree.map(lambda a, b: a, want, got)
     assert where in caught.value.message
-    assert where in tree.difference(tree.structure(want), tree.structure(got))
+    assert where in tree.first_difference(tree.structure(want), tree.structure(got))
 
 
 def test_paths_read_as_code() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core import build, build_calls, dtypes, ops, uop
-from fnx.core.uop import UOp, current_site, live_nodes, rebuild, substitute, toposort
+from fnx.core.uop import UOp, current_loc, live_nodes, rebuild, substitute, toposort
 from tests.graphs import Graph, graph_of, graphs, numbers
 
 F = dtypes.float32
@@ -152,7 +152,7 @@ def test_digests_tell_nodes_apart(graph: Graph) -> None:
 
 def test_operands_of_a_commutative_op_have_one_order() -> None:
     x, y = build.param(0, F, (3,)), build.param(1, F, (3,))
-    one = build.like(x, 1.0)
+    one = build.const_like(x, 1.0)
     for op in {op for op in ops.OPS.values() if op.commutative} - {ops.AND, ops.OR, ops.XOR}:
         assert build.elementwise(op, x, y) is build.elementwise(op, y, x)
         assert build.elementwise(op, one, x).src == (x, one)
@@ -192,16 +192,16 @@ def test_pickling_gives_the_same_object(graph: Graph) -> None:
 def test_a_line_out_of_several_is_a_plain_one_in_nodes_and_on_disk() -> None:
     x = build.param(0, F, (13,))
     several, other = build.exp(x), build.log(x)
-    several.sites, other.sites = (("user.py", 12), ("user.py", 13)), (("other.py", 1),)
-    before = current_site.site
+    several.locs, other.locs = (("user.py", 12), ("user.py", 13)), (("other.py", 1),)
+    before = current_loc.loc
     try:
-        current_site.derive(several)
+        current_loc.set_from(several)
         assert build.log(x) is other
-        held = current_site.site
+        held = current_loc.loc
     finally:
-        current_site.site = before
-    assert other.sites == (("other.py", 1), ("user.py", 12))
-    assert all(type(site) is tuple for site in other.sites)
+        current_loc.loc = before
+    assert other.locs == (("other.py", 1), ("user.py", 12))
+    assert all(type(site) is tuple for site in other.locs)
     assert pickle.loads(pickle.dumps(held)) == ("user.py", 12)
 
 
@@ -209,12 +209,12 @@ def test_sites_gather_up_to_eight() -> None:
     x = build.param(0, F, (11,))
     try:
         for line in range(12):
-            current_site.site = ("user.py", line)
+            current_loc.loc = ("user.py", line)
             node = build.exp(x)
     finally:
-        current_site.site = None
-    assert node.sites == tuple(("user.py", line) for line in range(8))
-    assert node.replace(op=ops.LOG).sites == node.sites
+        current_loc.loc = None
+    assert node.locs == tuple(("user.py", line) for line in range(8))
+    assert node.replace(op=ops.LOG).locs == node.locs
 
 
 def test_free_ranges() -> None:
@@ -224,7 +224,7 @@ def test_free_ranges() -> None:
     assert build.reduce_ranges(both, ops.ADD, [j]).ranges == {i}
     assert build.stage(both, [i], 0).ranges == {j}
     o = build.ref(0, dtypes.index, (3, 4))
-    assert build.kernel([build.store(build.at(o, i, j), both)], "k").ranges == frozenset()
+    assert build.kernel([build.store(build.index_into(o, i, j), both)], "k").ranges == frozenset()
 
 
 def test_a_node_has_no_truth_value() -> None:

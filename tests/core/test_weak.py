@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core.weak import Deaths, WeakMemo
+from fnx.core.weak_tables import DeathQueue, WeakMemo
 
 
 class Key:
@@ -35,7 +35,7 @@ def test_a_memo_is_a_dictionary_of_the_living(steps: list[tuple[str, int]]) -> N
 
 
 def test_each_death_is_told_once_also_in_cycles() -> None:
-    deaths: Deaths[int] = Deaths()
+    deaths: DeathQueue[int] = DeathQueue()
     owners = [Key() for _ in range(10)]
     for i, owner in enumerate(owners):
         owner.itself = owner  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
         from fnx.backends.allocator import PoolBlock, Pool
         from fnx.core import build, dtypes
         from fnx.core.uop import live_nodes
-        from fnx.core.weak import WeakMemo
+        from fnx.core.weak_tables import WeakMemo
         pool, memo, numbers = Pool(), WeakMemo(), itertools.count()
         held = [0, 0]
         def work():
@@ -80,8 +80,8 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
                 seen += 1
         signal.setitimer(signal.ITIMER_REAL, 0)
         held = None
-        print(seen, sent, live_nodes(), len(memo), len(pool.holdings),
-              sum(holding() is None for holding in pool.holdings.values()),
+        print(seen, sent, live_nodes(), len(memo), len(pool.owners),
+              sum(holding() is None for holding in pool.owners.values()),
               sum(len(free.blocks) for free in pool._classes.values()))
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=120,

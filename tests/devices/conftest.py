@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from fnx.backends.base import DeviceBase, get_device
-from fnx.core.array import repeated
+from fnx.core.array import eager_cache
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
 
@@ -28,10 +28,10 @@ def found(name: str) -> DeviceBase:
 def on_device(name: str) -> Iterator[DeviceBase]:
     """All that is computed inside is computed there."""
     device = found(name)
-    repeated.forget()
+    eager_cache.clear_cache()
     with override(device=name):
         yield device
-    repeated.forget()
+    eager_cache.clear_cache()
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ import pytest
 import fnx
 from fnx.backends import base, cuda, libcuda
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.hcq import commands_of, executions
-from fnx.core import ops, parts
+from fnx.backends.hcq import collect_execs, decode_commands
+from fnx.core import accessors, ops
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.uop import UOp, toposort
 
@@ -260,7 +260,7 @@ class RecordingCuda:
             assert word in self.mapped
             return bool(ctypes.c_int.from_address(word).value)
         found = self._inside(words, 8 * count)[:8 * count].view(np.uint64)
-        written = parts.written_slots(kernel)
+        written = accessors.written_slots(kernel)
         memory = []
         for i, address in enumerate(map(int, found[:buffers])):
             if i not in refs:
@@ -352,7 +352,7 @@ class RecordedDevice(GpuDevice):
         self.library = library
 
     def encode(self, commands: Any, code: Mapping[Any, Any], arena: int) -> Any:
-        for c in executions(commands_of(commands)):
+        for c in collect_execs(decode_commands(commands)):
             if c.kernel.op is ops.KERNEL:
                 self.library.kernels[code[c.kernel].symbol] = c.kernel
         return super().encode(commands, code, arena)
@@ -362,7 +362,7 @@ class RecordedDevice(GpuDevice):
 def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedDevice]:
     """CUDA's device on such a library; at its end nothing was wrong."""
     library = RecordingCuda()
-    monkeypatch.setattr(cuda, "library", lambda: library)
+    monkeypatch.setattr(cuda, "load_library", lambda: library)
     made = RecordedDevice(library)
     monkeypatch.setitem(base._devices, "cuda", made)
     fnx.clear_caches()  # programs are kept for devices of other tests, by their names

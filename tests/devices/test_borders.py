@@ -12,7 +12,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.gpu.driver import QueueDriver
-from fnx.backends.gpu.recorded import RECORDS
+from fnx.backends.gpu.static_launches import MAX_RECORDS
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
 from tests.devices.conftest import on_device
@@ -115,19 +115,19 @@ def test_the_least_recently_used_of_eight_records_goes(opencl: Any) -> None:
         patch.setitem(recording.calls, "clEnqueueCommandBufferKHR",
                       lambda *args: replayed.append(args[2]) or run(*args))
         f = fnx.jit(chain)
-        xs = [jnp.asarray(np.full(5000, i, np.float32)) for i in range(RECORDS + 3)]
+        xs = [jnp.asarray(np.full(5000, i, np.float32)) for i in range(MAX_RECORDS + 3)]
         want = [np.asarray(f(x)) for x in xs]
         for x in xs:
             for _ in range(3):
                 f(x)
-        assert replayed and 0 < len(alive) <= RECORDS
+        assert replayed and 0 < len(alive) <= MAX_RECORDS
         last = list(alive)
-        for x, value in zip(xs[-RECORDS:], want[-RECORDS:]):  # those are there
+        for x, value in zip(xs[-MAX_RECORDS:], want[-MAX_RECORDS:]):  # those are there
             np.testing.assert_array_equal(np.asarray(f(x)), value)
         assert alive == last
         for x, value in zip(xs, want):
             np.testing.assert_array_equal(np.asarray(f(x)), value)
-        assert len(alive) <= RECORDS
+        assert len(alive) <= MAX_RECORDS
 
 
 def _child(device: Any, x: Any, y: Any, f: Any) -> None:

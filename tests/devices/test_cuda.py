@@ -20,7 +20,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends import cuda, libcuda
 from fnx.backends.base import get_device
-from fnx.backends.gpu import pinned
+from fnx.backends.gpu import pinned_memory
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, OutOfMemoryError
 from tests.devices.recording_cuda import RecordingCuda, recording
@@ -141,8 +141,8 @@ def test_threads_share_the_device(device: Any) -> None:
 
 def test_uploads_of_any_size_come_through_bounded_pinned_memory(
         device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned, "BLOCK", 1 << 16)
-    monkeypatch.setattr(pinned, "PINNED", 1 << 18)
+    monkeypatch.setattr(pinned_memory, "MAX_BLOCK", 1 << 16)
+    monkeypatch.setattr(pinned_memory, "MAX_PINNED", 1 << 18)
     value = np.arange(1 << 19, dtype=np.float32)
     x = jnp.asarray(value)
     value[:] = 0
@@ -233,7 +233,7 @@ def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_old_drivers_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
     old = RecordingCuda()
-    monkeypatch.setattr(cuda, "library", lambda: old)
+    monkeypatch.setattr(cuda, "load_library", lambda: old)
     old.version = 11040
     with pytest.raises(DeviceError, match=r"of CUDA 12\.0 or later, got 11\.4"):
         cuda.CudaDriver()
@@ -291,7 +291,8 @@ def test_numbers_are_those_of_the_header() -> None:
     text = header()
     flag = re.search(r"#define CU_MEMHOSTALLOC_DEVICEMAP\s+(0x[0-9a-fA-F]+)", text)
     assert flag is not None and int(flag[1], 0) == libcuda.CU_MEMHOSTALLOC_DEVICEMAP
-    for name, number in {**libcuda.ENUMS, **{k: v for k, (v, _) in libcuda.FATAL.items()}}.items():
+    for name, number in {**libcuda.ENUMS,
+                         **{k: v for k, (v, _) in libcuda.STICKY_ERRORS.items()}}.items():
         found = re.search(rf"\b{name}\s*=\s*(0x[0-9a-fA-F]+|\d+)", text)
         if found is None:  # an enum that counts
             kind = "CU_JIT_" if name.startswith("CU_JIT") else name

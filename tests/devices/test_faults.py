@@ -231,7 +231,7 @@ def ctrl_c_twice() -> None:
     np.asarray(x + 1)  # compiled before: the second Ctrl-C is to come in a wait
     y = f(x)
     interrupted(device.driver, lambda: np.asarray(y))
-    assert device.driver.is_left()  # it has not ended
+    assert device.driver.has_interrupted_work()  # it has not ended
     interrupted(device.driver,  # nor is a call waited for
                 lambda: [np.asarray(f(x + i)) for i in range(50)])
     with pytest.raises(DeviceError, match="work was aborted; in flight: long") as why:

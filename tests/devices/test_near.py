@@ -60,8 +60,8 @@ def test_what_both_compute(name: str, opencl: Any, monkeypatch: pytest.MonkeyPat
     f = FUNCTIONS[name]
     with override(device="cpu"):
         want = [np.asarray(x) for x in fnx.tree.leaves(f(jnp.asarray(X)))]
-    for limit in (runtime_extents.NEAR, 40):
-        monkeypatch.setattr(runtime_extents, "NEAR", limit)
+    for limit in (runtime_extents.INT32_LIMIT, 40):
+        monkeypatch.setattr(runtime_extents, "INT32_LIMIT", limit)
         fnx.clear_caches()
         got = [np.asarray(x) for x in fnx.tree.leaves(f(jnp.asarray(X)))]
         for a, b in zip(got, want, strict=True):

@@ -42,7 +42,7 @@ def never(*args: Any) -> Any:
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 3, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 2,
-                                    (transfer.AHEAD + 2) * CHUNK + 5])
+                                    (transfer.MAX_CHUNKS_AHEAD + 2) * CHUNK + 5])
 def test_any_number_of_bytes_arrives(nbytes: int, pair: Any, monkeypatch: pytest.MonkeyPatch
                                      ) -> None:
     source, to = pair
@@ -96,12 +96,12 @@ def test_nobody_waits_for_what_is_sent(pair: Any, monkeypatch: pytest.MonkeyPatc
 def test_copies_that_nobody_reads_hold_bounded_memory_of_the_host(
         pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source, to = pair
-    monkeypatch.setattr(memory, "PINNED", 8 * CHUNK)
+    monkeypatch.setattr(memory, "MAX_PINNED", 8 * CHUNK)
     xs = [placed(source, np.full(CHUNK // 4, i, np.int32)) for i in range(40)]
     kept = [fnx.device_put(x, to.name) for x in xs]
     for x in xs:
         fnx.device_put(x, to.name)  # and is gone
-    waiting = sum(a.nbytes for a in source.pool.leaving.awaited())
+    waiting = sum(a.nbytes for a in source.pool.outgoing.pending())
     assert waiting <= 8 * CHUNK
     for i, y in enumerate(kept):
         assert (np.asarray(y) == i).all()
@@ -170,9 +170,9 @@ def test_values_set_out_for_the_host(nbytes: int, pair: Any, monkeypatch: pytest
             patch.setattr(source.driver, "read", never)
         np.testing.assert_array_equal(np.asarray(x), value ^ 3)
         np.testing.assert_array_equal(np.asarray(z), (value ^ 3) + np.uint8(1))
-    monkeypatch.setattr(memory, "PINNED", 8 * CHUNK)
+    monkeypatch.setattr(memory, "MAX_PINNED", 8 * CHUNK)
     xs = [placed(source, np.full(CHUNK // 4, i, np.int32)) + 0 for i in range(30)]
     fnx.copy_to_host_async(xs)
-    assert sum(a.nbytes for a in source.pool.leaving.awaited()) <= 8 * CHUNK
+    assert sum(a.nbytes for a in source.pool.outgoing.pending()) <= 8 * CHUNK
     for i, x in enumerate(xs):
         assert (np.asarray(x) == i).all()

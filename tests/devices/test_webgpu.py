@@ -21,7 +21,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.errors import DeviceError, DTypeError, KernelError
 from fnx.lower.pipeline import lower
-from fnx.lower.render.wgsl_functions import HELPERS, PAIRS
+from fnx.lower.render.wgsl_functions import HELPERS, UINT64_HELPERS
 from tests.devices.conftest import found
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train
 from tests.graphs import Graph, assert_same, graphs
@@ -211,7 +211,7 @@ def test_wide_programs_are_kernels_of_few_buffers(seed: int) -> None:
 
 
 def test_large_arrays_beyond_the_bindings(webgpu: Any) -> None:
-    rows = backend.LARGE // 4 + 1
+    rows = backend.MAX_PIECE // 4 + 1
     xs = [jnp.asarray(np.full(rows, i, np.float32)) for i in range(12)]
     total, product = fnx.jit(lambda xs: (sum(xs[1:], xs[0]), xs[0] * xs[-1] + 1))(xs)
     assert (np.asarray(total) == sum(range(12))).all() and (np.asarray(product) == 1).all()
@@ -285,7 +285,7 @@ def test_random_numbers_are_those_of_the_cpu(jitted: bool, webgpu: Any) -> None:
 def test_kernels_have_no_branch_on_values(webgpu: Any) -> None:
     """Mesa follows the conditions of branches back to constants, each use of a value anew: for
     the rounds of a random number that is without end."""
-    assert not re.search(r"\bif\b|&&|\|\|", HELPERS + PAIRS)
+    assert not re.search(r"\bif\b|&&|\|\|", HELPERS + UINT64_HELPERS)
     f = fnx.jit(lambda: fnx.random.normal(fnx.random.key(5), ()))
     np.testing.assert_allclose(f(), on_the_cpu(f)[0], rtol=1e-5)
 
@@ -328,7 +328,7 @@ def test_bits_of_64_are_pairs_of_words(a: int, b: int, by: int) -> None:
     outs = [build.and_(x, y), build.or_(x, y), build.elementwise(ops.XOR, x, y),
             build.elementwise(ops.SHL, x, count), build.elementwise(ops.SHR, x, count), small,
             build.elementwise(ops.NOT, x), build.eq(x, y), build.ne(x, y),
-            build.where(build.eq(x, y), x, build.and_(y, build.like(y, (1 << 40) + 5))),
+            build.where(build.eq(x, y), x, build.and_(y, build.const_like(y, (1 << 40) + 5))),
             build.cast(small, dtypes.uint64), build.cast(x, dtypes.bool_),
             build.cast(build.bitcast(small, dtypes.int32), dtypes.uint64),
             build.cast(build.eq(x, y), dtypes.uint64)]

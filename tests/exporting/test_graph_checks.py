@@ -89,7 +89,8 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
         ["FUNCTION", "void", [len(f["nodes"]) - 1], ["Function", "f", 1]]), r"node \d+"),
     "a node of nothing": ("product", lambda f: _put_in(f, 0, 77),
                           r"node 0: expected a part of the function"),
-    "python": ("product", lambda f: row(f, "MUL").__setitem__(0, "HOST"), r"node \d+ \(HOST\)"),
+    "python": ("product", lambda f: row(f, "MUL").__setitem__(0, "CALLBACK"),
+               r"node \d+ \(CALLBACK\)"),
     "another op": ("product", lambda f: row(f, "MUL").__setitem__(0, "os.system"),
                    r"node \d+ \(os.system\): expected an op that fnx has"),
     "a tree of others": ("product", lambda f: f.__setitem__("in_tree", ["tuple", 1]), "in_tree: "),
@@ -131,7 +132,7 @@ def test_a_fault_is_named_by_its_node(name: str) -> None:
 
     def refused() -> int:
         with pytest.raises(CheckpointError, match=message):
-            graph_file.read(data)
+            graph_file.deserialize(data)
         gc.collect()
         return live_nodes()
 
@@ -145,12 +146,12 @@ def test_bits_that_no_bool_has() -> None:
                          name="f").files.values()
     fields, arrays = opened(data)
     with pytest.raises(CheckpointError, match=r"consts\[0\]: expected bits of bool, got 255"):
-        graph_file.read(resealed(fields, b"\xff" + arrays[1:]))
+        graph_file.deserialize(resealed(fields, b"\xff" + arrays[1:]))
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_ours_are_proved(name: str) -> None:
-    assert graph_file.read(corpus("fnx")[name]).function.op.name == "FUNCTION"
+    assert graph_file.deserialize(corpus("fnx")[name]).function.op.name == "FUNCTION"
 
 
 def test_what_nobody_has_proved_is_not_exported() -> None:
@@ -212,7 +213,7 @@ def _shared(n: int) -> bytes:
     out = ["tuple", ["tuple", ["tuple"], ["dtype", "float32"]]]
     nodes += [["CALL", "void", [n + 1 + i, 0], ["Call", "f", out, ["tuple"], None, False]]
               for i in range(n)]
-    nodes += [["GET", "float32", [2 * n + 1 + i], 0] for i in range(n)]
+    nodes += [["GETTUPLE", "float32", [2 * n + 1 + i], 0] for i in range(n)]
     return graph([*nodes, ["FUNCTION", "void", list(range(3 * n + 1, 4 * n + 1)),
                            ["Function", "f", 1]]], n)
 
@@ -236,7 +237,7 @@ def _kernel(body: Callable[[Callable[..., int]], int]) -> bytes:
     kernel = add("KERNEL", "void", [store], ["Kernel", "k", ["tuple"], False, False])
     call = add("CALL", "void", [kernel, 0], ["Call", "k", ["tuple", [
         "tuple", ["tuple"], ["dtype", "float32"]]], ["tuple"], None, False])
-    get = add("GET", "float32", [call], 0)
+    get = add("GETTUPLE", "float32", [call], 0)
     add("FUNCTION", "void", [get], ["Function", "f", 1])
     return graph(nodes)
 
@@ -296,6 +297,6 @@ def test_a_file_costs_at_most_so_many_times_its_size(name: str) -> None:
 
 def _read(data: bytes) -> None:
     try:
-        graph_file.read(data)
+        graph_file.deserialize(data)
     except CheckpointError:
         pass

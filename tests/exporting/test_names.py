@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.kernel as k
 from fnx.exporting import names
-from fnx.exporting.names import LONGEST, comment, identifier
+from fnx.exporting.names import MAX_LENGTH, identifier, sanitize_comment
 from tests.exporting.test_c_file import COMPILER, called, compiled
 
 HOSTILE = ['*/ system("x"); /*', "*/ int evil = 1; /*", "a\n#include <evil>\n", "??/\n#error evil",
@@ -33,8 +33,9 @@ WORDS = ["int", "free", "main", "uchar", "double", "class", "printf", "memcpy", 
 @example("*/")
 def test_a_name_is_an_identifier_and_nobody_elses(text: str) -> None:
     name = identifier(text)
-    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) and len(name) <= LONGEST + 1
-    assert name not in names.taken() and not any(w.endswith("_") for w in names.taken())
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) and len(name) <= MAX_LENGTH + 1
+    assert name not in names.reserved_words() and not any(w.endswith("_")
+                                                          for w in names.reserved_words())
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.from_regex(r"[a-z_]{1,6}", fullmatch=True),
@@ -46,7 +47,7 @@ def test_names_that_differ_stay_apart(texts: list[str]) -> None:
 
 @given(st.text() | st.text("*/\\?\n \"#'") | st.sampled_from(HOSTILE))
 def test_a_comment_stays_one(text: str) -> None:
-    shown = comment(text)
+    shown = sanitize_comment(text)
     assert re.fullmatch(r"[ -~]*", shown) and len(shown) <= 400
     inside = f"/* {shown} */"
     assert inside.index("*/", 2) == len(inside) - 2 and inside.find("/*", 1) == -1

@@ -1,7 +1,7 @@
 """Lists of numbers of several kinds, as arguments: Python's, NumPy's scalars and arrays, Arrays
 weak and not, traced and not. Compared are dtypes, weak types and values, in both modes.
 
-``scripts/compare_jax.py lists`` evaluates the expressions with JAX and fnx.
+``scripts/compare_jax.py free_lists`` evaluates the expressions with JAX and fnx.
 """
 
 from __future__ import annotations

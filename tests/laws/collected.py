@@ -36,7 +36,7 @@ def traced(name: str, f: Callable[[Any], Any], xs: tuple[Any, ...]) -> Collected
     """A function of a tuple of arrays, of float32."""
     given = tuple([fnx.numpy.asarray(x, np.float32) for x in xs])
     leaves, in_tree = tree.flatten(((given,), {}))
-    closed = trace(f, [x._aval for x in leaves], in_tree, by="collected", name="f").close()
+    closed = trace(f, [x._aval for x in leaves], in_tree, transform="collected", name="f").close()
     return Collected(name, closed.function,
                      [np.asarray(x) for x in (*leaves, *map(fnx.Array, closed.captures))])
 

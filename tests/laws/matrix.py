@@ -110,7 +110,7 @@ class Matrix:
             return lambda xs: [np.asarray(y) for y in run(
                 tuple([fnx.numpy.asarray(x, dtype) for x in xs]))]
         leaves, in_tree = tree.flatten(((given,), {}))
-        closed = trace(f, [x._aval for x in leaves], in_tree, by="matrix", name="f").close()
+        closed = trace(f, [x._aval for x in leaves], in_tree, transform="matrix", name="f").close()
         captured = [np.asarray(fnx.Array(c)) for c in closed.captures]
         return lambda xs: interp.apply(closed.function, [*xs, *captured])[:len(closed.outs)]
 

@@ -160,7 +160,7 @@ def values(f: Callable[[Any], Any], xs: tuple[Any, ...]) -> list[Any]:
     """f(xs) in float64 by the interpreter."""
     given = tuple([jnp.asarray(x, np.float64) for x in xs])
     leaves, in_tree = tree.flatten(((given,), {}))
-    closed = trace(f, [x._aval for x in leaves], in_tree, by="matrix", name="f").close()
+    closed = trace(f, [x._aval for x in leaves], in_tree, transform="matrix", name="f").close()
     captured = [np.asarray(fnx.Array(c)) for c in closed.captures]
     return interp.apply(closed.function, [*xs, *captured])[:len(closed.outs)]
 

@@ -14,14 +14,14 @@ import pytest
 
 from fnx.backends.base import get_device
 from fnx.core import build, build_calls, dtypes, op_args, ops
+from fnx.core.callbacks import Handle
 from fnx.core.dtypes import DType
-from fnx.core.host import Handle
 from fnx.core.levels import interp, spec
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.batching.bodies import BODIES
 from fnx.transforms.batching.collectives import COLLECTIVES
+from fnx.transforms.batching.higher_order import BODY_RULES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES
 from fnx.transforms.link import link
 from tests.graphs import held, numbers
@@ -39,7 +39,7 @@ NO_EXAMPLE = {
 
 
 # Batching meets these only as parts of nodes with bodies.
-READ_ELSEWHERE = {ops.FUNCTION, ops.GET}
+READ_ELSEWHERE = {ops.FUNCTION, ops.GETTUPLE}
 
 
 def x(dtype: DType = dtypes.float32, slot: int = 0, shape: tuple[int, ...] = SHAPE) -> UOp:
@@ -67,7 +67,7 @@ def _while() -> tuple[UOp, ...]:
     """Doubled until its sum of squares is above 1000."""
     a = x()
     squares = build.reduce(build.mul(a, a), ops.ADD, (0, 1))
-    condition = build.function([build.lt(squares, build.like(squares, 1000))], 1, "small")
+    condition = build.function([build.lt(squares, build.const_like(squares, 1000))], 1, "small")
     return build_calls.while_(condition, build.function([build.add(a, a)], 1, "double"), [], [x()])
 
 
@@ -82,8 +82,8 @@ HALVES = Handle(lambda xs, shapes: [xs[0] / 2], "halves")
 def _host() -> tuple[UOp, ...]:
     """Halves, by Python: with an effect, so that there is a token."""
     token = x(dtypes.bool_, 1, (0,))
-    return build_calls.host("halves", x(dtypes.uint32, 0, ()), token, [x(slot=2)],
-                            [(SHAPE, dtypes.float32)])
+    return build_calls.callback("halves", x(dtypes.uint32, 0, ()), token, [x(slot=2)],
+                                [(SHAPE, dtypes.float32)])
 
 
 def _custom() -> tuple[UOp, ...]:
@@ -112,19 +112,19 @@ EXAMPLES: dict[Op, Callable[[], UOp]] = {
     ops.UNFOLD: lambda: build.unfold(x(), 1, 0, 2, 1),
     ops.FOLD: lambda: build.fold(x(), 1, 0, 2, 3, 17),
     ops.BARRIER: lambda: build.barrier(x(), build.reduce(x(), ops.ADD, (0,))),
-    ops.STOP: lambda: build.stop_gradient(x()),
+    ops.STOP_GRADIENT: lambda: build.stop_gradient(x()),
     ops.REDUCE: lambda: build.reduce(x(), ops.ADD, (1,)),
-    ops.PAIR: lambda: build.reduce(build.pair(x(), build.expand(
+    ops.ARG_PAIR: lambda: build.reduce(build.arg_pair(x(), build.expand(
         build.reshape(build.iota(5), (1, 5)), SHAPE)), ops.MAX, (1,)),
     ops.GATHER: lambda: build.gather(x(), build.flip(_index(), (0,))),
     ops.SCATTER: lambda: build.scatter(x(), [_index()], x(slot=1), ops.ADD),
     ops.FUNCTION: lambda: _call()[0],
     ops.CALL: lambda: _call()[0],
-    ops.GET: lambda: _call()[1],
+    ops.GETTUPLE: lambda: _call()[1],
     ops.SCAN: lambda: _scan()[1],
     ops.WHILE: lambda: _while()[0],
     ops.COND: lambda: _cond()[0],
-    ops.HOST: lambda: _host()[1],
+    ops.CALLBACK: lambda: _host()[1],
     ops.CUSTOM: lambda: _custom()[0],
     ops.SORT: lambda: build_calls.sort([x(), x(dtypes.int32, 1)], 1, (1, 0))[1],
 }
@@ -176,7 +176,7 @@ def values(node: UOp) -> list[np.ndarray]:
     """One array for each PARAM of the node, by slot: small numbers of both signs."""
     rng = np.random.default_rng(0)
     params = {n.arg.slot: n for n in toposort([node]) if n.op is ops.PARAM}
-    handles = {n.src[0] for n in toposort([node]) if n.op is ops.HOST}
+    handles = {n.src[0] for n in toposort([node]) if n.op is ops.CALLBACK}
     out = []
     for slot in range(len(params)):
         param = params[slot]
@@ -188,7 +188,7 @@ def values(node: UOp) -> list[np.ndarray]:
     return out
 
 
-TENSOR = sorted(ops.at_level("t") - NO_EXAMPLE.keys(), key=lambda op: op.name)
+TENSOR = sorted(ops.ops_at_level("t") - NO_EXAMPLE.keys(), key=lambda op: op.name)
 
 
 def test_every_op_has_an_example_or_a_reason() -> None:
@@ -205,12 +205,12 @@ def toposort_ops(node: UOp) -> set[Op]:
 
 
 def test_every_op_of_the_tensor_level_has_a_derivative_row() -> None:
-    assert set(DERIVATIVES) == ops.at_level("t")
+    assert set(DERIVATIVES) == ops.ops_at_level("t")
 
 
 def test_every_op_of_the_tensor_level_has_a_batching_row() -> None:
-    for op in ops.at_level("t"):
-        rows: Collection[object] = {"none": {op}, "movement": MOVEMENTS, "body": BODIES,
+    for op in ops.ops_at_level("t"):
+        rows: Collection[object] = {"none": {op}, "movement": MOVEMENTS, "body": BODY_RULES,
                                     "collective": COLLECTIVES}.get(
             op.batching, RULES if op.batching in RULES else ())
         assert op in rows or op.batching in rows or op in READ_ELSEWHERE, op

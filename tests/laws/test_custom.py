@@ -13,9 +13,9 @@ import pytest
 
 from fnx.core import build, build_calls, dtypes, op_args, ops
 from fnx.core.uop import UOp
-from fnx.transforms.ad.forward import jvp
+from fnx.transforms.ad.forward import jvp_form
+from fnx.transforms.ad.higher_order import Activity, JvpKey
 from fnx.transforms.ad.reverse import linearize
-from fnx.transforms.ad.structural import Activity, Push
 from fnx.transforms.batching.batch import batch
 from tests.graphs import graph_of
 from tests.laws.test_forward import against, along, values
@@ -30,7 +30,7 @@ def floats(nodes: Any) -> tuple[int, ...]:
 
 def with_jvp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
     outs = floats(fn.src)
-    pushed = jvp(fn, Push(floats(xs), full=outs))
+    pushed = jvp_form(fn, JvpKey(floats(xs), full=outs))
     found = list(pushed.function.src)
     tangents = []
     for o in outs:

@@ -54,7 +54,7 @@ def known(node: UOp) -> bool:
     with scope.Scope("grad") as opened:
         leaf = opened.leaf(F, (), build.const(0.5, F))
         (moved,) = substitute([node], {X: leaf})
-        return scope.known(moved) is not None
+        return scope.resolve_leaves(moved) is not None
 
 
 def differentiated(node: UOp) -> bool:
@@ -102,7 +102,7 @@ def test_walks(walk: str, node: UOp) -> None:
 @pytest.mark.parametrize("step", TENSOR_PASSES, ids=lambda step: step.name)
 def test_tensor_passes(step: Any, node: UOp) -> None:
     fn = build.function([node], 1, "deep")
-    assert deep((step.run(fn, Target("cpu")) if step.of_target else step.run(fn)).src[0])
+    assert deep((step.run(fn, Target("cpu")) if step.takes_target else step.run(fn)).src[0])
 
 
 def test_decompose() -> None:
@@ -126,6 +126,6 @@ def test_bounds_of_an_index(make: Callable[[UOp, UOp], UOp]) -> None:
 
 def test_text_of_a_kernel() -> None:
     i = build.range_(4, 0)
-    x, o = (build.at(build.ref(slot, F, (4,)), i) for slot in range(2))
+    x, o = (build.index_into(build.ref(slot, F, (4,)), i) for slot in range(2))
     kernel = build.kernel([build.store(o, chain(build.load(x), n=N // 5))], "deep", [0])
     assert show.pretty(kernel).count("\n") > N // 200

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import fnx
 from fnx.backends.base import get_device
-from fnx.core import build, build_calls, dtypes, host, ops
+from fnx.core import build, build_calls, callbacks, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
@@ -26,7 +26,7 @@ from tests.graphs import Graph, assert_same, graph_of
 from tests.laws.machine import MACHINE
 
 SEEN: list[int] = []
-HANDLE = host.Handle(lambda xs, shapes: (SEEN.append(len(SEEN)), [])[1], "watch")
+HANDLE = callbacks.Handle(lambda xs, shapes: (SEEN.append(len(SEEN)), [])[1], "watch")
 
 
 def watched(graph: Graph, seed: int) -> tuple[UOp, list[Any], int]:
@@ -38,7 +38,7 @@ def watched(graph: Graph, seed: int) -> tuple[UOp, list[Any], int]:
     count = rng.randint(1, 4)
     for _ in range(count):
         read = [rng.choice(nodes) for _ in range(rng.randint(0, 2))]
-        token, = build_calls.host("watch", handle, token, read, [])
+        token, = build_calls.callback("watch", handle, token, read, [])
     args = [*graph.args, np.array(HANDLE.number.value, np.uint32), np.zeros(0, bool)]
     return build.function([*fn.src, token], n + 2, fn.arg.name), args, count
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import assume, given, settings
 
 from fnx.core import build, dtypes, ops
-from fnx.core.derived import form
+from fnx.core.derivations import derive
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
 from fnx.lower.tensor.inline import inline
-from fnx.transforms.ad.forward import jvp, pushforward
-from fnx.transforms.ad.linearity import CONSTANT, LINEAR, Linearity
+from fnx.transforms.ad.forward import jvp_form, pushforward
+from fnx.transforms.ad.higher_order import Activity, JvpKey
+from fnx.transforms.ad.linearity import CONSTANT, LINEAR, LinearityKey
 from fnx.transforms.ad.reverse import linearize
-from fnx.transforms.ad.structural import Activity, Push
-from fnx.transforms.ad.transpose import pushing
+from fnx.transforms.ad.transpose import transpose_to_jvp
 from fnx.transforms.batching.batch import batch
 from tests.graphs import Graph, graphs
 from tests.laws.test_gradients import (
@@ -34,7 +34,7 @@ from tests.laws.test_gradients import (
 def along(loss: UOp, tangents: dict[UOp, UOp]) -> UOp:
     """The derivative along a direction, by forward mode."""
     (_,), (t,) = pushforward([loss], tangents)
-    return build.like(loss, 0) if t is None else t
+    return build.const_like(loss, 0) if t is None else t
 
 
 def against(loss: UOp, tangents: dict[UOp, UOp]) -> UOp:
@@ -75,7 +75,7 @@ def test_forward_is_reverse_to_second_order(graph: Graph) -> None:
 
 # ---- linear maps of graphs with loops -----------------------------------------------------------
 
-WITH_LOOPS = SMOOTH | {ops.SCAN, ops.WHILE, ops.COND, ops.STOP}
+WITH_LOOPS = SMOOTH | {ops.SCAN, ops.WHILE, ops.COND, ops.STOP_GRADIENT}
 
 
 def filled(found: Sequence[Any], places: Sequence[int | None], like: Sequence[Any]) -> list[Any]:
@@ -104,7 +104,7 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
     ts = [rng.normal(size=graph.args[i].shape) for i in ins]
     cts = [rng.normal(size=x.shape) for x in primal]
 
-    pushed = jvp(fn, Push(ins))
+    pushed = jvp_form(fn, JvpKey(ins))
     spec.check([pushed.function], "tensor")
     found = interp.apply(pushed.function, [*graph.args, *ts])
     places = [pushed.given[o][0] for o in outs]
@@ -129,7 +129,7 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
     assert product == pytest.approx(sum((x * ct).sum() for x, ct in zip(along, cts)),
                                     rel=1e-7, abs=1e-8 * max(1.0, size))
 
-    pushes, active = pushing(made)
+    pushes, active = transpose_to_jvp(made)
     linear = interp.apply(pushes.function, [*operands, *[ts[k] for k in active]])
     numbers = [i for kind, i in made.sources if kind == "cotangent"]
     of_result = dict(zip(numbers, pushes.given))
@@ -140,4 +140,4 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
 
 
 def check_linear(body: UOp, linear: Sequence[bool]) -> None:
-    form(body, Linearity(tuple([LINEAR if x else CONSTANT for x in linear])))
+    derive(body, LinearityKey(tuple([LINEAR if x else CONSTANT for x in linear])))

@@ -161,7 +161,7 @@ def check(seed: int) -> bool:
         want = run(writer, "interp")
     except fnx.FnxError as refused:
         assert not isinstance(refused, SpecError), refused
-        assert refused.site is not None and refused.site[0] == __file__, refused
+        assert refused.loc is not None and refused.loc[0] == __file__, refused
         with pytest.raises(type(refused)) as again:
             run(writer, MACHINE)
         assert again.value.message == refused.message

@@ -22,11 +22,11 @@ import fnx.lax.elementwise
 import fnx.nn as nn
 import fnx.nn.activations
 import fnx.numpy as jnp
-import fnx.numpy.unary
+import fnx.numpy.unary_ufuncs
 from fnx.core import build, dtypes, ops
-from fnx.core.array import elementwise, scope, special
+from fnx.core.array import elementwise, error_functions, scope
 from fnx.core.array.array import Array
-from fnx.core.array.elementwise import ElementwiseRow
+from fnx.core.array.elementwise import ElementwiseFn
 from fnx.core.config import override
 from fnx.core.expr import Expr
 from fnx.core.levels import interp
@@ -64,8 +64,8 @@ def derivatives(f: Make, points: Sequence[Any], direction: Sequence[float], orde
     for _ in range(order):
         total = build.reduce(out[-1], ops.ADD, range(len(shape)))
         (*rest, _), (ct,) = pullback([*out, total], [None] * len(out) +
-                                     [Cotangent(build.like(total, 1))], [step])
-        out = [*rest, build.like(step, 0) if ct is None else ct.value]
+                                     [Cotangent(build.const_like(total, 1))], [step])
+        out = [*rest, build.const_like(step, 0) if ct is None else ct.value]
     return interp.evaluate(out, dict(zip([step, *xs], [np.zeros(shape), *values])))
 
 
@@ -194,15 +194,16 @@ PAIRS = [(a, b) for a in (0.0, 1.0, -1.0, 0.5, -2.0, 3.0, 30.0, 0.03)
 DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -2))
 
 
-def rows() -> dict[str, ElementwiseRow]:
+def rows() -> dict[str, ElementwiseFn]:
     """Every row that gives floats, by the name of its variable."""
-    modules = (elementwise, special, fnx.numpy.unary, fnx.lax.elementwise, fnx.nn.activations)
+    modules = (elementwise, error_functions, fnx.numpy.unary_ufuncs, fnx.lax.elementwise,
+               fnx.nn.activations)
     return {name.lower().strip("_"): row for module in modules
-            for name, row in vars(module).items() if isinstance(row, ElementwiseRow)
+            for name, row in vars(module).items() if isinstance(row, ElementwiseFn)
             and row.domain not in ("bits", "whole", "truth") and _gives_floats(row)}
 
 
-def _gives_floats(row: ElementwiseRow) -> bool:
+def _gives_floats(row: ElementwiseFn) -> bool:
     for count in (1, 2):
         try:
             return row.build(*[build.param(i, F8, ()) for i in range(count)]).dtype.is_float

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.base import DeviceBase, get_device
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import accessors, build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
@@ -48,8 +48,9 @@ def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     for node in toposort(fn.src):
         if node.op is ops.PARAM:
             values[node] = args[node.arg.slot]
-        elif node.op is not ops.FUNCTION and node.op not in ops.SEVERAL:
-            reads = [*dict.fromkeys(parts.operands(node.src[0] if node.op is ops.GET else node))]
+        elif node.op is not ops.FUNCTION and node.op not in ops.MULTI_RESULT:
+            reads = [*dict.fromkeys(accessors.operands(node.src[0] if node.op is ops.GETTUPLE
+                                                       else node))]
             params = {r: build.param(i, r.dtype, r.shape) for i, r in enumerate(reads)}
             alone = build.function(substitute([node], params), len(reads))
             values[node], = run(alone, [values[r] for r in reads], DEVICE, True)

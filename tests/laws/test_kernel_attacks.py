@@ -129,7 +129,7 @@ def test_a_fault_is_refused_at_its_line(fault: Fault, seed: int) -> None:
             wrap(np.ones(shape, "float32"))
         error = found.value
         assert isinstance(error, fnx.FnxError)
-        assert error.site is not None and error.site[0] == __file__
+        assert error.loc is not None and error.loc[0] == __file__
         assert "expected" in error.message and "How to mend it" in str(error)
 
 

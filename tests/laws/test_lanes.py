@@ -18,7 +18,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core import build, build_calls, dtypes
-from fnx.core.array.trace import inline
+from fnx.core.array.trace import inline_function
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp
 from fnx.transforms.batching.batch import batch
@@ -56,8 +56,8 @@ def trips_of_lanes(rng: random.Random, depth: int) -> Program:
     slots = [build.param(0, dtypes.int32, ()), *[
         build.param(i + 1, p.dtype, p.shape) for i, p in enumerate([*step.consts, *step.carries])]]
     counter = build.param(len(slots), dtypes.int32, ())
-    more = build.add(counter, build.like(counter, 1))
-    turn = build.function([*inline(step.fn, slots[1:])[:m], more], len(slots) + 1, "turn")
+    more = build.add(counter, build.const_like(counter, 1))
+    turn = build.function([*inline_function(step.fn, slots[1:])[:m], more], len(slots) + 1, "turn")
     goes_on = build.function([build.lt(counter, slots[0])], len(slots) + 1, "goes_on")
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
@@ -107,7 +107,7 @@ def test_derivatives_of_lanes_together_are_those_of_each(kind: str, seed: int) -
 
     def together(ins: Sequence[UOp]) -> list[UOp]:
         return [x if b else build.expand(x, (LANES, *x.shape))
-                for x, b in zip(inline(function, ins), outs)]
+                for x, b in zip(inline_function(function, ins), outs)]
 
     def each(ins: Sequence[UOp]) -> list[UOp]:
         rows = [program.looped([lane(x, i) if b else x for x, b in zip(ins, flags)])

@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.array import promotion, repeated
+from fnx.core.array import eager_cache, promotion
 from fnx.core.config import override
 from fnx.core.uop import live_nodes
 from fnx.lower import driver
@@ -48,7 +48,8 @@ def batch(i: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little is kept, so that the end of growth comes soon."""
-    for cache in (driver._results, link._eager._kept, promotion._numbers, repeated._calls):
+    for cache in (driver._results, link._eager._kept, promotion._number_cache,
+                  eager_cache._call_cache):
         monkeypatch.setattr(cache, "limit", 100)
     with override(device="interp", check_spec=False):
         yield

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.trace import inline
+from fnx.core.array.trace import inline_function
 from fnx.core.cache import clear_caches
 from fnx.core.expr import Expr, tanh
 from fnx.core.levels import interp, spec
@@ -30,8 +30,8 @@ SHAPES = ((), (), (2,), (3,), (2, 3))
 # Ops that are smooth where their operands are below 1 in size.
 SMOOTH = (ALL_OPS & {ops.ADD, ops.SUB, ops.MUL, ops.SIN, ops.COS, ops.TANH, ops.EXP, ops.NEG,
                      ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP, ops.CONCAT,
-                     ops.REDUCE, ops.GATHER, ops.SCATTER, ops.CALL, ops.IOTA, ops.STOP, ops.PAD,
-                     ops.FLOOR})
+                     ops.REDUCE, ops.GATHER, ops.SCATTER, ops.CALL, ops.IOTA, ops.STOP_GRADIENT,
+                     ops.PAD, ops.FLOOR})
 Made = Callable[[Sequence[UOp]], list[UOp]]
 
 
@@ -73,7 +73,7 @@ def body(rng: random.Random, depth: int = 0, rows: bool = True) -> Drawn:
     outs = []
     for c in carries:
         outs.append(_next(rng, floats, c) if c is not counter else
-                    build.add(c, build.like(c, 1)))
+                    build.add(c, build.const_like(c, 1)))
     ys = [calm(n) for n in rng.sample(floats, min(len(floats), rng.randint(0, 2)))]
     if rng.random() < 0.3:
         ys.append(outs[0])
@@ -83,7 +83,7 @@ def body(rng: random.Random, depth: int = 0, rows: bool = True) -> Drawn:
     order = [*consts, *carries, *xs]
     known = {p: build.param(i, p.dtype, p.shape) for i, p in enumerate(order)}
     plain = build.function([*outs, *ys], len(order))
-    fn = build.function(inline(plain, [known[p] for p in b.params]), len(order), "drawn")
+    fn = build.function(inline_function(plain, [known[p] for p in b.params]), len(order), "drawn")
     return Drawn(fn, consts, carries, xs)
 
 
@@ -102,7 +102,7 @@ def _next(rng: random.Random, pool: Sequence[UOp], carry: UOp) -> UOp:
     if kind < 0.1:
         return carry
     if kind < 0.2:
-        return build.like(carry, 0.5)
+        return build.const_like(carry, 0.5)
     if x.shape != carry.shape:
         n = float(np.prod(x.shape)) or 1.0
         mean = (Expr(build.reduce(x, ops.ADD, range(len(x.shape)))) / n).node
@@ -136,7 +136,7 @@ def scanned(rng: random.Random, depth: int, checkpoint: int = 0) -> Program:
         for t in range(length)[::-1 if reverse else 1]:
             rows = [build.reshape(build.shrink(x, [(t, t + 1), *[(0, k) for k in x.shape[1:]]]),
                                   x.shape[1:]) for x in xs]
-            outs = inline(step.fn, [*consts, *carries, *rows])
+            outs = inline_function(step.fn, [*consts, *carries, *rows])
             carries = outs[:m]
             for y, out in zip(ys, outs[m:]):
                 y.append(build.reshape(out, (1, *out.shape)))
@@ -169,7 +169,7 @@ def chosen(rng: random.Random, depth: int) -> Program:
         return list(build_calls.cond(branches, build.const(which, dtypes.int32), ins, "choice"))
 
     def unrolled(ins: Sequence[UOp]) -> list[UOp]:
-        return inline(branches[min(max(which, 0), len(branches) - 1)], ins)
+        return inline_function(branches[min(max(which, 0), len(branches) - 1)], ins)
 
     return Program(looped, unrolled, fill(rng, like))
 
@@ -180,9 +180,9 @@ def repeated(rng: random.Random, trips: int) -> Program:
     n = len(step.consts)
     slots = [build.param(i, p.dtype, p.shape) for i, p in enumerate([*step.consts, *step.carries])]
     counter = build.param(len(slots), dtypes.int32, ())
-    more = build.add(counter, build.like(counter, 1))
+    more = build.add(counter, build.const_like(counter, 1))
     turn = build.function([*step.fn.src[:len(step.carries)], more], len(slots) + 1, "turn")
-    goes_on = build.function([build.lt(counter, build.like(counter, trips))], len(slots) + 1)
+    goes_on = build.function([build.lt(counter, build.const_like(counter, trips))], len(slots) + 1)
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
         zero = build.const(0, dtypes.int32)
@@ -226,13 +226,13 @@ def projected(outs: Sequence[UOp], rng: np.random.Generator) -> UOp:
 
 
 def gradient(loss: UOp, wrt: Sequence[UOp]) -> list[UOp]:
-    _, cts = pullback([loss], [Cotangent(build.like(loss, 1))], wrt)
-    return [build.like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
+    _, cts = pullback([loss], [Cotangent(build.const_like(loss, 1))], wrt)
+    return [build.const_like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
 
 
 def pushed(loss: UOp, given: dict[UOp, UOp]) -> UOp:
     _, (tangent,) = pushforward([loss], given)
-    return build.like(loss, 0) if tangent is None else tangent
+    return build.const_like(loss, 0) if tangent is None else tangent
 
 
 def check(program: Program, seed: int) -> None:
@@ -309,7 +309,8 @@ def test_while(seed: int, leaf: int, places: int, first: int, monkeypatch: pytes
 def test_differences(draw: Callable[[random.Random], Program], seed: int,
                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Both modes along a direction against differences, extrapolated once."""
-    monkeypatch.setitem(globals(), "SMOOTH", SMOOTH - {ops.STOP, ops.FLOOR})  # differences see them
+    # differences see them
+    monkeypatch.setitem(globals(), "SMOOTH", SMOOTH - {ops.STOP_GRADIENT, ops.FLOOR})
     program = draw(random.Random(seed))
     rng = np.random.default_rng(seed)
     params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape)

@@ -1,4 +1,4 @@
-"""A seeded part of the transform matrix; all of it: ``make matrix``."""
+"""A seeded part of the transform matrix; all of it: ``make matrix_size``."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
 from fnx.core.config import override
-from fnx.lower.tensor.split_reduce import MIN_WORK
+from fnx.lower.tensor.split_reduction import MIN_WORK
 
 COMPILED = True  # lanes along columns, and what is staged for them
 

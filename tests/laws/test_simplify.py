@@ -14,9 +14,9 @@ from fnx.core import build, build_calls, dtypes, ops
 from fnx.core.errors import FnxError
 from fnx.core.levels import interp
 from fnx.core.levels.spec import check
-from fnx.core.rewriting.pattern import UPat, constant_of
+from fnx.core.rewriting.pattern import UPat, underlying_const
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
-from fnx.core.uop import UOp, current_site, substitute, toposort
+from fnx.core.uop import UOp, current_loc, substitute, toposort
 from fnx.lower.tensor import movements
 from fnx.lower.tensor.simplify import RULES, simplify
 from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values
@@ -42,7 +42,7 @@ def test_idempotent_and_an_unchanged_graph_is_the_same_object(graph: Graph) -> N
 @given(graphs(calls=0))
 def test_what_has_no_elements_is_a_parameter_or_a_constant(graph: Graph) -> None:
     for node in toposort(simplify(graph.fn).src):
-        assert 0 not in node.shape or node.op is ops.PARAM or constant_of(node) is not None
+        assert 0 not in node.shape or node.op is ops.PARAM or underlying_const(node) is not None
 
 
 def test_no_booleans_are_in_order() -> None:
@@ -95,7 +95,7 @@ class Instance:
         if op is ops.PAD and p.src is not None and p.src[1].name:
             self.found.setdefault(p.src[1].name, b.operand(dtype, ()))
         x = self.make(p.src[0], dtype) if p.src else b.operand(dtype, b.shape(60))
-        if op is ops.GET:
+        if op is ops.GETTUPLE:
             return build_calls.call(build.function([x], len(b.params)), b.params)[0]
         apart = build.barrier(x)  # so that constructors do not merge the two movements
         fill = list(self.found.values())[:1] if op is ops.PAD and p.src else []
@@ -128,7 +128,8 @@ class Instance:
 
 @pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.name)
 def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movements, "MANY", 1)  # parts, or none of these graphs has as many
+    # parts, or none of these graphs has as many
+    monkeypatch.setattr(movements, "MAX_CONCAT_PARTS", 1)
     applied = 0
     for seed in range(6000):
         rng = random.Random(seed)
@@ -160,10 +161,10 @@ def simple(node: UOp) -> UOp:
 
 
 @pytest.mark.parametrize("node", [
-    build.mul(X, build.like(X, 0.0)), build.add(X, build.like(X, 0.0)), build.sub(X, X),
-    build.div(X, X), build.add(build.add(X, build.like(X, 1.0)), build.like(X, 2.0)),
-    build.mul(build.mul(X, build.like(X, 3.0)), build.like(X, 5.0)), build.eq(X, X),
-    build.div(X, build.like(X, 3.0)), build.barrier(X),
+    build.mul(X, build.const_like(X, 0.0)), build.add(X, build.const_like(X, 0.0)), build.sub(X, X),
+    build.div(X, X), build.add(build.add(X, build.const_like(X, 1.0)), build.const_like(X, 2.0)),
+    build.mul(build.mul(X, build.const_like(X, 3.0)), build.const_like(X, 5.0)), build.eq(X, X),
+    build.div(X, build.const_like(X, 3.0)), build.barrier(X),
     build.cast(build.cast(I, dtypes.float32), dtypes.int32),
     build.reduce(build.reduce(X, ops.ADD, (0,)), ops.ADD, (0,)),
     build.neg(build.sub(X, build.exp(X))),
@@ -173,12 +174,12 @@ def test_what_would_change_bits_stays(node: UOp) -> None:
 
 
 def test_examples() -> None:
-    zero, minus_zero = build.like(X, 0.0), build.like(X, -0.0)
+    zero, minus_zero = build.const_like(X, 0.0), build.const_like(X, -0.0)
     assert simple(build.add(X, minus_zero)) is X
     assert simple(build.sub(X, zero)) is X
-    assert simple(build.mul(I, build.like(I, 0))) is build.like(I, 0)
-    assert simple(build.div(X, build.like(X, 4.0))) is build.mul(X, build.like(X, 0.25))
-    assert simple(build.sqrt(build.like(X, 4.0))) is build.like(X, 2.0)
+    assert simple(build.mul(I, build.const_like(I, 0))) is build.const_like(I, 0)
+    assert simple(build.div(X, build.const_like(X, 4.0))) is build.mul(X, build.const_like(X, 0.25))
+    assert simple(build.sqrt(build.const_like(X, 4.0))) is build.const_like(X, 2.0)
     padded = build.pad(X, [(1, 0), (0, 2)])
     assert simple(build.shrink(padded, [(1, 3), (0, 3)])) is X
     row = build.param(0, dtypes.float32, (1, 3))
@@ -186,14 +187,14 @@ def test_examples() -> None:
 
 
 def test_an_elementary_function_of_a_constant_stays_for_the_machine() -> None:
-    node = build.exp(build.like(X, 2.0))
+    node = build.exp(build.const_like(X, 2.0))
     assert ops.EXP in {n.op for n in toposort([simple(node)])}
 
 
 def test_bodies_of_calls_are_simplified_once_and_params_stay() -> None:
     y = build.param(0, dtypes.float32, (2, 3))
     unused = build.param(1, dtypes.float32, (2, 3))
-    body = build.function([build.add(y, build.mul(unused, build.like(y, 1.0)))], 2, "body")
+    body = build.function([build.add(y, build.mul(unused, build.const_like(y, 1.0)))], 2, "body")
     dead = build.function([build.where(build.const(True, dtypes.bool_, (2, 3)), y, unused)], 2)
     outs = [build_calls.call(fn, [X, X])[0] for fn in (body, body, dead)]
     RULES.counts.clear()
@@ -206,8 +207,8 @@ def test_bodies_of_calls_are_simplified_once_and_params_stay() -> None:
 
 def test_sites_survive() -> None:
     try:
-        current_site.site = ("user.py", 7)
-        node = build.div(build.exp(X), build.like(X, 8.0))
+        current_loc.loc = ("user.py", 7)
+        node = build.div(build.exp(X), build.const_like(X, 8.0))
     finally:
-        current_site.site = None
-    assert simple(node).sites == (("user.py", 7),)
+        current_loc.loc = None
+    assert simple(node).locs == (("user.py", 7),)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, narrow, ops
+from fnx.core import build, dtypes, low_precision, ops
 from fnx.core.dtypes import DType
-from fnx.core.numpy_semantics import computed
-from fnx.core.units import UNITS
+from fnx.core.matrix_units import UNITS
+from fnx.core.numpy_semantics import eval_node
 from fnx.core.uop import UOp
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,7 @@ class _Group:
         self.memory["SHARED"] = np.full(self.group.shared, 0xA5, np.uint8)
         self.active = np.ones(self.group.threads, bool)
         self.values: dict[UOp, Any] = {}
-        self.fetched: list[tuple[Any, Any, DType]] = []  # what AWAIT brings
+        self.fetched: list[tuple[Any, Any, DType]] = []  # what ASYNC_WAIT brings
 
     def run(self) -> None:
         with np.errstate(all="ignore"):
@@ -99,15 +99,15 @@ class _Group:
             self.values[node] = self.load(node.dtype, src[0], *src[1:])
         elif op is ops.STORE:
             self.store(*src, node.src[1].dtype)
-        elif op is ops.FETCH:
+        elif op is ops.ASYNC_COPY:
             place, source, *valid = src
             t = node.src[0].dtype
             self.fetched.append((place, self.load(t, source, *valid), t))
-        elif op is ops.AWAIT:
+        elif op is ops.ASYNC_WAIT:
             for place, stored, t in self.fetched:
                 self.store(place, stored, t)
             self.fetched = []
-        elif op is ops.LAST:
+        elif op is ops.LOOP_RESULT:
             self.values[node] = src[0][node.arg]
         elif op is ops.EXTRACT:
             self.values[node] = src[0][:, node.arg]
@@ -118,7 +118,7 @@ class _Group:
         elif op is ops.MMA:
             self.values[node] = self.multiplied(node.arg.unit, src)
         elif op in ops.ELEMENTWISE:
-            self.values[node] = np.asarray(computed(node, *src))
+            self.values[node] = np.asarray(eval_node(node, *src))
         else:
             assert op is ops.SYNC and self.active.all(), node
 
@@ -193,4 +193,4 @@ def _cut(words: Array) -> Array:
 def _half(t: DType, word: Any, i: int) -> Any:
     """A number of a word: the first is in the low bits."""
     bits = np.array([word >> 16 * i & 0xFFFF], np.uint16)
-    return narrow.decoded(bits.view(t.np), t)[0]
+    return low_precision.decode(bits.view(t.np), t)[0]

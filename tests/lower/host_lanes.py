@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, ops
-from fnx.core.numpy_semantics import computed
+from fnx.core.numpy_semantics import eval_node
 from fnx.core.uop import UOp
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +85,7 @@ class Host:
             return np.asarray(build.const_of(node), node.dtype.np)[()]
         if node.op is ops.VAR:
             return np.int64(self.scalars[node.arg.slot])
-        if node.op is ops.PART:
+        if node.op is ops.PARALLEL_RANGE:
             return np.int64(self.part[node.arg])
         if node.op is ops.LANES:
             return np.arange(node.dtype.lanes, dtype=node.dtype.scalar.np)
@@ -107,20 +107,20 @@ class Host:
             self.store(node, *src)
         elif op is ops.SPLAT:
             self.values[node] = np.broadcast_to(src[0], lanes)
-        elif op is ops.LANESBELOW:
+        elif op is ops.LANE_MASK:
             self.values[node] = np.arange(lanes) < src[0]
         elif op is ops.SHUFFLE:
             self.values[node] = np.concatenate(src)[list(node.arg)]
         elif op is ops.EXTRACT:
             self.values[node] = src[0][node.arg]
-        elif op is ops.EVERY:
+        elif op is ops.ALL_LANES:
             self.values[node] = bool(src[0].all())
-        elif op is ops.LAST:
+        elif op is ops.LOOP_RESULT:
             self.values[node] = src[0][node.arg]
         else:
             assert op in ops.ELEMENTWISE, node
             with np.errstate(all="ignore"):
-                self.values[node] = np.asarray(computed(node, *src))[()]
+                self.values[node] = np.asarray(eval_node(node, *src))[()]
 
     # ---- memory -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.llvm import binding as llvm
-from fnx.backends.llvm import objects
+from fnx.backends.llvm import object_files
 from fnx.core import build, ops
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
@@ -19,7 +19,7 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.fills import block_fills
+from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
 
 Array = np.ndarray[Any, Any]
 
@@ -48,10 +48,10 @@ def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
     """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts. What it was
     ``made_for`` may have what this machine has not: ``text`` puts something else in its place."""
     target = llvm.host_target()
-    code = kernel_code(block_fills(kernel, target), Driver(made_for or target))
+    code = kernel_code(vectorize_stage_fills(kernel, target), Driver(made_for or target))
     spec.check([code.program()], "program")
     data = llvm.compile_ir(text(code.text()), target)
-    assert objects.externals(data) <= objects.ALLOWED
+    assert object_files.undefined_symbols(data) <= object_files.ALLOWED
     library = llvm.link([(data, [code.symbol])])
     env: dict[Any, int] = dict(enumerate(scalars))
     scratch = aligned(np.zeros(evaluate(code.extents["scratch"], env), np.uint8))
@@ -108,4 +108,4 @@ def split(extent: UOp | int, *factors: tuple[int, str], ids: int = 0,
         ranges.append(build.range_(n, ids + 1 + i, kind))
         index = build.add(index, build.mul(ranges[-1], build.index_const(block)))
     inside = symbolic.simplify(build.lt(index, whole))
-    return index, None if symbolic.proves(inside) else inside, tuple(ranges)
+    return index, None if symbolic.prove(inside) else inside, tuple(ranges)

@@ -13,16 +13,16 @@ from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.fusion.group import memory_of
-from fnx.lower.fusion.ranges import BodyStep, StepBody
-from fnx.lower.machines import Work
-from fnx.lower.memory import BufferOrView, View
+from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep
+from fnx.lower.memory import LaunchOperand, View
 from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES
+from fnx.lower.target_lowerings import ScheduleInput
 
 TARGET = Target("interp", kind="kernels")
 
 
-def steps_of(fn: UOp) -> list[StepBody | BodyStep]:
-    steps: list[StepBody | BodyStep] = Driver(TARGET).run(FUSION_PASSES, fn)
+def steps_of(fn: UOp) -> list[KernelStep | ControlFlowStep]:
+    steps: list[KernelStep | ControlFlowStep] = Driver(TARGET).run(FUSION_PASSES, fn)
     return steps
 
 
@@ -33,10 +33,10 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
     memory: dict[UOp, np.ndarray[Any, Any]] = {
         p: np.array(args[p.arg.slot]) for p in toposort(fn.src) if p.op is ops.PARAM}
     for step in steps_of(fn):
-        if isinstance(step, BodyStep):
+        if isinstance(step, ControlFlowStep):
             memory.update(zip(step.writes, evaluate(step.writes, memory)))
             continue
-        work = driver.run(KERNEL_PASSES, Work(step.kernel, step.schedule, runtime_extents))
+        work = driver.run(KERNEL_PASSES, ScheduleInput(step.kernel, step.schedule, runtime_extents))
         for w in step.writes:
             garbage = np.full(w.shape, 7, w.dtype.np)
             memory.setdefault(w, garbage)
@@ -45,7 +45,7 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
     return [memory[memory_of(o)].reshape(o.shape) for o in fn.src]
 
 
-def _part(memory: dict[UOp, np.ndarray[Any, Any]], operand: BufferOrView) -> np.ndarray[Any, Any]:
+def _part(memory: dict[UOp, np.ndarray[Any, Any]], operand: LaunchOperand) -> np.ndarray[Any, Any]:
     """What a kernel sees of an operand."""
     if not isinstance(operand, View):
         return memory[operand]

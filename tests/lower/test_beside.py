@@ -14,8 +14,8 @@ from fnx.core.levels.interp import run_kernel
 from fnx.core.target import Target
 from fnx.core.tiling import Unroll
 from fnx.core.uop import UOp
-from fnx.lower.program.linearize import linearize
-from fnx.lower.schedule.choose import choose
+from fnx.lower.program.emit import emit_program
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import aligned, run
 
@@ -33,14 +33,15 @@ def windows(planes: int, rows: int, columns: int, taps: tuple[int, int], step: i
     p, i, c, m, k = (build.range_(n, j, name=name)
                      for j, (n, name) in enumerate(zip(extents, "picmk")))
     shape = (planes, rows + taps[0] - 1, step * (columns - 1) + taps[1])
-    x = build.load(build.at(build.ref(0, F, shape), p, build.add(i, m),
-                            build.add(build.mul(c, build.index_const(step)), k)))
-    w = build.load(build.at(build.ref(1, F, (planes, *taps)), p, m, k))
+    x = build.load(build.index_into(build.ref(0, F, shape), p, build.add(i, m),
+                                    build.add(build.mul(c, build.index_const(step)), k)))
+    w = build.load(build.index_into(build.ref(1, F, (planes, *taps)), p, m, k))
     total = build.reduce_ranges(build.mul(x, w) if weighted else x, ops.ADD, (m, k))
     out = build.ref(2, F, (planes, rows, columns))
     draw = np.random.default_rng(0)
     operands = [draw.integers(-3, 4, s).astype("f") for s in (shape, (planes, *taps))]
-    return build.kernel([build.store(build.at(out, p, i, c), total)], "windows", tuple(range(5))), \
+    return build.kernel([build.store(build.index_into(out, p, i, c), total)], "windows",
+                        tuple(range(5))), \
         [*operands, np.zeros((planes, rows, columns), "f")]
 
 
@@ -55,9 +56,9 @@ def slot(line: UOp) -> int:
 @pytest.mark.parametrize("rows", [56, 59])  # of 59 the last block moves to the end
 def test_a_row_is_loaded_once_for_the_results_that_need_it(target: Target, rows: int) -> None:
     kernel, _ = windows(8, rows, 64, (7, 7))
-    written = [s.range for s in choose(kernel, target) if isinstance(s, Unroll)]
+    written = [s.range for s in choose_schedule(kernel, target) if isinstance(s, Unroll)]
     assert "m" in written and "i_u" in written
-    lines = linearize(tile(kernel, choose(kernel, target)), target).src
+    lines = emit_program(tile(kernel, choose_schedule(kernel, target)), target).src
     loads = [line for line in lines if line.op is ops.LOAD and slot(line) == 0]
     products = [line for line in lines if line.op is ops.MULACC]
     assert (3 if rows == 56 else 2) * len(loads) < len(products)
@@ -67,7 +68,7 @@ def test_a_row_is_loaded_once_for_the_results_that_need_it(target: Target, rows:
 def test_rows_that_share_nothing_or_much_code_are_read_one_by_one(
         rows: int, taps: tuple[int, int]) -> None:
     kernel, _ = windows(8, rows, 64, taps)
-    assert "i_u" not in [s.range for s in choose(kernel, AVX512) if isinstance(s, Unroll)]
+    assert "i_u" not in [s.range for s in choose_schedule(kernel, AVX512) if isinstance(s, Unroll)]
 
 
 @TARGETS
@@ -81,7 +82,7 @@ def test_values_are_those_of_the_sum(target: Target, planes: int, rows: int, col
     kernel, operands = windows(planes, rows, columns, taps, step, weighted)
     want, got = [x.copy() for x in operands], [x.copy() for x in operands]
     run_kernel(kernel, want, [])
-    tiled = tile(kernel, choose(kernel, target))
+    tiled = tile(kernel, choose_schedule(kernel, target))
     run_kernel(tiled, got, [])
     np.testing.assert_array_equal(got[2], want[2])
     if target is AVX512:

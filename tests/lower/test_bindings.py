@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fnx.backends.base import get_device
 from fnx.backends.cpu.device import CpuDevice
 from fnx.backends.interp import InterpDevice
-from fnx.core import build, build_calls, dtypes, ops, parts
+from fnx.core import accessors, build, build_calls, dtypes, ops
 from fnx.core.uop import UOp
 from fnx.lower.pipeline import lower
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
@@ -35,8 +35,8 @@ def binding(name: str, buffers: int) -> Any:
 def most_bound(fn: UOp, device: Any) -> int:
     """Of the kernels of a FUNCTION: the most buffers that one has."""
     commands = lower(fn, device.target).block.commands
-    return max([parts.most_bound([m for m in e.src[1:] if m.op is not ops.CONST])
-                for e in parts.executions(commands) if e.src[0].op is ops.KERNEL], default=0)
+    return max([accessors.max_bindings([m for m in e.src[1:] if m.op is not ops.CONST])
+                for e in accessors.all_execs(commands) if e.src[0].op is ops.KERNEL], default=0)
 
 
 def holds(fn: UOp, args: Any, name: str, buffers: int) -> None:

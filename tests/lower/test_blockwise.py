@@ -15,17 +15,17 @@ import fnx.numpy as jnp
 from fnx import ShapeDtypeStruct, nn
 from fnx.backends.base import get_device
 from fnx.core import ops
+from fnx.core.accessors import stop_condition
 from fnx.core.config import override
 from fnx.core.levels import interp
-from fnx.core.parts import stop
-from fnx.core.range_kinds import LOOPS
+from fnx.core.range_kinds import LOOP_KINDS
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.blockwise import blockwise as pass_
-from fnx.lower.blockwise import products
-from fnx.lower.blockwise.blockwise import blockwise
+from fnx.lower.blockwise import candidates
+from fnx.lower.blockwise import tile_attention as pass_
+from fnx.lower.blockwise.tile_attention import tile_attention
 from fnx.lower.pipeline import predicted_time
-from fnx.lower.program.conditions import masked
+from fnx.lower.program.conditions import match_masked_reduce
 from fnx.lower.schedule.tile import tile
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -33,7 +33,8 @@ from fnx.transforms.link import link
 
 COMPILED = True
 
-SETTINGS = [(products, "LEAST", products.LEAST), (pass_, "MEMORY", pass_.MEMORY)]
+SETTINGS = [(candidates, "MIN_MATRIX", candidates.MIN_MATRIX),
+            (pass_, "LARGE_BYTES", pass_.LARGE_BYTES)]
 N, D = 40, 8
 Function = Callable[..., Any]
 
@@ -41,9 +42,9 @@ Function = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of any size are worth it, whatever it takes."""
-    monkeypatch.setattr(products, "LEAST", 1)
-    monkeypatch.setattr(pass_, "MEMORY", 0)
-    monkeypatch.setattr(pass_, "SAVED", math.inf)
+    monkeypatch.setattr(candidates, "MIN_MATRIX", 1)
+    monkeypatch.setattr(pass_, "LARGE_BYTES", 0)
+    monkeypatch.setattr(pass_, "LARGE_SLOWDOWN", math.inf)
 
 
 def causal(scores: Any, low: float = -np.inf) -> Any:
@@ -136,12 +137,12 @@ def lowered(f: Function, args: Sequence[Any]) -> tuple[UOp, list[str]]:
     """The FUNCTION after the pass, and what readers are told."""
     told: list[str] = []
     fn = simplify(inline(graph_of(f, args)))
-    return blockwise(fn, Target("cpu"), tell=lambda _, why: told.append(why)), told
+    return tile_attention(fn, Target("cpu"), report=lambda _, why: told.append(why)), told
 
 
 def largest(fn: UOp) -> int:
     """Elements of the largest array that has to be written: a result of a fold or of a call."""
-    written = [n for n in toposort(fn.src) if n.op in (ops.REDUCE, ops.GET)]
+    written = [n for n in toposort(fn.src) if n.op in (ops.REDUCE, ops.GETTUPLE)]
     return max(math.prod(n.shape) for n in (*written, *fn.src))
 
 
@@ -203,8 +204,8 @@ def test_masks_are_computed_where_they_are_read_and_leave_blocks_out(f: Function
     for function, args in ((f, OPERANDS[:3]), (attended(f), OPERANDS)):
         calls = of_blocks(lowered(function, args)[0])
         assert calls and max(math.prod(n.shape) for c in calls for n in c.src[1:]) <= 2 * N * D
-        loops = [n for c in calls for n in toposort(c.src[:1]) if n.op is ops.ITER]
-        assert f is added or all(stop(n) is not None for n in loops)
+        loops = [n for c in calls for n in toposort(c.src[:1]) if n.op is ops.LOOP]
+        assert f is added or all(stop_condition(n) is not None for n in loops)
         agree(function, args, "cpu", 1e-5)
 
 
@@ -237,8 +238,8 @@ def test_masks_that_are_data_end_loops_behind_what_they_leave(
     args = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
     for function, operands in ((f, [*args[:3], DATA[name]]), (seeing(f), [*args, DATA[name]])):
         calls = of_blocks(lowered(function, operands)[0])
-        loops = [n for c in calls for n in toposort(c.src[:1]) if n.op is ops.ITER]
-        assert loops and all(stop(n) is not None for n in loops)
+        loops = [n for c in calls for n in toposort(c.src[:1]) if n.op is ops.LOOP]
+        assert loops and all(stop_condition(n) is not None for n in loops)
         agree(function, operands, device, 1e-5)
 
 
@@ -258,12 +259,12 @@ def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None
     for call in of_blocks(lowered(f, OPERANDS[:3 if f is divided_last else 4])[0]):
         sums = [n for n in toposort(call.src[:1]) if n.op is ops.REDUCE
                 and any(r.arg.name.startswith("jj") for r in n.src[1:])]
-        assert sums and all((masked(n) is not None) == ends for n in sums)
+        assert sums and all((match_masked_reduce(n) is not None) == ends for n in sums)
         kernel = tile(call.src[0], call.arg.schedule)
         for n in toposort(kernel.src) if ends else ():
             if n.op is ops.REDUCE and any(r.arg.name.startswith("jj") for r in n.src[1:]):
-                found = masked(n)
-                assert found and all(r.arg.kind in LOOPS for r in found[0].ranges)
+                found = match_masked_reduce(n)
+                assert found and all(r.arg.kind in LOOP_KINDS for r in found[0].ranges)
 
 
 def test_what_factors_are_made_of_is_computed_once() -> None:
@@ -317,7 +318,7 @@ def test_one_kernel_is_finite_where_two_are(
     args = arrays((4, 97, D), (4, 97, D), (4, 97, D), (4, 97, D))
     args[operand][0, at, 1] = value
     one = run(attended(by_einsum), args, "cpu")
-    monkeypatch.setattr(pass_, "_joined", lambda groups, _: groups)
+    monkeypatch.setattr(pass_, "_merge_kernels", lambda groups, _: groups)
     fn, _ = lowered(attended(by_einsum), args)
     assert len(of_blocks(fn)) == 3
     two = run(lambda *x: (attended(by_einsum)(*x), x[0] + 1), args, "cpu")[:-1]
@@ -397,7 +398,7 @@ def test_gradients_of_a_maximum_compare_with_the_scores_that_it_is_of() -> None:
     fn = simplify(inline(graph_of(f, OPERANDS)))
     def tell(_: UOp, why: str) -> None:
         told.append(why)
-    assert blockwise(fn, Target("interp"), tell=tell, again=False) is fn
+    assert tile_attention(fn, Target("interp"), report=tell, again=False) is fn
     assert told == ["what is equal to it may not be when it is computed again"]
     assert largest(lowered(f, OPERANDS)[0]) == 2 * N * D
     for device in ("interp", "cpu"):
@@ -458,12 +459,12 @@ def test_what_reads_the_matrix_has_it_written() -> None:
 
 def test_small_matrices_are_written_where_no_block_is_left_out(monkeypatch: pytest.MonkeyPatch
                                                                ) -> None:
-    monkeypatch.setattr(pass_, "MEMORY", 1 << 40)
+    monkeypatch.setattr(pass_, "LARGE_BYTES", 1 << 40)
     _, told = lowered(attended(plain), OPERANDS)
-    assert told == [f"fewer than {pass_.WHOLE} elements, of which none are left out"]
+    assert told == [f"fewer than {pass_.MIN_UNMASKED} elements, of which none are left out"]
     _, told = lowered(attended(by_einsum), OPERANDS)
     assert told == ["computed by blocks, in 4 kernels"]
-    monkeypatch.setattr(products, "LEAST", 1 << 40)
+    monkeypatch.setattr(candidates, "MIN_MATRIX", 1 << 40)
     fn, told = lowered(by_einsum, OPERANDS[:3])
     assert not told and all(n.op is not ops.CALL for n in toposort(fn.src))
 
@@ -475,8 +476,8 @@ def priced(f: Function, shapes: Sequence[tuple[int, ...]]) -> list[str]:
     """What becomes of the regions of a function by what their kernels are predicted to take."""
     told: list[str] = []
     graph = fnx.make_jaxpr(f)(*[ShapeDtypeStruct(s, "float32") for s in shapes])
-    blockwise(simplify(inline(graph.function)), CPU, partial(predicted_time, target=CPU),
-              lambda _, why: told.append(why))
+    tile_attention(simplify(inline(graph.function)), CPU, partial(predicted_time, target=CPU),
+                   lambda _, why: told.append(why))
     return told
 
 
@@ -553,15 +554,15 @@ def test_it_is_done_where_that_is_predicted_to_be_faster(
 def test_tiles_of_one_row_are_slow_by_their_price_too(
         name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pass_, "_check_rows", lambda *_: None)
-    monkeypatch.setattr(pass_, "SAVED", 1.5)
+    monkeypatch.setattr(pass_, "LARGE_SLOWDOWN", 1.5)
     assert all("predicted to take" in why for why in priced(*WRITTEN[name]))
 
 
 def test_what_would_fill_memory_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     f, shapes = WRITTEN["heads, all gradients"]
-    monkeypatch.setattr(pass_, "SAVED", 1.5)
+    monkeypatch.setattr(pass_, "LARGE_SLOWDOWN", 1.5)
     assert priced(f, shapes)[0].startswith("computed by blocks")
-    monkeypatch.setattr(pass_, "SAVED", 1.01)
+    monkeypatch.setattr(pass_, "LARGE_SLOWDOWN", 1.01)
     assert "predicted to take" in priced(f, shapes)[0]
 
 

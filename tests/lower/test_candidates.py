@@ -15,21 +15,21 @@ from fnx.backends import cuda, webgpu
 from fnx.backends.llvm import binding
 from fnx.core.config import override
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.narrow import encoded
+from fnx.core.low_precision import encode
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.driver import Driver
-from fnx.lower.machines import MACHINES, Work
 from fnx.lower.pipeline import lower
 from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule.candidates import candidates, first
-from fnx.lower.schedule.groups import choose_groups
-from fnx.transforms.replay.search import Outcome, _read, _written
-from fnx.transforms.replay.trials import call_of, near
+from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
+from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduleInput
+from fnx.transforms.replay.schedule_search import Outcome, _decode, _encode
+from fnx.transforms.replay.schedule_trials import almost_equal, call_of_kernel
 
 OPENCL = Target("opencl", kind="opencl", threads=256, shared=32 << 10, private=1 << 10,
                 vector_bits=128, vector_registers=64, chunks=1024)
-TARGETS = {"opencl": OPENCL, "webgpu": webgpu.ROW, "sm_80": cuda.row(80)}
+TARGETS = {"opencl": OPENCL, "webgpu": webgpu.ROW, "sm_80": cuda.target_of_chip(80)}
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str]] = {
     "product": (lambda x, w: jnp.tanh(x @ w), ((70, 50), (50, 90)), "float32"),
     "narrow": (lambda x, w: x @ w, ((64, 48), (48, 64)), "bfloat16"),
@@ -50,19 +50,19 @@ def kernels(name: str, target: Target) -> list[UOp]:
 
 
 def tiled(kernel: UOp, schedule: Any, target: Target) -> Any:
-    made = Work(kernel, schedule)
+    made = ScheduleInput(kernel, schedule)
     driver = Driver(target)
-    return driver.run(MACHINES[target.kind].tiling, made)
+    return driver.run(TARGET_LOWERINGS[target.kind].tiling, made)
 
 
 def computed(kernel: UOp, schedule: Any) -> list[Any]:
     """What the interpreter makes of a kernel under a schedule, on data that is always the same."""
-    call = call_of(kernel)
+    call = call_of_kernel(kernel)
     assert call is not None
     rng = np.random.default_rng(0)
     target = Target("interp", kind="kernels")
     refs = [(p.shape, p.dtype) for p in call.src[1:]] + list(call.arg.outs)
-    memory = [encoded(rng.uniform(0.1, 1, shape), dtype) for shape, dtype in refs]
+    memory = [encode(rng.uniform(0.1, 1, shape), dtype) for shape, dtype in refs]
     made = tiled(kernel, schedule, target)
     whole = memory + [np.zeros([int(d.arg) for d in t.src], t.dtype.np) for t in made.temporaries]
     for part in made.parts:
@@ -77,12 +77,12 @@ def test_what_is_listed_is_code_that_computes_the_same(name: str, target: Target
     tried = 0
     for kernel in kernels(name, target):
         made, model = first(kernel, target)
-        assert model.schedule == choose_groups(made, target)
+        assert model.schedule == choose_workgroups(made, target)
         want = computed(made, model.schedule)
         listed = {c.schedule for c in candidates(made, target)}
         for schedule in listed:
             for (a, dtype), (b, _) in zip(computed(made, schedule), want):
-                assert near(a, b, dtype, 300), schedule
+                assert almost_equal(a, b, dtype, 300), schedule
             for part in tiled(made, schedule, target).parts:
                 text = kernel_code(part.kernel, Driver(target)).text()
                 if target.triple:
@@ -95,11 +95,11 @@ def test_schedules_of_groups_are_read_as_they_were_written() -> None:
     kernel, = kernels("product", OPENCL)
     for candidate in candidates(first(kernel, OPENCL)[0], OPENCL):
         kept = Outcome(candidate.schedule, 2.0, 1.0, 3, ("one",))
-        assert _read(_written(kept)) == kept
+        assert _decode(_encode(kept)) == kept
 
 
 @pytest.mark.parametrize("data", [
     None, b"", b"{", b"[1]", b"null", b"3", b"\xff\x00", b'[[["Twist", 1]],1,1,1,[]]',
     b'[[["Split", 1]],1,1,1,[]]', b'[[],"x",1,1,[]]'])
 def test_what_cannot_be_read_is_as_nothing(data: bytes | None) -> None:
-    assert _read(data) is None
+    assert _decode(data) is None

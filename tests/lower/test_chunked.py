@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.running import running
+from fnx.core.array.cumulative import cumulative
 from fnx.core.levels.interp import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.loops import chunked as module
-from fnx.lower.loops.chunked import chunked
+from fnx.lower.loops import two_pass_scan as module
+from fnx.lower.loops.two_pass_scan import two_pass_scan
 
 CPU = Target("cpu")
 MONOIDS = {"sum": (ops.ADD, np.add), "prod": (ops.MUL, np.multiply),
@@ -28,9 +28,9 @@ def _scans(fn: UOp) -> list[tuple[int, tuple[int, ...]]]:
 
 def test_chunks_are_lanes() -> None:
     x = build.param(0, dtypes.float32, (1 << 17,))
-    before = build.function([running(x, 0, ops.ADD)], 1)
+    before = build.function([cumulative(x, 0, ops.ADD)], 1)
     assert _scans(before) == [(1 << 17, ())]
-    assert sorted(_scans(chunked(before, CPU))) == [(256, ()), (512, (256,))]
+    assert sorted(_scans(two_pass_scan(before, CPU))) == [(256, ()), (512, (256,))]
 
 
 @pytest.mark.parametrize(("x", "monoid"), [
@@ -39,8 +39,8 @@ def test_chunks_are_lanes() -> None:
     (build.param(0, dtypes.float64, (1 << 17,)), ops.ADD),     # nothing rounds what associates
     (build.param(0, dtypes.float32, (1 << 17,)), ops.LOGADDEXP)])
 def test_other_loops_stay(x: UOp, monoid: Any) -> None:
-    before = build.function([running(x, 0, monoid)], 1)
-    assert chunked(before, CPU) is before
+    before = build.function([cumulative(x, 0, monoid)], 1)
+    assert two_pass_scan(before, CPU) is before
 
 
 def test_a_carry_that_is_read_stays() -> None:
@@ -50,8 +50,8 @@ def test_a_carry_that_is_read_stays() -> None:
     body = build.function([total, build.cast(total, dtypes.float32)], 2, "sum")
     last, ys = build_calls.scan(body, 1 << 17, [], [build.const(0.0, dtypes.float64, ())], [x])
     both = build.function([last, ys], 1)
-    assert chunked(both, CPU) is both
-    assert len(_scans(chunked(build.function([ys], 1), CPU))) == 2
+    assert two_pass_scan(both, CPU) is both
+    assert len(_scans(two_pass_scan(build.function([ys], 1), CPU))) == 2
 
 
 def test_other_steps_stay() -> None:
@@ -62,7 +62,7 @@ def test_other_steps_stay() -> None:
         body = build.function([step, step], 2, "step")
         ys = build_calls.scan(body, 1 << 17, [], [build.const(0, dtypes.int32, ())], [x])[1]
         fn = build.function([ys], 1)
-        assert chunked(fn, CPU) is fn
+        assert two_pass_scan(fn, CPU) is fn
 
 
 @settings(max_examples=80, deadline=None)
@@ -76,17 +76,17 @@ def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int
     t = dtypes.as_dtype(dtype)
     values = np.random.default_rng(seed).normal(1, 0.01 if monoid == "prod" else 2, (n, *beside))
     x = build.param(0, t, (n, *beside))
-    outs = [running(x, 0, op, reverse)]
+    outs = [cumulative(x, 0, op, reverse)]
     scan, = [node for node in toposort(outs) if node.op is ops.SCAN]
     if dtype == "int32" or monoid in ("max", "min"):
         outs.append(build.results(scan)[0])
     before = build.function(outs, 1)
-    was = module.LONG, module.UNEVEN
-    module.LONG = module.UNEVEN = 256
+    was = module.MIN_STEPS, module.MIN_UNEVEN_STEPS
+    module.MIN_STEPS = module.MIN_UNEVEN_STEPS = 256
     try:
-        after = chunked(before, CPU)
+        after = two_pass_scan(before, CPU)
     finally:
-        module.LONG, module.UNEVEN = was
+        module.MIN_STEPS, module.MIN_UNEVEN_STEPS = was
     assert len(_scans(after)) > len(_scans(before))
     given_x = evaluate([build.cast(build.param(0, dtypes.float64, x.shape), t)],
                        {build.param(0, dtypes.float64, x.shape): values})[0]
@@ -101,5 +101,5 @@ def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int
 
 @pytest.mark.parametrize(("n", "loops"), [(8191, 1), (8192, 2), (16635, 1), (65_537, 3)])
 def test_what_would_be_left_over_is_walked_with_the_rest_of_short_ones(n: int, loops: int) -> None:
-    before = build.function([running(build.param(0, dtypes.float32, (n,)), 0, ops.ADD)], 1)
-    assert len(_scans(chunked(before, CPU))) == loops
+    before = build.function([cumulative(build.param(0, dtypes.float32, (n,)), 0, ops.ADD)], 1)
+    assert len(_scans(two_pass_scan(before, CPU))) == loops

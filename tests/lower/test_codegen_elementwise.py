@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fnx
 from fnx.core import build, dtypes, ops
-from fnx.core.row_parts import highest
+from fnx.core.op_traits import max_value
 from tests.graphs import COMPUTED
 from tests.lower.machine import both, kernel_over, same_bits, split
 
@@ -60,7 +60,7 @@ def expressions(draw, leaves):
 
 def data(rng, n, dtype):
     kind = KIND[dtype.name]
-    special = [min(v, highest(dtype)) for v in SPECIAL["i"]] if kind == "i" else SPECIAL[kind]
+    special = [min(v, max_value(dtype)) for v in SPECIAL["i"]] if kind == "i" else SPECIAL[kind]
     out = rng.choice(np.array(special, dtype.np), n)
     random = (rng.normal(size=n) * 100).astype(np.float64)
     if kind == "f":
@@ -84,10 +84,10 @@ def test_elementwise_bits(data_):
         scalars = [n]
     i, inside, _ = split(extent, *factors, outer=draw(st.sampled_from(["SEQ", "PAR"])))
     kinds = draw(st.lists(st.sampled_from(COMPUTED), min_size=2, max_size=3))
-    leaves = [build.load(build.at(build.ref(s, t, (extent,)), i), inside)
+    leaves = [build.load(build.index_into(build.ref(s, t, (extent,)), i), inside)
               for s, t in enumerate(kinds)]
     value = draw(expressions(leaves))
-    out = build.at(build.ref(len(kinds), value.dtype, (extent,)), i)
+    out = build.index_into(build.ref(len(kinds), value.dtype, (extent,)), i)
     kernel = kernel_over([build.store(out, value, inside)], "k", range(3))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     buffers = [data(rng, n, t) for t in kinds] + [np.zeros(n, value.dtype.np)]
@@ -101,8 +101,9 @@ def test_float_to_integer_saturates(source, target):
     x = np.array([np.nan, np.inf, -np.inf, 2.0**31, -2.0**31, 2.0**32, -1.5, 1.9, 2.0**31 - 200],
                  source.np)
     i, inside, _ = split(len(x), (4, "VEC"))
-    value = build.cast(build.load(build.at(build.ref(0, source, (len(x),)), i), inside), target)
-    o = build.at(build.ref(1, target, (len(x),)), i)
+    value = build.cast(build.load(build.index_into(build.ref(0, source, (len(x),)), i), inside),
+                       target)
+    o = build.index_into(build.ref(1, target, (len(x),)), i)
     mine, theirs = both(kernel_over([build.store(o, value, inside)], "k", range(2)),
                         [x, np.zeros(len(x), target.np)])
     assert np.array_equal(mine[1], theirs[1])
@@ -133,8 +134,8 @@ def test_padded_and_strided_views(n, m, stride, before, after, lanes):
     low = build.le(C(before), j)
     high = build.lt(j, C(before + n))
     valid = build.and_(low, high)
-    x = build.load(build.at(build.ref(0, dtypes.float32, (m, width)), r, k), valid)
-    o = build.at(build.ref(1, dtypes.float32, (m, total)), r, j)
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (m, width)), r, k), valid)
+    o = build.index_into(build.ref(1, dtypes.float32, (m, total)), r, j)
     kernel = kernel_over([build.store(o, x, inside)], "pad", range(4))
     rng = np.random.default_rng(n)
     mine, theirs = both(kernel, [rng.normal(size=(m, width)).astype("f"),
@@ -150,7 +151,7 @@ def test_range_values(n, lanes):
     stores = []
     for s, t in enumerate((dtypes.int32, dtypes.uint32, dtypes.float32)):
         v = build.cast(build.sub(build.mul(i, build.index_const(3)), build.index_const(5)), t)
-        stores.append(build.store(build.at(build.ref(s, t, (n,)), i), v, inside))
+        stores.append(build.store(build.index_into(build.ref(s, t, (n,)), i), v, inside))
     kernel = kernel_over(stores, "iota", range(3))
     mine, theirs = both(kernel, [np.zeros(n, t) for t in ("i4", "u4", "f4")])
     for a, b in zip(mine, theirs):
@@ -165,12 +166,12 @@ def test_gather(n, size, lanes, seed):
     rng = np.random.default_rng(seed)
     index = rng.integers(-3, size + 3, n).astype("i4")
     i, inside, _ = split(n, (lanes, "VEC"))
-    at = build.cast(build.load(build.at(build.ref(1, dtypes.int32, (n,)), i), inside),
+    at = build.cast(build.load(build.index_into(build.ref(1, dtypes.int32, (n,)), i), inside),
                     dtypes.index)
     C = build.index_const
     valid = build.and_(build.le(C(0), at), build.lt(at, C(size)))
-    x = build.load(build.at(build.ref(0, dtypes.float32, (size, 2)), at, C(1)), valid)
-    kernel = kernel_over([build.store(build.at(build.ref(2, dtypes.float32, (n,)), i), x,
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (size, 2)), at, C(1)), valid)
+    kernel = kernel_over([build.store(build.index_into(build.ref(2, dtypes.float32, (n,)), i), x,
                                       inside)], "gather", range(2))
     mine, theirs = both(kernel, [rng.normal(size=(size, 2)).astype("f"), index,
                                  np.zeros(n, "f")])
@@ -187,11 +188,11 @@ def test_scatter_add_in_order(n, size, seed):
     C = build.index_const
     place = build.ref(2, dtypes.float32, (size,))
     z, fill, _ = split(size, (4, "VEC"), ids=10)
-    zero = build.store(build.at(place, z), build.const(0, dtypes.float32), fill)
+    zero = build.store(build.index_into(place, z), build.const(0, dtypes.float32), fill)
     r = build.range_(n, 0)
-    at = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (n,)), r)), dtypes.index)
-    value = build.load(build.at(build.ref(1, dtypes.float32, (n,)), r))
-    add = build.store(build.at(place, at), value, build.lt(C(0), at), ops.ADD)
+    at = build.cast(build.load(build.index_into(build.ref(0, dtypes.int32, (n,)), r)), dtypes.index)
+    value = build.load(build.index_into(build.ref(1, dtypes.float32, (n,)), r))
+    add = build.store(build.index_into(place, at), value, build.lt(C(0), at), ops.ADD)
     mine, theirs = both(kernel_over([zero, add], "scatter", (10, 11, 0)),
                         [index, x, np.full(size, 9, "f")])
     assert same_bits(mine[2], theirs[2])
@@ -205,11 +206,12 @@ def test_lanes_of_a_combining_store_may_lie_apart(n, columns, lanes, monoid, see
     rng = np.random.default_rng(seed)
     i, inside, _ = split(n, (lanes, "VEC"))
     c = build.range_(columns, 10)
-    at = build.cast(build.load(build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0))),
+    at = build.cast(build.load(build.index_into(build.ref(0, dtypes.int32, (1,)),
+                                                build.index_const(0))),
                     dtypes.index)
-    value = build.load(build.at(build.ref(1, dtypes.float32, (columns, n)), c, i), inside)
-    add = build.store(build.at(build.ref(2, dtypes.float32, (3, n, columns)), at, i, c), value,
-                      inside, monoid)
+    value = build.load(build.index_into(build.ref(1, dtypes.float32, (columns, n)), c, i), inside)
+    add = build.store(build.index_into(build.ref(2, dtypes.float32, (3, n, columns)), at, i, c),
+                      value, inside, monoid)
     arrays = [np.array([1], "i4"), rng.normal(size=(columns, n)).astype("f"),
               rng.normal(size=(3, n, columns)).astype("f")]
     mine, theirs = both(kernel_over([add], "scatter", (0, 10, 1)), arrays)
@@ -220,8 +222,9 @@ def test_in_place_update_of_two_buffers():
     """Both stores read what the other overwrites, at the same place."""
     n = 37
     i, inside, _ = split(n, (2, "UNROLL"), (4, "VEC"))
-    x, y = (build.load(build.at(build.ref(s, dtypes.float32, (n,)), i), inside) for s in (0, 1))
-    out = [build.at(build.ref(s, dtypes.float32, (n,)), i) for s in (2, 3)]
+    x, y = (build.load(build.index_into(build.ref(s, dtypes.float32, (n,)), i), inside)
+            for s in (0, 1))
+    out = [build.index_into(build.ref(s, dtypes.float32, (n,)), i) for s in (2, 3)]
     kernel = kernel_over([build.store(out[0], build.add(x, y), inside),
                           build.store(out[1], build.sub(x, y), inside)], "swap", range(3))
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
-from fnx.lower.program.linearize import linearize
+from fnx.lower.program.emit import emit_program
 from fnx.lower.render.host import render
 from tests.lower.machine import aligned, both, kernel_over, run, same_bits, split
 
@@ -64,9 +64,9 @@ def test_reduce_any_axis_any_tile(data):
     col, col_ok, closed = split(K, *factors(draw, lanes_on_k), ids=10)
     both_ok = [c for c in (row_ok, col_ok) if c is not None]
     valid = None if not both_ok else both_ok[0] if len(both_ok) == 1 else build.and_(*both_ok)
-    x = build.load(build.at(build.ref(0, dtype, (M, K)), row, col), valid)
+    x = build.load(build.index_into(build.ref(0, dtype, (M, K)), row, col), valid)
     total = build.reduce_ranges(masked(x, col_ok, monoid), monoid, closed)
-    out = build.at(build.ref(1, dtype, (M,)), row)
+    out = build.index_into(build.ref(1, dtype, (M,)), row)
     kernel = kernel_over([build.store(out, total, row_ok)], "reduce", (0, 10, 11, 12, 1, 2))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     mine, theirs = both(kernel, [values(rng, (m, k), dtype), np.zeros(m, dtype.np)], scalars,
@@ -81,10 +81,10 @@ def test_float_sums_are_near_and_do_not_depend_on_parts(data):
     m, k = draw(st.integers(1, 9)), draw(st.integers(0, 300))
     row, _, _ = split(m, ids=0, outer="PAR")
     col, ok, closed = split(k, *factors(draw), ids=10)
-    x = build.load(build.at(build.ref(0, F32, (m, k)), row, col), ok)
+    x = build.load(build.index_into(build.ref(0, F32, (m, k)), row, col), ok)
     total = build.reduce_ranges(masked(build.mul(x, x), ok, ops.ADD), ops.ADD, closed)
-    kernel = kernel_over([build.store(build.at(build.ref(1, F32, (m,)), row), total)], "norm",
-                         (0, 10, 11, 12))
+    kernel = kernel_over([build.store(build.index_into(build.ref(1, F32, (m,)), row), total)],
+                         "norm", (0, 10, 11, 12))
     a = np.random.default_rng(k).normal(size=(m, k)).astype("f")
     whole, _ = both(kernel, [a, np.zeros(m, "f")])
     parts, _ = both(kernel, [a, np.zeros(m, "f")], [], [0.3, 0.6])
@@ -98,7 +98,7 @@ def softmax(rows, columns, draw):
     axes = [split(columns, *factors(draw), ids=10 * (i + 1)) for i in range(3)]
 
     def read(i):
-        return build.load(build.at(x, row, axes[i][0]), axes[i][1])
+        return build.load(build.index_into(x, row, axes[i][0]), axes[i][1])
 
     largest = build.reduce_ranges(masked(read(0), axes[0][1], ops.MAX), ops.MAX, axes[0][2])
     e = build.exp(build.sub(read(1), largest))
@@ -109,8 +109,8 @@ def softmax(rows, columns, draw):
     column = axes[2][0]
     digits = [build.idiv(column, steps[0]), build.idiv(build.rem(column, steps[0]), steps[1]),
               build.rem(column, steps[1])]
-    value = build.div(build.load(build.at(kept, *digits), axes[2][1]), total)
-    store = build.store(build.at(o, row, column), value, axes[2][1])
+    value = build.div(build.load(build.index_into(kept, *digits), axes[2][1]), total)
+    store = build.store(build.index_into(o, row, column), value, axes[2][1])
     return kernel_over([store], "softmax", [0, *range(10, 13), *range(20, 23), *range(30, 33)])
 
 
@@ -133,16 +133,17 @@ def test_gemm_with_packed_panels(data, m, n, k):
     column, column_ok, (jr, j, lane) = split(n, (vectors, "UNROLL"), (lanes, "VEC"), ids=10)
     kk = build.range_(k, 20)
     a, b, o = build.ref(0, F32, (m, k)), build.ref(1, F32, (k, n)), build.ref(2, F32, (m, n))
-    packed_a = build.stage(build.load(build.at(a, row, kk), row_ok), (ir, kk, i), id=0)
-    packed_b = build.stage(build.load(build.at(b, kk, column), column_ok), (jr, kk, j, lane),
-                           id=1)
-    product = build.mul(build.load(build.at(packed_a, ir, kk, i)),
-                        build.load(build.at(packed_b, jr, kk, j, lane)))
+    packed_a = build.stage(build.load(build.index_into(a, row, kk), row_ok), (ir, kk, i), id=0)
+    packed_b = build.stage(build.load(build.index_into(b, kk, column), column_ok),
+                           (jr, kk, j, lane), id=1)
+    product = build.mul(build.load(build.index_into(packed_a, ir, kk, i)),
+                        build.load(build.index_into(packed_b, jr, kk, j, lane)))
     total = build.maximum(build.reduce_ranges(product, ops.ADD, (kk,)), build.const(0, F32))
     ok = [c for c in (row_ok, column_ok) if c is not None]
     valid = None if not ok else ok[0] if len(ok) == 1 else build.and_(*ok)
     order = draw(st.sampled_from([(0, 10, 1, 20, 2, 11, 12), (0, 1, 10, 20, 2, 11, 12)]))
-    kernel = kernel_over([build.store(build.at(o, row, column), total, valid)], "gemm", order)
+    kernel = kernel_over([build.store(build.index_into(o, row, column), total, valid)], "gemm",
+                         order)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(m, k)).astype("f"), rng.normal(size=(k, n)).astype("f")
     mine, theirs = both(kernel, [x, y, np.zeros((m, n), "f")], [], [0.5])
@@ -154,9 +155,9 @@ def test_two_readers_in_different_loops():
     m, n = 3, 5
     i, j, k = build.range_(m, 0), build.range_(n, 1), build.range_(4, 2)
     x = build.ref(0, F32, (n, 4))
-    s = build.reduce_ranges(build.load(build.at(x, j, k)), ops.ADD, (k,))
-    outer = build.store(build.at(build.ref(1, F32, (m, n)), i, j), s)
-    alone = build.store(build.at(build.ref(2, F32, (n,)), j), s)
+    s = build.reduce_ranges(build.load(build.index_into(x, j, k)), ops.ADD, (k,))
+    outer = build.store(build.index_into(build.ref(1, F32, (m, n)), i, j), s)
+    alone = build.store(build.index_into(build.ref(2, F32, (n,)), j), s)
     kernel = build.kernel([outer, alone], "twice", (0, 1, 2))
     mine, theirs = both(kernel, [np.arange(20, dtype="f").reshape(n, 4), np.zeros((m, n), "f"),
                                  np.zeros(n, "f")])
@@ -176,7 +177,7 @@ def fixed_text():
     choices = iter([2, 16, 1, 4, 3, 16])
     kernel = softmax(3, 50, lambda strategy: next(choices))
     target = Target("cpu", triple="x86_64")
-    return render(linearize(decompose(kernel, target), target))
+    return render(emit_program(decompose(kernel, target), target))
 
 
 def test_text_is_the_same_in_every_process():
@@ -192,7 +193,7 @@ def test_key_ignores_names_and_sees_content():
 
     def copy(n, name, kind="PAR"):
         r = build.range_(n, 0, kind, name)
-        x, o = (build.at(build.ref(s, F32, (n,), name), r) for s in (0, 1))
+        x, o = (build.index_into(build.ref(s, F32, (n,), name), r) for s in (0, 1))
         return build.kernel([build.store(o, build.load(x))], name, (0,))
 
     def key(kernel, target=Target("cpu")):
@@ -207,14 +208,14 @@ def test_key_ignores_names_and_sees_content():
 def test_reductions_that_share_a_range_share_the_loop():
     n = 10
     r, q = build.range_(n, 0), build.range_(n, 1)
-    x = build.load(build.at(build.ref(0, F32, (n,)), r))
+    x = build.load(build.index_into(build.ref(0, F32, (n,)), r))
     mean = build.reduce_ranges(x, ops.ADD, (r,))
     square = build.reduce_ranges(build.mul(x, x), ops.ADD, (r,))
-    y = build.load(build.at(build.ref(0, F32, (n,)), q))
+    y = build.load(build.index_into(build.ref(0, F32, (n,)), q))
     value = build.sub(build.mul(y, mean), square)
-    kernel = build.kernel([build.store(build.at(build.ref(1, F32, (n,)), q), value)], "k",
+    kernel = build.kernel([build.store(build.index_into(build.ref(1, F32, (n,)), q), value)], "k",
                           (0, 1))
-    program = linearize(kernel, Target("cpu"))
+    program = emit_program(kernel, Target("cpu"))
     assert [line.op for line in program.src if line.op in (ops.FOR, ops.PHI)] == \
         [ops.FOR, ops.PHI, ops.PHI, ops.FOR]
     loads = [line for line in program.src if line.op is ops.LOAD]
@@ -224,11 +225,11 @@ def test_reductions_that_share_a_range_share_the_loop():
 def test_full_iterations_have_no_masks():
     n = build.var(0, dtypes.index)
     i, inside, _ = split(n, (16, "VEC"))
-    x = build.load(build.at(build.ref(0, F32, (n,)), i), inside)
-    kernel = build.kernel([build.store(build.at(build.ref(1, F32, (n,)), i), x, inside)], "k",
-                          (0, 1))
-    program = linearize(kernel, Target("cpu"))
-    loops = "".join({ops.FOR: "(", ops.ENDFOR: ")", ops.LANESBELOW: "m"}.get(line.op, "")
+    x = build.load(build.index_into(build.ref(0, F32, (n,)), i), inside)
+    kernel = build.kernel([build.store(build.index_into(build.ref(1, F32, (n,)), i), x, inside)],
+                          "k", (0, 1))
+    program = emit_program(kernel, Target("cpu"))
+    loops = "".join({ops.FOR: "(", ops.ENDFOR: ")", ops.LANE_MASK: "m"}.get(line.op, "")
                     for line in program.src)
     assert loops == "()(m)"
     assert "masked" in render(program)
@@ -245,25 +246,28 @@ def test_impossible_schedules(case):
     r, q = build.range_(8, 0, kinds[0]), build.range_(8, 1, kinds[1])
     if case == "symbolic_unroll":
         q = build.range_(V, 1, "UNROLL")
-    stores = [build.store(build.at(ref, r, q), build.const(1, F32))]
+    stores = [build.store(build.index_into(ref, r, q), build.const(1, F32))]
     if case == "par_closed":
-        total = build.reduce_ranges(build.load(build.at(ref, r, q)), ops.ADD, (r,))
-        stores = [build.store(build.at(build.ref(1, F32, (8,)), q), total)]
+        total = build.reduce_ranges(build.load(build.index_into(ref, r, q)), ops.ADD, (r,))
+        stores = [build.store(build.index_into(build.ref(1, F32, (8,)), q), total)]
     if case == "store_outside":
         p = build.range_(8, 2, "PAR")
-        stores.append(build.store(build.at(build.ref(1, F32, (8,)), p), build.const(1, F32)))
+        stores.append(build.store(build.index_into(build.ref(1, F32, (8,)), p),
+                                  build.const(1, F32)))
     if case == "lanes_to_one_place":
         lane = build.range_(8, 3, "VEC")
-        x = build.load(build.at(build.ref(1, F32, (8,)), lane))
-        stores = [build.store(build.at(ref, r, q), x)]
+        x = build.load(build.index_into(build.ref(1, F32, (8,)), lane))
+        stores = [build.store(build.index_into(ref, r, q), x)]
     with pytest.raises(KernelError):
-        linearize(build.kernel(stores, "bad", (0, 1, 2, 3)), Target("cpu"))
+        emit_program(build.kernel(stores, "bad", (0, 1, 2, 3)), Target("cpu"))
 
 
 def test_zero_iterations_give_the_identity():
     k = build.range_(build.var(0, dtypes.index), 0)
-    total = build.reduce_ranges(build.load(build.at(build.ref(0, F32, (1,)), k)), ops.ADD, (k,))
-    kernel = build.kernel([build.store(build.at(build.ref(1, F32, ())), total)], "empty", (0,))
+    total = build.reduce_ranges(build.load(build.index_into(build.ref(0, F32, (1,)), k)), ops.ADD,
+                                (k,))
+    kernel = build.kernel([build.store(build.index_into(build.ref(1, F32, ())), total)], "empty",
+                          (0,))
     out = aligned(np.float32(5))
     run(kernel, [aligned(np.zeros(1, "f")), out], [0])
     assert out == 0

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import accessors, build, dtypes, ops
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import rebuild, toposort
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.program.fills import block_fills
-from fnx.lower.program.linearize import linearize
+from fnx.lower.program.emit import emit_program
 from fnx.lower.program.transpose import _network
-from fnx.lower.schedule.choose import choose
+from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import both, same_bits, split
 
@@ -50,8 +50,8 @@ def test_transposed_copy(m, n, lanes, rows, dtype):
     j, j_ok, _ = split(n, (lanes, "VEC"), ids=10)
     ok = [c for c in (i_ok, j_ok) if c is not None]
     valid = None if not ok else ok[0] if len(ok) == 1 else build.and_(*ok)
-    x = build.load(build.at(build.ref(0, dtype, (m, n)), i, j), valid)
-    store = build.store(build.at(build.ref(1, dtype, (n, m)), j, i), build.add(x, x), valid)
+    x = build.load(build.index_into(build.ref(0, dtype, (m, n)), i, j), valid)
+    store = build.store(build.index_into(build.ref(1, dtype, (n, m)), j, i), build.add(x, x), valid)
     kernel = build.kernel([store], "transpose", (0, 10, 1, 11))
     mine, theirs = both(kernel, [np.arange(m * n).reshape(m, n).astype(dtype.np),
                                  np.zeros((n, m), dtype.np)])
@@ -62,13 +62,13 @@ def test_transposed_copy(m, n, lanes, rows, dtype):
 def test_transposed_copy_of_any_length(shape):
     """Eager: how far apart lanes are is known at run time; blocks are transposed all the same."""
     i, j = build.range_(shape[1], 0), build.range_(shape[0], 1)
-    x = build.load(build.at(build.ref(0, F32, shape), j, i))
-    store = build.store(build.at(build.ref(1, F32, shape[::-1]), i, j), x)
+    x = build.load(build.index_into(build.ref(0, F32, shape), j, i))
+    store = build.store(build.index_into(build.ref(1, F32, shape[::-1]), i, j), x)
     kernel, scalars = generalize(build.kernel([store], "turn", (0, 1)))
     target = Target("cpu")
-    tiled = tile(kernel, choose(kernel, target))
+    tiled = tile(kernel, choose_schedule(kernel, target))
     if min(shape) > 1:
-        assert any(n.op is ops.SHUFFLE for n in linearize(tiled, target).src)
+        assert any(n.op is ops.SHUFFLE for n in emit_program(tiled, target).src)
     data = np.arange(math.prod(shape), dtype=np.float32)
     mine, theirs = both(tiled, [data, np.zeros(data.size, np.float32)],
                         [build.const_of(s) for s in scalars])
@@ -79,9 +79,9 @@ def test_transposed_copy_of_any_length(shape):
 def test_transposed_copy_writes_vectors():
     i, _, _ = split(32, (16, "UNROLL"), ids=0)
     j, _, _ = split(32, (16, "VEC"), ids=10)
-    x = build.load(build.at(build.ref(0, F32, (32, 32)), i, j))
-    store = build.store(build.at(build.ref(1, F32, (32, 32)), j, i), x)
-    program = linearize(build.kernel([store], "transpose", (0, 10, 1, 11)), Target("cpu"))
+    x = build.load(build.index_into(build.ref(0, F32, (32, 32)), i, j))
+    store = build.store(build.index_into(build.ref(1, F32, (32, 32)), j, i), x)
+    program = emit_program(build.kernel([store], "transpose", (0, 10, 1, 11)), Target("cpu"))
     stores = [line for line in program.src if line.op is ops.STORE]
     assert len(stores) == 16
     assert all(s.src[0].src[1].dtype.lanes == 1 and s.src[1].dtype.lanes == 16 for s in stores)
@@ -99,7 +99,8 @@ def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, tu
     along = (i, j), (count, m + shift)
     beside = (j, i), (m, count)
     sides = (beside, along) if turned else (along, beside)
-    places = [build.at(build.ref(s, dtype, shape), *at) for s, (at, shape) in enumerate(sides)]
+    places = [build.index_into(build.ref(s, dtype, shape), *at) for s,
+              (at, shape) in enumerate(sides)]
     x = build.load(places[0], j_ok)
     kernel = build.kernel([build.store(places[1], x, j_ok)], "short", (10, 11, 12, 0))
     (_, given_shape), (_, out_shape) = sides
@@ -121,8 +122,8 @@ def test_lanes_a_few_elements_apart(m, step, lanes, first, behind, apart, dtype)
     if apart:
         third = build.eq(build.rem(j, build.index_const(3)), build.index_const(0))
         valid = third if j_ok is None else build.and_(j_ok, third)
-    x = build.load(build.at(build.ref(0, dtype, (n,)), index), valid)
-    store = build.store(build.at(build.ref(1, dtype, (m,)), j), x, j_ok)
+    x = build.load(build.index_into(build.ref(0, dtype, (n,)), index), valid)
+    store = build.store(build.index_into(build.ref(1, dtype, (m,)), j), x, j_ok)
     kernel = build.kernel([store], "steps", (10, 11))
     mine, theirs = both(kernel, [(np.arange(n) % 5).astype(dtype.np), np.ones(m, dtype.np)])
     assert same_bits(mine[1], theirs[1])
@@ -131,9 +132,9 @@ def test_lanes_a_few_elements_apart(m, step, lanes, first, behind, apart, dtype)
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_lanes_with_other_instances_between_move_as_vectors(count):
     i, j = build.range_(count, 0, "UNROLL"), build.range_(16, 1, "VEC")
-    x, o = (build.at(build.ref(s, F32, (16, count)), j, i) for s in (0, 1))
+    x, o = (build.index_into(build.ref(s, F32, (16, count)), j, i) for s in (0, 1))
     kernel = build.kernel([build.store(o, build.add(build.load(x), build.load(x)))], "k", (1, 0))
-    moves = [line for line in linearize(kernel, Target("cpu")).src
+    moves = [line for line in emit_program(kernel, Target("cpu")).src
              if line.op in (ops.LOAD, ops.STORE)]
     assert len(moves) == 2 * count
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
@@ -146,10 +147,10 @@ def packed(m, k, rows, kind="UNROLL", space="PRIV"):
     kk, q, across = build.range_(k, 10), build.range_(k, 11), build.range_(rows, 12, "UNROLL")
     filled = [build.add(build.mul(ir, build.index_const(rows)), across), kk]
     inside = build.lt(filled[0], build.index_const(m))
-    x = build.load(build.at(build.ref(0, F32, (m, k)), *filled), inside)
+    x = build.load(build.index_into(build.ref(0, F32, (m, k)), *filled), inside)
     panel = build.stage(build.mul(x, x), (kk, across), 0, space)
-    total = build.reduce_ranges(build.load(build.at(panel, q, i)), ops.ADD, (q,))
-    store = build.store(build.at(build.ref(1, F32, (m,)), row), total, row_ok)
+    total = build.reduce_ranges(build.load(build.index_into(panel, q, i)), ops.ADD, (q,))
+    store = build.store(build.index_into(build.ref(1, F32, (m,)), row), total, row_ok)
     return build.kernel([store], "packed", (0, 10, 12, 11, 1))
 
 
@@ -171,11 +172,11 @@ def test_fills_are_blocked_and_mean_the_same(k, kind, space, laid_out):
     target = llvm.host_target()
     lanes = target.lanes(4)
     kernel = packed(2 * lanes + 3, k, lanes, kind, space)
-    blocked = block_fills(kernel, target)
+    blocked = vectorize_stage_fills(kernel, target)
     kinds = [[r.arg.kind for r in n.src[1:]] for n in toposort(blocked.src)
              if n.op is ops.STAGE]
     assert kinds == [laid_out]
-    assert block_fills(blocked, target) is blocked
+    assert vectorize_stage_fills(blocked, target) is blocked
     x = np.random.default_rng(0).normal(size=(2 * lanes + 3, k)).astype("f")
     outs = []
     for k in (kernel, blocked):
@@ -194,7 +195,7 @@ def packed_rows(m, k, rows):
             return None
         row, kk = node.src[0].src[1:]
         held = build.elementwise(ops.MIN, row, build.index_const(m - 1))
-        return build.load(build.at(build.ref(0, F32, (k, m)), kk, held))
+        return build.load(build.index_into(build.ref(0, F32, (k, m)), kk, held))
     return rebuild([kernel], visit)[0]
 
 
@@ -210,12 +211,12 @@ def test_packed_rows_of_rows(m, k, rows):
 @pytest.mark.parametrize("rows,lanes", [(4, 4), (13, 16), (16, 16)])
 def test_rows_of_the_source_are_vectors(rows, lanes):
     kernel = packed_rows(3 * rows - 1, 20, rows)
-    blocked = block_fills(kernel, Target("cpu"))
+    blocked = vectorize_stage_fills(kernel, Target("cpu"))
     stage, = [n for n in toposort(blocked.src) if n.op is ops.STAGE]
     assert [r.arg.kind for r in stage.src[1:]] == ["SEQ", "VEC"]
     assert build.const_of(stage.src[2].src[0]) == lanes
     assert not any(n.op is ops.MIN for n in toposort(stage.src[:1]))
-    assert block_fills(blocked, Target("cpu")) is blocked
+    assert vectorize_stage_fills(blocked, Target("cpu")) is blocked
     x = np.random.default_rng(0).normal(size=(20, 3 * rows - 1)).astype("f")
     outs = []
     for each in (kernel, blocked):
@@ -228,9 +229,9 @@ def test_rows_of_whole_kilobytes_are_apart_by_more():
     """Those that are read together lie in different sets of a cache."""
     target = llvm.host_target()
     stages = [n for k in (240, 256, 255)
-              for n in toposort(block_fills(packed(30, k, 14), target).src)
+              for n in toposort(vectorize_stage_fills(packed(30, k, 14), target).src)
               if n.op is ops.STAGE]
-    lengths = [[build.const_of(d) for d in parts.dims(n)] for n in stages]
+    lengths = [[build.const_of(d) for d in accessors.dims(n)] for n in stages]
     blocks = 256 // target.lanes(4)
     assert [n[1] for n in lengths] == [240 // target.lanes(4), blocks + 1, blocks + 1]
 
@@ -238,4 +239,4 @@ def test_rows_of_whole_kilobytes_are_apart_by_more():
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])
 def test_small_fills_stay(rows, k):
     kernel = packed(32, k, rows)
-    assert block_fills(kernel, Target("cpu")) is kernel
+    assert vectorize_stage_fills(kernel, Target("cpu")) is kernel

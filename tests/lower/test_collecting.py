@@ -18,9 +18,9 @@ from fnx.core.levels.interp import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
-from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.canonicalize import canonicalize
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 
 COMPILED = True
@@ -32,12 +32,13 @@ def product(m: int, depth: int, n: int, combine: Any = None, twice: bool = False
                enumerate(((m, "i"), (n, "j"), (depth, "k"))))
     dims = (m, depth), (depth, n), (n,), (m, n), (m, n)
     a, b, c, o, p = (build.ref(s, dtypes.float32, d) for s, d in enumerate(dims))
-    total = build.reduce_ranges(build.mul(build.load(build.at(a, i, r)),
-                                          build.load(build.at(b, r, j))), ops.ADD, [r])
+    total = build.reduce_ranges(build.mul(build.load(build.index_into(a, i, r)),
+                                          build.load(build.index_into(b, r, j))), ops.ADD, [r])
     value = build.add(build.mul(UOp(ops.TANH, dtypes.float32, (total,)),
-                                build.const(3.0, dtypes.float32)), build.load(build.at(c, j)))
-    stores = [build.store(build.at(o, i, j), value, None, combine)]
-    stores += [build.store(build.at(p, i, j), total)] * twice
+                                build.const(3.0, dtypes.float32)),
+                      build.load(build.index_into(c, j)))
+    stores = [build.store(build.index_into(o, i, j), value, None, combine)]
+    stores += [build.store(build.index_into(p, i, j), total)] * twice
     return build.kernel(stores, "product", (0, 1, 2))
 
 
@@ -98,8 +99,8 @@ def test_what_it_refuses(name: str, schedule: list[tiling.Transform], says: str)
 def test_what_follows_a_product_is_written_once_a_row_of_a_tile() -> None:
     """Lines of a long epilogue: as many as vectors in a row, not as in the tile."""
     target = Target("cpu")
-    kernel = canonical(product(280, 64, 320))
-    schedule = choose(kernel, target)
+    kernel = canonicalize(product(280, 64, 320))
+    schedule = choose_schedule(kernel, target)
     assert [s for s in schedule if isinstance(s, tiling.Collect)]
     without = [s for s in schedule if not isinstance(s, tiling.Collect)]
     lines = []

@@ -18,9 +18,9 @@ from fnx.core.config import override
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.columns import columns
-from fnx.lower.program.interleaved_groups import blocks
-from fnx.lower.program.linearize import linearize
+from fnx.lower.kernel.unroll_columns import unroll_columns
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.interleave_groups import column_blocks
 from tests.lower.machine import both, same_bits, split
 
 
@@ -48,14 +48,15 @@ def narrow(n: int, widths: list[int], work: int = 0) -> UOp:
     for slot, width in reversed([*enumerate(widths)]):
         end -= width
         late = build.sub(j, build.index_const(end))
-        x = build.load(build.at(build.ref(slot, dtypes.float32, (n, width)), i, late), build.and_(
+        x = build.load(build.index_into(build.ref(slot, dtypes.float32, (n, width)), i, late),
+                       build.and_(
             build.le(build.index_const(0), late), build.lt(late, build.index_const(width))))
         for _ in range(work):
             x = build.elementwise(ops.SIN, x)
         value = x if value is None else \
             build.where(build.lt(j, build.index_const(end + width)), x, value)
     assert value is not None
-    place = build.at(build.ref(len(widths), dtypes.float32, (n, sum(widths))), i, j)
+    place = build.index_into(build.ref(len(widths), dtypes.float32, (n, sum(widths))), i, j)
     return build.kernel([build.store(place, value)], "concat", (0, 1))
 
 
@@ -65,9 +66,9 @@ def narrow(n: int, widths: list[int], work: int = 0) -> UOp:
 def test_each_column_is_stored_by_itself(
         widths: list[int], work: int, stores: int, loops: int) -> None:
     before = narrow(100, widths, work)
-    made = columns(before)
+    made = unroll_columns(before)
     assert (len(made.src), len(made.arg.order)) == (stores, loops)
-    assert columns(made) is made and (stores == 1 or choices(made) == 0)
+    assert unroll_columns(made) is made and (stores == 1 or choices(made) == 0)
     xs = [numbers(100, w, seed=i) for i, w in enumerate(widths)]
     outs = np.zeros((2, 100, sum(widths)), np.float32)
     for kernel, out in zip((before, made), outs):
@@ -79,10 +80,10 @@ def test_several_stores_over_the_same_columns() -> None:
     first = narrow(100, [1] * 12).src[0]
     o, *at = first.src[0].src
     again = build.ref(13, dtypes.float32, (100, 12))
-    second = build.store(build.at(again, *at), build.elementwise(ops.NEG, first.src[1]))
-    third = build.store(build.at(build.ref(14, dtypes.float32, (100,)), at[0]),
+    second = build.store(build.index_into(again, *at), build.elementwise(ops.NEG, first.src[1]))
+    third = build.store(build.index_into(build.ref(14, dtypes.float32, (100,)), at[0]),
                         build.const(1, dtypes.float32))
-    made = columns(build.kernel([first, second, third], "both", (0, 1)))
+    made = unroll_columns(build.kernel([first, second, third], "both", (0, 1)))
     assert len(made.src) == 25 and choices(made) == 0
     xs = [numbers(100, 1, seed=i) for i in range(12)]
     outs = [np.zeros((100, 12), np.float32), np.zeros((100, 12), np.float32),
@@ -108,7 +109,7 @@ def test_short_loops_inside_of_one_another() -> None:
 @pytest.mark.parametrize("count", range(2, 70))
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_blocks_cover_all_columns(count: int, lanes: int) -> None:
-    made = blocks(count, lanes)
+    made = column_blocks(count, lanes)
     assert {i for start, n in made for i in range(start, start + n)} == {*range(count)}
     assert all(n in (2, 4, 8, 16) and n <= lanes for _, n in made)
     assert sum(n for _, n in made) < count + lanes
@@ -127,8 +128,9 @@ def test_stores_of_columns(rows: int, width: int, lanes: int, dtype: Any, data: 
     o = build.ref(len(written), dtype, (rows, width))
     stores, buffers = [], []
     for slot, j in enumerate(written):
-        x = build.load(build.at(build.ref(slot, dtype, (rows,)), i), i_ok)
-        stores.append(build.store(build.at(o, i, build.index_const(j)), build.add(x, x), i_ok))
+        x = build.load(build.index_into(build.ref(slot, dtype, (rows,)), i), i_ok)
+        stores.append(build.store(build.index_into(o, i, build.index_const(j)), build.add(x, x),
+                                  i_ok))
         buffers.append(np.arange(rows).astype(dtype.np) + 7 * slot)
     kernel = build.kernel(stores, "columns", (0, 1, 2))
     mine, theirs = both(kernel, [*buffers, np.full((rows, width), 99, dtype.np)])
@@ -137,7 +139,7 @@ def test_stores_of_columns(rows: int, width: int, lanes: int, dtype: Any, data: 
 
 def test_a_stack_of_twenty_is_vectors_without_conditions() -> None:
     kernel, = lowered(lambda *xs: jnp.stack(xs, -1), *[numbers(4096)] * 20).kernels
-    lines = linearize(kernel.node, Target("cpu")).src
+    lines = emit_program(kernel.node, Target("cpu")).src
     assert choices(kernel.node) == 0 and not any(n.op is ops.WHERE for n in lines)
     stores = [n for n in lines if n.op is ops.STORE]
     assert all(len(n.src) == 2 for n in stores), "no masks"

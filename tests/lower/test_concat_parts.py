@@ -11,7 +11,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.config import override
-from fnx.lower.fusion import concat_parts
+from fnx.lower.fusion import concat_in_place
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -109,7 +109,8 @@ def program(m: Any, rng: np.random.Generator, x: Any) -> list[Any]:
 @pytest.mark.parametrize("always", [True, False])
 def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if always:  # parts have buffers wherever they can
-        monkeypatch.setattr(concat_parts, "pays", lambda node, *_: concat_parts.can(node))
+        monkeypatch.setattr(concat_in_place, "is_profitable", lambda node,
+                            *_: concat_in_place.is_contiguous(node))
     x = numbers(4, 6)
     for seed in range(6 if device == "cpu" and not always else 16):
         want = program(np, np.random.default_rng(seed), x)

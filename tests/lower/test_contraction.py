@@ -12,9 +12,9 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core import ops
 from fnx.core.uop import toposort
-from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.canonicalize import canonicalize
 from fnx.lower.kernel.coalesce import coalesce
-from fnx.lower.kernel.outer_factors import outer_factors
+from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.schedule import contraction
 from tests.lower.steps import steps_of
 
@@ -67,7 +67,8 @@ LAYOUTS: dict[str, Spelling] = {
 def contractions(f: Spelling, *args: Any) -> int:
     """How many kernels of f are scheduled as matrix products."""
     steps = steps_of(fnx.jit(f).lower(*args).simplified)
-    return sum(contraction.find(canonical(coalesce(s.kernel))) is not None for s in steps)
+    return sum(contraction.match_contraction(canonicalize(coalesce(s.kernel))) is not None
+               for s in steps)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -186,7 +187,7 @@ def test_a_term_is_one_product_of_two(name: str) -> None:
         return jnp.sum(SPELLINGS[name](jnp, a[:, :, None], b[None]), 1)
 
     step, = steps_of(fnx.jit(f).lower(A, B).simplified)
-    found = contraction.find(outer_factors(coalesce(step.kernel)))
+    found = contraction.match_contraction(hoist_scalar_factors(coalesce(step.kernel)))
     assert found is not None
     term = found.reduce.src[0]
     assert term.op is ops.MUL and set(term.src) == {found.left, found.right}

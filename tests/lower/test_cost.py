@@ -14,12 +14,12 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops, tiling
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.blockwise.blockwise import blockwise
+from fnx.lower.blockwise.tile_attention import tile_attention
 from fnx.lower.pipeline import lower
 from fnx.lower.schedule.candidates import candidates, first
-from fnx.lower.schedule.choose import decided
-from fnx.lower.schedule.cost import predicted
-from fnx.lower.schedule.plan import Decisions, Plan
+from fnx.lower.schedule.cost_model import predict_cycles
+from fnx.lower.schedule.heuristics import schedule_for_knobs
+from fnx.lower.schedule.knobs import KnobValues, TuningKnobs
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
 from tests.lower.test_candidates import CASES, TARGETS, kernels
@@ -31,22 +31,22 @@ def product(m: int, k: int, n: int, pitch: int = 0) -> UOp:
     """x @ w, of which w is a part of wider rows."""
     i, j, t = (build.range_(e, id, name=name) for id, (e, name) in enumerate((
         (m, "i"), (n, "j"), (k, "t"))))
-    x = build.load(build.at(build.ref(0, dtypes.float32, (m, k)), i, t))
-    w = build.load(build.at(build.ref(1, dtypes.float32, (k, pitch or n)), t, j))
-    o = build.at(build.ref(2, dtypes.float32, (m, n)), i, j)
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (m, k)), i, t))
+    w = build.load(build.index_into(build.ref(1, dtypes.float32, (k, pitch or n)), t, j))
+    o = build.index_into(build.ref(2, dtypes.float32, (m, n)), i, j)
     return build.kernel([build.store(o, build.reduce_ranges(build.mul(x, w), ops.ADD, [t]))],
                         "product", (0, 1, 2))
 
 
 def cost(kernel: UOp, target: Target = CPU, **plan: Any) -> float:
-    from_rules = Decisions(Plan(**plan))
+    from_rules = TuningKnobs(KnobValues(**plan))
     made, _ = first(kernel, target)
-    return predicted(made, decided(made, target, from_rules), target)
+    return predict_cycles(made, schedule_for_knobs(made, target, from_rules), target)
 
 
 def test_lanes_tiles_and_workers_pay() -> None:
     kernel = product(256, 256, 256)
-    naive, model = predicted(kernel, (), CPU), cost(kernel)
+    naive, model = predict_cycles(kernel, (), CPU), cost(kernel)
     assert model < naive / 30
     assert cost(kernel, tile=(1, 1)) > 2 * model
     assert cost(kernel, shared=False) > 1.5 * model
@@ -67,12 +67,12 @@ def test_rows_a_page_apart_are_lost_by_caches() -> None:
 def walked(place: Callable[[UOp, UOp], tuple[UOp, ...]], dims: tuple[int, ...]) -> float:
     """The cost of 512 sums beside one another, each of what is read at 512 places."""
     i, j = build.range_(512, 0, name="i"), build.range_(512, 1, name="j")
-    value = build.load(build.at(build.ref(0, dtypes.float32, dims), *place(i, j)))
+    value = build.load(build.index_into(build.ref(0, dtypes.float32, dims), *place(i, j)))
     kernel = build.kernel([build.store(
-        build.at(build.ref(1, dtypes.float32, (512,)), j),
+        build.index_into(build.ref(1, dtypes.float32, (512,)), j),
         build.reduce_ranges(value, ops.ADD, [i]))], "walked", (1, 0))
-    return predicted(kernel, (tiling.split("j", 16, "jo", "jl"), tiling.order("i", "jo", "jl"),
-                              tiling.unroll("jo"), tiling.vectorize("jl")), CPU)
+    return predict_cycles(kernel, (tiling.split("j", 16, "jo", "jl"), tiling.order("i", "jo", "jl"),
+                                   tiling.unroll("jo"), tiling.vectorize("jl")), CPU)
 
 
 def test_lanes_that_lie_apart_wait_for_a_line_each() -> None:
@@ -106,8 +106,8 @@ def test_a_loop_that_a_condition_ends_takes_half() -> None:
 def by_blocks(f: Any) -> list[float]:
     """The costs of kernels that go by blocks."""
     x = fnx.ShapeDtypeStruct((8, 2048, 64), "float32")
-    made = blockwise(simplify(inline(fnx.make_jaxpr(f)(x, x, x).function)), CPU)
-    return [predicted(n.src[0], n.arg.schedule, CPU) for n in toposort(made.src)
+    made = tile_attention(simplify(inline(fnx.make_jaxpr(f)(x, x, x).function)), CPU)
+    return [predict_cycles(n.src[0], n.arg.schedule, CPU) for n in toposort(made.src)
             if n.op is ops.CALL and n.arg.schedule]
 
 
@@ -117,7 +117,7 @@ def test_a_panel_beyond_the_second_cache_is_worth_packing() -> None:
 
 
 def test_what_is_not_legal_is_infinite() -> None:
-    assert predicted(product(8, 8, 8), (tiling.vectorize("nobody"),), CPU) == math.inf
+    assert predict_cycles(product(8, 8, 8), (tiling.vectorize("nobody"),), CPU) == math.inf
 
 
 @pytest.mark.parametrize("target", [CPU, *TARGETS.values()], ids=["cpu", *TARGETS])
@@ -127,7 +127,7 @@ def test_candidates_come_in_the_order_of_their_cost(name: str, target: Target) -
         made, model = first(kernel, target)
         model_again, *others = candidates(made, target)
         assert model_again.schedule == model.schedule
-        found = [predicted(made, c.schedule, target) for c in others]
+        found = [predict_cycles(made, c.schedule, target) for c in others]
         assert found == sorted(found) and all(0 < c < math.inf for c in found)
 
 
@@ -136,4 +136,4 @@ def test_lengths_that_are_known_at_run_time_only() -> None:
     general: list[UOp] = []
     made = lower(graph, CPU, True)
     general += [kernel for kernel in made.code if kernel.op is ops.KERNEL]
-    assert general and all(0 < predicted(kernel, (), CPU) < math.inf for kernel in general)
+    assert general and all(0 < predict_cycles(kernel, (), CPU) < math.inf for kernel in general)

@@ -264,9 +264,11 @@ def test_threefry_has_its_meaning(rows: list[tuple[int, ...]], word: int) -> Non
 
 def _kernel_of(op: Op, dtype: dtypes.DType) -> Any:
     i = build.range_(8, 0)
-    operands = [build.load(build.at(build.ref(s, dtype, (8,)), i)) for s in range(op.arity or 0)]
+    operands = [build.load(build.index_into(build.ref(s, dtype, (8,)), i))
+                for s in range(op.arity or 0)]
     value = build.elementwise(op, *operands, arg=0 if op is ops.THREEFRY else None)
-    return build.kernel([build.store(build.at(build.ref(9, dtype, (8,)), i), value)], "k", (0,))
+    return build.kernel([build.store(build.index_into(build.ref(9, dtype, (8,)), i), value)], "k",
+                        (0,))
 
 
 def _accepted(op: Op) -> list[dtypes.DType]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.backends.llvm import binding, objects
+from fnx.backends.llvm import binding, object_files
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
@@ -26,9 +26,10 @@ N = 512
 def _kernel(op: Op, dtype: DType, lanes: int, arg: Any) -> UOp:
     outer, lane = build.range_(N // lanes, 0), build.range_(lanes, 1, "VEC")
     at = build.add(build.mul(outer, build.index_const(lanes)), lane)
-    operands = [build.load(build.at(build.ref(s, dtype, (N,)), at)) for s in range(op.arity or 0)]
+    operands = [build.load(build.index_into(build.ref(s, dtype, (N,)), at))
+                for s in range(op.arity or 0)]
     value = build.elementwise(op, *operands, arg=arg)
-    place = build.at(build.ref(len(operands), value.dtype, (N,)), at)
+    place = build.index_into(build.ref(len(operands), value.dtype, (N,)), at)
     return build.kernel([build.store(place, value)], "k", (0, 1))
 
 
@@ -46,7 +47,7 @@ def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Arr
     target = binding.host_target()
     code = kernel_code(_kernel(op, dtype, lanes, arg), Driver(target))
     data = binding.compile_ir(code.text(), target)
-    assert objects.externals(data) == set()
+    assert object_files.undefined_symbols(data) == set()
     library = binding.link([(data, [code.symbol])])
     memory = [_aligned(x) for x in (*xs, np.zeros(N, dtype.np))]
     pointers = (ctypes.c_void_p * len(memory))(*[x.ctypes.data for x in memory])

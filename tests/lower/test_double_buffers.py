@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 import fnx.kernel as k
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, narrow, ops
+from fnx.core import build, dtypes, low_precision, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.target import Target
 from fnx.core.tiling import StageOperand
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
-from fnx.lower.program.async_copies import async_copies
+from fnx.lower.program.barriers import group_count, thread_group
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.linearize import linearize
-from fnx.lower.program.stored import stored
-from fnx.lower.program.threads import threads
-from fnx.lower.program.together import group_of, groups_of
-from fnx.lower.schedule.groups import choose_groups
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.emulate_unsupported_dtypes import emulate_unsupported_dtypes
+from fnx.lower.program.form_async_copies import form_async_copies
+from fnx.lower.program.lower_threads import lower_threads
 from fnx.lower.schedule.tile import tile
+from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
 from tests.lower import emulator
 
 CHIP = Target("cuda", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80", kind="nvptx",
@@ -39,11 +39,11 @@ def product(shape: tuple[int, int, int], relu: bool = False, t: DType = dtypes.f
             turned: bool = False) -> UOp:
     rows, terms, columns = shape
     m, c, n = (build.range_(x, i, name="mcn"[i]) for i, x in enumerate(shape))
-    a = build.load(build.at(build.ref(0, t, (rows, terms)), m, c))
+    a = build.load(build.index_into(build.ref(0, t, (rows, terms)), m, c))
     a = build.maximum(a, build.const(0, t)) if relu else a
     w, at = ((columns, terms), (n, c)) if turned else ((terms, columns), (c, n))
-    b = build.load(build.at(build.ref(1, t, w), *at))
-    o = build.at(build.ref(2, dtypes.float32, (rows, columns)), m, n)
+    b = build.load(build.index_into(build.ref(1, t, w), *at))
+    o = build.index_into(build.ref(2, dtypes.float32, (rows, columns)), m, n)
     factors = [build.cast(x, dtypes.float32) for x in (a, b)]
     total = build.reduce_ranges(build.mul(*factors), ops.ADD, [c])
     return build.kernel([build.store(o, total)], "product", (0, 2, 1))
@@ -51,14 +51,14 @@ def product(shape: tuple[int, int, int], relu: bool = False, t: DType = dtypes.f
 
 def tiled(kernel: UOp, target: Target, double: bool, room: int = 48 << 10) -> UOp:
     steps = [s.replace(double=s.double and double) if isinstance(s, StageOperand) else s
-             for s in choose_groups(kernel, target)]
-    return threads(tile(kernel, steps), target.replace(shared=room))
+             for s in choose_workgroups(kernel, target)]
+    return lower_threads(tile(kernel, steps), target.replace(shared=room))
 
 
 def ran(kernel: UOp, target: Target, buffers: list[Any]) -> tuple[Any, list[ops.Op]]:
-    program = async_copies(linearize(stored(kernel, target), target))
+    program = form_async_copies(emit_program(emulate_unsupported_dtypes(kernel, target), target))
     out = buffers[-1].copy()
-    groups = int(build.const_of(groups_of(kernel)))
+    groups = int(build.const_of(group_count(kernel)))
     emulator.run(program, groups, [*buffers[:-1], out])
     return out, [line.op for line in program.src]
 
@@ -70,14 +70,14 @@ def test_they_change_no_bit(m: int, kk: int, n: int, relu: bool) -> None:
     x, w = (rng.normal(size=s).astype(np.float32) for s in ((m, kk), (kk, n)))
     kernel, buffers = product((m, kk, n), relu), [x, w, np.zeros((m, n), np.float32)]
     plain, lines = ran(tiled(kernel, CHIP, False), CHIP, buffers)
-    assert ops.FETCH not in lines
+    assert ops.ASYNC_COPY not in lines
     np.testing.assert_allclose(plain, (np.maximum(x, 0) if relu else x) @ w, rtol=1e-4, atol=1e-4)
     for target in (CHIP, OLDER):
         made = tiled(kernel, target, True)
         double = are_double(made) == {True}
         ahead, of_ahead = ran(made, target, buffers)
         np.testing.assert_array_equal(ahead.view(np.uint32), plain.view(np.uint32))
-        assert (ops.FETCH in of_ahead) == (target.async_copies and double)
+        assert (ops.ASYNC_COPY in of_ahead) == (target.async_copies and double)
         assert of_ahead.count(ops.SYNC) == lines.count(ops.SYNC) - double
 
 
@@ -85,14 +85,14 @@ def test_they_change_no_bit(m: int, kk: int, n: int, relu: bool) -> None:
 def test_words_of_matrix_units_too(turned: bool) -> None:
     m, kk, n = 128, 96, 64
     rng = np.random.default_rng(0)
-    x, w = (narrow.encoded(rng.normal(size=s).astype(np.float32), dtypes.bfloat16)
+    x, w = (low_precision.encode(rng.normal(size=s).astype(np.float32), dtypes.bfloat16)
             for s in ((m, kk), (n, kk) if turned else (kk, n)))
     kernel = product((m, kk, n), False, dtypes.bfloat16, turned)
     buffers = [x, w, np.zeros((m, n), np.float32)]
     plain, _ = ran(tiled(kernel, CHIP, False), CHIP, buffers)
     ahead, lines = ran(tiled(kernel, CHIP, True), CHIP, buffers)
     np.testing.assert_array_equal(ahead, plain)
-    assert lines.count(ops.MMA) and lines.count(ops.FETCH) and lines.count(ops.AWAIT) == 1
+    assert lines.count(ops.MMA) and lines.count(ops.ASYNC_COPY) and lines.count(ops.ASYNC_WAIT) == 1
 
 
 def are_double(kernel: UOp) -> set[bool]:
@@ -101,7 +101,7 @@ def are_double(kernel: UOp) -> set[bool]:
 
 def test_what_has_no_room_is_filled_where_it_is_read() -> None:
     kernel = product((64, 64, 64))
-    group = group_of(tiled(kernel, CHIP, False))
+    group = thread_group(tiled(kernel, CHIP, False))
     assert group is not None
     assert are_double(tiled(kernel, CHIP, True, group.shared * 3 // 2)) == {False}
     assert are_double(tiled(kernel, CHIP, True, group.shared * 2)) == {True}

@@ -8,12 +8,12 @@ import re
 import pytest
 
 from fnx.core import build, dtypes, ops
-from fnx.core.build_commands import commands, exec_, loop, slot
+from fnx.core.build_commands import cmd_loop, commands, exec_, slot
 from fnx.core.dtypes import DType
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.program.inlined import inlined
-from fnx.lower.program.linearize import linearize
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.inline_command_loop import inline_command_loop
 from fnx.lower.render import host
 from tests.lower.machine import split
 
@@ -21,8 +21,8 @@ from tests.lower.machine import split
 def transposition(dtype: DType, size: int) -> UOp:
     i, _, _ = split(32, (size, "UNROLL"), ids=0)
     j, _, _ = split(32, (size, "VEC"), ids=10)
-    x = build.load(build.at(build.ref(0, dtype, (32, 32)), i, j))
-    store = build.store(build.at(build.ref(1, dtype, (32, 32)), j, i), x)
+    x = build.load(build.index_into(build.ref(0, dtype, (32, 32)), i, j))
+    store = build.store(build.index_into(build.ref(1, dtype, (32, 32)), j, i), x)
     return build.kernel([store], "turn", (0, 10, 1, 11))
 
 
@@ -31,7 +31,7 @@ def transposition(dtype: DType, size: int) -> UOp:
     (dtypes.int32, 16, 0)])
 def test_a_transposition_is_cut_where_it_is_long_and_of_floats(
         dtype: DType, size: int, fences: int) -> None:
-    text = host.render(linearize(transposition(dtype, size), Target("cpu")))
+    text = host.render(emit_program(transposition(dtype, size), Target("cpu")))
     assert text.count("= shufflevector") == size * (size.bit_length() - 1)
     assert text.count("@llvm.arithmetic.fence") == fences
 
@@ -40,7 +40,8 @@ def test_what_stands_twice_in_a_loop_is_hidden_twice() -> None:
     """The second time its operands are what was read after the first."""
     turn = transposition(dtypes.float32, 16)
     run = exec_(turn, [slot("in", i, 0, 4096) for i in (0, 1)], (), "turn")
-    program = inlined(loop(commands([run, run]), 9, "f"), lambda k: linearize(k, Target("cpu")))
+    program = inline_command_loop(cmd_loop(commands([run, run]), 9, "f"),
+                                  lambda k: emit_program(k, Target("cpu")))
     assert host.render(program).count("@llvm.arithmetic.fence") == 32
 
 

@@ -17,10 +17,10 @@ from fnx.core.levels import show
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.commands import Block, Launches
-from fnx.lower.driver import Ran, graphs_of
+from fnx.lower.driver import PassTrace, find_graphs
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.machines import Work
 from fnx.lower.pipeline import lower
+from fnx.lower.target_lowerings import ScheduleInput
 
 F = dtypes.float32
 # Few and short registers: what is unrolled stays short.
@@ -67,8 +67,8 @@ def _text(state: Any) -> str:
         return "\n".join(f"group over {g.space}: {', '.join(n.op.name for n in g.inside)}"
                          for g in state.groups)
     text = "\n".join(show.pretty(graph, scopes=not isinstance(state, Block))
-                     for graph in graphs_of(state))
-    if isinstance(state, Work) and state.schedule:
+                     for graph in find_graphs(state))
+    if isinstance(state, ScheduleInput) and state.schedule:
         return "\n".join([*map(repr, state.schedule), text])
     if isinstance(state, Launches) and state.offsets:
         return "\n".join(f"{show.pretty(node)} at {at}" for node, at in state.offsets.items())
@@ -80,10 +80,10 @@ def test_passes_are_as_they_were(function: Callable[[], UOp],
                                  golden: Callable[[str, str], None]) -> None:
     sections = [f"==== traced\n{shown(function())}"]
 
-    def keep(ran: Ran) -> None:
+    def keep(ran: PassTrace) -> None:
         before, after = shown(ran.before), shown(ran.after)
         new = after.removesuffix(before).rstrip() or after
         sections.append(f"==== {ran.name}" + (": nothing to do" if before == after else f"\n{new}"))
 
-    lower(function(), SMALL, general=function is elementwise, keep=keep)
+    lower(function(), SMALL, dynamic_shapes=function is elementwise, on_pass=keep)
     golden(f"passes/{function.__name__}.txt", "\n\n".join(sections) + "\n")

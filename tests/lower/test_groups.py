@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from fnx.backends.base import get_device
 from fnx.backends.llvm import binding
 from fnx.core import build, dtypes, ops
+from fnx.core.accessors import validity
 from fnx.core.errors import KernelError
-from fnx.core.parts import validity
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.pipeline import Lowered, lower
-from fnx.lower.program.linearize import linearize
-from fnx.lower.program.together import group_of, groups_of
+from fnx.lower.program.barriers import group_count, thread_group
+from fnx.lower.program.emit import emit_program
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 
@@ -132,7 +132,7 @@ def test_columns_are_folded_by_neighbours_and_threads_beside_them(
     kernel = next(iter(lower(fn, GROUPS).code))
     across = [r for r in kernel.src[0].ranges if r.arg.kind == "THREAD"]
     assert [build.const_of(r.src[0]) for r in across] == [32]
-    group = group_of(kernel)
+    group = thread_group(kernel)
     assert group is not None and group.threads == 64
 
 
@@ -147,7 +147,7 @@ def test_columns_that_are_read_again_are_one_kernel(rows: int, columns: int, bat
     e = np.exp(x.astype(np.float64))
     np.testing.assert_allclose(got, e / e.sum(1, keepdims=True), rtol=2e-5)
     kernel, = lower(fn, GROUPS).code
-    group = group_of(kernel)
+    group = thread_group(kernel)
     assert group is not None and group.threads <= GROUPS.threads
 
 
@@ -158,7 +158,7 @@ def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, in
     x, w = build.param(0, dtypes.float32, (m, c)), build.param(1, dtypes.float32, (c, n))
     fn = build.function([matmul(x, w)], 2)
     first, *rest = lower(fn, GROUPS.replace(chunks=64)).code
-    assert len(rest) == 1 and symbolic.bounds(groups_of(first))[0] >= 16
+    assert len(rest) == 1 and symbolic.bounds(group_count(first))[0] >= 16
     assert len(lower(fn, GROUPS.replace(chunks=1)).code) == 1
     rng = np.random.default_rng(0)
     values = [rng.normal(size=p.shape).astype(np.float32) for p in (x, w)]
@@ -198,8 +198,8 @@ def test_what_has_no_room_is_computed_where_it_is_read() -> None:
 
 def test_a_program_says_what_its_threads_are_given() -> None:
     for kernel in lowered(lambda x: softmax(x, 1), SHAPE).code:
-        group = group_of(kernel)
-        assert group is not None and linearize(kernel, GROUPS).arg == group
+        group = thread_group(kernel)
+        assert group is not None and emit_program(kernel, GROUPS).arg == group
         assert group.threads == 64 and group.private == 0
         assert 1200 <= group.shared <= GROUPS.shared
 
@@ -213,19 +213,19 @@ def test_it_becomes_code_of_a_gpu(name: str) -> None:
     for kernel, code in lower(fn, chip).code.items():
         text = binding.assembly(code.text(), chip)
         assert f".visible .entry {code.symbol}(" in text and ".reqntid" in text
-        syncs = sum(line.op is ops.SYNC for line in linearize(kernel, chip).src)
+        syncs = sum(line.op is ops.SYNC for line in emit_program(kernel, chip).src)
         assert text.count("bar.sync") + text.count("barrier.sync") == syncs
         assert "div.full" not in text and ".approx" not in text and ".ftz" not in text
 
 
 def test_threads_do_not_wait_where_some_of_them_are_not() -> None:
     t, u = build.range_(8, 0, "THREAD", "t"), build.range_(16, 1, "THREAD", "u")
-    x = build.load(build.at(build.ref(0, dtypes.float32, (8, 16)), t, u))
-    staged = build.load(build.at(build.stage(x, [u], 0, "SHARED"), t))
-    o = build.at(build.ref(1, dtypes.float32, (8,)), t)
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (8, 16)), t, u))
+    staged = build.load(build.index_into(build.stage(x, [u], 0, "SHARED"), t))
+    o = build.index_into(build.ref(1, dtypes.float32, (8,)), t)
     kernel = build.kernel([build.store(o, staged)], "odd", (0, 1))
     with pytest.raises(KernelError, match="filled where all of them come"):
-        linearize(kernel, GROUPS)
+        emit_program(kernel, GROUPS)
 
 
 @pytest.mark.parametrize("shape", [(33,), (7, 130)])

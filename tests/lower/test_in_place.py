@@ -16,9 +16,9 @@ from fnx.core.config import override
 from fnx.core.levels import interp, show
 from fnx.core.record import Record
 from fnx.core.uop import UOp
-from fnx.lower.in_place import copied_slots, shared_slots
+from fnx.lower.buffer_sharing import hoist_readers
+from fnx.lower.in_place import aliasable_slots, copied_slots
 from fnx.lower.pipeline import lower
-from fnx.lower.sharing import readers_first
 from fnx.transforms.link import link
 from tests.lower.steps import TARGET, steps_of
 
@@ -27,7 +27,7 @@ F = dtypes.float32
 
 def shared(*outs: UOp) -> list[tuple[tuple[int, int], ...]]:
     """The pairs of the kernels of some results."""
-    return [shared_slots(step.kernel) for step in steps_of(build.function(outs, 4))]
+    return [aliasable_slots(step.kernel) for step in steps_of(build.function(outs, 4))]
 
 
 def x(slot: int = 0, shape: tuple[int, ...] = (8, 16)) -> UOp:
@@ -59,10 +59,11 @@ def test_results_that_share_one_loop_may_go_over_their_own_operands() -> None:
 
 
 def test_a_copy_is_known() -> None:
-    o, i = (build.at(build.ref(slot, F, (8,)), build.range_(8, 0)) for slot in (1, 0))
+    o, i = (build.index_into(build.ref(slot, F, (8,)), build.range_(8, 0)) for slot in (1, 0))
     assert copied_slots(build.kernel([build.store(o, build.load(i))], "copy")) == (1, 0)
     assert copied_slots(build.kernel([build.store(o, build.neg(build.load(i)))], "negate")) is None
-    back = build.at(build.ref(0, F, (8,)), build.sub(build.index_const(7), build.range_(8, 0)))
+    back = build.index_into(build.ref(0, F, (8,)),
+                            build.sub(build.index_const(7), build.range_(8, 0)))
     assert copied_slots(build.kernel([build.store(o, build.load(back))], "flip")) is None
 
 
@@ -161,7 +162,7 @@ def test_time_is_linear_in_the_steps_and_flat_in_the_size() -> None:
         xs = build.param(1, dtypes.int32, (100,))
         fn = build.function(build_calls.scan(body, 100, [], [p], [xs]), 2)
         loop = lower(fn, TARGET).block.commands.src[-1]
-        assert loop.op is ops.LOOP
+        assert loop.op is ops.CMD_LOOP
         kernel, = [e.src[0] for e in loop.src[0].src]
         assert not [r for store in kernel.src for r in store.ranges]
 
@@ -182,8 +183,8 @@ def test_values_of_many_loops_in_place() -> None:
         n = int(rng.integers(2, 6))
         p, q, i = build.param(0, F, (n, 3)), build.param(1, F, (n, 3)), \
             build.param(2, dtypes.int32, ())
-        row = build.gather(q if seed % 2 else p, build.rem(i, build.like(i, n)))
-        new = build.scatter(p, [i], build.add(row, build.like(row, 1.0)))
+        row = build.gather(q if seed % 2 else p, build.rem(i, build.const_like(i, n)))
+        new = build.scatter(p, [i], build.add(row, build.const_like(row, 1.0)))
         other = build.add(q, p) if seed % 3 else build.mul(q, new)
         outs = [new, other] if seed % 5 else [other, new]
         body = build.function(outs, 3)
@@ -220,14 +221,14 @@ def test_a_carry_that_is_stacked_too_is_copied(device: str) -> None:
 
 
 class Step(Record):
-    """What ``readers_first`` asks of a launch."""
+    """What ``hoist_readers`` asks of a launch."""
 
     name: str
     uses: tuple[UOp, ...]
     writes: tuple[UOp, ...] = ()
     copies: tuple[UOp, UOp] | None = None
-    follows: bool = False
-    shares: tuple[tuple[UOp, UOp], ...] = ()
+    follows_loop: bool = False
+    may_alias: tuple[tuple[UOp, UOp], ...] = ()
     has_effects: bool = False
 
 
@@ -236,5 +237,5 @@ def test_what_asks_how_often_a_loop_ran_stays_behind_it() -> None:
     steps = [Step("copy", (to, source), (to,), (to, source)),
              Step("for", (to, row), (row,)),
              Step("while", (source, carry), (carry,)),
-             Step("which of two", (carry,), (carry,), follows=True)]
-    assert [s.name for s in readers_first(steps)] == ["while", "which of two", "copy", "for"]
+             Step("which of two", (carry,), (carry,), follows_loop=True)]
+    assert [s.name for s in hoist_readers(steps)] == ["while", "which of two", "copy", "for"]

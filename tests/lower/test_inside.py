@@ -11,7 +11,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import toposort
-from fnx.lower.program.inside import inside
+from fnx.lower.program.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
 from tests.lower.machine import both, same_bits
 
 COMPILED = True
@@ -24,8 +24,9 @@ ROWS = build.and_(build.le(build.index_const(0), ROW), build.lt(ROW, build.index
 
 
 def kernel(valid, column=L, rows=ROW, width=16):
-    x = build.load(build.at(build.ref(0, F32, (8, width)), rows, column), valid)
-    return build.kernel([build.store(build.at(build.ref(1, F32, (10, 16)), R, L), x)], "k", (0, 1))
+    x = build.load(build.index_into(build.ref(0, F32, (8, width)), rows, column), valid)
+    return build.kernel([build.store(build.index_into(build.ref(1, F32, (10, 16)), R, L), x)], "k",
+                        (0, 1))
 
 
 def masks(k):
@@ -36,7 +37,7 @@ def masks(k):
 def test_rows_that_are_outside_together_need_no_mask(bound):
     lanes = build.lt(L, build.index_const(bound))
     before = kernel(build.and_(ROWS, lanes), width=bound)
-    after = inside(before)
+    after = clamp_uniform_mask_addresses(before)
     assert masks(after) == [lanes]
     x = np.arange(8 * bound, dtype="f4").reshape(8, bound)
     (_, mine), (_, theirs) = both(after, [x, np.ones((10, 16), "f4")])
@@ -50,7 +51,7 @@ def test_rows_that_are_outside_together_need_no_mask(bound):
     kernel(ROWS, width=4),  # nothing says that lanes 4 to 15 are inside
     kernel(build.lt(R, build.index_const(4)), rows=NEAR)])
 def test_masks_stay_where_a_lane_decides_or_nothing_is_outside(k):
-    assert masks(inside(k)) == masks(k)
+    assert masks(clamp_uniform_mask_addresses(k)) == masks(k)
 
 
 @settings(deadline=None, max_examples=30)

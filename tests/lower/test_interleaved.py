@@ -16,8 +16,8 @@ from fnx.core.config import override
 from fnx.core.dtypes import DType
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.program.linearize import linearize
-from fnx.lower.schedule.choose import choose
+from fnx.lower.program.emit import emit_program
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 
 COMPILED = True
@@ -29,8 +29,8 @@ TYPES = ("uint8", "int8", "int16", "uint16", "float16", "bool", "float32")
 def apart(t: DType, step: int) -> UOp:
     """o[i] = x[i, 0]: lanes so many elements apart."""
     i = build.range_(4096, 0)
-    x = build.at(build.ref(0, t, (4096, step)), i, build.index_const(0))
-    return build.kernel([build.store(build.at(build.ref(1, t, (4096,)), i), build.load(x))],
+    x = build.index_into(build.ref(0, t, (4096, step)), i, build.index_const(0))
+    return build.kernel([build.store(build.index_into(build.ref(1, t, (4096,)), i), build.load(x))],
                         "apart", (0,))
 
 
@@ -41,7 +41,7 @@ def apart(t: DType, step: int) -> UOp:
 def test_they_are_shuffles_where_a_target_has_them(target: Target, t: DType, step: int,
                                                    is_shuffled: bool) -> None:
     kernel = apart(t, step)
-    lines = linearize(tile(kernel, choose(kernel, target)), target).src
+    lines = emit_program(tile(kernel, choose_schedule(kernel, target)), target).src
     assert any(line.op is ops.SHUFFLE for line in lines) is is_shuffled
 
 

@@ -22,7 +22,7 @@ from fnx.lower.fusion import cost, group
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
-from fnx.lower.tensor.split_reduce import split_reduce
+from fnx.lower.tensor.split_reduction import split_reduction
 from tests.lower.steps import run_steps, steps_of
 
 f32, i32 = dtypes.float32, dtypes.int32
@@ -49,17 +49,17 @@ def softmax(z: UOp) -> UOp:
 
 
 def relu(x: UOp) -> UOp:
-    return b.where(b.le(x, b.like(x, 0)), b.like(x, 0), x)
+    return b.where(b.le(x, b.const_like(x, 0)), b.const_like(x, 0), x)
 
 
 def mean(x: UOp) -> UOp:
     total = b.reduce(x, ops.ADD, [1])
-    return keep(b.mul(total, b.like(total, 1 / x.shape[1])), x.shape)
+    return keep(b.mul(total, b.const_like(total, 1 / x.shape[1])), x.shape)
 
 
 def layer_norm(x: UOp) -> UOp:
     d = b.sub(x, mean(x))
-    return b.div(d, b.sqrt(b.add(mean(b.mul(d, d)), b.like(d, 1e-5))))
+    return b.div(d, b.sqrt(b.add(mean(b.mul(d, d)), b.const_like(d, 1e-5))))
 
 
 def fn(*outs: UOp, n: int = 5) -> UOp:
@@ -132,12 +132,12 @@ def test_rows_of_columns_have_their_loops_outside_of_the_others() -> None:
 
     i, k, j, largest, total = map(b.range_, (3, 4, 5, 4, 4), range(5))
     read, write = (b.ref(slot, f32, (3, 4, 5)) for slot in (0, 1))
-    most = b.reduce_ranges(b.load(b.at(read, i, largest, j)), ops.MAX, [largest])
-    power = b.exp(b.sub(b.load(b.at(read, i, total, j)), most))
-    row = b.load(b.at(b.stage(power, [total], 0), k))
+    most = b.reduce_ranges(b.load(b.index_into(read, i, largest, j)), ops.MAX, [largest])
+    power = b.exp(b.sub(b.load(b.index_into(read, i, total, j)), most))
+    row = b.load(b.index_into(b.stage(power, [total], 0), k))
     value = b.div(row, b.reduce_ranges(power, ops.ADD, [total]))
     kernel, = step.graphs
-    assert kernel is b.kernel([b.store(b.at(write, i, k, j), value)], "rows_div_exp_sub",
+    assert kernel is b.kernel([b.store(b.index_into(write, i, k, j), value)], "rows_div_exp_sub",
                               (0, 2, 1, 3, 4))
 
 
@@ -202,16 +202,17 @@ def test_a_cycle_between_groups_is_never_made() -> None:
 def test_long_chains_across_rows_are_cut() -> None:
     """Column sums of many rows: in chunks, so that rounding errors do not pile up."""
     x = p(0, 20_000, 70)
-    cut = split_reduce(fn(b.reduce(x, ops.ADD, [0]), n=1), Target("cpu"))
+    cut = split_reduction(fn(b.reduce(x, ops.ADD, [0]), n=1), Target("cpu"))
     assert [s.writes[0].shape for s in steps_of(cut)] == [(50, 70), (70,)]
     rows = p(0, 70, 20_000)
-    assert split_reduce(fn(b.reduce(rows, ops.ADD, [1]), n=1), Target("cpu")).src[0].src[0] is rows
+    assert split_reduction(fn(b.reduce(rows, ops.ADD, [1]), n=1),
+                           Target("cpu")).src[0].src[0] is rows
 
 
 def mixed(values: list[UOp], rounds: int) -> list[UOp]:
     """So many rounds of arithmetic, in each of which every value needs its neighbour."""
     for _ in range(rounds):
-        values = [b.maximum(b.mul(x, b.add(x, y)), b.like(x, -1))
+        values = [b.maximum(b.mul(x, b.add(x, y)), b.const_like(x, -1))
                   for x, y in zip(values, [*values[1:], values[0]])]
     return values
 
@@ -227,11 +228,11 @@ def between(function: UOp) -> tuple[Fusion, list[UOp]]:
 def test_large_formulas_are_cut_where_that_takes_a_tenth_of_their_time_at_most(
         width: int, rounds: int) -> None:
     x = b.param(0, f32, (50,))
-    start = [b.exp(b.mul(x, b.like(x, i))) for i in range(width)]
+    start = [b.exp(b.mul(x, b.const_like(x, i))) for i in range(width)]
     fusion, crossing = between(fn(functools.reduce(b.maximum, mixed(start, rounds)), n=1))
     work = sum(g.work for g in fusion.groups)
-    assert max(g.work for g in fusion.groups) <= group.MOST_WORK + 24 * width  # cheap ones of it
-    assert len(crossing) * group.CROSSING <= work or work > group.MOST_WORK
+    assert max(g.work for g in fusion.groups) <= group.WORK_LIMIT + 24 * width  # cheap ones of it
+    assert len(crossing) * group.WORK_PER_VALUE <= work or work > group.WORK_LIMIT
 
 
 def test_derivatives_of_a_large_formula_are_few_kernels_of_few_intermediates() -> None:
@@ -266,7 +267,7 @@ def test_updates_that_all_go_to_one_place_are_all_combined(
         form: str, combine: str, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing depends on the range over the updates, and each of them counts."""
     if not exact:  # what is thought to vary and does not: the kernel itself must not rely on it
-        monkeypatch.delitem(cost._VARY, ops.GATHER)
+        monkeypatch.delitem(cost._VARY_RULES, ops.GATHER)
     index, k = _SAME_PLACE[form], np.array([3, 4], np.int32)
     base = 3 if exact else 5  # another program: nothing is found in a cache
     want = np.full(12, base, np.int32)

@@ -10,7 +10,7 @@ import pytest
 import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
-from fnx.lower.program.builder import Lines
+from fnx.lower.program.builder import ProgramBuilder
 from fnx.lower.render import host
 
 COMPILED = True
@@ -19,11 +19,11 @@ F = dtypes.float32
 
 def test_a_line_moves_out_when_it_has_to_live_longer() -> None:
     """LOAD x if i < 1, where i < 1 is known, and LOAD x: one line, before the loop."""
-    lines = Lines()
+    lines = ProgramBuilder()
     place = UOp(ops.ADDRESS, F, (build.ref(0, F, ()), build.index_const(0)))
     place = lines.put(ops.ADDRESS, F, place.src)
     loop = lines.open(build.index_const(0), build.index_const(4))
-    inner = lines.add(ops.LOAD, F, (place,), at_least=1)
+    inner = lines.add(ops.LOAD, F, (place,), min_depth=1)
     assert lines.stack[1] == [loop, inner]
     outer = lines.add(ops.LOAD, F, (place,))
     assert outer is inner and lines.stack == [[place, outer], [loop]]

@@ -12,10 +12,10 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.backends.base import get_device
-from fnx.core import build, ops, parts
+from fnx.core import accessors, build, ops
 from fnx.core.config import override
 from fnx.core.uop import toposort
-from fnx.lower.loops import portions
+from fnx.lower.loops import strip_mine
 
 N = 20
 rng = np.random.default_rng(0)
@@ -165,9 +165,9 @@ PROGRAMS = [subsequence, knapsack, outside, queue, swapped, branches, backwards,
 
 
 def kernels(f: Callable[..., Any], *args: Any) -> list[Any]:
-    """The LOOPs of a function that are kernels."""
+    """The CMD_LOOPs of a function that are kernels."""
     found = fnx.jit(f).lower(*args).commands
-    return [run.src[0] for run in parts.executions(found) if run.src[0].op is ops.LOOP]
+    return [run.src[0] for run in accessors.all_execs(found) if run.src[0].op is ops.CMD_LOOP]
 
 
 def agree(f: Callable[..., Any], *args: Any) -> None:
@@ -212,8 +212,8 @@ def test_over_lanes(f: Any) -> None:
 @pytest.mark.parametrize("cycles", [300, 3000])
 def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into portions of some steps, of which the last is shorter."""
-    monkeypatch.setattr(portions, "WHOLE", cycles)
-    monkeypatch.setattr(portions, "FIRST", cycles)
+    monkeypatch.setattr(strip_mine, "KERNEL_CYCLES", cycles)
+    monkeypatch.setattr(strip_mine, "STRIP_CYCLES", cycles)
     with override(check_spec=True, cache_bytes=0):
         fnx.clear_caches()
         got = fnx.tree.leaves(fnx.jit(f)(*WORDS))
@@ -228,10 +228,10 @@ def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_portions_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest.MonkeyPatch
                                          ) -> None:
-    monkeypatch.setattr(portions, "MOST", steps)
+    monkeypatch.setattr(strip_mine, "MAX_STEPS", steps)
     fnx.clear_caches()
     with override(cache_bytes=0):
-        found = {loop.arg.portion for loop in kernels(f, *WORDS)}
+        found = {loop.arg.strip_length for loop in kernels(f, *WORDS)}
         agree(f, *WORDS)
     fnx.clear_caches()
     assert found <= {0, steps} and (steps in found or f is never)
@@ -291,10 +291,11 @@ def test_profiles_know_what_is_inside() -> None:
 
 def test_a_number_is_copied_as_one() -> None:
     """What a step wrote is read as it was written, not with the rest of its line."""
-    copies = [run.src[0] for loop in kernels(queue, *WORDS) for run in parts.executions(loop)
+    copies = [run.src[0] for loop in kernels(queue, *WORDS) for run in accessors.all_execs(loop)
               if run.arg.name.startswith("copy")]
     assert copies
-    assert {build.const_of(d) for k in copies for d in parts.dims(parts.buffer(k.src[0]))} == {1}
+    assert {build.const_of(d) for k in copies
+            for d in accessors.dims(accessors.buffer(k.src[0]))} == {1}
 
 
 def test_parts_of_a_carry_with_two_buffers_are_copied_whole() -> None:

@@ -19,27 +19,33 @@ import fnx
 from fnx.backends.llvm import binding
 from fnx.core import build, dtypes, ops, tiling
 from fnx.core.errors import KernelError
+from fnx.core.kernel_code import KernelCode
 from fnx.core.levels import show
-from fnx.core.program import KernelCode
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.tiling import Bind
 from fnx.core.uop import UOp, toposort
-from fnx.lower.driver import Driver, Pass, Ran
-from fnx.lower.machines import HOST, KERNELS, MACHINES, Machine, Work
+from fnx.lower.driver import Driver, Pass, PassTrace
 from fnx.lower.pipeline import lower, passes
 from fnx.lower.program import scratch
-from fnx.lower.program.linearize import linearize
-from fnx.lower.render import host, llvm, memory
+from fnx.lower.program.emit import emit_program
+from fnx.lower.render import host, host_memory, llvm
 from fnx.lower.render.host import render as host_text
 from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.tile import tile
+from fnx.lower.target_lowerings import (
+    HOST,
+    KERNELS,
+    TARGET_LOWERINGS,
+    ScheduleInput,
+    TargetLowering,
+)
 from tests.lower.machine import aligned
 
 LISTING = Target("paper", kind="listing")
 
 
-def unscheduled(work: Work) -> Work:
+def unscheduled(work: ScheduleInput) -> ScheduleInput:
     return work.replace(schedule=())
 
 
@@ -54,7 +60,7 @@ BLOCK = 4
 GPU = Target("gpu", cpu="host", kind="blocks")
 
 
-def in_blocks(work: Work) -> Work:
+def in_blocks(work: ScheduleInput) -> ScheduleInput:
     """The first range over blocks, and over the threads of each."""
     first = name_of(ranges_of(work.kernel)[0])
     return work.replace(schedule=(
@@ -72,7 +78,7 @@ def _ids(p: llvm.Printer, program: UOp) -> None:
 
 BLOCKS = llvm.Convention(
     _ids, {ops.ID: lambda p, n: {"GRID": "%block", "THREAD": "%thread"}[n.arg]},
-    {**memory.LINES, ops.SYNC: lambda p, n: p.out.append("  call void @sync()"),
+    {**host_memory.LINES, ops.SYNC: lambda p, n: p.out.append("  call void @sync()"),
      ops.SCRATCH: lambda p, n: p.define(
          n, f"getelementptr i8, ptr %shared, i64 {p.operand(n.src[0])}")})
 
@@ -90,14 +96,14 @@ def blocks_and_threads(kernel: UOp) -> dict[str, UOp]:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[TargetLowering]:
     choose, *rest = KERNELS.tiling
-    machine = Machine(
+    machine = TargetLowering(
         kinds=("GRID", "THREAD", "SEQ", "UNROLL", "VEC"), spaces=("SHARED", "GLOBAL"),
-        tiling=(choose.replace(name="blocks", run=in_blocks, of_target=False), *rest),
+        tiling=(choose.replace(name="blocks", run=in_blocks, takes_target=False), *rest),
         code=(*HOST.code[:-1], Pass("threads", in_threads, "program", "text")),
         module=host.module, extents=blocks_and_threads)
-    monkeypatch.setitem(MACHINES, "blocks", machine)
+    monkeypatch.setitem(TARGET_LOWERINGS, "blocks", machine)
     yield machine
 
 
@@ -116,7 +122,7 @@ def launched(code: KernelCode, buffers: list[np.ndarray[Any, Any]]) -> None:
             f(ctypes.addressof(pointers), block, thread, memory.ctypes.data)
 
 
-def test_a_gpu_adds_its_ranges_its_memory_and_a_prologue(gpu: Machine) -> None:
+def test_a_gpu_adds_its_ranges_its_memory_and_a_prologue(gpu: TargetLowering) -> None:
     x = build.param(0, dtypes.float32, (18, 5))
     total = build.reduce(build.exp(x), ops.ADD, (1,))
     lowered = lower(build.function([total], 1, "rows"), GPU)
@@ -129,28 +135,28 @@ def test_a_gpu_adds_its_ranges_its_memory_and_a_prologue(gpu: Machine) -> None:
     np.testing.assert_allclose(out, np.exp(given.reshape(18, 5)).sum(1), rtol=1e-6)
 
 
-def test_what_its_threads_share_is_laid_out_and_given(gpu: Machine) -> None:
+def test_what_its_threads_share_is_laid_out_and_given(gpu: TargetLowering) -> None:
     i, k, j = build.range_(6, 0, "GRID", "i"), build.range_(5, 1, name="k"), \
         build.range_(5, 2, name="j")
-    x = build.load(build.at(build.ref(0, dtypes.float32, (6, 5)), i, k))
-    staged = build.load(build.at(build.stage(build.mul(x, x), [k], 0, "SHARED"), j))
-    o = build.at(build.ref(1, dtypes.float32, (6, 5)), i, j)
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (6, 5)), i, k))
+    staged = build.load(build.index_into(build.stage(build.mul(x, x), [k], 0, "SHARED"), j))
+    o = build.index_into(build.ref(1, dtypes.float32, (6, 5)), i, j)
     kernel = build.kernel([build.store(o, staged)], "squares", (0, 1, 2))
     assert build.const_of(scratch.layout(kernel, "SHARED")[1]) == 64
-    text = in_threads(linearize(kernel, GPU))
+    text = in_threads(emit_program(kernel, GPU))
     assert "%shared" in text and "%thread" not in text.split("{", 1)[1]
     assert text.index("store") < text.index("@sync") < text.rindex("load float")
 
 
-def test_ranges_and_memory_of_another_target_are_refused(gpu: Machine) -> None:
+def test_ranges_and_memory_of_another_target_are_refused(gpu: TargetLowering) -> None:
     i = build.range_(8, 0, name="i")
-    o = build.at(build.ref(0, dtypes.float32, (8,)), i)
+    o = build.index_into(build.ref(0, dtypes.float32, (8,)), i)
     kernel = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", (0,))
     tile_pass = next(p for p in HOST.tiling if p.name == "tile")
-    host = Driver(Target("cpu")).run([tile_pass], Work(kernel, (Bind("i", "GRID"),)))
+    host = Driver(Target("cpu")).run([tile_pass], ScheduleInput(kernel, (Bind("i", "GRID"),)))
     assert {r.arg.kind for r in host.src[0].ranges} == {"SEQ"}  # groups are loops there
     with pytest.raises(KernelError, match="gpu: expected ranges of the kinds GRID.*got PAR"):
-        Driver(GPU).run([tile_pass], Work(kernel, (tiling.parallel("i"),)))
+        Driver(GPU).run([tile_pass], ScheduleInput(kernel, (tiling.parallel("i"),)))
 
 
 def test_only_the_table_and_the_cpus_row_name_the_cpus_range() -> None:
@@ -160,19 +166,19 @@ def test_only_the_table_and_the_cpus_row_name_the_cpus_range() -> None:
     named = {path.relative_to(package).as_posix() for path, text in texts.items() if "PAR" in text
              for node in ast.walk(ast.parse(text))
              if isinstance(node, ast.Constant) and node.value == "PAR"}
-    assert named == {"core/range_kinds.py", "core/tiling.py", "lower/machines.py"}
+    assert named == {"core/range_kinds.py", "core/tiling.py", "lower/target_lowerings.py"}
 
 
 @pytest.fixture
-def listing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def listing(monkeypatch: pytest.MonkeyPatch) -> Iterator[TargetLowering]:
     """A machine whose kernels have plain loops and are printed as they are."""
-    machine = Machine(
+    machine = TargetLowering(
         KERNELS.kinds, KERNELS.spaces, (Pass("plain", unscheduled, "kernel", "kernel"),
          *[p for p in KERNELS.tiling if p.name != "choose"]),
         (Pass("list", listed, "kernel", "text"),),
         lambda symbol, text: f"{symbol}:\n{text}",
         lambda kernel: {"loops": build.index_const(len(kernel.src[0].ranges))})
-    monkeypatch.setitem(MACHINES, "listing", machine)
+    monkeypatch.setitem(TARGET_LOWERINGS, "listing", machine)
     yield machine
 
 
@@ -181,7 +187,7 @@ def graph() -> UOp:
     return build.function([build.exp(build.permute(x, (1, 0)))], 1, "turned")
 
 
-def test_a_machine_is_a_row(listing: Machine) -> None:
+def test_a_machine_is_a_row(listing: TargetLowering) -> None:
     lowered = lower(graph(), LISTING)
     (kernel, code), = lowered.code.items()
     assert code.text() == f"{code.symbol}:\n{show.pretty(kernel)}"
@@ -189,15 +195,15 @@ def test_a_machine_is_a_row(listing: Machine) -> None:
     assert {n.arg.kind for n in toposort([kernel]) if n.op is ops.RANGE} == {"SEQ"}
 
 
-def test_its_passes_are_seen_and_listed(listing: Machine) -> None:
-    ran: list[Ran] = []
-    lower(graph(), LISTING, keep=ran.append)
+def test_its_passes_are_seen_and_listed(listing: TargetLowering) -> None:
+    ran: list[PassTrace] = []
+    lower(graph(), LISTING, on_pass=ran.append)
     names = [p.name for p in passes(LISTING)]
     assert [r.name for r in ran] == names
     assert "plain" in names and "choose" not in names and "render" not in names
 
 
-def test_targets_do_not_share_what_is_tiled(listing: Machine) -> None:
+def test_targets_do_not_share_what_is_tiled(listing: TargetLowering) -> None:
     kinds = [Target("x", kind=kind) for kind in ("host", "kernels", "listing")]
     kernels = [next(iter(lower(graph(), target).code)) for target in kinds]
     assert kernels[2] is not kernels[1] and kernels[0] is kernels[1]
@@ -212,18 +218,19 @@ def test_what_is_not_compiled_has_no_text_and_needs_no_digest() -> None:
 
 
 def test_another_calling_convention_has_the_same_rows() -> None:
-    """A thread for each iteration of the PAR range: what PART stands for is all that changes."""
+    """A thread for each iteration of the PAR range: what PARALLEL_RANGE stands for is all that
+    changes."""
     r = build.range_(100, 0, "PAR")
-    o = build.at(build.ref(0, dtypes.float32, (100,)), r)
+    o = build.index_into(build.ref(0, dtypes.float32, (100,)), r)
     kernel = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
-    program = linearize(kernel, Target("cpu"))
+    program = emit_program(kernel, Target("cpu"))
 
     def enter(p: llvm.Printer, program: UOp) -> None:
         p.names.update({s: "%out" for n in program.src for s in n.src if s.op is ops.REF})
         p.out += ["  %id = call i64 @thread()", "  %next = add i64 %id, 1"]
 
     threads = llvm.Convention(
-        enter, {ops.PART: lambda p, node: ("%id", "%next")[node.arg]}, memory.LINES)
+        enter, {ops.PARALLEL_RANGE: lambda p, node: ("%id", "%next")[node.arg]}, host_memory.LINES)
     mine, host = llvm.body(program, threads), host_text(program).splitlines()
     assert "  %id = call i64 @thread()" in mine and "icmp slt i64 %id, %next" in "\n".join(mine)
     names = re.compile(r"%[a-z]+\d*")
@@ -233,7 +240,7 @@ def test_another_calling_convention_has_the_same_rows() -> None:
 
 def test_the_host_is_told_how_often_and_with_how_much_memory() -> None:
     r = build.range_(100, 0, name="i")
-    o = build.at(build.ref(0, dtypes.float32, (100,)), r)
+    o = build.index_into(build.ref(0, dtypes.float32, (100,)), r)
     kernel = tile(build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones"), [])
     extents = HOST.extents(kernel)
     assert {name: build.const_of(n) for name, n in extents.items()} == {

@@ -17,11 +17,11 @@ from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.lower.driver import Driver
-from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.canonicalize import canonicalize
 from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.program import loop_peeling
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower import machine
 from tests.lower.host_lanes import Host
@@ -61,7 +61,7 @@ def load(draw, slot, t, shape, ranges):
             valid = c if valid is None else build.and_(valid, c)
     if draw(st.booleans()):
         valid = build.and_(valid, condition(draw, ranges, max(shape)))
-    return build.load(build.at(build.ref(slot, t, shape), *place), valid)
+    return build.load(build.index_into(build.ref(slot, t, shape), *place), valid)
 
 
 def expression(draw, leaves, ranges, most):
@@ -99,7 +99,7 @@ def kernels(draw):
         out, places = shape[:-1], ranges[:-1]
     elif draw(st.integers(0, 4)) == 0:
         places = [*ranges[:-1], build.sub(number(shape[-1] - 1), ranges[-1])]
-    store = build.store(build.at(build.ref(2, t, out), *places), value)
+    store = build.store(build.index_into(build.ref(2, t, out), *places), value)
     return build.kernel([store], "k", tuple(range(rank))), [*inputs, out], t
 
 
@@ -132,7 +132,7 @@ def proven(kernel, buffers, target, scalars=()):
 def test_no_lane_is_outside(drawn, bits):
     kernel, shapes, t = drawn
     target = Target("cpu", vector_bits=bits)
-    proven(tile(kernel, choose(kernel, target)), data(shapes, t), target)
+    proven(tile(kernel, choose_schedule(kernel, target)), data(shapes, t), target)
 
 
 @settings(deadline=None, max_examples=15)
@@ -140,8 +140,8 @@ def test_no_lane_is_outside(drawn, bits):
 def test_no_lane_is_outside_where_extents_are_arguments(drawn, bits):
     kernel, shapes, t = drawn
     target = Target("cpu", vector_bits=bits)
-    general, scalars = generalize(canonical(kernel))
-    tiled = tile(general, choose(general, target))
+    general, scalars = generalize(canonicalize(kernel))
+    tiled = tile(general, choose_schedule(general, target))
     proven(tiled, data(shapes, t), target, [int(build.const_of(s)) for s in scalars])
 
 
@@ -149,28 +149,29 @@ def test_no_lane_is_outside_where_extents_are_arguments(drawn, bits):
 @given(kernels())
 def test_compiled_code_does_the_same(drawn):
     kernel, shapes, t = drawn
-    tiled = tile(kernel, choose(kernel, llvm.host_target()))
+    tiled = tile(kernel, choose_schedule(kernel, llvm.host_target()))
     mine, theirs = machine.both(tiled, data(shapes, t))
     assert machine.same_bits(mine[-1], theirs[-1])
 
 
 def lines_of(kernel, op):
     target = Target("cpu", vector_bits=512)
-    program = kernel_code(tile(kernel, choose(kernel, target)), Driver(target)).program()
+    program = kernel_code(tile(kernel, choose_schedule(kernel, target)), Driver(target)).program()
     return [n for n in program.src if n.op is op]
 
 
 def rolls(n, *shifts):
     """o[i] = a sum of x[(i - s) % n], as ``roll`` writes it"""
     r = build.range_(n, 0)
-    x, total = build.ref(0, F32, (n,)), build.load(build.at(build.ref(0, F32, (n,)), r))
+    x, total = build.ref(0, F32, (n,)), build.load(build.index_into(build.ref(0, F32, (n,)), r))
     for s in shifts:
         early, late = build.add(r, number(n - s)), build.sub(r, number(s))
         first = build.lt(r, number(s))
         total = build.add(total, build.where(first, build.load(
-            build.at(x, early), build.lt(early, number(n))), build.load(
-            build.at(x, late), build.le(number(0), late))))
-    return build.kernel([build.store(build.at(build.ref(1, F32, (n,)), r), total)], "roll", (0,))
+            build.index_into(x, early), build.lt(early, number(n))), build.load(
+            build.index_into(x, late), build.le(number(0), late))))
+    return build.kernel([build.store(build.index_into(build.ref(1, F32, (n,)), r), total)], "roll",
+                        (0,))
 
 
 def test_the_steady_state_of_a_roll_has_no_mask():

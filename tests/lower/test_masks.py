@@ -17,8 +17,8 @@ def narrowed(n: int, t: dtypes.DType, lanes: int) -> UOp:
     u, lane = build.range_(-(-n // lanes), 0, "UNROLL"), build.range_(lanes, 1, "VEC")
     i = build.add(build.mul(u, build.index_const(lanes)), lane)
     inside = build.lt(i, build.index_const(n))
-    x = build.load(build.at(build.ref(0, dtypes.int32, (n,)), i), inside)
-    o = build.at(build.ref(1, t, (n,)), i)
+    x = build.load(build.index_into(build.ref(0, dtypes.int32, (n,)), i), inside)
+    o = build.index_into(build.ref(1, t, (n,)), i)
     return build.kernel([build.store(o, build.cast(x, t), inside)], "narrow", (0, 1))
 
 

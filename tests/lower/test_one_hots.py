@@ -16,8 +16,8 @@ from fnx.core.config import override
 from fnx.core.levels import interp
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
-from fnx.lower.tensor import one_hots as module
-from fnx.lower.tensor.one_hots import one_hots
+from fnx.lower.tensor import one_hot_to_gather as module
+from fnx.lower.tensor.one_hot_to_gather import one_hot_to_gather
 
 N, K, J = 600, 64, 16
 
@@ -25,8 +25,8 @@ N, K, J = 600, 64, 16
 def before_and_after(f: Any, *args: Any) -> tuple[UOp, UOp]:
     """The FUNCTION of a signature as it comes to the pass, and what the pass makes of it."""
     with override(device="null"):
-        ran = next(r for r in fnx.jit(f).lower(*args).passes if r.name == "one_hots")
-    return ran.before, one_hots(ran.before, Target("cpu"))
+        ran = next(r for r in fnx.jit(f).lower(*args).passes if r.name == "one_hot_to_gather")
+    return ran.before, one_hot_to_gather(ran.before, Target("cpu"))
 
 
 def ops_of(fn: UOp) -> set[ops.Op]:
@@ -107,7 +107,7 @@ def test_parts_of_a_concat(
     args = i, x.astype(np.float32), w, g.astype(np.float32)
     with pytest.MonkeyPatch.context() as patch, override(x64=True):
         if always:
-            patch.setattr(module, "_is_quicker", lambda *_: True)
+            patch.setattr(module, "_is_faster", lambda *_: True)
         before, after = before_and_after(both, *args)
         for got, want in zip(evaluated(after, *args), evaluated(before, *args)):
             np.testing.assert_array_equal(got, want)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import fnx
 from fnx.backends.base import get_device
 from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.running import running
+from fnx.core.array.cumulative import cumulative
 from fnx.core.config import override
 from fnx.core.expr import Expr
 from fnx.core.levels import interp, show
 from fnx.core.uop import UOp, toposort
-from fnx.lower.loops import turned as turned_pass
-from fnx.lower.loops.cells import scalar
-from fnx.lower.loops.one_kernel import Unfit, one_kernel, results
+from fnx.lower.loops import fold_transposes as turned_pass
+from fnx.lower.loops.fuse_loop_into_kernel import NotFusable, fuse_loop_into_kernel, kernel_results
+from fnx.lower.loops.scalarize import make_scalar
 from fnx.transforms.link import link
 from tests.graphs import assert_same
 from tests.scans import EXACT, loop_of
@@ -38,12 +38,12 @@ def run(fn: UOp, args: Sequence[Any], device: str) -> list[Any]:
 
 def is_one_kernel(fn: UOp) -> bool:
     """Whether SCANs are kernels, and the steps of WHILEs are (in portions)."""
-    left = [n for n in toposort(one_kernel(fn).src) if n.op in (ops.SCAN, ops.WHILE)]
+    left = [n for n in toposort(fuse_loop_into_kernel(fn).src) if n.op in (ops.SCAN, ops.WHILE)]
     return all(n.op is ops.WHILE and _kernels(n.src[1].src) for n in left)
 
 
 def kernels(fn: UOp) -> list[UOp]:
-    return _kernels(one_kernel(fn).src)
+    return _kernels(fuse_loop_into_kernel(fn).src)
 
 
 def _kernels(outs: Sequence[UOp]) -> list[UOp]:
@@ -143,7 +143,7 @@ def test_a_scan_without_carries_is_a_map() -> None:
     body = build.function([(Expr(x) * 2 + 1).node], 1, "twice")
     fn = build.function(build_calls.scan(body, 40, [], [], [build.param(0, F32, (40, 3))]), 1)
     agree(fn, [normal(40, 3)])
-    assert all(n.op is not ops.ITER for n in toposort(kernels(fn)))
+    assert all(n.op is not ops.LOOP for n in toposort(kernels(fn)))
 
 
 def test_data_picks_from_scalars_and_from_memory() -> None:
@@ -235,8 +235,8 @@ def scan_of(body: UOp, *shapes: tuple[int, ...]) -> UOp:
 
 def refused(fn: UOp) -> str:
     assert not is_one_kernel(fn)
-    with pytest.raises(Unfit) as e:
-        results(fn.src[0].src[0], [0])
+    with pytest.raises(NotFusable) as e:
+        kernel_results(fn.src[0].src[0], [0])
     return str(e.value)
 
 
@@ -307,13 +307,15 @@ def test_an_axis_that_is_read_along_two_is_not_its_diagonal(n: int, step: Any) -
 def test_operations_on_numbers_are_numbers_of_every_type(dtype: dtypes.DType) -> None:
     """Also of types whose arrays hold bits."""
     for value in (0, 1):
-        node = scalar(ops.CAST, dtype, (build.const(value, I32),))
+        node = make_scalar(ops.CAST, dtype, (build.const(value, I32),))
         assert node is build.const(value, dtype)
 
 
 @pytest.mark.parametrize("shape, axis", [((9, 20, 32), 1), ((3, 5, 20, 8, 4), 2)])
 def test_a_fold_along_a_middle_axis_reads_rows_where_they_lie(shape, axis):
     x = build.param(0, dtypes.float32, shape)
-    fn = turned_pass.turned(one_kernel(build.function([running(x, axis, ops.ADD)], 1)))
+    fn = turned_pass.fold_transposes(fuse_loop_into_kernel(build.function([cumulative(x, axis,
+                                                                                      ops.ADD)],
+                                                                          1)))
     assert not any(n.op is ops.PERMUTE and n.arg != tuple(sorted(n.arg))
                    for n in toposort(fn.src))

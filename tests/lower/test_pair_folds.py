@@ -70,7 +70,7 @@ def test_a_long_fold_reads_its_operand_in_one_pass(capsys: Any) -> None:
 def test_places_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...], monoid: Any) -> None:
     """The least place wins among equal keys, wherever it stands."""
     key, place = build.param(0, dtypes.float32, shape), build.param(1, dtypes.int32, shape)
-    fold = build.reduce(build.pair(key, place), monoid, axes)
+    fold = build.reduce(build.arg_pair(key, place), monoid, axes)
     fn = build.function([fold], 2)
     spec.check([fn], "tensor")
     keys = drawn(shape, "float32", "nan")
@@ -111,12 +111,12 @@ def test_the_largest_alone_is_that_of_a_sort() -> None:
 
 
 def test_pairs_are_for_folds_only() -> None:
-    pair = build.pair(build.param(0, dtypes.float32, (3,)), build.iota(3))
+    pair = build.arg_pair(build.param(0, dtypes.float32, (3,)), build.iota(3))
     with pytest.raises(SpecError, match="only REDUCE folds pairs"):
         spec.check([build.function([build.neg(pair)], 1)], "tensor")
     with pytest.raises(SpecError, match="the largest or the smallest key"):
         spec.check([build.function([build.reduce(pair, ops.ADD, (0,))], 1)], "tensor")
     with pytest.raises((DTypeError, ShapeError)):
-        build.pair(build.iota(3), build.iota(4))
+        build.arg_pair(build.iota(3), build.iota(4))
     assert build.reduce(pair, ops.MAX, ()).op is ops.IOTA
-    assert ops.PAIR in {n.op for n in toposort([pair])}
+    assert ops.ARG_PAIR in {n.op for n in toposort([pair])}

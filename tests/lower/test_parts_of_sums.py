@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fnx.core import build, dtypes, ops
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
-from fnx.lower.tensor.folded_windows import folded_windows
-from fnx.lower.tensor.parts_of_sums import parts_of_sums
+from fnx.lower.tensor.conv_input_gradient_to_contraction import conv_input_gradient_to_contraction
+from fnx.lower.tensor.push_slice_through_reduce import push_slice_through_reduce
 
 
 def product(rows: int, columns: int, terms: int = 3) -> UOp:
@@ -48,7 +48,7 @@ def test_a_part_through_movements(data: st.DataObject) -> None:
     bounds = [tuple(sorted(data.draw(st.lists(
         st.integers(0, n), min_size=2, max_size=2, unique=True)))) for n in node.shape]
     before = build.function([build.shrink(node, bounds)], 2)
-    after = parts_of_sums(before)
+    after = push_slice_through_reduce(before)
     assert equal(before, after, (12, 3), (3, 10))
     assert np.prod(sums(after)[0]) <= np.prod(sums(before)[0])
 
@@ -56,7 +56,7 @@ def test_a_part_through_movements(data: st.DataObject) -> None:
 def test_whole_rows_of_one_long_one_are_left_out() -> None:
     before = build.function([build.shrink(
         build.reshape(product(12, 10), (4, 3, 10)), [(1, 3), (1, 3), (2, 9)])], 2)
-    after = parts_of_sums(before)
+    after = push_slice_through_reduce(before)
     assert sums(before) == [(12, 10)] and sums(after) == [(6, 7)]
     assert equal(before, after, (12, 3), (3, 10))
 
@@ -65,7 +65,7 @@ def test_what_others_read_stays_whole() -> None:
     total = product(12, 10)
     both = [build.shrink(total, [(0, 2), (0, 10)]), build.exp(total)]
     before = build.function(both, 2)
-    assert parts_of_sums(before) is before
+    assert push_slice_through_reduce(before) is before
 
 
 def test_zeros_go_to_the_factor_that_differs() -> None:
@@ -78,7 +78,7 @@ def test_zeros_go_to_the_factor_that_differs() -> None:
     phases = build.permute(build.reshape(build.pad(seen, [(0, 0), (0, 1)]), (9, 2, 2)), (2, 0, 1))
     total = build.reduce(build.fold(phases, 1, 2, 1, 1, 10), ops.ADD, [2])
     before = build.function([total], 2)
-    after = folded_windows(before)
+    after = conv_input_gradient_to_contraction(before)
     assert len(sums(before)) == 2 and len(sums(after)) == 1
     assert not any(n.op is ops.FOLD for n in toposort(after.src))
     assert equal(before, after, (9, 4), (4, 3))
@@ -90,7 +90,7 @@ def test_products_of_one_feature_are_folded_before_they_are_multiplied() -> None
     g, w = (build.param(i, dtypes.float32, shape) for i, shape in enumerate([(9, 1), (1, 3)]))
     product = build.mul(build.expand(g, (9, 3)), build.expand(w, (9, 3)))
     before = build.function([build.reduce(build.fold(product, 0, 1, 1, 1, 11), ops.ADD, [1])], 2)
-    after = folded_windows(before)
+    after = conv_input_gradient_to_contraction(before)
     total, = after.src
     assert total.op is ops.REDUCE and total.src[0].op is ops.MUL
     assert not any(n.op is ops.FOLD for n in toposort(after.src))

@@ -21,20 +21,20 @@ from fnx.core.levels.interp import apply, run_kernel
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower import memory, pipeline
-from fnx.lower.fusion.ranges import StepBody
+from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.fusion.unique_results import results_of, unique_results
+from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
 from fnx.lower.kernel.coalesce import coalesce
-from fnx.lower.kernel.index_sets import split_index_sets
-from fnx.lower.kernel.left_first import left_first
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.machines import Work
+from fnx.lower.kernel.split_index_sets import split_index_sets
 from fnx.lower.pipeline import passes, runtime_extents
-from fnx.lower.program.linearize import linearize
+from fnx.lower.program.emit import emit_program
 from fnx.lower.schedule.tile import tile
-from fnx.lower.tensor.decide import decide
+from fnx.lower.target_lowerings import ScheduleInput
+from fnx.lower.tensor.fold_comparisons import fold_comparisons
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
-from fnx.lower.tensor.split_reduce import split_reduce
+from fnx.lower.tensor.split_reduction import split_reduction
 from tests.graphs import Graph, assert_same, graphs
 from tests.lower.steps import run_steps
 
@@ -82,25 +82,29 @@ BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
         simplify, fn(b.neg(p(0, 0))), fn(zeros(0))),
     "simplify: nothing is empty": (simplify, fn(b.neg(p(0, 2))), fn(b.neg(p(0, 2)))),
     "split_reduce: a long sum is folded in chunks": (
-        partial(split_reduce, target=Target("cpu")), fn(b.reduce(p(0, 1 << 20), ops.ADD, [0])),
+        partial(split_reduction, target=Target("cpu")), fn(b.reduce(p(0, 1 << 20), ops.ADD, [0])),
         fn(b.reduce(b.reduce(b.reshape(p(0, 1 << 20), (64, 1 << 14)), ops.ADD, [1]),
                     ops.ADD, [0]))),
     "split_reduce: a short one stays": (
-        partial(split_reduce, target=Target("cpu")), fn(b.reduce(p(0, 1 << 12), ops.ADD, [0])),
+        partial(split_reduction, target=Target("cpu")), fn(b.reduce(p(0, 1 << 12), ops.ADD, [0])),
         fn(b.reduce(p(0, 1 << 12), ops.ADD, [0]))),
     "decide: a number that is never negative": (
-        decide, fn(b.gather(p(0, 6, 4), b.where(b.lt(IOTA, b.like(IOTA, 0)),
-                                               b.add(IOTA, b.like(IOTA, 6)), IOTA))),
+        fold_comparisons, fn(b.gather(p(0, 6, 4), b.where(b.lt(IOTA, b.const_like(IOTA, 0)),
+                                                         b.add(IOTA, b.const_like(IOTA, 6)),
+                                                          IOTA))),
         fn(b.shrink(p(0, 6, 4), [(0, 3), (0, 4)]))),
     "decide: neighbours from a number on": (
-        decide, fn(b.gather(p(0, 6), b.add(IOTA, b.like(IOTA, 2)))),
+        fold_comparisons, fn(b.gather(p(0, 6), b.add(IOTA, b.const_like(IOTA, 2)))),
         fn(b.shrink(p(0, 6), [(2, 5)]))),
     "decide: past the end the last is read again": (
-        decide, fn(b.gather(p(0, 6), b.add(IOTA, b.like(IOTA, 4)))),
-        fn(b.gather(p(0, 6), b.add(IOTA, b.like(IOTA, 4))))),
+        fold_comparisons, fn(b.gather(p(0, 6), b.add(IOTA, b.const_like(IOTA, 4)))),
+        fn(b.gather(p(0, 6), b.add(IOTA, b.const_like(IOTA, 4))))),
     "decide: what wraps around is not known": (
-        decide, fn(b.lt(b.add(b.param(0, dtypes.int32, (3,)), b.like(IOTA, 1)), b.like(IOTA, 0))),
-        fn(b.lt(b.add(b.param(0, dtypes.int32, (3,)), b.like(IOTA, 1)), b.like(IOTA, 0)))),
+        fold_comparisons,
+        fn(b.lt(b.add(b.param(0, dtypes.int32, (3,)), b.const_like(IOTA, 1)),
+                b.const_like(IOTA, 0))),
+        fn(b.lt(b.add(b.param(0, dtypes.int32, (3,)), b.const_like(IOTA, 1)),
+                b.const_like(IOTA, 0)))),
     "unique_results": (
         unique_results, fn(b.reshape(b.neg(p(0, 4)), (2, 2)), p(1, 5), b.neg(p(0, 4))),
         fn(b.neg(p(0, 4)))),
@@ -115,9 +119,9 @@ def test_function_before_and_expected(name: str) -> None:
 
 @given(graphs())
 def test_what_is_decided_is_so(graph: Graph) -> None:
-    decided = decide(graph.fn)
+    decided = fold_comparisons(graph.fn)
     assert_same(apply(decided, graph.args), apply(graph.fn, graph.args))
-    assert decide(graph.fn) is decided
+    assert fold_comparisons(graph.fn) is decided
 
 
 @given(graphs())
@@ -137,11 +141,11 @@ def r(extent: int | UOp, id: int) -> UOp:
 
 
 def x(*index: UOp, dims: Sequence[int | UOp], slot: int = 0) -> UOp:
-    return b.load(b.at(b.ref(slot, F, dims), *index))
+    return b.load(b.index_into(b.ref(slot, F, dims), *index))
 
 
 def copy(*index: UOp, dims: Sequence[int | UOp], of: UOp, order: Sequence[int] = (0,)) -> UOp:
-    return b.kernel([b.store(b.at(b.ref(1, F, dims), *index), of)], "k", order)
+    return b.kernel([b.store(b.index_into(b.ref(1, F, dims), *index), of)], "k", order)
 
 
 R, C = r(4, 0), r(6, 1)
@@ -172,8 +176,8 @@ def test_index_sets_before_and_expected() -> None:
     first, second = r(20, 2), r(30, 3)
     o = b.ref(2, F, (50,))
     expected = b.kernel([
-        b.store(b.at(o, first), x(first, dims=(20,))),
-        b.store(b.at(o, b.add(second, b.index_const(20))), x(second, dims=(30,), slot=1)),
+        b.store(b.index_into(o, first), x(first, dims=(20,))),
+        b.store(b.index_into(o, b.add(second, b.index_const(20))), x(second, dims=(30,), slot=1)),
     ], "concat", (2, 3))
     assert split_index_sets(before) is expected
     assert split_index_sets(expected) is expected
@@ -193,11 +197,11 @@ def test_workers_share_long_parts() -> None:
 def stack_kernel(count: int, parts: int, length: int) -> UOp:
     """o[i, p, j] = x_p[i, j]"""
     i, p, j = r(count, 0), r(parts, 1), r(length, 2)
-    rows = [b.load(b.at(b.ref(n, F, (count, length)), i, j)) for n in range(parts)]
+    rows = [b.load(b.index_into(b.ref(n, F, (count, length)), i, j)) for n in range(parts)]
     value = rows[-1]
     for n in reversed(range(parts - 1)):
         value = b.where(b.lt(p, b.index_const(n + 1)), rows[n], value)
-    place = b.at(b.ref(parts, F, (count, parts, length)), i, p, j)
+    place = b.index_into(b.ref(parts, F, (count, parts, length)), i, p, j)
     return b.kernel([b.store(place, value)], "stack", (0, 1, 2))
 
 
@@ -222,9 +226,10 @@ def concat_kernel(first: int, second: int) -> UOp:
     i, end = r(first + second, 0), b.index_const(first)
     late = b.sub(i, end)
     inside = b.le(b.index_const(0), late)
-    value = b.where(b.lt(i, end), b.load(b.at(b.ref(0, F, (first,)), i), b.lt(i, end)),
-                    b.load(b.at(b.ref(1, F, (second,)), late), inside))
-    return b.kernel([b.store(b.at(b.ref(2, F, (first + second,)), i), value)], "concat", (0,))
+    value = b.where(b.lt(i, end), b.load(b.index_into(b.ref(0, F, (first,)), i), b.lt(i, end)),
+                    b.load(b.index_into(b.ref(1, F, (second,)), late), inside))
+    return b.kernel([b.store(b.index_into(b.ref(2, F, (first + second,)), i), value)], "concat",
+                    (0,))
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(0, 2), st.booleans())
@@ -297,12 +302,13 @@ def test_runtime_extents_leave_what_is_divided() -> None:
 
 
 @pytest.mark.parametrize("work, lifted", [
-    (Work(COALESCED["loops side by side"][1], None, general=True), True),
-    (Work(COALESCED["loops side by side"][1], None), False),
-    (Work(COALESCED["loops side by side"][1], (), general=True), False),
-    (Work(COALESCED["loops side by side"][1], (), general=True, of_loop=True), True),
+    (ScheduleInput(COALESCED["loops side by side"][1], None, dynamic_shapes=True), True),
+    (ScheduleInput(COALESCED["loops side by side"][1], None), False),
+    (ScheduleInput(COALESCED["loops side by side"][1], (), dynamic_shapes=True), False),
+    (ScheduleInput(COALESCED["loops side by side"][1], (), dynamic_shapes=True, is_generated=True),
+     True),
 ], ids=["eager", "jit", "hand-written", "of a loop"])
-def test_who_gets_runtime_extents(work: Work, lifted: bool) -> None:
+def test_who_gets_runtime_extents(work: ScheduleInput, lifted: bool) -> None:
     after = runtime_extents(work, Target("cpu"))
     assert bool(after.scalars) is lifted and (after is work) is not lifted
 
@@ -312,14 +318,14 @@ def test_left_factors_come_first(first: str) -> None:
     """Which operand is which is said by the numbers of the buffers alone."""
     rows, columns, terms = (b.range_(n, i) for i, n in enumerate((20, 30, 40)))
     slots = (0, 1) if first == "left" else (1, 0)
-    left = b.load(b.at(b.ref(slots[0], F, (20, 40)), rows, terms))
-    right = b.load(b.at(b.ref(slots[1], F, (40, 30)), terms, columns))
+    left = b.load(b.index_into(b.ref(slots[0], F, (20, 40)), rows, terms))
+    right = b.load(b.index_into(b.ref(slots[1], F, (40, 30)), terms, columns))
     total = b.reduce_ranges(b.mul(left, right), ops.ADD, [terms])
-    out = b.at(b.ref(2, F, (20, 30)), rows, columns)
+    out = b.index_into(b.ref(2, F, (20, 30)), rows, columns)
     kernel = b.kernel([b.store(out, total)], "product", (0, 1, 2))
     x, y, z = (b.param(i, F, shape) for i, shape in enumerate(((20, 40), (40, 30), (20, 30))))
     operands = (x, y, z) if first == "left" else (y, x, z)
-    step = left_first(StepBody(kernel, operands, (z,), None, ()))
+    step = canonicalize_operand_order(KernelStep(kernel, operands, (z,), None, ()))
     assert step.operands == (x, y, z)
     loads = {n.src[0].src[0].arg.slot: n.src[0].src[0] for n in toposort([step.kernel])
              if n.op is ops.LOAD}
@@ -329,7 +335,7 @@ def test_left_factors_come_first(first: str) -> None:
 # ---- what a schedule may not do -----------------------------------------------------------------
 
 ROWS, COLUMNS = b.range_(8, 0, name="m"), b.range_(16, 1, name="n")
-TOTAL = b.kernel([b.store(b.at(b.ref(1, F, (8,)), ROWS), b.reduce_ranges(
+TOTAL = b.kernel([b.store(b.index_into(b.ref(1, F, (8,)), ROWS), b.reduce_ranges(
     x(ROWS, COLUMNS, dims=(8, 16)), ops.ADD, [COLUMNS]))], "total", (0, 1))
 
 ILLEGAL = {
@@ -359,7 +365,7 @@ def test_only_the_rest_is_masked(extent: int) -> None:
     i = b.range_(extent, 0, name="i")
     kernel = tile(copy(i, dims=(extent,), of=x(i, dims=(extent,))),
                   [tiling.split("i", 16), tiling.vectorize("ii")])
-    lines = linearize(kernel, Target("cpu")).src
+    lines = emit_program(kernel, Target("cpu")).src
     marks = {ops.FOR: "(", ops.ENDFOR: ")", ops.STORE: "m"}
     shape = "".join(marks[n.op] for n in lines if n.op in marks
                     and not (n.op is ops.STORE and len(n.src) == 2))
@@ -376,13 +382,13 @@ def buffer(name: str) -> UOp:
 def test_memory_before_and_expected() -> None:
     """a = f(x); v = g(a); w = h(v): the last takes the first one's place."""
     a, v, w = map(buffer, "avw")
-    plan = memory.plan([(a,), (a, v), (v, w)], dict.fromkeys((a, v, w), 4096))
+    plan = memory.plan_arena([(a,), (a, v), (v, w)], dict.fromkeys((a, v, w), 4096))
     assert plan == ({a: 0, v: 4096, w: 0}, 8192)
 
 
 def test_the_largest_is_placed_first() -> None:
     a, v, w = map(buffer, "avw")
-    plan = memory.plan([(a, v), (v, w)], {a: 64, v: 256, w: 128})
+    plan = memory.plan_arena([(a, v), (v, w)], {a: 64, v: 256, w: 128})
     assert plan == ({v: 0, w: 256, a: 256}, 384)
 
 
@@ -394,10 +400,10 @@ def test_what_lives_together_lies_apart(uses: list[list[int]], lengths: list[int
     nodes = [buffer(str(i)) for i in range(15)]
     steps = [[nodes[i] for i in step] for step in uses]
     sizes = {n: 64 * length for n, length in zip(nodes, lengths)}
-    offsets, arena = memory.plan(steps, sizes)
+    offsets, arena = memory.plan_arena(steps, sizes)
     used = {n for step in steps for n in step}
     assert offsets.keys() == used
-    assert (offsets, arena) == memory.plan(steps, sizes), "equal steps give equal plans"
+    assert (offsets, arena) == memory.plan_arena(steps, sizes), "equal steps give equal plans"
     alive = {n: [i for i, step in enumerate(steps) if n in step] for n in used}
     peak = 0
     for i in range(len(steps)):

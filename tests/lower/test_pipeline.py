@@ -14,14 +14,14 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.errors import SpecError
 from fnx.core.target import Target
-from fnx.core.uop import UOp, kinds
+from fnx.core.uop import UOp, ops_and_dtypes
 from fnx.lower import driver, pipeline
 from fnx.lower.commands import Block, Launches
-from fnx.lower.driver import Driver, Pass, Ran, graphs_of
+from fnx.lower.driver import Driver, Pass, PassTrace, find_graphs
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.fusion.ranges import StepBody
-from fnx.lower.machines import Tiled, Work
+from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.pipeline import lower, passes
+from fnx.lower.target_lowerings import ScheduledKernels, ScheduleInput
 
 F = dtypes.float32
 HOST = Target("cpu", triple="x86_64")
@@ -36,14 +36,14 @@ def layer() -> UOp:
     return build.function([y, build.reduce(build.exp(y), ops.MAX, [0, 1])], 2, "layer")
 
 
-def history(target: Target = HOST, **options: Any) -> list[Ran]:
-    out: list[Ran] = []
-    lower(layer(), target, keep=out.append, **options)
+def history(target: Target = HOST, **options: Any) -> list[PassTrace]:
+    out: list[PassTrace] = []
+    lower(layer(), target, on_pass=out.append, **options)
     return out
 
 
 @cache
-def last_run(name: str) -> Ran:
+def last_run(name: str) -> PassTrace:
     return {ran.name: ran for ran in history()}[name]
 
 
@@ -56,11 +56,11 @@ def mutated(state: Any) -> Any:
         return [mutated(state[0]), *state[1:]]
     if isinstance(state, Fusion):
         return Fusion(mutated(state.fn))
-    if isinstance(state, StepBody):
-        return StepBody(mutated(state.kernel), state.operands, state.writes, state.schedule, ())
-    if isinstance(state, Work):
+    if isinstance(state, KernelStep):
+        return KernelStep(mutated(state.kernel), state.operands, state.writes, state.schedule, ())
+    if isinstance(state, ScheduleInput):
         return state.replace(kernel=mutated(state.kernel))
-    if isinstance(state, Tiled):
+    if isinstance(state, ScheduledKernels):
         return state.replace(parts=(*state.parts[:-1], state.parts[-1].replace(
             kernel=mutated(state.parts[-1].kernel))))
     if isinstance(state, Launches):
@@ -106,9 +106,9 @@ def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
                          ids=lambda step: step.name)
 def test_what_a_pass_is_passed_by_with_it_would_not_change(step: Pass) -> None:
     for ran in history():
-        if ran.name == step.name and not step.concerns(kinds(graphs_of(ran.before))):
-            made = step.run(ran.before, HOST) if step.of_target else step.run(ran.before)
-            assert list(graphs_of(made)) == list(graphs_of(ran.before))
+        if ran.name == step.name and not step.is_relevant(ops_and_dtypes(find_graphs(ran.before))):
+            made = step.run(ran.before, HOST) if step.takes_target else step.run(ran.before)
+            assert list(find_graphs(made)) == list(find_graphs(ran.before))
             assert ran.after is ran.before
 
 
@@ -141,8 +141,8 @@ def test_levels_follow_one_another() -> None:
 
 
 def test_times_are_those_of_the_passes() -> None:
-    ran: list[Ran] = []
-    lowered = lower(layer(), HOST, keep=ran.append)
+    ran: list[PassTrace] = []
+    lowered = lower(layer(), HOST, on_pass=ran.append)
     assert list(lowered.milliseconds) == list(dict.fromkeys(r.name for r in ran))
     for name, total in lowered.milliseconds.items():
         np.testing.assert_allclose(total, sum(r.milliseconds for r in ran if r.name == name))
@@ -173,8 +173,8 @@ def test_nothing_is_printed_before_it_is_asked_for() -> None:
 
 def test_kernels_are_handed_on_as_soon_as_they_are_ready() -> None:
     seen: list[str] = []
-    lower(layer(), HOST, keep=lambda ran: seen.append(ran.name),
-          prepare=lambda code: seen.append("ready"))
+    lower(layer(), HOST, on_pass=lambda ran: seen.append(ran.name),
+          on_kernel_ready=lambda code: seen.append("ready"))
     first = seen.index("ready")
     assert "coalesce" in seen[first:], "before the next kernel is begun"
 
@@ -186,7 +186,7 @@ def test_a_block_says_where_results_are() -> None:
     block = lower(fn, HOST).block
     assert block.results == (("out", 0), ("in", 0), ("out", 0))
     assert [(o.shape, o.dtype) for o in block.outs] == [((4,), F)]
-    assert graphs_of(block) == (block.commands,)
+    assert find_graphs(block) == (block.commands,)
 
 
 # ---- the map -----------------------------------------------------------------------------------

@@ -12,14 +12,14 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
 from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.trace import inline
+from fnx.core.array.trace import inline_function
 from fnx.core.config import override
 from fnx.core.errors import DeviceError
 from fnx.core.expr import Expr
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
-from fnx.lower.loops.one_kernel import one_kernel
-from fnx.lower.loops.portions import in_portions
+from fnx.lower.loops.fuse_loop_into_kernel import fuse_loop_into_kernel
+from fnx.lower.loops.strip_mine import strip_mine_while
 
 F32, I32 = dtypes.float32, dtypes.int32
 
@@ -40,7 +40,7 @@ def test_any_number_of_steps(trips: int) -> None:
     """Portions of ten steps, or what the kernel makes of them."""
     fn = counting()
     loop = fn.src[0].src[0]
-    made = in_portions(loop, [0, 1], lambda node, used, steps: _ten(node, used))
+    made = strip_mine_while(loop, [0, 1], lambda node, used, steps: _ten(node, used))
     cut = fn.over((made[0], made[1]))
     want = interp.apply(fn, [np.int32(trips)])
     got = interp.apply(cut, [np.int32(trips)])
@@ -53,9 +53,9 @@ def _ten(node: UOp, used: Any) -> dict[int, UOp]:
     consts, carries = node.src[2:2 + n], list(node.src[2 + n:])
     for _ in range(10):
         given = [*consts, *carries]
-        goes_on, = inline(node.src[0], given)
+        goes_on, = inline_function(node.src[0], given)
         carries = [build.where(goes_on, new, old)
-                   for new, old in zip(inline(node.src[1], given), carries)]
+                   for new, old in zip(inline_function(node.src[1], given), carries)]
     return {i: carries[i] for i in used}
 
 
@@ -66,7 +66,7 @@ def test_results_of_many_portions(trips: int) -> None:
 
 
 def test_what_is_not_needed_is_not_carried() -> None:
-    loop, = [n for n in toposort(one_kernel(counting(False)).src) if n.op is ops.WHILE]
+    loop, = [n for n in toposort(fuse_loop_into_kernel(counting(False)).src) if n.op is ops.WHILE]
     assert len(loop.arg.outs) == 3  # the count, the sum and the flag
     kernels = [n for n in toposort(loop.src[1].src) if n.op is ops.KERNEL]
     assert len(kernels) == 1
@@ -94,5 +94,5 @@ def test_one_that_never_ends_is_left_between_portions() -> None:
     cpu: Any = get_device("cpu")
     with override(time_limit=0.3), pytest.raises(DeviceError, match="the time limit, for"):
         f(0).block_until_ready()
-    assert not cpu.queue._given_up
+    assert not cpu.queue._abandoned
     assert float(g(x)) == pytest.approx(300_000 * np.sin(1.0), rel=1e-4)

@@ -12,7 +12,7 @@ from fnx.core.levels import spec
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.program.decompose import decompose
-from fnx.lower.program.linearize import linearize
+from fnx.lower.program.emit import emit_program
 from tests.lower.test_codegen_reduce import softmax
 
 F32 = dtypes.float32
@@ -25,10 +25,10 @@ def program() -> UOp:
     kernel = softmax(3, 50, lambda strategy: next(choices))
     row = next(iter(kernel.src[0].ranges - {r for r in kernel.src[0].ranges
                                            if r.arg.kind != "PAR"}))
-    flag = build.store(build.at(build.ref(2, F32, (3,)), row), build.const(1, F32),
+    flag = build.store(build.index_into(build.ref(2, F32, (3,)), row), build.const(1, F32),
                        build.lt(row, build.var(0, dtypes.index)))
     kernel = build.kernel([*kernel.src, flag], "softmax", kernel.arg.order)
-    return linearize(decompose(kernel, target), target)
+    return emit_program(decompose(kernel, target), target)
 
 
 def lines_with(mutate, lines):

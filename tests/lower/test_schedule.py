@@ -18,11 +18,11 @@ from fnx.core.rewriting.evaluate import evaluate
 from fnx.core.target import Target
 from fnx.core.tiling import Parallel, Split, StageOperand, Vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.canonical import canonical
-from fnx.lower.program.fills import block_fills
-from fnx.lower.program.linearize import linearize
-from fnx.lower.schedule.choose import choose
-from fnx.lower.schedule.register_tiles import register_tile
+from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.schedule.heuristics import choose_schedule
+from fnx.lower.schedule.register_tiles import choose_register_tile
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import aligned, run
@@ -51,7 +51,7 @@ class Maker:
         ranges = [self.range[x] for x in subscript]
         ref = build.ref(len(self.refs), dtype, [r.src[0] for r in ranges])
         self.refs.append(ref)
-        return build.at(ref, *ranges)
+        return build.index_into(ref, *ranges)
 
     def load(self, subscript: str, dtype: DType = F) -> UOp:
         return build.load(self.place(subscript, dtype))
@@ -60,7 +60,7 @@ class Maker:
         return build.reduce_ranges(value, monoid, [self.range[x] for x in over])
 
     def kernel(self, *stores: UOp) -> UOp:
-        return canonical(build.kernel(stores, "k", [r.arg.id for r in self.range.values()]))
+        return canonicalize(build.kernel(stores, "k", [r.arg.id for r in self.range.values()]))
 
     def shape(self, ref: UOp) -> list[int]:
         lengths = {r.src[0]: self.extents[n] for n, r in self.range.items()}
@@ -73,7 +73,7 @@ def compare(maker: Maker, kernel: UOp, target: Target = AVX512, exact: bool = Fa
     buffers = [random.standard_normal(maker.shape(r)).astype(r.dtype.np) for r in maker.refs]
     want, got = [b.copy() for b in buffers], [b.copy() for b in buffers]
     run_kernel(kernel, want, maker.scalars)
-    tiled = tile(kernel, choose(kernel, target))
+    tiled = tile(kernel, choose_schedule(kernel, target))
     packs, main, temporaries = split_global(tiled, "PAR")
     scalars = dict(enumerate(maker.scalars))
     got += [np.full([evaluate(d, scalars) for d in t.src], np.nan, t.dtype.np)
@@ -131,7 +131,8 @@ def test_folds_along_any_axes(data: st.DataObject, run_time: bool, dtype: DType)
     make = Maker(dict(zip("abc", sizes)), run_time)
     x = make.load("".join(names), dtype)
     kept = "".join(n for n in "abc" if n not in over)
-    value = build.add(make.fold(build.mul(x, x), "".join(sorted(over)), monoid), build.like(x, 1))
+    value = build.add(make.fold(build.mul(x, x), "".join(sorted(over)), monoid),
+                      build.const_like(x, 1))
     compare(make, make.kernel(build.store(make.place(kept, dtype), value)))
 
 
@@ -159,10 +160,10 @@ def test_rows_with_stages(rows: int, columns: int, run_time: bool) -> None:
     source = build.ref(0, F, [make.range["r"].src[0], make.range["x"].src[0]])
     make.refs.append(source)
     row, x, y, z = (make.range[n] for n in "rxyz")
-    largest = make.fold(build.load(build.at(source, row, x)), "x", ops.MAX)
-    e = build.exp(build.sub(build.load(build.at(source, row, y)), largest))
+    largest = make.fold(build.load(build.index_into(source, row, x)), "x", ops.MAX)
+    e = build.exp(build.sub(build.load(build.index_into(source, row, y)), largest))
     kept, total = build.stage(e, [y], 0), make.fold(e, "y")
-    value = build.div(build.load(build.at(kept, z)), total)
+    value = build.div(build.load(build.index_into(kept, z)), total)
     tiled = compare(make, make.kernel(build.store(make.place("rz"), value),
                                       build.store(make.place("r"), total)))
     assert columns == 1 or "VEC" in kinds(tiled)
@@ -174,9 +175,10 @@ def test_scatters_keep_their_order() -> None:
     index = build.ref(1, dtypes.int32, (50,))
     target = build.ref(2, F, (9, 40))
     update = make.load("ic")
-    place = build.at(target, build.cast(build.load(build.at(index, i)), dtypes.index), c)
+    place = build.index_into(target,
+                             build.cast(build.load(build.index_into(index, i)), dtypes.index), c)
     kernel = make.kernel(build.store(place, update, None, ops.ADD))
-    tiled = tile(kernel, choose(kernel, AVX512))
+    tiled = tile(kernel, choose_schedule(kernel, AVX512))
     lanes, = (n for n in toposort(tiled.src) if n.op is ops.RANGE and n.arg.kind == "VEC")
     assert lanes.arg.name.startswith("r1")
     u = np.random.default_rng(1).standard_normal((50, 40)).astype(np.float32)
@@ -197,25 +199,25 @@ def test_how_the_product_is_spelled_does_not_matter() -> None:
     make = Maker({"m": 64, "n": 128, "k": 32})
     a, b = make.load("mk"), make.load("kn")
     swapped = make.kernel(build.store(make.place("mn"), make.fold(build.mul(b, a), "k")))
-    assert choose(swapped, AVX512) == choose(matmul(64, 128, 32), AVX512)
+    assert choose_schedule(swapped, AVX512) == choose_schedule(matmul(64, 128, 32), AVX512)
 
 
 def test_the_register_tile_fits_the_registers() -> None:
     for target in (AVX512, AVX2):
         for m, n in ((1, 1), (7, 10), (64, 10), (1000, 1000), (128, 48)):
             for size in (4, 8):
-                t = register_tile(m, n, size, target)
+                t = choose_register_tile(m, n, size, target)
                 assert t.rows * t.vectors + t.vectors + 1 <= target.vector_registers
                 assert t.lanes == target.lanes(size)
-    assert tuple(register_tile(4096, 4096, 4, AVX512))[:2] == (4, 4)
-    assert tuple(register_tile(4096, 4096, 4, AVX2))[:2] == (6, 2)
+    assert tuple(choose_register_tile(4096, 4096, 4, AVX512))[:2] == (4, 4)
+    assert tuple(choose_register_tile(4096, 4096, 4, AVX2))[:2] == (6, 2)
 
 
 @pytest.mark.parametrize("n,parallel", [(100, False), (1 << 20, True)])
 def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
     make = Maker({"i": n})
     kernel = make.kernel(build.store(make.place("i"), build.exp(make.load("i"))))
-    steps = choose(kernel, AVX512)
+    steps = choose_schedule(kernel, AVX512)
     assert any(isinstance(s, Parallel) for s in steps) == parallel
     assert any(isinstance(s, Vectorize) for s in steps)
 
@@ -230,7 +232,7 @@ def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | N
                                           ) -> None:
     """By the worker that reads a piece of it, or once for all, or nowhere; the left one, whose
     rows lie in order, is never packed."""
-    steps = choose(matmul(m, n, k), AVX512)
+    steps = choose_schedule(matmul(m, n, k), AVX512)
     assert {s.operand: s.space for s in steps if isinstance(s, StageOperand)} == (
         {} if right is None else {1: right})
     assert [s.range for s in steps if isinstance(s, Parallel)] == [shared]
@@ -239,13 +241,13 @@ def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | N
 def test_lanes_that_lie_apart_are_packed() -> None:
     """x @ w.T, by the worker that reads a piece; of few pieces, once for all."""
     for n, space in ((512, "PRIV"), (128, "GLOBAL")):
-        steps = choose(matmul(512, n, 512, b="nk"), AVX512)
+        steps = choose_schedule(matmul(512, n, 512, b="nk"), AVX512)
         assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [(1, space)]
 
 
 def test_rows_that_lie_across_are_packed_where_caches_lose_them() -> None:
     for n, operands in ((1024, [1]), (2048, [0, 1])):
-        steps = choose(matmul(n, n, n, a="km"), AVX512)
+        steps = choose_schedule(matmul(n, n, n, a="km"), AVX512)
         assert [s.operand for s in steps if isinstance(s, StageOperand)] == operands
 
 
@@ -253,7 +255,7 @@ def test_what_is_computed_of_a_factor_is_computed_once() -> None:
     """exp(x) @ w: for a block of rows, not for each piece of columns."""
     make = Maker({"m": 512, "n": 512, "k": 512})
     value = make.fold(build.mul(build.exp(make.load("mk")), make.load("kn")), "k")
-    steps = choose(make.kernel(build.store(make.place("mn"), value)), AVX512)
+    steps = choose_schedule(make.kernel(build.store(make.place("mn"), value)), AVX512)
     assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [(0, "PRIV")]
 
 
@@ -261,7 +263,7 @@ def test_what_is_computed_of_a_factor_is_computed_once() -> None:
 def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None:
     """Where columns are few pieces, rows are shared."""
     kernel = matmul(128, columns, 784)
-    tiled = split_global(tile(kernel, choose(kernel, AVX512)), "PAR")[1].kernel
+    tiled = split_global(tile(kernel, choose_schedule(kernel, AVX512)), "PAR")[1].kernel
     shared, = [n for n in toposort(tiled.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
     assert build.const_of(shared.src[0]) >= 4
 
@@ -269,7 +271,7 @@ def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None
 def test_a_loop_ends_with_the_terms_of_a_packed_factor() -> None:
     """Behind the last of 521 terms the packed factor is 0: nothing is asked in the loop."""
     kernel = matmul(512, 512, 521, b="nk")
-    lines = linearize(tile(kernel, choose(kernel, AVX512)), AVX512).src
+    lines = emit_program(tile(kernel, choose_schedule(kernel, AVX512)), AVX512).src
     reads = [line for line in lines if line.op is ops.LOAD and line.dtype.lanes == 1
              and any(user.op is ops.MULACC for user in lines if line in toposort(user.src))]
     assert reads and all(len(line.src) == 1 for line in reads)
@@ -281,13 +283,13 @@ def test_words_that_lie_in_memory_are_not_packed(k: int, packed: list[int]) -> N
     make = Maker({"m": 256, "n": 512, "k": k})
     x, w = (build.cast(make.load(names, dtypes.bfloat16), F) for names in ("mk", "kn"))
     kernel = make.kernel(build.store(make.place("mn"), make.fold(build.mul(x, w), "k")))
-    steps = choose(kernel, AVX512.replace(units=("dpbf16ps",)))
+    steps = choose_schedule(kernel, AVX512.replace(units=("dpbf16ps",)))
     assert [s.operand for s in steps if isinstance(s, StageOperand)] == packed
 
 
 def test_few_tall_tiles_are_shared_evenly() -> None:
     """64 rows beside 16 columns: five tiles of 13 would be three for one of two workers."""
-    steps = choose(matmul(64, 16, 4037), AVX512)
+    steps = choose_schedule(matmul(64, 16, 4037), AVX512)
     kernel = tile(matmul(64, 16, 4037), steps)
     shared, = [n for n in toposort(kernel.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
     assert build.const_of(shared.src[0]) % 2 == 0
@@ -297,13 +299,15 @@ def test_few_tall_tiles_are_shared_evenly() -> None:
                                         (4096, 10, 1000, 8), (36, 16, 1000, 9)],
                          ids=["pages apart", "lines apart", "read once", "few"])
 def test_rows_that_a_tile_reads_at_once(m: int, n: int, k: int, rows: int) -> None:
-    steps = choose(matmul(m, n, k), AVX512)
+    steps = choose_schedule(matmul(m, n, k), AVX512)
     assert next(s.factor for s in steps if isinstance(s, Split) and s.inner == "r0_i") == rows
 
 
 def test_the_schedule_does_not_depend_on_the_workers() -> None:
     kernel = matmul(300, 200, 100)
-    assert choose(kernel, Target("cpu", cores=1)) == choose(kernel, Target("cpu", cores=64))
+    assert choose_schedule(kernel, Target("cpu", cores=1)) == choose_schedule(kernel,
+                                                                              Target("cpu",
+                                                                                     cores=64))
 
 
 @settings(deadline=None, max_examples=10)
@@ -321,10 +325,10 @@ def test_few_long_rows_are_shared_as_rows():
         i, j, k = (build.range_(n, at, name=name) for at, (n, name) in
                    enumerate(((rows, "i"), (60_000, "j"), (60_000, "k"))))
         x = build.ref(0, F, (rows, 60_000))
-        total = build.reduce_ranges(build.load(build.at(x, i, k)), ops.ADD, (k,))
-        value = build.add(build.load(build.at(x, i, j)), total)
-        store = build.store(build.at(build.ref(1, F, (rows, 60_000)), i, j), value)
-        steps = choose(build.kernel([store], "rows", (0, 2, 1)), AVX512)
+        total = build.reduce_ranges(build.load(build.index_into(x, i, k)), ops.ADD, (k,))
+        value = build.add(build.load(build.index_into(x, i, j)), total)
+        store = build.store(build.index_into(build.ref(1, F, (rows, 60_000)), i, j), value)
+        steps = choose_schedule(build.kernel([store], "rows", (0, 2, 1)), AVX512)
         assert [s.range for s in steps if isinstance(s, Parallel)] == ["i"]
 
 
@@ -334,11 +338,11 @@ def test_a_transposition_is_made_of_blocks_in_registers(target, shape):
     """No lane is loaded or stored by itself."""
     m, n = shape
     i, j = build.range_(n, 0, name="i"), build.range_(m, 1, name="j")
-    x = build.load(build.at(build.ref(0, F, (m, n)), j, i))
-    store = build.store(build.at(build.ref(1, F, (n, m)), i, j), build.add(x, x))
+    x = build.load(build.index_into(build.ref(0, F, (m, n)), j, i))
+    store = build.store(build.index_into(build.ref(1, F, (n, m)), i, j), build.add(x, x))
     kernel = build.kernel([store], "turn", (0, 1))
-    tiled = tile(kernel, choose(kernel, target))
-    moves = [line for line in linearize(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
+    tiled = tile(kernel, choose_schedule(kernel, target))
+    moves = [line for line in emit_program(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
     assert len(moves) >= 2 * target.lanes(4)
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
     values = np.arange(m * n, dtype="f4").reshape(m, n)
@@ -362,7 +366,7 @@ def test_maps_of_transposed_operands_are_exact(
     want, got = [v.copy() for v in values], [aligned(v) for v in values]
     kernel = make.kernel(store)
     run_kernel(kernel, want, [])
-    tiled = tile(kernel, choose(kernel, target))
+    tiled = tile(kernel, choose_schedule(kernel, target))
     spec.check([tiled], "kernel")
     run(tiled, got)
     np.testing.assert_array_equal(got[-1], want[-1])
@@ -374,34 +378,34 @@ def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape):
     """No lane is loaded by itself, in x.T + y."""
     m, n = shape
     i, j = build.range_(m, 0, name="i"), build.range_(n, 1, name="j")
-    x = build.load(build.at(build.ref(0, F, (n, m)), j, i))
-    y = build.load(build.at(build.ref(1, F, (m, n)), i, j))
-    store = build.store(build.at(build.ref(2, F, (m, n)), i, j), build.add(x, y))
+    x = build.load(build.index_into(build.ref(0, F, (n, m)), j, i))
+    y = build.load(build.index_into(build.ref(1, F, (m, n)), i, j))
+    store = build.store(build.index_into(build.ref(2, F, (m, n)), i, j), build.add(x, y))
     kernel = build.kernel([store], "turn", (0, 1))
-    schedule = choose(kernel, target)
+    schedule = choose_schedule(kernel, target)
     assert [s.operand for s in schedule if isinstance(s, StageOperand)] == [0]
-    tiled = block_fills(tile(kernel, schedule), target)
-    moves = [line for line in linearize(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
+    tiled = vectorize_stage_fills(tile(kernel, schedule), target)
+    moves = [line for line in emit_program(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
 
 
 def test_folds_of_a_few_rows_are_written_out():
     """So the loop over columns has no other inside, and is peeled: no masks but in the last."""
     i, k = build.range_(50_000, 0, name="i"), build.range_(3, 1, name="k")
-    x = build.load(build.at(build.ref(0, F, (3, 50_000)), k, i))
-    store = build.store(build.at(build.ref(1, F, (50_000,)), i),
+    x = build.load(build.index_into(build.ref(0, F, (3, 50_000)), k, i))
+    store = build.store(build.index_into(build.ref(1, F, (50_000,)), i),
                         build.reduce_ranges(x, ops.MIN, (k,)))
     kernel = build.kernel([store], "few", (0, 1))
-    program = linearize(tile(kernel, choose(kernel, AVX512)), AVX512)
+    program = emit_program(tile(kernel, choose_schedule(kernel, AVX512)), AVX512)
     loads = [line for line in program.src if line.op is ops.LOAD]
     assert len([line for line in loads if len(line.src) == 1]) == 3
 
 
 def short_rows(m, n, monoid=ops.MAX, dtype=F):
     i, k = build.range_(m, 0, name="i"), build.range_(n, 1, name="k")
-    x = build.load(build.at(build.ref(0, dtype, (m, n)), i, k))
-    pairs = build.pair(x, build.cast(k, dtypes.int32))
-    store = build.store(build.at(build.ref(1, dtypes.int32, (m,)), i),
+    x = build.load(build.index_into(build.ref(0, dtype, (m, n)), i, k))
+    pairs = build.arg_pair(x, build.cast(k, dtypes.int32))
+    store = build.store(build.index_into(build.ref(1, dtypes.int32, (m,)), i),
                         build.reduce_ranges(pairs, monoid, (k,)))
     return build.kernel([store], "places", (0, 1))
 
@@ -413,7 +417,7 @@ def test_places_in_short_rows(m, n, low, target):
     kernel = short_rows(m, n, ops.MIN if low else ops.MAX)
     x = np.random.default_rng(m * n).integers(-2, 3, (m, n)).astype("f")
     x[::7] = np.nan
-    tiled = block_fills(tile(kernel, choose(kernel, target)), target)
+    tiled = vectorize_stage_fills(tile(kernel, choose_schedule(kernel, target)), target)
     out = np.zeros(m, "i4")
     run_kernel(tiled, [x, out], [])
     np.testing.assert_array_equal(out, x.argmin(1) if low else x.argmax(1))
@@ -423,9 +427,9 @@ def test_places_in_short_rows(m, n, low, target):
 def test_short_rows_are_transposed_before_they_are_folded(n, staged):
     """No lane is loaded by itself."""
     kernel = short_rows(4096, n)
-    schedule = choose(kernel, AVX512)
+    schedule = choose_schedule(kernel, AVX512)
     assert any(isinstance(s, StageOperand) for s in schedule) is staged
-    program = linearize(block_fills(tile(kernel, schedule), AVX512), AVX512)
+    program = emit_program(vectorize_stage_fills(tile(kernel, schedule), AVX512), AVX512)
     moves = [line for line in program.src if line.op in (ops.LOAD, ops.STORE)]
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves) or n > 64
 
@@ -434,9 +438,9 @@ def windows(channels, width, depth, taps):
     """o[c, x] = sum over k and t of w[c, k, t] * a[k, x + t]"""
     c, x, k, t = (build.range_(n, i, name=name) for i, (n, name) in enumerate(
         ((channels, "c"), (width, "x"), (depth, "k"), (taps, "t"))))
-    w = build.load(build.at(build.ref(0, F, (channels, depth, taps)), c, k, t))
-    a = build.load(build.at(build.ref(1, F, (depth, width + taps - 1)), k, build.add(x, t)))
-    store = build.store(build.at(build.ref(2, F, (channels, width)), c, x),
+    w = build.load(build.index_into(build.ref(0, F, (channels, depth, taps)), c, k, t))
+    a = build.load(build.index_into(build.ref(1, F, (depth, width + taps - 1)), k, build.add(x, t)))
+    store = build.store(build.index_into(build.ref(2, F, (channels, width)), c, x),
                         build.reduce_ranges(build.mul(w, a), ops.ADD, (k, t)))
     return build.kernel([store], "windows", (0, 1, 2, 3))
 
@@ -446,7 +450,7 @@ def windows(channels, width, depth, taps):
 def test_windows_that_fill_few_lanes_are_read_one_by_one(channels, width, depth, lanes):
     """Lanes go along what fills more of them, where the sum is longer than writing across them."""
     kernel = windows(channels, width, depth, 7)
-    schedule = choose(kernel, AVX512)
+    schedule = choose_schedule(kernel, AVX512)
     vector, = [s.range for s in schedule if isinstance(s, Vectorize)]
     assert vector[0] == lanes
     draw = np.random.default_rng(0)
@@ -466,9 +470,10 @@ def test_a_stage_holds_no_folds_of_what_it_stages() -> None:
     i, k, p = (build.range_(n, id, name=name) for id, (n, name) in
                enumerate([(40, "i"), (9, "k"), (9, "p")]))
     x, o = (build.ref(slot, dtypes.float32, shape) for slot, shape in enumerate([(40, 9), (40,)]))
-    total = build.reduce_ranges(build.load(build.at(x, i, k)), ops.ADD, [k])
-    off = build.sub(build.load(build.at(x, i, p)), total)
-    store = build.store(build.at(o, i), build.reduce_ranges(build.mul(off, off), ops.ADD, [p]))
+    total = build.reduce_ranges(build.load(build.index_into(x, i, k)), ops.ADD, [k])
+    off = build.sub(build.load(build.index_into(x, i, p)), total)
+    store = build.store(build.index_into(o, i),
+                        build.reduce_ranges(build.mul(off, off), ops.ADD, [p]))
     kernel = build.kernel([store], "squares", (0, 1, 2))
     tiled = tile(kernel, [tiling.split("i", 16, "io", "il"), tiling.vectorize("il"),
                           tiling.stage(0, at="io")])
@@ -488,6 +493,6 @@ def test_long_runs_of_rows_that_are_turned_are_read_at_once(columns: int, strip:
     make = Maker({"i": columns, "j": 600})
     value = build.add(make.load("ji"), make.load("ij"))
     kernel = make.kernel(build.store(make.place("ij"), value))
-    assert choose(kernel, Target("cpu", cores=2))[0].factor == strip
+    assert choose_schedule(kernel, Target("cpu", cores=2))[0].factor == strip
     if columns <= 512:
         compare(make, kernel, exact=True)

@@ -18,9 +18,9 @@ from fnx.core.target import Target
 from fnx.core.tiling import grid, split, thread
 from fnx.core.uop import UOp
 from fnx.lower.pipeline import lower
-from fnx.lower.program.linearize import linearize
-from fnx.lower.program.threads import threads
-from fnx.lower.program.together import groups_of
+from fnx.lower.program.barriers import group_count
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.lower_threads import lower_threads
 from fnx.lower.schedule.tile import tile
 from tests.lower import emulator
 
@@ -47,7 +47,7 @@ def ran(fn: UOp, target: Target, x: Any) -> tuple[Any, list[Op]]:
     program = code.program()
     out, = fn.src
     result = np.zeros(out.shape, out.dtype.np)
-    groups = int(build.const_of(groups_of(kernel)))
+    groups = int(build.const_of(group_count(kernel)))
     emulator.run(program, groups, [x, result])
     meant = np.zeros_like(result)
     run_kernel(kernel, [x, meant], ())
@@ -86,15 +86,15 @@ def test_threads_fold_beside_threads_that_do_not(target: Target, folds: int, acr
     """Any number of them: columns of a block, whose rows other threads fold."""
     m, n = 3 * folds, 2 * across
     r, c = build.range_(m, 0, name="r"), build.range_(n, 1, name="c")
-    x = build.load(build.at(build.ref(0, dtypes.float32, (m, n)), r, c))
-    o = build.at(build.ref(1, dtypes.float32, (n,)), c)
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (m, n)), r, c))
+    o = build.index_into(build.ref(1, dtypes.float32, (n,)), c)
     kernel = build.kernel([build.store(o, build.reduce_ranges(x, ops.ADD, [r]))], "columns", (1, 0))
     schedule = [split("c", across, "cg", "ct"), split("r", folds, "ro", "rt"), grid("cg"),
                 thread("ct"), thread("rt")]
-    tiled = threads(tile(kernel, schedule), target)
+    tiled = lower_threads(tile(kernel, schedule), target)
     x_of = numbers(np.random.default_rng(2), (m, n), dtypes.float32)
     got = np.zeros(n, np.float32)
-    emulator.run(linearize(tiled, target), 2, [x_of, got])
+    emulator.run(emit_program(tiled, target), 2, [x_of, got])
     np.testing.assert_allclose(got, x_of.sum(0), rtol=1e-4, atol=1e-3)
 
 

@@ -13,17 +13,17 @@ from fnx.core import build, dtypes, op_args, ops
 from fnx.core.config import override
 from fnx.core.uop import UOp
 from fnx.lower.driver import Driver
-from fnx.lower.fusion.ranges import StepBody
-from fnx.lower.memory import View, plan
+from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.memory import View, plan_arena
 from fnx.lower.pipeline import FUSION_PASSES
 from tests.lower.steps import TARGET
 
 F = dtypes.float32
 
 
-def step_of(*outs: UOp) -> StepBody:
+def step_of(*outs: UOp) -> KernelStep:
     step, = Driver(TARGET).run(FUSION_PASSES, build.function(outs, 2))
-    assert isinstance(step, StepBody)
+    assert isinstance(step, KernelStep)
     return step
 
 
@@ -129,7 +129,7 @@ def test_many_buffers_are_planned_near_their_peak() -> None:
     nodes = [UOp(ops.BUFFER, F, (), op_args.Buffer(object(), (i,))) for i in range(count)]
     sizes = {n: 64 * int(rng.integers(1, 40)) for n in nodes}
     uses = [[nodes[i], nodes[max(0, i - int(rng.integers(1, 30)))]] for i in range(count)]
-    offsets, arena = plan(uses, sizes)
+    offsets, arena = plan_arena(uses, sizes)
     first: dict[UOp, int] = {}
     last: dict[UOp, int] = {}
     for at, used in enumerate(uses):

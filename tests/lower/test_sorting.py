@@ -11,10 +11,10 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.config import override
-from fnx.lower.program.sorting import FEW
+from fnx.lower.program.sorting import MAX_RANKED
 
 COMPILED = True
-LENGTHS = st.one_of(st.integers(1, 40), st.integers(FEW - 2, FEW + 2))
+LENGTHS = st.one_of(st.integers(1, 40), st.integers(MAX_RANKED - 2, MAX_RANKED + 2))
 SPECIAL = np.array([np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1.0, 2.0**-149])
 
 
@@ -49,7 +49,7 @@ def test_later_keys_decide_among_equals(data, n):
         assert np.array_equal(after, before[np.lexsort((b, a))])
 
 
-@pytest.mark.parametrize("n", [7, FEW, FEW + 1])
+@pytest.mark.parametrize("n", [7, MAX_RANKED, MAX_RANKED + 1])
 def test_any_number_of_workers_gives_the_same_bits(n):
     x = np.random.default_rng(n).normal(size=(3000, n)).astype("f4")
     found = set()

@@ -1,4 +1,4 @@
-"""Products of few rows are sums over chunks of their sums (lower/tensor/split_products.py)."""
+"""Products of few rows are sums over chunks of their sums (lower/tensor/split_k.py)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fnx.core import dtypes, ops
 from fnx.core.levels.interp import evaluate
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.factors import two_factors
+from fnx.lower.contraction_factors import two_factors
 from fnx.lower.pipeline import lower
-from fnx.lower.tensor.split_products import in_chunks
-from fnx.lower.tensor.split_reduce import split_reduce
+from fnx.lower.tensor.split_k import split_k
+from fnx.lower.tensor.split_reduction import split_reduction
 
 COMPILED = True
 SMALL = Target("interp", kind="kernels", l2=256)
@@ -33,7 +33,7 @@ def product(m: int, n: int, k: int, flip: tuple[bool, bool], dtype: object = dty
 
 
 def split(node: UOp, target: Target = SMALL) -> UOp | None:
-    return in_chunks(node, node.src[0], target)
+    return split_k(node, node.src[0], target)
 
 
 @settings(deadline=None)
@@ -43,7 +43,7 @@ def test_split_products_are_the_products(m: int, n: int, k: int, flip: tuple[boo
     """Of whole numbers, whose sums are exact in any order."""
     node = product(m, n, k, flip)
     whole = b.function([node], 2)
-    cut = split_reduce(whole, SMALL)
+    cut = split_reduction(whole, SMALL)
     draw = np.random.default_rng(0)
     given_ = [draw.integers(-9, 9, p.shape).astype("float32")
               for _, p in sorted(b.params(whole).items())]

@@ -16,25 +16,25 @@ from fnx.core import build, dtypes, ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp, toposort
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.program.linearize import linearize
-from fnx.lower.program.streamed import LEAST, TOGETHER, large_results
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.nontemporal import CACHE_BYTES, MIN_BYTES, large_results
 from fnx.lower.render import host
-from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 
 COMPILED = True
 
 X86 = Target("cpu", triple="x86_64-linux")
-LARGE = LEAST // 4
+LARGE = MIN_BYTES // 4
 
 
 def _streams(shape: tuple[int, ...], target: Target = X86, reads_itself: bool = False) -> bool:
     """Whether ``o = x + x`` has streaming stores, and ends with a fence exactly then."""
     ranges = [build.range_(n, i) for i, n in enumerate(shape)]
-    x, o = (build.at(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
+    x, o = (build.index_into(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
     value = build.load(o if reads_itself else x)
     kernel = build.kernel([build.store(o, build.add(value, value))], "k", [*range(len(shape))])
-    program = linearize(tile(kernel, choose(kernel, target)), target)
+    program = emit_program(tile(kernel, choose_schedule(kernel, target)), target)
     found = any(n.op is ops.STORE and n.arg == "STREAM" for n in program.src)
     text = host.module("f", host.render(program))
     assert [found] * 3 == [x in text for x in ("!nontemporal", "sfence", "!0 = !{i32 1}")]
@@ -47,16 +47,16 @@ def test_large_results_stream() -> None:
 
 def test_what_its_operands_push_out_streams() -> None:
     """Two buffers of half of that size; not a result that is a small part of them."""
-    assert _streams((TOGETHER // 8,)) and TOGETHER // 2 < LEAST
+    assert _streams((CACHE_BYTES // 8,)) and CACHE_BYTES // 2 < MIN_BYTES
     r = build.range_(1 << 20, 0)
     x, o = build.ref(0, dtypes.float32, (1 << 20, 16)), build.ref(1, dtypes.float32, (1 << 20,))
-    first = build.load(build.at(x, r, build.index_const(0)))
-    assert not large_results(toposort([build.store(build.at(o, r), first)]))
+    first = build.load(build.index_into(x, r, build.index_const(0)))
+    assert not large_results(toposort([build.store(build.index_into(o, r), first)]))
 
 
 def _generalized(shape: tuple[int, ...]) -> UOp:
     ranges = [build.range_(n, i) for i, n in enumerate(shape)]
-    x, o = (build.at(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
+    x, o = (build.index_into(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
     kernel = build.kernel([build.store(o, build.load(x))], "k", [*range(len(shape))])
     return generalize(kernel)[0]
 
@@ -66,15 +66,15 @@ def test_kernels_of_any_length_stream_where_they_are_large() -> None:
     for shape, other, streams in (((LARGE,), (2 * LARGE + 16,), True),
                                   ((LARGE // 64, 64), (96, LARGE // 32), True),
                                   ((LARGE // 50, 51), (51, LARGE // 50 + 1), False),
-                                  ((512,), (TOGETHER // 8 - 16,), False)):
+                                  ((512,), (CACHE_BYTES // 8 - 16,), False)):
         kernel = _generalized(shape)
         assert kernel is _generalized(other)
-        program = linearize(tile(kernel, choose(kernel, X86)), X86)
+        program = emit_program(tile(kernel, choose_schedule(kernel, X86)), X86)
         assert any(n.op is ops.STORE and n.arg == "STREAM" for n in program.src) is streams, shape
 
 
 def test_others_do_not() -> None:
-    assert not _streams((TOGETHER // 8 - 16,))              # a cache may hold it
+    assert not _streams((CACHE_BYTES // 8 - 16,))              # a cache may hold it
     assert not _streams((LARGE,), reads_itself=True)        # its lines are there
     assert not _streams((LARGE // 50, 51))                  # rows that are no whole lines
     assert not _streams((LARGE,), Target("cpu", triple="aarch64-linux"))

@@ -15,7 +15,7 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes, ops, tiling
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp import run_kernel
-from fnx.lower.schedule.subtotals import in_parts
+from fnx.lower.schedule.blocked_summation import split_sum
 from fnx.lower.schedule.tile import tile
 
 COMPILED = True
@@ -52,7 +52,7 @@ def test_products_with_long_sums_keep_their_bits(m: int, k: int, n: int, eager: 
 @given(st.lists(st.integers(1, 3_000), min_size=1, max_size=3), st.integers(2, 300))
 def test_no_loop_between_two_subtotals_is_long(lengths: list[int], chain: int) -> None:
     loops = [(f"r{i}", n) for i, n in enumerate(lengths)]
-    steps, names = in_parts(loops, chain)
+    steps, names = split_sum(loops, chain)
     extents: dict[str, int] = dict(loops)
     marked = {s.range for s in steps if isinstance(s, tiling.Subtotal)}
     for step in steps:
@@ -70,8 +70,8 @@ def test_no_loop_between_two_subtotals_is_long(lengths: list[int], chain: int) -
 
 def _sum(n: int) -> tuple[Any, Any]:
     m, k = build.range_(5, 0, name="m"), build.range_(n, 1, name="k")
-    x = build.load(build.at(build.ref(0, dtypes.float32, (5, n)), m, k))
-    o = build.at(build.ref(1, dtypes.float32, (5,)), m)
+    x = build.load(build.index_into(build.ref(0, dtypes.float32, (5, n)), m, k))
+    o = build.index_into(build.ref(1, dtypes.float32, (5,)), m)
     return x, build.kernel([build.store(o, build.reduce_ranges(x, ops.ADD, [k]))], "sum", [0, 1])
 
 

@@ -15,7 +15,7 @@ from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
 from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.canonical import canonical
+from fnx.lower.kernel.canonicalize import canonicalize
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 
@@ -28,31 +28,34 @@ def matmul(m: int, n: int, k: int, ta: bool = False, tb: bool = False) -> UOp:
     x = build.ref(0, F, (k, m) if ta else (m, k), "x")
     w = build.ref(1, F, (n, k) if tb else (k, n), "w")
     bias, o = build.ref(2, F, (n,), "b"), build.ref(3, F, (m, n), "o")
-    product = build.mul(build.load(build.at(x, *((i, r) if ta else (r, i)))),
-                        build.load(build.at(w, *((c, i) if tb else (i, c)))))
-    total = build.add(build.reduce_ranges(product, ops.ADD, [i]), build.load(build.at(bias, c)))
+    product = build.mul(build.load(build.index_into(x, *((i, r) if ta else (r, i)))),
+                        build.load(build.index_into(w, *((c, i) if tb else (i, c)))))
+    total = build.add(build.reduce_ranges(product, ops.ADD, [i]),
+                      build.load(build.index_into(bias, c)))
     value = build.maximum(total, build.const(0, F))
-    return canonical(build.kernel([build.store(build.at(o, r, c), value)], "matmul"))
+    return canonicalize(build.kernel([build.store(build.index_into(o, r, c), value)], "matmul"))
 
 
 def softmax(rows: int, columns: int) -> UOp:
     row = build.range_(rows, 0, name="row")
     c = [build.range_(columns, 1 + i, name=f"c{i}") for i in range(3)]
     x, o = build.ref(0, F, (rows, columns), "x"), build.ref(1, F, (rows, columns), "o")
-    largest = build.reduce_ranges(build.load(build.at(x, row, c[0])), ops.MAX, [c[0]])
-    e = build.exp(build.sub(build.load(build.at(x, row, c[1])), largest))
+    largest = build.reduce_ranges(build.load(build.index_into(x, row, c[0])), ops.MAX, [c[0]])
+    e = build.exp(build.sub(build.load(build.index_into(x, row, c[1])), largest))
     kept = build.stage(e, [c[1]], 0)
-    value = build.div(build.load(build.at(kept, c[2])), build.reduce_ranges(e, ops.ADD, [c[1]]))
-    return canonical(build.kernel([build.store(build.at(o, row, c[2]), value)], "softmax"))
+    value = build.div(build.load(build.index_into(kept, c[2])),
+                      build.reduce_ranges(e, ops.ADD, [c[1]]))
+    return canonicalize(build.kernel([build.store(build.index_into(o, row, c[2]), value)],
+                                     "softmax"))
 
 
 def scatter_add(n: int, columns: int) -> UOp:
     i, c = build.range_(n, 0, name="i"), build.range_(columns, 1, name="c")
     index, u = build.ref(0, dtypes.int32, (n,), "index"), build.ref(1, F, (n, columns), "u")
     o = build.ref(2, F, (5, columns), "o")
-    place = build.at(o, build.cast(build.load(build.at(index, i)), dtypes.index), c)
-    return canonical(build.kernel([build.store(place, build.load(build.at(u, i, c)), None,
-                                               ops.ADD)], "scatter"))
+    place = build.index_into(o, build.cast(build.load(build.index_into(index, i)), dtypes.index), c)
+    return canonicalize(build.kernel([build.store(place, build.load(build.index_into(u, i, c)),
+                                                  None, ops.ADD)], "scatter"))
 
 
 def run(kernel: UOp, *inputs: np.ndarray, out: tuple[int, ...]) -> np.ndarray:
@@ -101,7 +104,7 @@ def test_tiled_matmul_is_matmul(draw: st.DataObject) -> None:
         return
     want = np.maximum((x.T if ta else x).astype(np.float64) @ (w.T if tb else w) + b, 0)
     np.testing.assert_allclose(run(tiled, x, w, b, out=(m, n)), want, rtol=1e-4, atol=1e-5)
-    assert canonical(tiled) is tiled
+    assert canonicalize(tiled) is tiled
 
 
 @settings(deadline=None, max_examples=30)
@@ -133,10 +136,11 @@ def test_what_is_computed_from_an_operand_alone_is_staged_with_it() -> None:
     c = build.range_(5, 2, name="n")
     x, s = build.ref(0, F, (6, 8), "x"), build.ref(1, F, (6,), "s")
     w, o = build.ref(2, F, (8, 5), "w"), build.ref(3, F, (6, 5), "o")
-    scaled = build.mul(build.load(build.at(x, r, i)), build.load(build.at(s, r)))
-    product = build.mul(build.exp(scaled), build.load(build.at(w, i, c)))
-    kernel = canonical(build.kernel(
-        [build.store(build.at(o, r, c), build.reduce_ranges(product, ops.ADD, [i]))], "scaled"))
+    scaled = build.mul(build.load(build.index_into(x, r, i)), build.load(build.index_into(s, r)))
+    product = build.mul(build.exp(scaled), build.load(build.index_into(w, i, c)))
+    kernel = canonicalize(build.kernel(
+        [build.store(build.index_into(o, r, c), build.reduce_ranges(product, ops.ADD, [i]))],
+        "scaled"))
     tiled = tile(kernel, [split("m", 4), split("k", 3), order("mo", "n", "ko", "ki", "mi"),
                           unroll("mi"), stage("x", "mo")])
     filled, = (n for n in toposort(tiled.src) if n.op is ops.STAGE)
@@ -150,8 +154,8 @@ def test_run_time_extents() -> None:
     n = build.var(0, dtypes.index, name="n")
     i = build.range_(n, 0, name="i")
     x, o = build.ref(0, F, (n,), "x"), build.ref(1, F, (n,), "o")
-    value = build.add(build.load(build.at(x, i)), build.const(1, F))
-    tiled = tile(build.kernel([build.store(build.at(o, i), value)], "inc"),
+    value = build.add(build.load(build.index_into(x, i)), build.const(1, F))
+    tiled = tile(build.kernel([build.store(build.index_into(o, i), value)], "inc"),
                  [split("i", 8), vectorize("ii"), parallel("io")])
     for size in (0, 1, 7, 8, 9, 33):
         a, b = data(0, size), np.zeros(size, np.float32)
@@ -212,7 +216,7 @@ def test_the_order_of_a_scatter_is_kept(steps: list[Any]) -> None:
 def test_run_time_extents_are_not_unrolled() -> None:
     i = build.range_(build.var(0, dtypes.index), 0, name="i")
     o = build.ref(0, F, (i.src[0],))
-    kernel = build.kernel([build.store(build.at(o, i), build.const(0, F))], "zero")
+    kernel = build.kernel([build.store(build.index_into(o, i), build.const(0, F))], "zero")
     for step in (unroll("i"), vectorize("i")):
         with pytest.raises(KernelError, match="whose extent is a number"):
             tile(kernel, [step])
@@ -221,8 +225,9 @@ def test_run_time_extents_are_not_unrolled() -> None:
 def test_equal_kernels_are_the_identical_node() -> None:
     def copy(id: int) -> UOp:
         r, c = build.range_(8, id), build.range_(5, id + 2)
-        place = build.at(build.ref(1, F, (8, 5)), r, c)
+        place = build.index_into(build.ref(1, F, (8, 5)), r, c)
         return build.kernel([build.store(place, build.load(
-            build.at(build.ref(0, F, (8, 5)), r, c)))], "copy", (id, id + 2))
-    assert canonical(copy(3)) is canonical(copy(9))
-    assert tile(canonical(copy(3)), [split("r0", 3)]) is tile(canonical(copy(1)), [split("r0", 3)])
+            build.index_into(build.ref(0, F, (8, 5)), r, c)))], "copy", (id, id + 2))
+    assert canonicalize(copy(3)) is canonicalize(copy(9))
+    assert tile(canonicalize(copy(3)), [split("r0", 3)]) is tile(canonicalize(copy(1)),
+                                                                 [split("r0", 3)])

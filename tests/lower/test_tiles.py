@@ -14,14 +14,14 @@ from fnx.backends.llvm import binding as llvm
 from fnx.core import dtypes, ops, tiling
 from fnx.core.errors import KernelError
 from fnx.core.levels.interp_kernel import run_kernel
+from fnx.core.matrix_units import UNITS, contract
 from fnx.core.target import Target
 from fnx.core.tiling import StageOperand
-from fnx.core.units import UNITS, summed
 from fnx.core.uop import UOp
 from fnx.lower.driver import Driver
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.fills import block_fills
-from fnx.lower.schedule.choose import choose
+from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower import machine
 from tests.lower.test_units import bf16, matmul, stored, units_in
@@ -118,7 +118,7 @@ def emulated(text: str) -> str:
 
 def tiled(untiled: UOp) -> UOp:
     return tile(untiled, [step.replace(space="PRIV") if isinstance(step, StageOperand) else step
-                          for step in choose(untiled, CHIP)])
+                          for step in choose_schedule(untiled, CHIP)])
 
 
 @ON_X86
@@ -159,7 +159,7 @@ def test_products_of_bytes(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("of,to", [(dtypes.bfloat16, dtypes.float32),
                                    (dtypes.int8, dtypes.int32)])
 def test_the_loop_is_four_instructions_on_registers(of: dtypes.DType, to: dtypes.DType) -> None:
-    kernel = block_fills(tiled(matmul(64, 256, 64, of, to)), CHIP)
+    kernel = vectorize_stage_fills(tiled(matmul(64, 256, 64, of, to)), CHIP)
     code = kernel_code(kernel, Driver(CHIP))
     unit, = units_in(kernel)
     assert sum(line.op is ops.MMA for line in code.program().src) == 4
@@ -175,15 +175,15 @@ def test_terms_at_each_place_of_words_are_summed_apart() -> None:
     one, big = 0x3F80, 0x4B80  # 1.0, 2.0**24
     a = np.array([[big | one << 16, one | one << 16]], np.uint32)
     b = np.full((1, 2), one | one << 16, np.uint32)
-    total = summed(UNITS["tdpbf16ps"], a, b, [1])
+    total = contract(UNITS["tdpbf16ps"], a, b, [1])
     assert total[0, 0] == np.float32(2.0**24 + 2)  # (2**24 + 1) + (1 + 1), not one after the other
-    assert summed(UNITS["dpbf16ps"], a, b, [1])[0, 0] == 2.0**24
+    assert contract(UNITS["dpbf16ps"], a, b, [1])[0, 0] == 2.0**24
 
 
 def test_short_and_batched_products_take_no_tiles() -> None:
     for m, k, n in [(15, 64, 64), (64, 32, 64)]:
         untiled = matmul(m, k, n, dtypes.bfloat16, dtypes.float32)
-        assert units_in(tile(untiled, choose(untiled, CHIP))) == set()
+        assert units_in(tile(untiled, choose_schedule(untiled, CHIP))) == set()
 
 
 @ON_X86

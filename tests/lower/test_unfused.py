@@ -47,7 +47,7 @@ def kernels(f: Any, kind: str) -> tuple[list[str], list[Any]]:
 
 @pytest.mark.parametrize("f, kind", [
     (product, "prologue"), (product, "epilogue"), (centred, "row"), (joined, "concat"),
-    (read_twice, "recompute"), (loop, "one_kernel"), (product, "all")])
+    (read_twice, "recompute"), (loop, "fuse_loop_into_kernel"), (product, "all")])
 def test_what_is_left_out_is_a_kernel_of_its_own(f: Any, kind: str) -> None:
     fused, want = kernels(f, "")
     unfused, got = kernels(f, kind)

@@ -14,21 +14,21 @@ import fnx
 import fnx.kernel as loops
 import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes, ops, parts, tiling
-from fnx.core.arithmetic import flops
+from fnx.core import accessors, build, dtypes, ops, tiling
+from fnx.core.accessors import bound_ranges
 from fnx.core.config import override
 from fnx.core.errors import KernelError
 from fnx.core.expr import Expr
+from fnx.core.flop_counts import count_flops
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.parts import closed
+from fnx.core.matrix_units import UNITS, accumulate
 from fnx.core.target import Target
 from fnx.core.tiling import StageOperand
-from fnx.core.units import UNITS, product
 from fnx.core.uop import UOp, toposort
-from fnx.lower.machines import Work, tiled
 from fnx.lower.schedule import contraction
-from fnx.lower.schedule.choose import choose
+from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
+from fnx.lower.target_lowerings import ScheduleInput, apply_schedule
 from tests.lower import machine
 
 COMPILED = True
@@ -54,11 +54,11 @@ def matmul(m: int, k: int, n: int, of: dtypes.DType, to: dtypes.DType, turned: s
              name: str) -> UOp:
         if name in turned:
             at, shape = at[::-1], shape[::-1]
-        return build.cast(build.load(build.at(build.ref(slot, t, shape, name), *at)), to)
+        return build.cast(build.load(build.index_into(build.ref(slot, t, shape, name), *at)), to)
 
     x, w = read(0, of, (i, c), (m, k), "x"), read(1, right or of, (c, j), (k, n), "w")
     total = build.reduce_ranges(build.mul(x, w), ops.ADD, [c])
-    o = build.at(build.ref(2, to, (m, n), "o"), i, j)
+    o = build.index_into(build.ref(2, to, (m, n), "o"), i, j)
     return build.kernel([build.store(o, total)], "product", (0, 1, 2))
 
 
@@ -85,7 +85,7 @@ def chain(unit: str, x: Array, w: Array) -> Array:
     """The sum of products of words [i, c] and [c, j], by the row, one word after the other."""
     total = np.zeros((x.shape[0], w.shape[1]), UNITS[unit].result.np)
     for c in range(x.shape[1]):
-        total = product(UNITS[unit], x[:, c, None], w[None, c], total)
+        total = accumulate(UNITS[unit], x[:, c, None], w[None, c], total)
     return total
 
 
@@ -129,8 +129,8 @@ def test_sums_of_integers_wrap() -> None:
     words = np.full((1, 1 << 16), 0xFFFFFFFF, np.uint32)
     total = chain(BYTES, words, words.T)  # 255 * -1, 4 times
     assert total[0, 0] == np.int32(-255 * 4 * (1 << 16))
-    most = product(UNITS[BYTES], np.uint32([0xFFFFFFFF]), np.uint32([0x7F7F7F7F]),
-                   np.int32([2**31 - 1]))
+    most = accumulate(UNITS[BYTES], np.uint32([0xFFFFFFFF]), np.uint32([0x7F7F7F7F]),
+                      np.int32([2**31 - 1]))
     assert most[0] == np.int64(2**31 - 1 + 4 * 255 * 127) - 2**32
 
 
@@ -138,7 +138,7 @@ def test_a_sum_is_rounded_once() -> None:
     """1 + 2**-24 + a little more is above a half of the last place; in float64 it is the half."""
     word = np.uint32(0x3F80 << 16), np.uint32(0x3F80 << 16)  # 0 * 0 + 1 * 1, the high term first
     tiny = np.float32([2.0**-24 * (1 + 2.0**-23)])
-    assert product(UNITS[BF16], *map(np.atleast_1d, word), tiny)[0] == np.float32(1 + 2**-23)
+    assert accumulate(UNITS[BF16], *map(np.atleast_1d, word), tiny)[0] == np.float32(1 + 2**-23)
 
 
 # ---- products by a unit -------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_products_of_any_shape_on_any_target(shape: tuple[int, int, int], turned
     m, k, n = shape
     untiled = matmul(m, k, n, dtypes.bfloat16, dtypes.float32, turned)
     kernel = tile(untiled, [step.replace(space="PRIV") if isinstance(step, StageOperand) else step
-                            for step in choose(untiled, target)])
+                            for step in choose_schedule(untiled, target)])
     assert units_in(kernel) <= set(target.units)
     x, w = bf16(RANDOM.standard_normal((m, k))), bf16(RANDOM.standard_normal((k, n)))
     held = [stored(a.T.copy() if name in turned else a).view(dtypes.bfloat16.np)
@@ -186,7 +186,7 @@ def test_large_enough_products_take_the_unit() -> None:
                          (dtypes.int8, dtypes.int32, BYTES)):
         for turned in ("", "x", "w", "xw"):
             untiled = matmul(64, 64, 64, of, to, turned)
-            assert units_in(tile(untiled, choose(untiled, AVX512))) == {unit}
+            assert units_in(tile(untiled, choose_schedule(untiled, AVX512))) == {unit}
 
 
 @pytest.mark.parametrize("of,to", [
@@ -194,22 +194,22 @@ def test_large_enough_products_take_the_unit() -> None:
     (dtypes.bfloat16, dtypes.float64), (dtypes.int16, dtypes.int32), (dtypes.int8, dtypes.int64)])
 def test_what_no_unit_is_made_for_is_left_alone(of: dtypes.DType, to: dtypes.DType) -> None:
     untiled = matmul(64, 64, 64, of, to)
-    assert units_in(tile(untiled, choose(untiled, AVX512))) == set()
+    assert units_in(tile(untiled, choose_schedule(untiled, AVX512))) == set()
 
 
 def test_words_that_lie_in_memory_are_one_load() -> None:
     untiled = matmul(64, 64, 64, dtypes.bfloat16, dtypes.float32)
-    nodes = toposort([tile(untiled, choose(untiled, AVX512))])
+    nodes = toposort([tile(untiled, choose_schedule(untiled, AVX512))])
     read = {n.arg.name: n.dtype for n in nodes if n.op is ops.REF}
     assert read["x"] is dtypes.uint32 and read["w"] is dtypes.bfloat16
     stages = {n.arg.name: n for n in nodes if n.op is ops.STAGE}
     assert {n.dtype for n in stages.values()} == {dtypes.uint32}
-    assert [r.arg.kind for r in closed(stages["w"])][-1] == "VEC"
+    assert [r.arg.kind for r in bound_ranges(stages["w"])][-1] == "VEC"
 
 
 def test_an_odd_number_of_terms_reads_nothing_beyond() -> None:
     untiled = matmul(16, 33, 32, dtypes.bfloat16, dtypes.float32)
-    kernel = tile(untiled, choose(untiled, AVX512))
+    kernel = tile(untiled, choose_schedule(untiled, AVX512))
     ones = np.full((33, 33), 0x3F80, np.uint16)
     held = [ones[:16].copy(), ones[:, :32].copy()]
     buffers = [*[a.view(dtypes.bfloat16.np) for a in held], np.zeros((16, 32), np.float32)]
@@ -222,18 +222,18 @@ def test_terms_that_do_not_begin_a_word_are_no_words(begin: int) -> None:
     """A window of a row begins anywhere: lanes would gather halves of words."""
     i, j, k, c = (build.range_(n, at, name=name) for at, (n, name) in enumerate((
         (64, "i"), (64, "j"), (3, "k"), (64, "c"))))
-    x = build.load(build.at(build.ref(0, dtypes.bfloat16, (64, 68), "x"), i,
-                            (Expr(c) + (Expr(k) if begin else 2 * Expr(k))).node))
-    w = build.load(build.at(build.ref(1, dtypes.bfloat16, (64, 64), "w"), j, c))
+    x = build.load(build.index_into(build.ref(0, dtypes.bfloat16, (64, 68), "x"), i,
+                                    (Expr(c) + (Expr(k) if begin else 2 * Expr(k))).node))
+    w = build.load(build.index_into(build.ref(1, dtypes.bfloat16, (64, 64), "w"), j, c))
     terms = [build.cast(v, dtypes.float32) for v in (x, w)]
-    o = build.at(build.ref(2, dtypes.float32, (64, 64, 3), "o"), i, j, k)
+    o = build.index_into(build.ref(2, dtypes.float32, (64, 64, 3), "o"), i, j, k)
     kernel = build.kernel([build.store(o, build.reduce_ranges(
         build.mul(*terms), ops.ADD, [c]))], "product", (0, 1, 2, 3))
-    found = contraction.find(kernel)
+    found = contraction.match_contraction(kernel)
     assert found is not None
     loads = [n for n in toposort([kernel]) if n.op is ops.LOAD]
-    assert [contraction.words_along(n, c, UNITS[BF16]) for n in sorted(
-        loads, key=lambda n: parts.buffer(n).arg.slot)] == [not begin, True]
+    assert [contraction.is_word_aligned(n, c, UNITS[BF16]) for n in sorted(
+        loads, key=lambda n: accessors.buffer(n).arg.slot)] == [not begin, True]
 
 
 def test_what_cannot_be_tensorized_is_refused() -> None:
@@ -362,13 +362,13 @@ def test_terms_fill_their_words() -> None:
     """Of 64 channels and 3 places the channels are the terms: pairs of 3 would be half empty."""
     i, j, c, q = (build.range_(n, id, name=name) for id, (n, name) in enumerate(
         [(64, "i"), (64, "j"), (64, "c"), (3, "q")]))
-    x = build.load(build.at(build.ref(0, dtypes.bfloat16, (64, 64, 3)), i, c, q))
-    w = build.load(build.at(build.ref(1, dtypes.bfloat16, (64, 3, 64)), c, q, j))
+    x = build.load(build.index_into(build.ref(0, dtypes.bfloat16, (64, 64, 3)), i, c, q))
+    w = build.load(build.index_into(build.ref(1, dtypes.bfloat16, (64, 3, 64)), c, q, j))
     terms = build.mul(*[build.cast(s, dtypes.float32) for s in (x, w)])
     total = build.reduce_ranges(terms, ops.ADD, [c, q])
-    o = build.at(build.ref(2, dtypes.float32, (64, 64)), i, j)
+    o = build.index_into(build.ref(2, dtypes.float32, (64, 64)), i, j)
     kernel = build.kernel([build.store(o, total)], "product", (0, 1, 2, 3))
-    assert tiling.split("c", 2, "c_w", "c_e") in choose(kernel, AVX512)
+    assert tiling.split("c", 2, "c_w", "c_e") in choose_schedule(kernel, AVX512)
 
 
 # ---- hand-written kernels -----------------------------------------------------------------------
@@ -405,8 +405,9 @@ def test_a_unit_of_another_machine_is_refused() -> None:
     for target, said in ((Target("old"), "it has none"),
                          (Target("new", units=("dpbusd",)), "dpbusd")):
         with pytest.raises(KernelError, match=rf"{target.name}: .*{said}.*got {BF16}"):
-            tiled(Work(kernel, steps), target)
-    assert units_in(tiled(Work(kernel, steps), Target("interp", kind="kernels"))) == {BF16}
+            apply_schedule(ScheduleInput(kernel, steps), target)
+    assert units_in(apply_schedule(ScheduleInput(kernel, steps),
+                                   Target("interp", kind="kernels"))) == {BF16}
 
 
 @has(BF16)
@@ -419,6 +420,6 @@ def test_lanes_that_no_instruction_has_are_refused() -> None:
 
 def test_arithmetic_is_counted_as_without_a_unit() -> None:
     untiled = matmul(56, 64, 64, dtypes.bfloat16, dtypes.float32)
-    kernel = tile(untiled, choose(untiled, AVX512))
+    kernel = tile(untiled, choose_schedule(untiled, AVX512))
     assert units_in(kernel) == {BF16}
-    assert flops(kernel, []) == 2 * 56 * 64 * 64
+    assert count_flops(kernel, []) == 2 * 56 * 64 * 64

@@ -14,9 +14,9 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.base import get_device
 from fnx.core import build, dtypes, ops
+from fnx.core.accessors import conjuncts
 from fnx.core.config import override
-from fnx.core.parts import conjuncts
-from fnx.lower.program.one_bound import one_bound
+from fnx.lower.program.merge_bounds_checks import merge_bounds_checks
 
 RNG = np.random.default_rng(0)
 PLACES = 50
@@ -115,9 +115,9 @@ def test_any_number_of_rows(rows: int, width: int, both: bool) -> None:
     (dtypes.int32, 9, 1), (dtypes.int32, 2**31 - 1, 1), (dtypes.int32, 2**31, 2),
     (dtypes.int64, 9, 2), (dtypes.uint32, 9, 2), (dtypes.int32, -3, 2)])
 def test_one_comparison_for_both_ends(dtype: Any, n: int, count: int) -> None:
-    p = build.load(build.at(build.ref(0, dtype, (1,)), build.index_const(0)))
+    p = build.load(build.index_into(build.ref(0, dtype, (1,)), build.index_const(0)))
     i = build.cast(p, dtypes.index)
     valid = build.and_(build.le(build.index_const(0), i), build.lt(i, build.index_const(n)))
-    store = build.store(build.at(build.ref(1, dtype, (max(n, 1),)), i), p, valid, ops.ADD)
-    after = one_bound(build.kernel([store], "scatter", ()))
+    store = build.store(build.index_into(build.ref(1, dtype, (max(n, 1),)), i), p, valid, ops.ADD)
+    after = merge_bounds_checks(build.kernel([store], "scatter", ()))
     assert len(conjuncts(after.src[0].src[2])) == count

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import ops, parts
+from fnx.core import accessors, ops
 from fnx.core.config import override
 from fnx.core.uop import UOp, toposort
 
@@ -29,17 +29,17 @@ STEPS = 5
 def iterations(kernel: UOp) -> int:
     """How often the innermost statement of a kernel runs."""
     ranges = [n for n in toposort([kernel]) if n.op is ops.RANGE]
-    return math.prod([parts.extent(r).arg for r in ranges])
+    return math.prod([accessors.extent(r).arg for r in ranges])
 
 
 def kernels(commands: UOp) -> list[UOp]:
-    return [e.src[0] for e in parts.executions(commands) if e.src[0].op is ops.KERNEL]
+    return [e.src[0] for e in accessors.all_execs(commands) if e.src[0].op is ops.KERNEL]
 
 
 def most_in_a_step(f: Any, *args: Any) -> int:
     """Iterations of the largest kernel inside of loops."""
     found = fnx.jit(f).lower(*args).commands
-    loops = [n for n in toposort([found]) if n.op is ops.LOOP]
+    loops = [n for n in toposort([found]) if n.op is ops.CMD_LOOP]
     return max([iterations(k) for loop in loops for body in loop.src for k in kernels(body)],
                default=0)  # it is one kernel
 

@@ -13,7 +13,7 @@ from fnx.core.levels import spec
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.pipeline import lower
-from fnx.lower.program.vectors import vectors
+from fnx.lower.program.vectorize_accesses import vectorize_accesses
 
 GPU = Target("gpu", kind="opencl", threads=64, shared=16 << 10, private=256, vector_bits=128,
              vector_registers=64)
@@ -77,7 +77,7 @@ def run(lines: Sequence[UOp]) -> np.ndarray:
 @settings(max_examples=300, deadline=None)
 @given(programs())
 def test_memory_is_what_scalars_make_of_it(program: UOp) -> None:
-    after = vectors(program, GPU)
+    after = vectorize_accesses(program, GPU)
     spec.check([after], "program")
     np.testing.assert_array_equal(run(after.src), run(program.src))
     assert sum(line.op in (ops.LOAD, ops.STORE) for line in after.src) <= \

@@ -11,27 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, narrow, ops, tiling
+from fnx.core import build, dtypes, low_precision, ops, tiling
 from fnx.core.errors import KernelError
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
+from fnx.core.matrix_units import UNITS
 from fnx.core.rewriting import symbolic
 from fnx.core.target import Target
 from fnx.core.tiling import Bind
-from fnx.core.units import UNITS
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
 from fnx.lower.pipeline import lower
+from fnx.lower.program.barriers import group_count
 from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.linearize import linearize
-from fnx.lower.program.stored import stored
-from fnx.lower.program.threads import threads
-from fnx.lower.program.together import groups_of
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.emulate_unsupported_dtypes import emulate_unsupported_dtypes
+from fnx.lower.program.lower_threads import lower_threads
 from fnx.lower.schedule import contraction
-from fnx.lower.schedule.groups import choose_groups
-from fnx.lower.schedule.plan import MODEL, Decisions
+from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.tile import tile
-from fnx.lower.schedule.warps import by_warps
+from fnx.lower.schedule.warp_units import schedule_warp_unit
+from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
 from tests.lower import emulator
 from tests.lower.test_units import matmul, units_in
 
@@ -47,20 +47,20 @@ def factors(m: int, k: int, n: int, t: dtypes.DType, turned: str) -> list[tuple[
     """As they are stored, and as numbers."""
     out = []
     for name, shape in (("x", (m, k)), ("w", (k, n))):
-        held = narrow.encoded(RANDOM.standard_normal(shape).astype(np.float32), t)
-        numbers = narrow.decoded(held, t)
+        held = low_precision.encode(RANDOM.standard_normal(shape).astype(np.float32), t)
+        numbers = low_precision.decode(held, t)
         out.append((held.T.copy() if name in turned else held, np.asarray(numbers, np.float64)))
     return out
 
 
 def tiled(untiled: UOp) -> UOp:
-    return threads(tile(untiled, choose_groups(untiled, CHIP)), CHIP)
+    return lower_threads(tile(untiled, choose_workgroups(untiled, CHIP)), CHIP)
 
 
 def emulated(kernel: UOp, buffers: list[Array]) -> None:
-    program = linearize(stored(kernel, CHIP), CHIP)
+    program = emit_program(emulate_unsupported_dtypes(kernel, CHIP), CHIP)
     spec.check([program], "program")
-    groups = symbolic.bounds(groups_of(kernel))[1]
+    groups = symbolic.bounds(group_count(kernel))[1]
     emulator.run(program, groups, buffers)
 
 
@@ -88,18 +88,18 @@ def test_several_tiles_of_a_warp() -> None:
     buffers = [x, w, np.zeros((130, 70), np.float32)]
     emulated(kernel, buffers)
     np.testing.assert_allclose(buffers[2], a @ b, rtol=1e-5, atol=1e-5)
-    lines = linearize(stored(kernel, CHIP), CHIP).src
+    lines = emit_program(emulate_unsupported_dtypes(kernel, CHIP), CHIP).src
     assert sum(line.op is ops.MMA for line in lines) == 16  # 4 rows of 4
 
 
 def test_float32_with_fewer_bits_by_a_schedule_that_says_so() -> None:
     m, k, n = 40, 27, 50
     untiled = matmul(m, k, n, dtypes.float32, dtypes.float32)
-    found = contraction.find(untiled)
+    found = contraction.match_contraction(untiled)
     assert found is not None
-    steps = by_warps(found, UNITS["mma_tf32"], found.rows[-1], found.columns[-1], found.summed[0],
-                     Decisions(MODEL))
-    kernel = threads(tile(untiled, steps), CHIP)
+    steps = schedule_warp_unit(found, UNITS["mma_tf32"], found.rows[-1], found.columns[-1],
+                               found.summed[0], TuningKnobs(HEURISTIC))
+    kernel = lower_threads(tile(untiled, steps), CHIP)
     assert units_in(kernel) == {"mma_tf32"}
     x, w = (RANDOM.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
     wanted = np.matmul(*[(a.view(np.uint32) & 0xFFFFE000).view(np.float32) for a in (x, w)])
@@ -123,13 +123,13 @@ def test_a_warp_that_is_not_laid_out_is_refused() -> None:
              tiling.tensorize("ce", "mma_bf16", "cw")]
     kernel = tile(untiled, [*words, Bind("i", "THREAD")])
     with pytest.raises(KernelError, match="8 rows and 4 columns"):
-        threads(kernel, CHIP)
+        lower_threads(kernel, CHIP)
     kernel = tile(untiled, [
         *words, tiling.split("i", 8, "io", "iq"), tiling.split("j", 4, "jo", "jq"),
         tiling.order("iq", "jq", "io", "jo", "co", "cw", "ce"), Bind("iq", "THREAD"),
         Bind("jq", "THREAD")])
     with pytest.raises(KernelError, match="2 unrolled rows"):
-        threads(kernel, CHIP)
+        lower_threads(kernel, CHIP)
     with pytest.raises(KernelError, match="expected a loop over 8 words, got 1"):
         tile(untiled, [tiling.split("c", 2, "cw", "ce"), tiling.tensorize("ce", "mma_bf16")])
 

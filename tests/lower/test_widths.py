@@ -16,8 +16,8 @@ from fnx.core.rewriting.evaluate import trunc
 from fnx.core.target import Target
 from fnx.core.uop import UOp
 from fnx.lower.pipeline import lower
-from fnx.lower.program.linearize import linearize
-from fnx.lower.program.widths import only_narrow, widths
+from fnx.lower.program.emit import emit_program
+from fnx.lower.program.narrow_indices import check_index_width, narrow_indices
 
 GROUPS = Target("opencl", kind="opencl", threads=128, shared=16 << 10, private=256)
 NARROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=256, fma=False)
@@ -32,7 +32,7 @@ def kernels(draw: st.DrawFn) -> UOp:
     t, k = build.range_(128, 1, "THREAD"), build.range_(draw(SIZES), 2)
     u = build.range_(2, 3, "UNROLL")
     n = build.var(0, dtypes.index, 0, draw(st.sampled_from([100, (1 << 31) - 1, 1 << 40])))
-    data = build.load(build.at(build.ref(1, draw(st.sampled_from(
+    data = build.load(build.index_into(build.ref(1, draw(st.sampled_from(
         [dtypes.int8, dtypes.int32, dtypes.uint32, dtypes.int64])), (128,)), t))
     some = [g, t, k, u, n, build.cast(data, dtypes.index)]
     for _ in range(draw(st.integers(2, 7))):
@@ -47,7 +47,7 @@ def kernels(draw: st.DrawFn) -> UOp:
             some.append(build.elementwise(op, a, draw(st.sampled_from(some))))
     place = build.add(some[-1], build.add(build.mul(build.add(g, k), build.index_const(256)),
                                           build.add(t, build.mul(u, build.index_const(128)))))
-    o = build.at(build.ref(0, dtypes.int32, (1 << 62,)), place)
+    o = build.index_into(build.ref(0, dtypes.int32, (1 << 62,)), place)
     value = build.cast(some[-2], dtypes.int32)
     return build.kernel([build.store(o, value, build.lt(some[-1], n))], "k", (0, 1, 2, 3))
 
@@ -106,10 +106,10 @@ def effects(program: UOp, given: Mapping[UOp, int], seed: int, narrow: bool) -> 
 @given(kernels(), st.integers(0, 1 << 30))
 def test_lines_in_32_bits_give_what_unbounded_integers_give(kernel: UOp, seed: int) -> None:
     try:
-        before = linearize(kernel, GROUPS)
+        before = emit_program(kernel, GROUPS)
     except OverflowedError:  # a number of the kernel's own that 64 bits have no room for
         assume(False)
-    after = widths(before)
+    after = narrow_indices(before)
     spec.check([after], "program")
     rng = random.Random(seed)
     groups, n = before.arg.groups, [v.arg.high for v in [x for line in before.src
@@ -135,12 +135,12 @@ def test_shapes_around_two_to_the_31() -> None:
 @pytest.mark.parametrize("size", [1 << 20, (1 << 31) - 1, 1 << 33])
 def test_a_target_of_32_bits_refuses_what_has_no_room(size: int) -> None:
     t, k = build.range_(1, 0, "THREAD"), build.range_(size, 1)
-    o = build.at(build.ref(0, dtypes.float32, (1,)), t)
+    o = build.index_into(build.ref(0, dtypes.float32, (1,)), t)
     total = build.reduce_ranges(build.cast(k, dtypes.float32), ops.ADD, [k])
-    program = linearize(build.kernel([build.store(o, total)], "sum", (0, 1)), NARROW)
+    program = emit_program(build.kernel([build.store(o, total)], "sum", (0, 1)), NARROW)
     if size < 1 << 31:
-        assert only_narrow(program, NARROW) is program
+        assert check_index_width(program, NARROW) is program
         return
     with pytest.raises(KernelError, match="below 2\\*\\*31, got up to 8589934591") as found:
-        only_narrow(program, NARROW)
+        check_index_width(program, NARROW)
     assert "in parts" in str(found.value)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core.array import repeated, storage, trace
+from fnx.core.array import eager_cache, storage, trace
 from fnx.core.levels import interp
 from fnx.core.uop import UOp
 
@@ -46,8 +46,8 @@ def _interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     before = storage.evaluate, storage.put
-    repeated.forget()
+    eager_cache.clear_cache()
     storage.set_evaluator(evaluate, HostStorage)
     yield
     storage.set_evaluator(*before)
-    repeated.forget()
+    eager_cache.clear_cache()

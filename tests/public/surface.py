@@ -11,10 +11,13 @@ import numpy as np
 import fnx
 import fnx.ad_checkpoint
 import fnx.checkpoint_policies
-import fnx.contexts
+import fnx.config_context
 import fnx.custom_batching
 import fnx.custom_derivatives
+import fnx.device_registry
+import fnx.device_transfer
 import fnx.dtypes
+import fnx.environment_info
 import fnx.errors
 import fnx.flatten_util
 import fnx.kernel
@@ -24,8 +27,6 @@ import fnx.nn.initializers
 import fnx.numpy
 import fnx.numpy.linalg
 import fnx.ops
-import fnx.placing
-import fnx.platforms
 import fnx.random
 import fnx.scipy.special
 import fnx.sharding
@@ -33,15 +34,14 @@ import fnx.test_util
 import fnx.tree
 import fnx.tree_util
 import fnx.typing
-import fnx.versions
-from fnx.core.array.operate import At
-from fnx.numpy.scalars import ScalarType
+from fnx.core.array.array_operators import At
+from fnx.numpy.scalar_types import ScalarType
 
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
-    fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.placing,
-    fnx.platforms, fnx.versions, fnx.contexts, fnx.dtypes, fnx.errors, fnx.flatten_util,
-    fnx.ops, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
+    fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.device_transfer,
+    fnx.device_registry, fnx.environment_info, fnx.config_context, fnx.dtypes, fnx.errors,
+    fnx.flatten_util, fnx.ops, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
     fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives]
 
 

@@ -220,7 +220,7 @@ def test_unknown_and_misspelt_keywords_are_refused(name: str) -> None:
             call(name, {given: None})
         error = caught.value
         assert repr(given) in error.message and "expected" in error.message
-        assert error.site is not None and error.site[0] == __file__
+        assert error.loc is not None and error.loc[0] == __file__
         if given != "nonsense":
             assert given[:-1] in f"{error.message} {error.hint}"
 
@@ -272,8 +272,8 @@ def test_nonsense_in_the_place_of_what_is_needed_is_refused(name: str) -> None:
         for value in [*NONSENSE, *([jnp.ones(3), 3, None] if functions else [])]:
             with pytest.raises(FnxError) as caught:
                 call(name, {}, [*args[:i], value, *args[i + 1:]])
-            assert caught.value.message and caught.value.site is not None
-            assert caught.value.site[0] == __file__
+            assert caught.value.message and caught.value.loc is not None
+            assert caught.value.loc[0] == __file__
 
 
 @pytest.mark.parametrize("name", [n for n, f in chosen(TREES).items() if not takes_all_keywords(f)])

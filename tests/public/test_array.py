@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import fnx.numpy as jnp
 from fnx.core.array import scope
+from fnx.core.array.api_boundary import evaluate_pending
 from fnx.core.array.array import Array
-from fnx.core.array.public import settle
 from fnx.core.config import override
 from fnx.core.dtypes import float32
 
@@ -179,7 +179,7 @@ def test_results_are_there_when_the_outermost_call_ends() -> None:
     with scope.Scope("jit"):
         late = jnp.arange(4) + 1
         assert late._storage is None
-    settle(late)
+    evaluate_pending(late)
     assert late.tolist() == [1, 2, 3, 4]
 
 

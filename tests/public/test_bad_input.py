@@ -267,7 +267,7 @@ def test_the_line_is_that_of_the_user() -> None:
     assert here is not None
     with pytest.raises(errors.ShapeError) as caught:
         a + b
-    assert caught.value.site == (__file__, here.f_lineno - 1)
+    assert caught.value.loc == (__file__, here.f_lineno - 1)
 
 
 def test_donated_array_says_so() -> None:

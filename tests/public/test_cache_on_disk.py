@@ -11,9 +11,9 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import write_behind
+from fnx.backends import background_writer
 from fnx.core.config import override
-from fnx.transforms.replay import twins
+from fnx.transforms.replay import code_cache
 
 COMPILED = True
 
@@ -23,12 +23,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """A cache that holds a program and its kernel."""
     with fnx.cache.at(str(tmp_path / "cache")), override(check_spec=False):
         call(1.0)
-        write_behind.wait()
+        background_writer.wait()
         yield tmp_path / "cache"
 
 
 def call(x: float) -> None:
-    twins.forget()  # what is there in memory is not looked for on disk
+    code_cache.clear()  # what is there in memory is not looked for on disk
 
     def half_of_it(x: fnx.Array) -> fnx.Array:
         return jnp.cos(x) / 2.5

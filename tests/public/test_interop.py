@@ -18,7 +18,7 @@ import pytest
 import fnx
 import fnx.dlpack
 import fnx.numpy as jnp
-from fnx.core import dtypes, narrow
+from fnx.core import dtypes, low_precision
 from fnx.core.errors import ArgumentError, DTypeError, ExchangeError
 
 COMPILED = True  # memory of the device that users have
@@ -320,13 +320,13 @@ def test_ufuncs_and_functions_of_numpy() -> None:
         np.add(a, a, out=x)  # an Array is no place to write to
 
 
-@pytest.mark.parametrize("t", list(dtypes.NARROW.values()), ids=str)
+@pytest.mark.parametrize("t", list(dtypes.LOW_PRECISION.values()), ids=str)
 def test_ml_dtypes(t: dtypes.DType) -> None:
     theirs = np.arange(6).reshape(2, 3).astype(getattr(ml_dtypes, t.name))
     x = jnp.asarray(theirs)
     assert x._dtype is t and x.dtype == theirs.dtype and np.asarray(x).dtype == theirs.dtype
     assert np.array_equal(np.asarray(x).astype(float), theirs.astype(float))
-    assert np.array_equal(narrow.decoded(x._numpy(), t), theirs.astype(t.compute.np))
+    assert np.array_equal(low_precision.decode(x._numpy(), t), theirs.astype(t.compute.np))
     assert address(jnp.asarray(np.asarray(x))) == address(x)
 
 

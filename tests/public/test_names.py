@@ -54,8 +54,9 @@ def seen() -> dict[str, Any]:
     """What the expressions name."""
     probe = functools.partial(DIFFERENCES.probe, fnx, fnx.numpy)
     return {**load(GOLDEN / "inputs.py").names(fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random),
-            **CASES.more(fnx.numpy), "special": fnx.scipy.special, "stats": fnx.scipy.stats,
-            "top": fnx, "probe": probe, **WIDE_CASES.operands(fnx.numpy, bool(fnx.config.x64))}
+            **CASES.extra_reduced(fnx.numpy), "special": fnx.scipy.special,
+            "stats": fnx.scipy.stats, "top": fnx, "probe": probe,
+            **WIDE_CASES.operands(fnx.numpy, bool(fnx.config.x64))}
 
 
 @pytest.fixture(scope="module", name="seen")

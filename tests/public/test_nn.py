@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.array import special
-from fnx.core.array.operate import apply
+from fnx.core.array import error_functions
+from fnx.core.array.array_operators import apply
 
 INF, NAN = float("inf"), float("nan")
 
@@ -98,9 +98,9 @@ def test_initializers_have_their_variance(name: str, deviation: float) -> None:
 
 
 @pytest.mark.parametrize(("function", "name", "points", "ulps"), [
-    (special.ERF, "erf", np.linspace(-4, 4, 161), 3), (special.ERFC, "erfc",
-                                                       np.linspace(-3, 3, 121), 12),
-    (special.ERF_INV, "erfinv", np.linspace(-0.9, 0.9, 61), 6)])
+    (error_functions.ERF, "erf", np.linspace(-4, 4, 161), 3), (error_functions.ERFC, "erfc",
+                                                               np.linspace(-3, 3, 121), 12),
+    (error_functions.ERF_INV, "erfinv", np.linspace(-0.9, 0.9, 61), 6)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_error_functions(function: Any, name: str, points: Any, ulps: float, dtype: Any) -> None:
     import mpmath

@@ -15,9 +15,9 @@ import fnx
 import fnx.numpy as jnp
 from fnx import profiling
 from fnx.backends.base import get_device
-from fnx.backends.cpu import recording
+from fnx.backends.cpu import profile_events
 from fnx.core.config import override
-from fnx.core.limits import Limits
+from fnx.core.peak_rates import PeakRates
 
 COMPILED = True
 
@@ -25,7 +25,7 @@ COMPILED = True
 @pytest.fixture(autouse=True)
 def _limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the machine can do is not measured in tests."""
-    monkeypatch.setattr(profiling, "limits", lambda: Limits(
+    monkeypatch.setattr(profiling, "device_limits", lambda: PeakRates(
         (("float32", 100.0),), (("memory", 0, 10.0),)))
     yield
     assert get_device("cpu").queue.recording is None  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_loops_count_their_steps() -> None:
 
 
 def test_too_many_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording.Recording.__init__, "__defaults__", (5,))
+    monkeypatch.setattr(profile_events.EventRecording.__init__, "__defaults__", (5,))
     x = jnp.ones(4)
     x + 1
     with fnx.profile() as seen:

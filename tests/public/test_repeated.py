@@ -13,7 +13,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.array import repeated
+from fnx.core.array import eager_cache
 from fnx.core.config import override
 from fnx.core.errors import DonatedError, OutOfBoundsWarning
 from tests.attack.agreement import outcome, same
@@ -25,7 +25,7 @@ grad_module = importlib.import_module("fnx.transforms.grad")
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept() -> Iterator[None]:
-    repeated.forget()
+    eager_cache.clear_cache()
     yield
 
 
@@ -34,7 +34,7 @@ def array(*values: float) -> fnx.Array:
 
 
 def kept() -> int:
-    return len(repeated._calls)
+    return len(eager_cache._call_cache)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,7 +48,7 @@ def test_a_call_that_is_repeated_gives_what_it_gives_anew(seed: int) -> None:
 
     run(program.inputs)
     again = run(given)
-    repeated.forget()
+    eager_cache.clear_cache()
     anew = run(given)
     assert isinstance(again, Exception) == isinstance(anew, Exception)
     if not isinstance(anew, Exception):
@@ -60,7 +60,7 @@ def test_a_repeated_call_makes_no_node() -> None:
     x, y = array(1, 2), array(3, 4)
     assert (jnp.sum(x, axis=0) == 3).item() and kept()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeated.EagerCall, "__init__", None)  # a call that is not found is one
+        patch.setattr(eager_cache.CacheMiss, "__init__", None)  # a call that is not found is one
         assert float(jnp.sum(y, axis=0)) == 7
 
 
@@ -171,7 +171,7 @@ def test_calls_that_cannot_be_told_apart_are_not_kept() -> None:
     for n in (1, 2):
         jnp.apply_along_axis(lambda row, n=n: row * n, 0, x)  # a function
         x + np.array([n, n], np.float32)  # NumPy data
-    inside = {key[0] for key in repeated._calls.keys()[before:]}
+    inside = {key[0] for key in eager_cache._call_cache.keys()[before:]}
     assert jnp.apply_along_axis not in inside
     assert (x + np.array([5, 5], np.float32)).tolist() == [6, 7]
 
@@ -188,7 +188,7 @@ def test_tracing_is_never_short_cut() -> None:
 def test_the_number_of_kept_calls_is_bounded() -> None:
     x = array(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeated._calls, "limit", 20)
+        patch.setattr(eager_cache._call_cache, "limit", 20)
         for n in range(50):
             x + n
         assert kept() == 20
@@ -226,9 +226,9 @@ def test_another_number_is_the_same_call_and_gives_what_it_gives_anew(name: str)
         x = jnp.asarray(np.array([0, 1, 2.5, -3, 1e-3, 100]).astype(dtype))
         anew = []
         for v in NUMBERS:
-            repeated.forget()
+            eager_cache.clear_cache()
             anew.append(f(x, v))
-        repeated.forget()
+        eager_cache.clear_cache()
         for _ in range(2):
             for v, want in zip(NUMBERS, anew):
                 got = f(x, v)

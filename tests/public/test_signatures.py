@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import fnx
-from fnx.core.array import array, held, placed
-from fnx.core.array.operate import At
+from fnx.core.array import array, array_base, device_mixin
+from fnx.core.array.array_operators import At
 
-CLASSES = {n.name: n for module in (array, held, placed)
+CLASSES = {n.name: n for module in (array, array_base, device_mixin)
            for n in ast.parse(Path(str(module.__file__)).read_text()).body
            if isinstance(n, ast.ClassDef)}
 

@@ -162,7 +162,7 @@ def test_the_package_of_that_name_reads_and_writes_the_same(tmp_path: Path) -> N
 def test_archives_of_more_than_4_gb(large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                    ) -> None:
     """As if these bytes were 2 GB: sizes, places and the directory are written with 64 bits."""
-    monkeypatch.setattr(npz, "_LARGE", large)
+    monkeypatch.setattr(npz, "_ZIP64_THRESHOLD", large)
     path, tree = tmp_path / "x.npz", {"a": jnp.arange(100), "b": jnp.ones(3), "ä": jnp.zeros(())}
     fnx.save(path, tree)
     assert all(np.array_equal(x, tree[k]) for k, x in fnx.load(path).items())
@@ -509,5 +509,5 @@ def test_the_longest_header_is_read_in_time(tmp_path: Path) -> None:
               for i in range(20_000)}
     (tmp_path / "x.safetensors").write_bytes(safetensors_file(header, bytes(20_000)))
     start = time.perf_counter()
-    found = safetensors.read(fnx.saving.files.Mapped(str(tmp_path / "x.safetensors")), True)
+    found = safetensors.read(fnx.saving.files.MappedFile(str(tmp_path / "x.safetensors")), True)
     assert len(found) == 20_000 and time.perf_counter() - start < 30

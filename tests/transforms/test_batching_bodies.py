@@ -52,7 +52,7 @@ def _while(limit: float) -> UOp:
     condition = build.function([build.lt(total, build.const(limit, f))], 3, "below")
     rest = build.sqrt(build.sub(build.const(limit, f), total))
     more = build.add(build.expand(step, (2,)), build.add(x, build.expand(rest, (2,))))
-    body = build.function([more, build.add(n, build.like(n, 1))], 3, "grow")
+    body = build.function([more, build.add(n, build.const_like(n, 1))], 3, "grow")
     return build.function(build_calls.while_(condition, body, [step], [x, n]), 3)
 
 
@@ -67,8 +67,8 @@ def test_while(batched: tuple[bool, ...]) -> None:
 
 def test_a_loop_that_counts_alike_in_all_lanes_has_one_condition() -> None:
     i, x = build.param(0, dtypes.int32, ()), build.param(1, dtypes.float32, (2,))
-    condition = build.function([build.lt(i, build.like(i, 3))], 2)
-    body = build.function([build.add(i, build.like(i, 1)), build.mul(x, x)], 2)
+    condition = build.function([build.lt(i, build.const_like(i, 3))], 2)
+    body = build.function([build.add(i, build.const_like(i, 1)), build.mul(x, x)], 2)
     fn = build.function(build_calls.while_(condition, body, [], [i, x]), 2)
     function, outs = batch(fn, 4, (False, True))
     assert outs == (False, True)
@@ -109,10 +109,11 @@ def test_a_branch_that_no_lane_takes_is_not_run() -> None:
 def test_lanes_that_do_not_take_a_branch_do_not_hang_in_it() -> None:
     """x -> x / 2 while x > 1: it does not end for infinity, which takes the other branch."""
     x = build.param(0, dtypes.float32, ())
-    one = build.like(x, 1)
+    one = build.const_like(x, 1)
     halved = build_calls.while_(build.function([build.lt(one, x)], 1),
-                                build.function([build.mul(x, build.like(x, 0.5))], 1), [], [x])
+                                build.function([build.mul(x, build.const_like(x, 0.5))], 1), [],
+                                [x])
     branches = [build.function([one], 1), build.function(halved, 1)]
-    fits = build.cast(build.lt(x, build.like(x, 1e30)), dtypes.int32)
+    fits = build.cast(build.lt(x, build.const_like(x, 1e30)), dtypes.int32)
     fn = build.function(build_calls.cond(branches, fits, [x]), 1)
     check_lanes(fn, [np.array([np.inf, 3, 100, np.inf], np.float32)], (True,))

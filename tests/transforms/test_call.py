@@ -308,7 +308,7 @@ def test_errors_name_the_line(body: Any, error: type[fnx.FnxError], message: str
     with pytest.raises(error) as e:
         broken(body)
     assert message in e.value.message
-    path, line = e.value.site
+    path, line = e.value.loc
     lines, first = inspect.getsourcelines(body)
     if body not in (no_store, returns):  # those are found when the kernel has ended
         assert path == __file__ and first <= line < first + len(lines)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fnx import grad, jit
 from fnx.core.array import indexing, tree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.array.public import asarray
-from fnx.numpy import unary as elementwise
+from fnx.numpy import unary_ufuncs as elementwise
 from fnx.transforms import grad as grad_module
 from fnx.transforms.replay import captures
 from fnx.transforms.replay.captures import Captures

@@ -84,8 +84,8 @@ def test_an_index_outside_is_named(f: Any, jitted: bool) -> None:
     with pytest.raises(OutOfBoundsError, match=f"index < {len(x)} along axis 0, got 77") as e:
         run(x, jnp.asarray([0, 77, 2], "int32"))
     lines, first = inspect.getsourcelines(f)
-    assert e.value.site is not None and e.value.site[0] == __file__
-    assert first <= e.value.site[1] < first + len(lines)
+    assert e.value.loc is not None and e.value.loc[0] == __file__
+    assert first <= e.value.loc[1] < first + len(lines)
     np.testing.assert_array_equal(np.asarray(run(x, at)), inside)  # and it goes on
 
 
@@ -147,12 +147,12 @@ def test_of_functions_with_one_graph_the_one_that_runs_is_named() -> None:
     for f, line in ((one, _line_of(_one)), (other, _line_of(_helper)), (one, _line_of(_one))):
         with pytest.raises(OutOfBoundsError) as caught:
             f(x, outside)
-        assert caught.value.site == (__file__, line)
+        assert caught.value.loc == (__file__, line)
     here = inspect.currentframe()
     assert here is not None
     with pytest.raises(OutOfBoundsError) as caught:
         x[outside] * 3.25
-    assert caught.value.site == (__file__, here.f_lineno - 1)
+    assert caught.value.loc == (__file__, here.f_lineno - 1)
 
 
 # ---- inside of loops, branches and lanes -------------------------------------------------------
@@ -213,9 +213,9 @@ LOOPS = {scan: "got 9 in iteration 2 of cell", backwards: "got 9 in iteration 1 
 def test_an_index_inside_of_a_loop(f: Any) -> None:
     with pytest.raises(OutOfBoundsError, match="-5 <= index < 5 along axis 0, " + LOOPS[f]) as e:
         fnx.jit(f)(jnp.asarray(X))
-    assert e.value.site is not None and e.value.site[0] == __file__
+    assert e.value.loc is not None and e.value.loc[0] == __file__
     lines, first = inspect.getsourcelines(nested)
-    assert f is not nested or first <= e.value.site[1] < first + len(lines)
+    assert f is not nested or first <= e.value.loc[1] < first + len(lines)
 
 
 @pytest.mark.parametrize("f", [scan, nested, branch, data_says], ids=lambda f: f.__name__)

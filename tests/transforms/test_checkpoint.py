@@ -12,7 +12,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.ad_checkpoint import checkpoint_name
-from fnx.core import parts
+from fnx.core import accessors
 from fnx.core.errors import ArgumentError
 
 RNG = np.random.default_rng(0)
@@ -299,7 +299,7 @@ def products(f: Callable[..., Any]) -> int:
     x, w = np.tile(X, (4, 4)), np.tile(W, (4, 4)) / 4  # no loop of these fits in one kernel
     stages = fnx.jit(fnx.grad(squares(f), (0, 1))).lower(x, w)
     return sum(e.src[0].arg.name.startswith("contract")
-               for e in parts.executions(stages.commands))
+               for e in accessors.all_execs(stages.commands))
 
 
 @pytest.mark.parametrize("kind", ["scan", "cond", "jit in scan", "scan in scan"])
@@ -315,7 +315,7 @@ def test_policies_reach_into_bodies(kind: str) -> None:
 def planned(f: Callable[..., Any], *args: Any) -> tuple[int, int]:
     """Of a gradient: the launches that multiply matrices, and the planned peak in bytes."""
     stages = fnx.jit(fnx.grad(f)).lower(*args)
-    launches = parts.executions(stages.commands)
+    launches = accessors.all_execs(stages.commands)
     return sum(e.src[0].arg.name.startswith("contract") for e in launches), stages.arena
 
 

@@ -20,7 +20,7 @@ F8 = dtypes.float64
 INF, NAN = np.inf, np.nan
 
 
-@pytest.mark.parametrize("op", sorted(ops.at_level("t"), key=lambda op: op.name), ids=str)
+@pytest.mark.parametrize("op", sorted(ops.ops_at_level("t"), key=lambda op: op.name), ids=str)
 def test_each_op_of_the_tensor_level_has_a_row(op: ops.Op) -> None:
     assert op in DERIVATIVES
 
@@ -37,17 +37,17 @@ def derivative(f: Callable[..., UOp], *at: float, modes: str = "r",
         total = build.reduce(y, ops.ADD, range(len(y.shape)))
         t: UOp | None
         if mode == "f":
-            (_,), (t,) = pushforward([total], {xs[0]: build.like(xs[0], 1)})
+            (_,), (t,) = pushforward([total], {xs[0]: build.const_like(xs[0], 1)})
         else:
-            (_,), (ct,) = pullback([total], [Cotangent(build.like(total, 1))], xs[:1])
+            (_,), (ct,) = pullback([total], [Cotangent(build.const_like(total, 1))], xs[:1])
             t = None if ct is None else ct.value
-        y = build.like(xs[0] if mode == "r" else total, 0) if t is None else t
+        y = build.const_like(xs[0] if mode == "r" else total, 0) if t is None else t
     env = {x: np.full(shape, v) for x, v in zip(xs, at)}
     return interp.evaluate([y], env)[0]
 
 
 def zero(x: UOp) -> UOp:
-    return build.like(x, 0)
+    return build.const_like(x, 0)
 
 
 def one(op: ops.Op) -> Callable[[UOp], UOp]:
@@ -93,7 +93,7 @@ def test_singular_points(k: int, mode: str) -> None:
 def test_folds(monoid: ops.Op, values: list[float], expected: list[float]) -> None:
     x = build.param(0, F8, (len(values),))
     y = build.reduce(x, monoid, (0,))
-    (_,), (ct,) = pullback([y], [Cotangent(build.like(y, 1))], [x])
+    (_,), (ct,) = pullback([y], [Cotangent(build.const_like(y, 1))], [x])
     assert ct is not None
     np.testing.assert_allclose(interp.evaluate([ct.value], {x: np.array(values)})[0], expected)
 
@@ -150,9 +150,9 @@ HARMLESS: list[tuple[str, Callable[[UOp], UOp], tuple[int, ...]]] = [
     ("sqrt", positive(build.sqrt), ()),
     ("log", positive(build.log), ()),
     ("x log x", positive(lambda x: build.mul(x, build.log(x))), ()),
-    ("1 / x", positive(lambda x: build.div(build.like(x, 1), x)), ()),
-    ("x ** 0.5", positive(lambda x: build.power(x, build.like(x, 0.5))), ()),
-    ("x ** -2", positive(lambda x: build.power(x, build.like(x, -2.0))), ()),
+    ("1 / x", positive(lambda x: build.div(build.const_like(x, 1), x)), ()),
+    ("x ** 0.5", positive(lambda x: build.power(x, build.const_like(x, 0.5))), ()),
+    ("x ** -2", positive(lambda x: build.power(x, build.const_like(x, -2.0))), ()),
     ("x ** x", positive(lambda x: build.power(x, x)), ()),
     ("log sqrt", positive(lambda x: build.log(build.sqrt(x))), ()),
     ("sin log", positive(lambda x: build.elementwise(ops.SIN, build.log(x))), ()),
@@ -167,9 +167,9 @@ HARMLESS: list[tuple[str, Callable[[UOp], UOp], tuple[int, ...]]] = [
     ("where in a call", called(positive(build.sqrt)), ()),
     ("shrink", tail(build.sqrt), (4,)),
     ("gather", picked(build.sqrt), (3,)),
-    ("max", lambda x: build.maximum(build.sqrt(x), build.like(x, 1.0)), ()),
+    ("max", lambda x: build.maximum(build.sqrt(x), build.const_like(x, 1.0)), ()),
     ("reduce max", lambda x: build.reduce(build.concat(
-        [build.sqrt(x), build.like(x, 1.0)], 0), ops.MAX, (0,)), (2,)),
+        [build.sqrt(x), build.const_like(x, 1.0)], 0), ops.MAX, (0,)), (2,)),
     ("padding", lambda x: build.shrink(build.pad(build.sqrt(x), [(2, 0)]), [(0, 2)]), (2,)),
     ("concat", lambda x: build.shrink(build.concat([build.sqrt(x), x], 0), [(2, 4)]), (2,)),
 ]
@@ -192,7 +192,7 @@ def test_overflow_in_a_branch_not_taken() -> None:
 def test_a_zero_that_is_a_number_hides_nothing() -> None:
     """The second derivative of log(x)**2 / 2 at 1 is 1, where ct == 0 at the log."""
     def f(x: UOp) -> UOp:
-        return build.div(build.mul(build.log(x), build.log(x)), build.like(x, 2.0))
+        return build.div(build.mul(build.log(x), build.log(x)), build.const_like(x, 2.0))
     assert {derivative(f, 1.0, modes=modes).item() for modes in ("ff", "fr", "rf", "rr")} == {1.0}
     assert np.isnan(derivative(lambda x: build.mul(zero(x), build.sqrt(x)), 0.0))
 
@@ -200,7 +200,7 @@ def test_a_zero_that_is_a_number_hides_nothing() -> None:
 def nodes_of(f: Callable[[UOp], UOp], shape: tuple[int, ...]) -> list[ops.Op]:
     x = build.param(0, F8, shape)
     total = build.reduce(f(x), ops.ADD, range(len(f(x).shape)))
-    (_,), (ct,) = pullback([total], [Cotangent(build.like(total, 1))], [x])
+    (_,), (ct,) = pullback([total], [Cotangent(build.const_like(total, 1))], [x])
     assert ct is not None
     return [n.op for n in toposort([ct.value])]
 
@@ -209,7 +209,7 @@ def test_ordinary_code_pays_no_mask() -> None:
     """leaky relu behind polynomials and products: one WHERE for its own gradient, no more."""
     def leaky(x: UOp) -> UOp:
         h = build.mul(build.add(x, x), x)
-        return build.where(build.lt(zero(h), h), h, build.mul(h, build.like(h, 0.01)))
+        return build.where(build.lt(zero(h), h), h, build.mul(h, build.const_like(h, 0.01)))
     assert nodes_of(leaky, (4,)).count(ops.WHERE) <= 2
     assert ops.OR not in nodes_of(leaky, (4,))
 

@@ -90,7 +90,7 @@ def test_programs_are_those_of_float64(name: str, t: str) -> None:
 
 @pytest.mark.parametrize("t", WHOLE)
 def test_integers_wrap_and_keep_their_type(t: str) -> None:
-    low, high = dtypes.named(t).limits
+    low, high = dtypes.dtype_by_name(t).limits
     values = np.array([low, high, 0, 1, 3, high // 2, 5], object)
 
     def f(x: Any) -> Any:

@@ -23,8 +23,8 @@ from fnx.core.array.aval import Aval
 from fnx.core.array.trace import trace
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.link import link
-from fnx.transforms.loops.bodies import arguments, trace_body
-from fnx.transforms.loops.folds import recognized
+from fnx.transforms.loops.bodies import args_tree, trace_body
+from fnx.transforms.loops.reductions import match_monoids
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
@@ -36,7 +36,7 @@ X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
 def monoid(f: Callable[[Any, Any], Any], dtype: dtypes.DType = dtypes.float32
            ) -> list[ops.Op] | None:
     aval = Aval((), dtype)
-    return recognized(trace_body(f, [aval, aval], arguments(tree.LEAF, tree.LEAF), "reduce"))
+    return match_monoids(trace_body(f, [aval, aval], args_tree(tree.LEAF, tree.LEAF), "reduce"))
 
 
 def add(a: Any, b: Any) -> Any:
@@ -77,7 +77,7 @@ def test_pairs_that_are_two_monoids() -> None:
     avals = [Aval((), dtypes.float32)] * 4
     for f, want in ((lambda a, b: (a[0] + b[0], jnp.maximum(b[1], a[1])), [ops.ADD, ops.MAX]),
                     (lambda a, b: (a[1] + b[0], a[0] + b[1]), None)):
-        assert recognized(trace_body(f, avals, arguments(pair, pair), "reduce")) == want
+        assert match_monoids(trace_body(f, avals, args_tree(pair, pair), "reduce")) == want
 
 
 # ---- reduce -------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_windows_are_no_memory() -> None:
     x = RNG.normal(size=(65, 65)).astype(np.float32)
 
     def commands(f: Any) -> list[UOp]:
-        fn = trace(f, [Aval(x.shape, dtypes.float32)], arguments(tree.LEAF), by="test",
+        fn = trace(f, [Aval(x.shape, dtypes.float32)], args_tree(tree.LEAF), transform="test",
                    name="f").close().function
         return toposort([link(fn, get_device("cpu")).lowered.block.commands], into_functions=True)
     nodes = commands(lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 3), (2, 2)))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fnx.core import build, ops
-from fnx.core.array import repeated, storage, trace, tree
+from fnx.core.array import eager_cache, storage, trace, tree
+from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
-from fnx.core.array.operate import apply
-from fnx.core.array.public import asarray, public
+from fnx.core.array.array_operators import apply
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -25,7 +25,7 @@ from fnx.core.errors import (
 )
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, toposort
-from fnx.numpy import unary
+from fnx.numpy import unary_ufuncs
 from fnx.transforms.ad.arguments import FLOAT0
 from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.vjp import vjp
@@ -55,22 +55,22 @@ def evaluate(nodes: Any, keep: object = None) -> list[Values]:
 @pytest.fixture(autouse=True)
 def _by_the_interpreter() -> Iterator[None]:
     before = storage.evaluate, storage.put
-    repeated.forget()
+    eager_cache.clear_cache()
     storage.set_evaluator(evaluate, Values)
     EVALUATED.clear()
     yield
     storage.set_evaluator(*before)
-    repeated.forget()
+    eager_cache.clear_cache()
 
 
-@public
+@public_api
 def total(x: Any) -> Array:
     node = asarray(x)._node
     return Array(build.reduce(node, ops.ADD, range(len(node.shape))))
 
 
 def sin(x: Any) -> Array:
-    return apply(unary.SIN, x)
+    return apply(unary_ufuncs.SIN, x)
 
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
@@ -202,7 +202,7 @@ def test_vjp_with_aux_and_integers() -> None:
 
 def test_vjp_reads_what_forward_saved() -> None:
     """exp(sum(sin x)): the sum is saved, the pull does not compute it again."""
-    out, pull = vjp(lambda x: apply(unary.EXP, total(sin(x))), asarray(X))
+    out, pull = vjp(lambda x: apply(unary_ufuncs.EXP, total(sin(x))), asarray(X))
     close(out, np.exp(np.sin(X).sum()))
     EVALUATED.clear()
     close(pull(1.0), (np.exp(np.sin(X).sum()) * np.cos(X),))
@@ -255,8 +255,8 @@ def test_errors_name_what_came_where_and_the_cure(call: Any, cls: type, words: l
         call()
     text = str(e.value)
     assert all(w in text for w in words), text
-    assert e.value.site[0] == __file__
-    assert e.value.site[1] == call.__code__.co_firstlineno  # type: ignore[attr-defined]
+    assert e.value.loc[0] == __file__
+    assert e.value.loc[1] == call.__code__.co_firstlineno  # type: ignore[attr-defined]
     assert "How to mend it" in text
 
 

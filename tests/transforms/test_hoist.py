@@ -14,8 +14,8 @@ from fnx.core import build, dtypes, ops
 from fnx.core.config import override
 from fnx.core.levels import interp, spec
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.loops import layout, movable
-from fnx.transforms.loops.hoist import hoist
+from fnx.transforms.loops import fission_analysis, transpose_invariants
+from fnx.transforms.loops.loop_fission import split_scans
 from tests.laws.test_loops import Program, derived, scanned
 
 F4 = dtypes.float32
@@ -45,7 +45,7 @@ def rnn() -> UOp:
 
 
 def test_products_with_rows_and_sums_of_products_leave_the_loops_of_an_rnn() -> None:
-    before, after = rnn(), hoist(rnn())
+    before, after = rnn(), split_scans(rnn())
     assert in_steps(before, ops.REDUCE) == 6    # x w, h u;  g u^T, x^T g, h^T g, sums of g
     assert in_steps(after, ops.REDUCE) == 2     # h u;  g u^T
     forward, backward = scans(after)
@@ -59,16 +59,16 @@ def test_products_with_rows_and_sums_of_products_leave_the_loops_of_an_rnn() -> 
 
 def test_what_does_not_fit_stays() -> None:
     with override(hoist_bytes=T * B * H * 4 - 1):
-        assert in_steps(hoist(rnn()), ops.REDUCE) == 6
+        assert in_steps(split_scans(rnn()), ops.REDUCE) == 6
     with override(hoist_bytes=T * B * H * 4):
-        assert in_steps(hoist(rnn()), ops.REDUCE) == 2
+        assert in_steps(split_scans(rnn()), ops.REDUCE) == 2
 
 
 def test_nothing_leaves_while_cond_or_a_loop_with_checkpoints() -> None:
     def products(f: object) -> int:
         x, w = np.ones((T, B, H), np.float32), np.ones((H, H), np.float32)
         fn = fnx.make_jaxpr(f)(x, w).function
-        return in_steps(hoist(fn), ops.REDUCE)
+        return in_steps(split_scans(fn), ops.REDUCE)
 
     def plain(xs: fnx.Array, w: fnx.Array) -> fnx.Array:
         return lax.scan(lambda c, x: (c + jnp.sin(x @ w), None), jnp.zeros((B, H)), xs)[0]
@@ -81,7 +81,7 @@ def test_nothing_leaves_while_cond_or_a_loop_with_checkpoints() -> None:
     fn = fnx.make_jaxpr(lambda x, w: lax.while_loop(lambda s: s[0, 0] < 9, lambda s: s + x @ w,
                                                     jnp.zeros((B, H))))(
         np.ones((B, H), np.float32), np.ones((H, H), np.float32)).function
-    assert hoist(fn) is fn
+    assert split_scans(fn) is fn
 
 
 def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
@@ -90,7 +90,7 @@ def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
     x, w = (np.random.default_rng(0).normal(size=s).astype(np.float32)
             for s in ((T, B, H), (H, H)))
     fn = fnx.make_jaxpr(f)(x, w).function
-    after = hoist(fn)
+    after = split_scans(fn)
     assert in_steps(fn, ops.REDUCE) == 1 and in_steps(after, ops.REDUCE) == 0
     np.testing.assert_allclose(interp.apply(after, [x, w])[0], interp.apply(fn, [x, w])[0],
                                rtol=1e-4, atol=1e-4)
@@ -105,11 +105,11 @@ def test_a_fold_that_reads_each_kept_number_once_stays() -> None:
         return lax.scan(step, jnp.zeros((2 * H, 2 * H)), (q, k))[1]
     like = np.ones((T, 2 * H), np.float32)
     fn = fnx.make_jaxpr(f)(like, like).function
-    assert in_steps(fn, ops.REDUCE) == in_steps(hoist(fn), ops.REDUCE) == 1
+    assert in_steps(fn, ops.REDUCE) == in_steps(split_scans(fn), ops.REDUCE) == 1
     both = fnx.make_jaxpr(lambda q, k: lax.scan(
         lambda s, x: ((s := s + x[1][:, None] * x[1]), (s, x[0] @ s)),
         jnp.zeros((2 * H, 2 * H)), (q, k))[1])(like, like).function
-    assert in_steps(hoist(both), ops.REDUCE) == 0  # the states are results anyhow
+    assert in_steps(split_scans(both), ops.REDUCE) == 0  # the states are results anyhow
 
 
 def test_a_sum_of_products_of_rows_is_one_product() -> None:
@@ -118,7 +118,7 @@ def test_a_sum_of_products_of_rows_is_one_product() -> None:
         return lax.scan(lambda w, x: (w + x[0].T @ x[1], None), jnp.zeros((H, H)), (xs, ys))[0]
     x, y = np.random.default_rng(0).normal(size=(2, T, B, H)).astype(np.float32)
     fn = fnx.make_jaxpr(f)(x, y).function
-    after = hoist(fn)
+    after = split_scans(fn)
     assert max(n.shape[0] * len(n.shape) for n in toposort(after.src)
                if n.op is ops.REDUCE) == 2 * H  # no product of each step
     np.testing.assert_allclose(interp.apply(after, [x, y])[0], interp.apply(fn, [x, y])[0],
@@ -131,7 +131,7 @@ def test_weights_that_are_read_across_are_transposed_once() -> None:
     x, w = np.ones((B, H), np.float32), np.random.default_rng(0).normal(size=(H, H))
     w = w.astype(np.float32)
     fn = fnx.make_jaxpr(f)(x, w).function
-    after = hoist(fn)
+    after = split_scans(fn)
     loop, = scans(after)
     assert any(n.op is ops.PERMUTE for n in loop.src[1:1 + loop.arg.n_consts])
     np.testing.assert_allclose(interp.apply(after, [x, w])[0], interp.apply(fn, [x, w])[0],
@@ -141,14 +141,14 @@ def test_weights_that_are_read_across_are_transposed_once() -> None:
 def test_small_work_stays_where_it_is() -> None:
     fn = fnx.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + jnp.sin(x), None), 0.0, xs)[0])(
         np.ones(9, np.float32)).function
-    assert hoist(fn) is fn
+    assert split_scans(fn) is fn
 
 
 def test_what_is_the_same_in_all_steps_is_computed_once() -> None:
     def f(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
         return lax.scan(lambda c, x: (c + x * jnp.sum(w @ w, 0), None), jnp.zeros(H), xs)[0]
     fn = fnx.make_jaxpr(f)(np.ones((H, H), np.float32), np.ones(T, np.float32)).function
-    after = hoist(fn)
+    after = split_scans(fn)
     assert in_steps(after, ops.REDUCE) == 0
     assert all(0 not in n.shape and n.shape[:1] != (T,) for n in toposort(after.src)
                if n.op is ops.REDUCE)
@@ -166,8 +166,8 @@ def test_effects_stay_in_their_steps() -> None:
         return lax.scan(step, 0.0, xs)[0]
 
     w, xs = np.eye(H, dtype=np.float32), np.ones(3, np.float32)
-    fn = hoist(fnx.make_jaxpr(f)(w, xs).function)
-    assert in_steps(fn, ops.REDUCE) == 0 and in_steps(fn, ops.HOST) == 1
+    fn = split_scans(fnx.make_jaxpr(f)(w, xs).function)
+    assert in_steps(fn, ops.REDUCE) == 0 and in_steps(fn, ops.CALLBACK) == 1
     fnx.jit(f)(w, xs).block_until_ready()
     fnx.effects_barrier()
     assert seen == [seen[0]] * 3
@@ -178,17 +178,17 @@ def test_results_that_nobody_reads_are_not_made() -> None:
         (a, _), _ = lax.scan(lambda c, _: ((c[0] * 2, c[1] + c[0]), jnp.sin(c[1])), (x, x),
                              None, length=5)
         return a
-    after = hoist(fnx.make_jaxpr(f)(np.float32(1)).function)
+    after = split_scans(fnx.make_jaxpr(f)(np.float32(1)).function)
     assert len(scans(after)[0].arg.outs) == 1
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that can move does, in generated loops and in their derivatives."""
-    monkeypatch.setattr(movable, "MIN_WORK", 1)
-    monkeypatch.setattr(movable, "DEAR", 0)
-    monkeypatch.setattr(movable, "SMALLER", 0)
-    monkeypatch.setattr(layout, "MIN_SIZE", 1)
+    monkeypatch.setattr(fission_analysis, "MIN_WORK", 1)
+    monkeypatch.setattr(fission_analysis, "EXPENSIVE_COST", 0)
+    monkeypatch.setattr(fission_analysis, "MIN_REUSE", 0)
+    monkeypatch.setattr(transpose_invariants, "MIN_SIZE", 1)
     rng = random.Random(seed)
     program: Program = scanned(rng, seed % 2)
     params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape)
@@ -196,7 +196,7 @@ def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     floats = [i for i, v in enumerate(program.values) if v.dtype == np.float64]
     outs = derived(program.looped, program.values, floats, seed)
     fn = build.function(outs, len(params))
-    after = hoist(fn)
+    after = split_scans(fn)
     spec.check([after], "tensor")
     for a, b in zip(interp.apply(fn, program.values), interp.apply(after, program.values)):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)

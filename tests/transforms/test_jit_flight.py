@@ -23,7 +23,7 @@ N = 600_000
 @pytest.fixture(autouse=True)
 def queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call returns before its work is done."""
-    monkeypatch.setattr(device, "SHORT", 0.0)
+    monkeypatch.setattr(device, "SHORT_NS", 0.0)
 
 
 def numbers(seed: int, n: int = N) -> Any:

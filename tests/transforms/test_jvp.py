@@ -13,8 +13,8 @@ import fnx.numpy as jnp
 from fnx.core import build, dtypes
 from fnx.core.errors import ArgumentError, DTypeError, FnxError, PytreeError, ShapeError
 from fnx.transforms.ad.arguments import FLOAT0
-from fnx.transforms.ad.forward import jvp as pushed
-from fnx.transforms.ad.structural import Push
+from fnx.transforms.ad.forward import jvp_form as pushed
+from fnx.transforms.ad.higher_order import JvpKey
 
 
 def slope(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -65,10 +65,10 @@ def test_tangents_that_do_not_fit(given: Any, error: type[FnxError]) -> None:
 def test_a_body_is_pushed_once_for_each_pattern() -> None:
     x, y = (build.param(i, dtypes.float32, ()) for i in range(2))
     body = build.function([build.mul(x, y), y], 2, "f")
-    assert pushed(body, Push((0,))) is pushed(body, Push((0,)))
-    assert pushed(body, Push((0,))).active == (0,)
-    assert pushed(body, Push((0,), full=(1,))).active == (0, 1)
-    assert pushed(body, Push(())).active == ()
+    assert pushed(body, JvpKey((0,))) is pushed(body, JvpKey((0,)))
+    assert pushed(body, JvpKey((0,))).active == (0,)
+    assert pushed(body, JvpKey((0,), full=(1,))).active == (0, 1)
+    assert pushed(body, JvpKey(())).active == ()
 
 
 def test_float0_goes_through_every_transform() -> None:

@@ -157,5 +157,5 @@ def test_arrays_beyond_memory_are_refused_with_the_line() -> None:
 
     with pytest.raises(GradError, match=r"array of \d+ elements") as found:
         fnx.grad(many)(jnp.ones(3))
-    assert found.value.site is not None and found.value.site[0] == __file__
+    assert found.value.loc is not None and found.value.loc[0] == __file__
     assert "vjp=" in str(found.value)

@@ -54,7 +54,7 @@ def test_options_are_values_of_the_trace_and_may_say_what_comes_out() -> None:
 def test_wrong_arguments_are_refused_with_the_signature(f: Any, error: Any, match: str) -> None:
     with pytest.raises(error, match=match) as found:
         f(jnp.ones(3))
-    assert found.value.site is not None and found.value.site[0] == __file__
+    assert found.value.loc is not None and found.value.loc[0] == __file__
 
 
 def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str]) -> None:

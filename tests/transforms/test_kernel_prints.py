@@ -142,7 +142,7 @@ def test_once_in_order_under_every_transform(capsys: pytest.CaptureFixture[str])
 def test_another_device_is_refused_with_the_cure() -> None:
     with override(device="cpu"), pytest.raises(KernelError, match='device="interp"') as found:
         shown(jnp.ones(2))
-    assert found.value.site is not None and found.value.site[0] == __file__
+    assert found.value.loc is not None and found.value.loc[0] == __file__
     assert 'fnx.config.device = "interp"' in str(found.value)
 
 
@@ -154,7 +154,7 @@ def refused(body: Callable[..., None], error: type[Exception], match: str) -> No
 
     with pytest.raises(error, match=match) as found:
         fnx.call(kernel, out=lambda x: x)(jnp.ones(2))
-    assert getattr(found.value, "site")[0] == __file__
+    assert getattr(found.value, "loc")[0] == __file__
 
 
 def test_what_cannot_be_printed_is_refused_where_it_stands() -> None:

@@ -90,7 +90,7 @@ def test_errors_name_the_line(body: Any, error: type[fnx.FnxError], message: str
     with pytest.raises(error) as e:
         fnx.call(body, out=lambda x: x)(normal(4))
     assert message in e.value.message and e.value.hint
-    path, line = e.value.site
+    path, line = e.value.loc
     lines, first = inspect.getsourcelines(body)
     assert path == __file__ and first <= line < first + len(lines)
 

@@ -17,9 +17,9 @@ from fnx.core.config import override
 from fnx.core.errors import ArgumentError
 from fnx.core.target import Target
 from fnx.lower.schedule.candidates import first
-from fnx.lower.schedule.neighbours import neighbours
+from fnx.lower.schedule.neighbors import neighbors
 from fnx.lower.schedule.tile import tile
-from fnx.transforms.replay import search
+from fnx.transforms.replay import schedule_search
 from tests.laws.test_handwritten_kernels import Writer
 from tests.transforms.test_vmap import rows
 
@@ -27,7 +27,7 @@ from tests.transforms.test_vmap import rows
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path) -> Iterator[None]:
     with override(cache_dir=str(tmp_path / "cache")):
-        search._found.clear()
+        schedule_search._outcomes.clear()
         yield
 
 
@@ -62,9 +62,9 @@ def test_what_was_found_is_kept_in_the_process_and_on_disk(monkeypatch: pytest.M
     def never(*args: Any) -> Any:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr(search, "_Climb", never)
+    monkeypatch.setattr(schedule_search, "_HillClimb", never)
     assert near().lower(x).commands is stages.commands
-    search._found.clear()  # as in another process
+    schedule_search._outcomes.clear()  # as in another process
     assert near().lower(x).commands is stages.commands
     with pytest.raises(AssertionError, match="searched again"):
         near()(rows(301))
@@ -100,7 +100,7 @@ def test_neighbours_leave_the_order_of_sums() -> None:
     kernel = plain.lower(jnp.ones(64)).graph.src[0].src[0].src[0]
     made, model = first(kernel, Target("cpu"))
     schedule = model.schedule
-    found = list(neighbours(made, schedule))
+    found = list(neighbors(made, schedule))
     assert len(found) > 4
 
     def of_the_sum(steps: Any) -> list[Any]:

@@ -12,10 +12,10 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import build, ops, parts
+from fnx.core import accessors, build, ops
 from fnx.core.config import override
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.ad import carries as carries_of
+from fnx.transforms.ad import carry_fixpoints as carries_of
 from fnx.transforms.ad import revolve
 
 
@@ -122,12 +122,12 @@ def test_a_million_steps_save_64_states() -> None:
     n = 1_000_000
     found = fnx.jit(fnx.grad(counted(n, 1 / n)))(1.3)
     np.testing.assert_allclose(found, slope_by_hand(1.3, n, 1 / n), rtol=1e-9)
-    cost = revolve.cost(n)
+    cost = revolve.reverse_cost(n)
     print(f"{n} steps: {cost.saved} states saved, {cost.factor} times the loop is run")
     assert cost.saved <= 64 and cost.factor < 5
     fn = graph(fnx.grad(counted(n, 1 / n)), 1.3)
     states = [c.shape[0] for node in nodes(fn, ops.WHILE) for c in node.src[2:] if c.shape]
-    assert max(states) <= revolve.PLACES and revolve.PLACES + revolve.LEAF <= 64
+    assert max(states) <= revolve.MAX_SNAPSHOTS and revolve.MAX_SNAPSHOTS + revolve.BLOCK <= 64
 
 
 @pytest.mark.parametrize("n", [20, 2000])
@@ -228,7 +228,7 @@ def test_no_mask_of_zeros_goes_over_a_loops_border(loop: str) -> None:
     loops = [n for op in (ops.SCAN, ops.WHILE, ops.COND) for n in nodes(found, op)]
     assert loops and any(n.dtype.is_bool for n in toposort([found], into_functions=True))
     for n in loops:
-        assert not any(s.dtype.is_bool for s in parts.operands(n))
+        assert not any(s.dtype.is_bool for s in accessors.operands(n))
         assert not any(dtype.is_bool for _, dtype in n.arg.outs)
 
 
@@ -304,12 +304,12 @@ def test_effects_are_silent_where_steps_are_run_again(loop: str) -> None:
 def test_what_a_loop_depends_on_is_a_transitive_closure(seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, n, rows, outs = rng.integers(0, 4), rng.integers(0, 6), rng.integers(0, 3), 3
-    carries, end = carries_of.CarryPlaces(int(first), int(n)), int(first + n + rows)
+    carries, end = carries_of.Carries(int(first), int(n)), int(first + n + rows)
     depends = [frozenset(np.flatnonzero(rng.random(end) < 0.25).tolist()) for _ in range(n + outs)]
     for zero_steps in (False, True):
-        found = carries_of.closed(depends, carries, zero_steps)
+        found = carries_of.transitive_deps(depends, carries, zero_steps)
         for p in range(end):
-            moved = carries_of.active(depends, carries, {p})
+            moved = carries_of.active_params(depends, carries, {p})
             want = {o for o, d in enumerate(depends) if d & moved}
             want |= carries.of({p}) if zero_steps else set()
             assert {o for o, d in enumerate(found) if p in d} == want
@@ -323,8 +323,8 @@ def test_what_a_loop_depends_on_is_asked_once_a_loop(monkeypatch: pytest.MonkeyP
         asked.append(args)
         return closed(*args, **options)
 
-    closed = carries_of.closed
-    monkeypatch.setattr(carries_of, "closed", counted)
+    closed = carries_of.transitive_deps
+    monkeypatch.setattr(carries_of, "transitive_deps", counted)
 
     def loop(x: Any) -> Any:
         return lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, jnp.sin(s[1] * x)),

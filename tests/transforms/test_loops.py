@@ -379,13 +379,14 @@ def test_what_was_computed_before_a_loop_is_not_computed_in_its_steps(loop: str,
         return LOOPS[loop](step, m[0])
 
     m = jnp.linspace(-1, 1, 16).reshape(4, 4)
-    traced = trace.trace(f, [m._aval], fnx.tree.structure(((m,), {})), by="test", name="f").close()
+    traced = trace.trace(f, [m._aval], fnx.tree.structure(((m,), {})), transform="test",
+                         name="f").close()
     bodies = [b for n in toposort([traced.function], into_functions=True)
               if n.op in (ops.SCAN, ops.WHILE) for b in n.src if b.op is ops.FUNCTION]
     for body in bodies:
         inside = [n.op for n in toposort(body.src)]
         assert inside.count(ops.REDUCE) <= 1 or before == "a loop" and len(inside) < 20
-        assert not {ops.SORT, ops.HOST, ops.GATHER} & {*inside}
+        assert not {ops.SORT, ops.CALLBACK, ops.GATHER} & {*inside}
     made = np.asarray(BEFORE[before](m))
     v = np.asarray(m[0])
     for _ in range(3):
@@ -424,7 +425,7 @@ def test_nor_by_functions_that_are_called_in_its_steps(loop: str, inside: str) -
 
     m = jnp.cos(jnp.arange(16.0)).reshape(4, 4)
     graph = trace.trace(lambda m: f(m, LOOPS[loop]), [m._aval], fnx.tree.structure(((m,), {})),
-                        by="test", name="f").close().function
+                        transform="test", name="f").close().function
     bodies = [b for n in toposort([graph], into_functions=True)
               if n.op in (ops.SCAN, ops.WHILE) for b in n.src if b.op is ops.FUNCTION]
     assert bodies and ops.SIN not in {n.op for n in toposort(bodies, into_functions=True)}

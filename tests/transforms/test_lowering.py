@@ -15,13 +15,13 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core import dtypes, narrow
+from fnx.core import dtypes, low_precision
 from fnx.core.config import override
 from fnx.core.errors import ArgumentError
-from fnx.core.limits import Limits
+from fnx.core.peak_rates import PeakRates
 from fnx.core.target import Target
 from fnx.lower.pipeline import passes
-from fnx.transforms.replay import limits
+from fnx.transforms.replay import machine_limits
 from fnx.transforms.replay.executable import Executable
 from fnx.transforms.replay.lowering import STEPS
 
@@ -165,7 +165,8 @@ def test_arguments_that_are_gone_or_only_types_leave_nothing_out(
     for made in (jitted.lower(*structs, fnx.random.key(0)), lowering):
         made.roofline()
         x, seen, length, _ = calls[-1]
-        assert x.any() and np.isfinite(narrow.values(x.view("u2")[:360], dtypes.bfloat16)).all()
+        assert x.any() and np.isfinite(low_precision.decode_bits(x.view("u2")[:360],
+                                                                 dtypes.bfloat16)).all()
         assert all(row[80:].any() for row in seen[:360].reshape(4, 90))
         assert length.view("i1")[:4].min() >= 45
 
@@ -243,24 +244,24 @@ def test_programs_with_sorts_and_with_calls_of_python_are_shown() -> None:
 
 def test_limits_that_a_kernel_is_beyond_are_measured_again(monkeypatch: pytest.MonkeyPatch,
                                                            tmp_path: Path) -> None:
-    def at(speed: float) -> Limits:
-        return Limits((("float32", 1e4 * speed), ("float64", 1e4 * speed)),
-                      (("memory", 0, 1e4 * speed),))
+    def at(speed: float) -> PeakRates:
+        return PeakRates((("float32", 1e4 * speed), ("float64", 1e4 * speed)),
+                         (("memory", 0, 1e4 * speed),))
 
     measured = [at(1e-9), at(1.0), at(2.0)]
-    monkeypatch.setattr(limits, "_measured", lambda *_: measured.pop(0))
+    monkeypatch.setattr(machine_limits, "_measure", lambda *_: measured.pop(0))
     with override(device="cpu", cache_dir=str(tmp_path)):
-        limits._found.clear()
-        monkeypatch.setattr(limits, "_again", set())
+        machine_limits._limits_cache.clear()
+        monkeypatch.setattr(machine_limits, "_remeasured", set())
         stages = fnx.jit(lambda x: x @ x).lower(np.ones((64, 64), "f4"))
         found = stages.roofline()
         assert found.limits == at(1.0) and len(measured) == 1
         assert all(row.limit is not None and row.limit < 1 for row in found.rows)
-        limits._found.clear()  # as in another process
+        machine_limits._limits_cache.clear()  # as in another process
         assert stages.roofline().limits == at(1.0) and len(measured) == 1
-        limits._found.clear()
+        machine_limits._limits_cache.clear()
 
 
 @pytest.mark.parametrize("data", [None, b"", b"[", b"[1, 2]", b"null", b'[[["float32"]], []]'])
 def test_limits_that_cannot_be_read_are_as_nothing(data: bytes | None) -> None:
-    assert limits._read(data) is None
+    assert machine_limits._decode(data) is None

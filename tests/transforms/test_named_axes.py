@@ -181,7 +181,7 @@ def test_a_jitted_function_is_traced_for_each_size_and_axis() -> None:
          jnp.asarray([[0.5, 1.5]] * 2))
     with pytest.raises(AxisNameError):
         f(jnp.ones(2))
-    assert not scope.axes()
+    assert not scope.open_axes()
 
 
 def test_bodies_of_loops_and_calls_are_traced_for_each_size() -> None:

@@ -84,7 +84,7 @@ def test_all_are_named_in_order(part: int) -> None:
     rng = random.Random(part)
     pairs = list(itertools.product(TRANSFORMS, repeat=2))
     words = [*[(name,) for name in TRANSFORMS], *pairs[part::4],
-             *[tuple(rng.choices(list(TRANSFORMS), k=4)) for _ in range(20)]]
+             *[tuple(rng.branch_starts(list(TRANSFORMS), k=4)) for _ in range(20)]]
     for word in words:
         fault = rng.choice(FAULTS)
         f = fault

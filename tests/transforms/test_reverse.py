@@ -8,13 +8,13 @@ from collections import Counter
 import numpy as np
 
 from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.array.trace import inline
+from fnx.core.array.trace import inline_function
 from fnx.core.levels import interp
 from fnx.core.uop import UOp, live_nodes, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.higher_order import Activity
 from fnx.transforms.ad.reverse import linearize, pullback
 from fnx.transforms.ad.rules import Cotangent
-from fnx.transforms.ad.structural import Activity
 
 F8 = dtypes.float64
 SHAPE = (2, 3)
@@ -33,8 +33,8 @@ def total(y: UOp) -> UOp:
 
 
 def value_and_grads(loss: UOp, wrt: list[UOp]) -> tuple[UOp, list[UOp]]:
-    outs, cts = pullback([loss], [Cotangent(build.like(loss, 1))], wrt)
-    return outs[0], [build.like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
+    outs, cts = pullback([loss], [Cotangent(build.const_like(loss, 1))], wrt)
+    return outs[0], [build.const_like(w, 0) if ct is None else ct.value for w, ct in zip(wrt, cts)]
 
 
 def calls_in(roots: list[UOp]) -> list[UOp]:
@@ -86,7 +86,7 @@ def test_random_bits_are_residuals() -> None:
     bits = build.elementwise(ops.THREEFRY, *key, arg=0)
     keep = build.lt(bits, build.const(1 << 31, dtypes.uint32, SHAPE))
     x = build.param(4, F8, SHAPE)
-    fn = build.function([build.where(keep, x, build.like(x, 0))], 5, "dropout")
+    fn = build.function([build.where(keep, x, build.const_like(x, 0))], 5, "dropout")
     forms = linearize(fn, Activity((4,), (0,)))
     assert forms.forward is not None
     assert forms.forward.src[1:] == (bits,)
@@ -126,7 +126,7 @@ def test_order_three_of_nested_calls_equals_that_of_the_body() -> None:
 
 
 def _inline(fn: UOp, args: list[UOp]) -> UOp:
-    return inline(fn, args)[0]
+    return inline_function(fn, args)[0]
 
 
 def test_only_active_operands_get_a_gradient() -> None:
@@ -164,8 +164,8 @@ def test_nothing_is_built_for_what_does_not_depend() -> None:
 def test_a_kernel_has_the_derivative_of_what_it_stores() -> None:
     n = build.index_const(3)
     i = build.range_(n, 0)
-    store = build.store(build.at(build.ref(1, F8, [3]), i), build.load(
-        build.at(build.ref(0, F8, [3]), i)))
+    store = build.store(build.index_into(build.ref(1, F8, [3]), i), build.load(
+        build.index_into(build.ref(0, F8, [3]), i)))
     kernel = build.kernel([store], "copy")
     x = build.param(0, F8, (3,))
     node = UOp(ops.CALL, dtypes.void, (kernel, x), op_args.Call("copy", (((3,), F8),)))
@@ -173,7 +173,7 @@ def test_a_kernel_has_the_derivative_of_what_it_stores() -> None:
     grad, = value_and_grads(total(build.mul(y, y)), [x])[1]
     given = np.array([1.0, -2.0, 3.0])
     np.testing.assert_array_equal(interp.evaluate([grad], {x: given})[0], 2 * given)
-    assert value_and_grads(total(build.stop_gradient(y)), [x])[1] == [build.like(x, 0)]
+    assert value_and_grads(total(build.stop_gradient(y)), [x])[1] == [build.const_like(x, 0)]
 
 
 def test_bodies_that_nest_deeply_do_not_recurse() -> None:
@@ -228,7 +228,7 @@ def test_parts_that_lie_side_by_side_are_joined() -> None:
     x = build.param(0, F8, (8, 3))
     parts = [build.shrink(x, [bounds, (0, 3)]) for bounds in ((5, 8), (0, 2), (2, 4), (3, 6))]
     parts.append(build.shrink(x, [(0, 8), (1, 3)]))
-    loss = total(build.concat([build.reshape(build.mul(p, build.like(p, i + 1.0)),
+    loss = total(build.concat([build.reshape(build.mul(p, build.const_like(p, i + 1.0)),
                                              (p.shape[0] * p.shape[1],))
                                for i, p in enumerate(parts)], 0))
     _, (grad,) = value_and_grads(loss, [x])

@@ -19,12 +19,12 @@ from fnx.core.config import override
 from fnx.core.errors import ArgumentError, DeviceError
 from fnx.core.target import Target
 from fnx.lower.schedule import candidates
-from fnx.lower.schedule.choose import choose
-from fnx.lower.schedule.plan import MODEL
+from fnx.lower.schedule.heuristics import choose_schedule
+from fnx.lower.schedule.knobs import HEURISTIC
 from fnx.lower.schedule.tile import tile
-from fnx.transforms.link import disk
-from fnx.transforms.replay import search, trials
-from fnx.transforms.replay.progress import Progress
+from fnx.transforms.link import disk_cache
+from fnx.transforms.replay import schedule_search, schedule_trials
+from fnx.transforms.replay.progress_bar import ProgressBar
 
 COMPILED = True
 
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path) -> Iterator[None]:
     with override(cache_dir=str(tmp_path / "cache")):
-        search._found.clear()
+        schedule_search._outcomes.clear()
         yield
 
 
@@ -73,11 +73,11 @@ def test_what_is_found_computes_the_same(name: str) -> None:
 def test_the_model_takes_the_first_and_all_are_distinct_and_mostly_legal(
         name: str, target: Target) -> None:
     lowering = fnx.jit(CASES[name][0]).lower(*operands(name))
-    kernels = {ran.after.kernel for ran in lowering.passes if ran.name == "canonical"}
+    kernels = {ran.after.kernel for ran in lowering.passes if ran.name == "canonicalize"}
     tried = 0
     for kernel in kernels:
         found = list(candidates.candidates(kernel, target))
-        assert found[0].schedule == choose(kernel, target) and found[0].plan == MODEL
+        assert found[0].schedule == choose_schedule(kernel, target) and found[0].plan == HEURISTIC
         for candidate in found:
             tile(kernel, candidate.schedule)
         tried += len({c.schedule for c in found})
@@ -102,8 +102,8 @@ def test_what_was_found_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPa
     with override(search=0.3):
         want = fnx.jit(f).lower(*args).text("schedules")
     fnx.cache.export(str(tmp_path / "taken"))
-    search._found.clear()  # as in another process
-    monkeypatch.setattr(search, "_Climb", None)
+    schedule_search._outcomes.clear()  # as in another process
+    monkeypatch.setattr(schedule_search, "_HillClimb", None)
     with override(search=0.001, cache_dir=str(tmp_path / "taken")):
         assert fnx.jit(lambda x, w: f(x, w)).lower(*args).text("schedules") == want
 
@@ -113,7 +113,7 @@ def test_no_disk_to_write_to(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     for folder in ("", str(closed), str(tmp_path / "none" / "deep")):
-        search._found.clear()
+        schedule_search._outcomes.clear()
         with override(search=0.1, cache_dir=folder):
             made = fnx.jit(lambda x, w: f(x, w))
             np.testing.assert_allclose(made(*args), args[0] @ args[1], rtol=1e-5)
@@ -121,7 +121,7 @@ def test_no_disk_to_write_to(tmp_path: Path) -> None:
 
 def climb(monkeypatch: pytest.MonkeyPatch, in_turns: Any, name: str = "product") -> str:
     """The schedules that a search shows whose clock is this."""
-    monkeypatch.setattr(trials.Trials, "in_turns", in_turns)
+    monkeypatch.setattr(schedule_trials.Trials, "time_both", in_turns)
     with override(search=5.0):
         return fnx.jit(CASES[name][0]).lower(*operands(name)).text("schedules")
 
@@ -131,14 +131,14 @@ def always_faster(self: Any, ours: Any, theirs: Any, times: int = 1) -> tuple[fl
 
 
 def test_the_fastest_is_taken_and_the_gain_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "neighbours", lambda *_: ())
+    monkeypatch.setattr(candidates, "neighbors", lambda *_: ())
     text = climb(monkeypatch, always_faster)
     assert re.search(r"found by search among \d+: 1 ms, the model's choice 2 ms \(2\.00x\)", text)
     assert "is the fastest" in climb(monkeypatch, lambda *_: (1.0, 1.0), "batch")
 
 
 def test_wrong_answers_and_failures_are_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    results, count = trials.Trials.results, 0
+    results, count = schedule_trials.Trials.results, 0
 
     def wrong(self: Any, made: Any) -> Any:
         nonlocal count
@@ -150,15 +150,15 @@ def test_wrong_answers_and_failures_are_never_chosen(monkeypatch: pytest.MonkeyP
             found[-1].view("f4")[-1] *= 1.01
         return found
 
-    monkeypatch.setattr(trials.Trials, "results", wrong)
+    monkeypatch.setattr(schedule_trials.Trials, "results", wrong)
     text = climb(monkeypatch, always_faster)
     assert "the model's choice, 1 ms, is the fastest" in text
     assert "for other results" in text and "for DeviceError: a fault" in text
 
 
 def test_code_that_takes_long_to_compile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_LONG", 0)
-    monkeypatch.setattr(trials, "_LONGER", 0.5)
+    monkeypatch.setattr(schedule_trials, "_EXTRA_CODE", 0)
+    monkeypatch.setattr(schedule_trials, "_CODE_RATIO", 0.5)
     text = climb(monkeypatch, always_faster)
     assert "the model's choice, 1 ms, is the fastest" in text
     assert "KernelError: expected code of at most" in text
@@ -172,9 +172,9 @@ def test_what_is_far_slower_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None
             made.append(program)
         return 1.0 if program is made[0] else 100.0
 
-    results, computed = trials.Trials.results, []
-    monkeypatch.setattr(trials.Trials, "_seconds", seconds)
-    monkeypatch.setattr(trials.Trials, "results",
+    results, computed = schedule_trials.Trials.results, []
+    monkeypatch.setattr(schedule_trials.Trials, "_seconds", seconds)
+    monkeypatch.setattr(schedule_trials.Trials, "results",
                         lambda self, program: computed.append(program) or results(self, program))
     with override(search=5.0):
         text = fnx.jit(CASES["product"][0]).lower(*operands("product")).text("schedules")
@@ -186,12 +186,12 @@ def test_an_entry_of_another_version_is_as_nothing() -> None:
     f, args = CASES["product"][0], operands("product")
     with override(search=0.3):
         fnx.jit(f)(*args)
-        place = disk()
-        key, = search._found.keys()
+        place = disk_cache()
+        key, = schedule_search._outcomes.keys()
         place.put(key, b'[[["Twist", 1]], 1, 1, 2, []]')
-        search._found.clear()
+        schedule_search._outcomes.clear()
         got = fnx.jit(lambda x, w: f(x, w))(*args)
-        assert search._read(place.get(key)) is not None  # written anew
+        assert schedule_search._decode(place.get(key)) is not None  # written anew
     np.testing.assert_allclose(got, args[0] @ args[1], rtol=1e-5)
 
 
@@ -208,7 +208,7 @@ def test_an_interrupt_leaves_with_the_best_so_far(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyboardInterrupt):
         climb(monkeypatch, interrupted)
     assert fnx.config.search == 0 and fnx.config.check == ""
-    monkeypatch.setattr(search, "_Climb", None)  # it is not searched again
+    monkeypatch.setattr(schedule_search, "_HillClimb", None)  # it is not searched again
     assert "the model's choice 2 ms (2.00x)" in climb(monkeypatch, always_faster)
 
 
@@ -262,11 +262,11 @@ def test_two_processes_at_once_end_with_one_schedule(tmp_path: Path) -> None:
 
 def test_a_bar_is_for_who_looks(capsys: pytest.CaptureFixture[str],
                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    with Progress("searching", 2.0) as progress:
+    with ProgressBar("searching", 2.0) as progress:
         progress.tell(1.0, "kernel 1 of 2")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with Progress("searching", 2.0) as progress:
+    with ProgressBar("searching", 2.0) as progress:
         progress.tell(1.0, "kernel 1 of 2")
         progress.tell(1.1, "too soon")
     text = capsys.readouterr().err

@@ -9,10 +9,10 @@ import pytest
 
 import fnx.numpy as jnp
 from fnx import jit
-from fnx.core.array import containers
+from fnx.core.array import pytree_registry
 from fnx.core.array.array import Array
 from fnx.core.errors import DonatedError, DTypeError, LeakedTracerError, OutOfMemoryError
-from fnx.transforms.replay.launcher import MISS
+from fnx.transforms.replay.fastpath import MISS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Options:
     scale: Any
 
 
-@containers.register_dataclass
+@pytree_registry.register_dataclass
 @dataclasses.dataclass
 class Layer:
     w: Any
@@ -31,7 +31,7 @@ class Swapped(namedtuple("Swapped", "a b")):
     """Named tuples whose children are in another order."""
 
 
-containers.register_pytree_node(
+pytree_registry.register_pytree_node(
     Swapped, lambda p: ((p.b, p.a), None), lambda d, xs: Swapped(*xs[::-1]))
 
 
@@ -82,7 +82,7 @@ def test_trees_by_name_take_the_launcher() -> None:
     p = {"a": jnp.ones(2), "b": jnp.ones(2)}
     for _ in range(2):
         f(p=p)
-    launch, = f._launchers
+    launch, = f._fast_paths
     assert launch((), {"p": p}).tolist() == [2, 2]
     assert launch((p,), {}) is MISS and launch((), {"p": p, "q": 1}) is MISS
 
@@ -92,7 +92,7 @@ def test_registered_types_take_the_launcher() -> None:
     x = jnp.ones(2)
     for _ in range(2):
         f(Layer(x, 2), [Swapped(x, x)])
-    launch, = f._launchers
+    launch, = f._fast_paths
     layer, (pair,) = launch((Layer(x, 2), [Swapped(x * 3, x)]), {})
     assert type(layer) is Layer and layer.w.tolist() == [2, 2] and layer.scale == 2
     assert type(pair) is Swapped and pair.a.tolist() == [3, 3]
@@ -109,8 +109,8 @@ class Row:
         self.xs = xs
 
 
-containers.register_pytree_with_keys(
-    Row, lambda r: ([(containers.SequenceKey(i), x) for i, x in enumerate(r.xs)], None),
+pytree_registry.register_pytree_with_keys(
+    Row, lambda r: ([(pytree_registry.SequenceKey(i), x) for i, x in enumerate(r.xs)], None),
     lambda _, xs: Row(*xs))
 
 
@@ -141,8 +141,8 @@ def test_an_array_rebound_at_each_call_makes_no_launcher_each_time(monkeypatch: 
         made.append(args)
         return make(*args)
 
-    make = module.make_launcher
-    monkeypatch.setattr(module, "make_launcher", counted)
+    make = module.make_fastpath
+    monkeypatch.setattr(module, "make_fastpath", counted)
     w: Array = jnp.ones(2)
     f = jit(lambda x: x * w)
     for i in range(5):
@@ -160,14 +160,14 @@ def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> No
     f = jit(lambda p: p[0,] + 1)
     for _ in range(2):
         f({(0,): jnp.ones(2)})
-    monkeypatch.setattr(module, "make_launcher", None)
+    monkeypatch.setattr(module, "make_fastpath", None)
     assert f({(0,): jnp.ones(2)}).tolist() == [2, 2]
 
 
 def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
-    from fnx.transforms.replay import traces
+    from fnx.transforms.replay import trace_cache
 
-    monkeypatch.setattr(traces, "MAX_SIGNATURES", 2)
+    monkeypatch.setattr(trace_cache, "MAX_SIGNATURES", 2)
     f = jit(lambda p: p[0,] + 1)  # no launcher: keys that are no text, no int
     for n in (1, 2, 1, 3, 1):
         f({(0,): jnp.ones(n)})
@@ -217,7 +217,7 @@ def test_static_arguments_by_name_have_a_launcher() -> None:
                 got = f(jnp.arange(2), n=n, **named)
                 want = jnp.arange(2) * n + named.get("y", 0)
                 assert (got.dtype, got.tolist()) == (want.dtype, want.tolist())
-    assert len(f._launchers) == 2 and f.cache_info().hits == 12
+    assert len(f._fast_paths) == 2 and f.cache_info().hits == 12
 
 
 def test_many_signatures_in_turn_have_launchers() -> None:

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import write_behind
+from fnx.backends import background_writer
 from fnx.backends.base import get_device
 from fnx.backends.cache import DiskCache
-from fnx.core import build, dtypes, ops, sources
+from fnx.core import build, dtypes, ops, source_digests
 from fnx.core.config import config, override
 from fnx.core.dtypes import NDArray
 from fnx.core.op import Op
 from fnx.core.uop import UOp, rebuild
 from fnx.transforms.link import link
-from fnx.transforms.replay import twins
+from fnx.transforms.replay import code_cache
 from fnx.transforms.replay.executable import Executable
 from tests.graphs import Graph, assert_same, graphs
 from tests.scans import loop_of
@@ -43,13 +43,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def made(fn: UOp, donated: tuple[int, ...] = ()) -> tuple[Executable, bool]:
     """A program, and whether it came from disk."""
-    program = link(fn, CPU, donated=donated, stored=True)
-    write_behind.wait()
+    program = link(fn, CPU, donated=donated, use_stored=True)
+    background_writer.wait()
     return program, program._lowered is None and not _was_lowered(program)
 
 
 def _was_lowered(program: Executable) -> bool:
-    return type(program.block).__name__ != "StoredCommands"
+    return type(program.block).__name__ != "CachedBlock"
 
 
 def results(program: Executable, args: list[NDArray]) -> list[NDArray]:
@@ -110,7 +110,7 @@ print(sorted(names[0]))
 
 def process(folder: Path, lines: str = "", program: str = PROGRAM) -> list[str]:
     """What a process of its own prints, with a file of its own."""
-    source = folder / "program.py"
+    source = folder / "kernel_code.py"
     source.write_text(program.format(lines=lines))
     env = {k: v for k, v in os.environ.items() if k != "FNX_CHECK"}
     env.update(FNX_CACHE_DIR=str(folder / "cache"), PYTHONPATH=os.getcwd())
@@ -134,7 +134,7 @@ def test_names_have_the_lines_of_the_file_that_runs(tmp_path: Path) -> None:
     assert later[1] == "0 0" and later[0] == first[0]
     moved = later[2]
     for line in range(20, 4, -1):
-        moved = moved.replace(f"program.py:{line + 7 + 1}", f"program.py:{line + 1}")
+        moved = moved.replace(f"kernel_code.py:{line + 7 + 1}", f"kernel_code.py:{line + 1}")
     assert sorted(eval(moved)) == sorted(eval(first[2])) != sorted(eval(later[2]))
 
 
@@ -144,9 +144,9 @@ def simple(scale: float = 2.0) -> Callable[[Any], Any]:
 
 def restored(f: Any, *args: Any) -> bool:
     """Whether the program of a call came from disk."""
-    twins.forget()  # else it is that of a function that is the same
+    code_cache.clear()  # else it is that of a function that is the same
     f(*args)
-    write_behind.wait()
+    background_writer.wait()
     variant, = f._traces.values()
     return not _was_lowered(variant.value.executable)
 
@@ -197,10 +197,10 @@ def _at(place: int, value: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     lambda entry: _at(5, dict.fromkeys(entry[5], (1 << 40, 0)))(entry),
     _with(ops.SLOT, offset=1 << 60), _with(ops.SLOT, offset=0.5), _with(ops.SLOT, nbytes=1 << 60),
     _with(ops.SLOT, index=7), _with(ops.SLOT, strides=(1 << 60,)), _with(ops.SLOT, kind="x"),
-    _with(ops.LOOP, trips=1 << 60), _with(ops.LOOP, trips=-1), _with(ops.LOOP, trips=None),
-    _with(ops.LINKED, parallel=1 << 60), _with(ops.LINKED, scratch=1 << 60),
-    _with(ops.LINKED, scratch=-64), _with(ops.LINKED, writes=(9,)),
-    _with(ops.LINKED, nanoseconds=float("nan"))])
+    _with(ops.CMD_LOOP, trips=1 << 60), _with(ops.CMD_LOOP, trips=-1),
+    _with(ops.CMD_LOOP, trips=None), _with(ops.LINKED, parallel=1 << 60),
+    _with(ops.LINKED, scratch=1 << 60), _with(ops.LINKED, scratch=-64),
+    _with(ops.LINKED, writes=(9,)), _with(ops.LINKED, nanoseconds=float("nan"))])
 def test_numbers_that_the_program_cannot_have_are_a_miss(
         disk: Path, monkeypatch: pytest.MonkeyPatch,
         change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
@@ -229,7 +229,7 @@ def test_numbers_that_the_program_cannot_have_are_a_miss(
 
 def test_a_program_whose_kernels_are_gone_is_made_again(disk: Path) -> None:
     assert not restored(simple(3.25), X)
-    write_behind.wait()  # they write when somebody has got the kernel already
+    background_writer.wait()  # they write when somebody has got the kernel already
     for file in disk.rglob("*"):
         if file.is_file() and b"kernel fnx_" in file.read_bytes()[:60]:
             file.unlink()
@@ -249,8 +249,8 @@ def test_another_version_and_configuration_are_other_programs(
     with override(check_index=True):
         assert not restored(simple(), X)
     assert restored(simple(), X)
-    digests = {room: b"another version" + room.encode() for room in sources.ROOMS}
-    monkeypatch.setattr(sources, "known", lambda: (digests, False))
+    digests = {room: b"another version" + room.encode() for room in source_digests.PACKAGES}
+    monkeypatch.setattr(source_digests, "package_digests", lambda: (digests, False))
     assert not restored(simple(), X)
 
 

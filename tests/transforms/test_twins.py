@@ -11,7 +11,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.transforms.replay import twins
+from fnx.transforms.replay import code_cache
 
 traced: list[str] = []
 scale = 2.0
@@ -21,9 +21,9 @@ X = np.arange(4, dtype=np.float32)
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     traced.clear()
-    twins.forget()
+    code_cache.clear()
     yield
-    twins.forget()
+    code_cache.clear()
 
 
 def doubled(x: Any) -> Any:
@@ -67,7 +67,7 @@ def test_the_third_of_equal_functions_needs_no_key(monkeypatch: pytest.MonkeyPat
     for _ in range(2):
         assert times(3)(x).tolist() == (X * 6).tolist()
     with monkeypatch.context() as m:
-        m.setattr(fnx.jit(doubled).__class__, "_general_call", None)
+        m.setattr(fnx.jit(doubled).__class__, "_slow_path", None)
         assert times(3)(x).tolist() == (X * 6).tolist()
     assert times(4)(x).tolist() == (X * 8).tolist()
     monkeypatch.setitem(globals(), "scale", 5.0)
@@ -128,7 +128,7 @@ def test_arrays_that_are_closed_over_are_not_kept() -> None:
     big = jnp.ones(1000)
     fnx.jit(lambda x: x + big)(1.0)
     fnx.jit(lambda x: x + jnp.sin(fnx.pure_callback(lambda: np.float32(1), np.float32(0))))(1.0)
-    assert len(twins._kept) == 0
+    assert len(code_cache._traces) == 0
 
 
 def test_another_configuration_is_another_trace() -> None:

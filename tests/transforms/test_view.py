@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.core.errors import ArgumentError
-from fnx.transforms.view import strangers
-from fnx.transforms.view.layout import layered
+from fnx.transforms.view import pending_connections
+from fnx.transforms.view.layout import layer_layout
 from fnx.transforms.view.server import FILES, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -169,14 +169,14 @@ def test_silent_strangers_keep_nobody_out(view: Page) -> None:
             with urllib.request.urlopen(view.url, timeout=20) as answer:
                 assert answer.status == 200
             assert time.monotonic() - begun < 10
-        assert threading.active_count() - others < 2 * strangers.MOST
-        limit = time.monotonic() + 4 * strangers.SECONDS
-        while len(view._server.strangers) and time.monotonic() < limit:
+        assert threading.active_count() - others < 2 * pending_connections.MAX_PENDING
+        limit = time.monotonic() + 4 * pending_connections.TIMEOUT
+        while len(view._server.pending) and time.monotonic() < limit:
             for s in silent:
                 with contextlib.suppress(OSError):
                     s.send(b"E")
             time.sleep(0.2)
-        assert not len(view._server.strangers)
+        assert not len(view._server.pending)
     finally:
         for s in silent:
             s.close()
@@ -196,7 +196,7 @@ def test_the_parts(view: Page) -> None:
     overview = ask(view, "0/overview")
     assert ask(view, "functions") == ["value_and_grad(loss)"]
     names = [p["name"] for p in overview["passes"]]
-    assert {"simplify", "kernelize", "tile", "linearize", "render"} <= set(names)
+    assert {"simplify", "kernelize", "tile", "emit", "render"} <= set(names)
     simplify = ask(view, f"0/pass/{names.index('simplify')}")
     assert simplify["changed"] and {"MUL with its identity", "x / 2**k"} <= \
         {rule["name"] for rule in simplify["rules"] if rule["count"] > 0}
@@ -289,9 +289,9 @@ import fnx, fnx.numpy as jnp
 fnx.config.viz = True
 for f in (jnp.sin, jnp.cos):
     fnx.jit(f)(jnp.ones(3)); fnx.jit(f)(jnp.ones(4))
-from fnx.transforms.view import always
+from fnx.transforms.view import global_page
 from tests.transforms.test_view import ask
-page, = always._views
+page, = global_page._pages
 print(ask(page, "functions"), len(ask(page, "3/overview")["kernels"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -318,7 +318,7 @@ def graphs(draw: st.DrawFn) -> list[list[int]]:
 
 @given(graphs())
 def test_nodes_stand_apart_and_below_their_operands(operands: list[list[int]]) -> None:
-    places = layered(operands)
+    places = layer_layout(operands)
     assert len(places) == len(operands)
     for node, sources in enumerate(operands):
         assert all(places[s][1] < places[node][1] for s in sources)

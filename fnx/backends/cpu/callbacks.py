@@ -1,12 +1,13 @@
-"""HOST commands on the cpu: a kernel that calls Python, on the thread that runs its submission.
+"""CALLBACK commands on the cpu: a kernel that calls Python, on the thread that runs its submission.
 
 The leader thread of the queue is native; during a call it is also a Python thread, with no open
 trace and no state of its own. It acquires the GIL, which threads that wait for it have released, so
 there is no deadlock.
 
-What a callback computes with fnx runs synchronously, on its own thread (``Inside``): queued after
-the submission that the callback is part of, it would never start. An exception in a callback aborts
-its submission and all that is queued after it, which may read what was not computed.
+What a callback computes with fnx runs synchronously, on its own thread (``InlineSubmission``):
+queued after the submission that the callback is part of, it would never start. An exception in a
+callback aborts its submission and all that is queued after it, which may read what was not
+computed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from collections.abc import Callable
 import numpy as np
 
 from fnx.backends.cpu import layout
-from fnx.backends.hcq import Command, call_host
-from fnx.core.op_args import Host
+from fnx.backends.hcq import Command, run_callback
+from fnx.core.op_args import Callback
 from fnx.core.ops import Shape
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
                               ctypes.c_int64, ctypes.c_void_p)
 
 
-class Caller:
-    """The kernel in the records of HOST commands.
+class CallbackKernel:
+    """The kernel in the records of CALLBACK commands.
 
     ``failed`` is called with what a callback raises in a submission of the queue.
     """
@@ -38,51 +39,52 @@ class Caller:
         self.address: int = ctypes.cast(self._code, ctypes.c_void_p).value or 0
 
     def _call(self, buffers: int, scalars: int, low: int, high: int, scratch: int) -> None:
-        inside = _stack.runs[-1] if _stack.runs else None
+        submission = _active.runs[-1] if _active.runs else None
         try:
-            at = ctypes.c_size_t.from_address(scalars).value
-            command = ctypes.cast(ctypes.c_void_p(at), ctypes.py_object).value
-            call_host(command.kernel.arg, _memory(command, buffers))
+            command_ptr = ctypes.c_size_t.from_address(scalars).value
+            command = ctypes.cast(ctypes.c_void_p(command_ptr), ctypes.py_object).value
+            run_callback(command.kernel.arg, _operand_bytes(command, buffers))
         except BaseException as error:  # there is no caller to raise it to
-            if inside is None:
+            if submission is None:
                 self._failed(error)
             else:
-                inside.fail(error)
+                submission.fail(error)
 
 
-def _memory(command: Command, buffers: int) -> list[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+def _operand_bytes(command: Command,
+                   buffers: int) -> list[np.ndarray[tuple[int], np.dtype[np.uint8]]]:
     pointers = (ctypes.c_size_t * len(command.slots)).from_address(buffers)
     return [np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer))
-            for pointer, nbytes in zip(pointers, _sizes(command.kernel.arg))]
+            for pointer, nbytes in zip(pointers, _operand_sizes(command.kernel.arg))]
 
 
-def _sizes(arg: Host) -> list[int]:
+def _operand_sizes(arg: Callback) -> list[int]:
     def size(shape: Shape, itemsize: int) -> int:
         return int(np.prod(shape, dtype=np.int64)) * itemsize
 
     return [4, *[size(shape, t.itemsize) for shape, t in (*arg.ins, *arg.outs[arg.effect:])]]
 
 
-class HostPlan:
-    """The launch plan of a HOST: a kernel of one iteration and unknown duration."""
+class CallbackPlan:
+    """The launch plan of a CALLBACK: a kernel of one iteration and unknown duration."""
 
     iterations = chunk = chunks = 1
     scratch = short = 0
-    work = span = idle = float("inf")
+    work = elapsed_ns = idle = float("inf")
 
-    def __init__(self, kernel: Caller) -> None:
+    def __init__(self, kernel: CallbackKernel) -> None:
         self.kernel = kernel
 
 
-class _OpenRuns(threading.local):
+class _ActiveSubmissions(threading.local):
     def __init__(self) -> None:
-        self.runs: list[Inside] = []
+        self.runs: list[InlineSubmission] = []
 
 
-_stack = _OpenRuns()
+_active = _ActiveSubmissions()
 
 
-class Inside:
+class InlineSubmission:
     """A submission that runs on this thread, in a callback, with a queue of its own."""
 
     def __init__(self) -> None:
@@ -94,11 +96,11 @@ class Inside:
     def run(self, execute: Callable[[int, int, int, int, int], int], program: int, block: int,
             scratch: int) -> None:
         """Run a program on a block; raise what a callback in it raised."""
-        _stack.runs.append(self)
+        _active.runs.append(self)
         try:
             execute(self.address, program, block, 1, scratch)
         finally:
-            _stack.runs.remove(self)
+            _active.runs.remove(self)
         if self._error is not None:
             raise self._error
 

@@ -1,6 +1,6 @@
 """Encoding of commands into the words that the native loop interprets (defined in layout.py).
 
-    LOOP 5: f(x[12*i]) -> y              LOOP  register, trips 5, moves (x), behind
+    CMD_LOOP 5: f(x[12*i]) -> y          CMD_LOOP  register, trips 5, moves (x), behind
                                          EXEC  f
                                          NEXT  register, trips 5, moves (x), back to EXEC
 
@@ -23,13 +23,13 @@ from fnx.backends.hcq import (
     Commands,
     QueuedBranch,
     QueuedLoop,
-    signed,
+    to_signed,
 )
-from fnx.core import op_args, ops, parts
+from fnx.core import accessors, op_args, ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 
-FOREVER = (1 << 63) - 1  # trips of a loop with a condition
+UNBOUNDED = (1 << 63) - 1  # trips of a loop with a condition
 
 
 class LaunchPlan(Protocol):
@@ -47,7 +47,7 @@ class LaunchPlan(Protocol):
     def short(self) -> int: ...
 
 
-class Place(Record):
+class RecordInfo(Record):
     """Description of a record, for faults and profiles: its name, the enclosing loops with their
     registers, and its command.
     """
@@ -57,7 +57,7 @@ class Place(Record):
     command: Command | None = None
 
 
-class Encoded(Record):
+class EncodedProgram(Record):
     """Encoded commands.
 
     Attributes:
@@ -69,7 +69,7 @@ class Encoded(Record):
     memory: Any
     address: int
     words: int
-    places: tuple[Place, ...]
+    places: tuple[RecordInfo, ...]
 
 
 class _OpenLoop(Record):
@@ -97,14 +97,14 @@ class Encoder:
         self.table: list[int] = []
         self.records: list[list[int]] = []
         self.scalars: list[int] = []
-        self.places: list[Place] = []
+        self.places: list[RecordInfo] = []
         self.jumps: list[list[int]] = []
         self.open: list[_OpenLoop] = []
         self.closed: dict[int, _OpenLoop] = {}  # the last loop at each depth
-        self.moving: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
-        self.choices: list[tuple[int, list[int]]] = []  # (record, start of each branch)
+        self.record_moves: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
+        self.branch_starts: list[tuple[int, list[int]]] = []  # (record, start of each branch)
 
-    def encode(self, commands: Commands) -> Encoded:
+    def encode(self, commands: Commands) -> EncodedProgram:
         """Encode commands as a program."""
         self.depth = _depth(commands)
         self._commands(commands)
@@ -114,7 +114,8 @@ class Encoder:
 
     def _record(self, name: str, *words: int, command: Command | None = None) -> int:
         self.records.append([*words, *[0] * (layout.RECORD_WORDS - len(words))])
-        self.places.append(Place(name, tuple([(o.name, o.register) for o in self.open]), command))
+        self.places.append(RecordInfo(name, tuple([(o.name, o.register) for o in self.open]),
+                                      command))
         return len(self.records) - 1
 
     def _commands(self, commands: Sequence[AnyCommand]) -> None:
@@ -134,10 +135,10 @@ class Encoder:
         self._record(f"kernel {command.name}", layout.EXEC, plan.kernel.address, first,
                      8 * len(self.scalars), plan.iterations, plan.chunk, plan.chunks, plan.short,
                      command=command)
-        self.scalars += [signed(s) for s in command.scalars]
+        self.scalars += [to_signed(s) for s in command.scalars]
 
     def _loop(self, loop: QueuedLoop) -> None:
-        trips = FOREVER if loop.trips is None else loop.trips
+        trips = UNBOUNDED if loop.trips is None else loop.trips
         depth = len(self.open)
         opened = _OpenLoop(loop.name, self.registers + depth, [])
         start = self._record(f"loop {loop.name}", layout.LOOP, opened.register, trips)
@@ -150,13 +151,13 @@ class Encoder:
         end = self._record("the end", layout.NEXT, opened.register, trips, 0, 0, start + 1)
         self.open.pop()
         self.closed[depth] = opened
-        self.moving += [(start, opened.moves), (end, opened.moves)]
+        self.record_moves += [(start, opened.moves), (end, opened.moves)]
         self.records[start][layout.TARGET] = end + 1
         if test is not None:
             self.records[test][layout.TARGET] = end + 1
 
     def _branch(self, branch: QueuedBranch) -> None:
-        choose = self._record(f"branch {branch.name}", layout.CHOOSE, self._slot(branch.which),
+        choose = self._record(f"branch {branch.name}", layout.SWITCH, self._slot(branch.which),
                               len(branch.branches))
         starts: list[int] = []
         ends: list[int] = []
@@ -166,7 +167,7 @@ class Encoder:
             ends.append(self._record(f"branch {branch.name}", layout.JUMP))
         for end in ends:
             self.records[end][layout.TARGET] = len(self.records)
-        self.choices.append((choose, starts))
+        self.branch_starts.append((choose, starts))
 
     # ---- slots
 
@@ -174,12 +175,12 @@ class Encoder:
         """Assign a number to a pointer, which is resolved at the start or moves with a loop."""
         number = len(self.table) // 2
         swaps = sorted({n.arg for n in toposort([memory]) if n.op is ops.SWAP})
-        leaves = [parts.slot_in(memory, dict(zip(swaps, reversed(odd))))
+        leaves = [accessors.resolve_slot(memory, dict(zip(swaps, reversed(odd))))
                   for odd in itertools.product((0, 1), repeat=len(swaps))]
         self.table += self._place(leaves[0])
-        follows = [*swaps, *[len(leaf.strides) - 1 for leaf in leaves if leaf.strides]]
-        if follows:
-            depth = max(follows)
+        loop_depths = [*swaps, *[len(leaf.strides) - 1 for leaf in leaves if leaf.strides]]
+        if loop_depths:
+            depth = max(loop_depths)
             loop = self.open[depth] if depth < len(self.open) else self.closed[depth]
             loop.moves.append(self._move(number, swaps, leaves))
         return number
@@ -197,10 +198,10 @@ class Encoder:
 
     # ---- words
 
-    def _written(self) -> Encoded:
+    def _written(self) -> EncodedProgram:
         records = list(itertools.chain(*self.records))
-        lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.moving]))
-        starts = list(itertools.chain(*[starts for _, starts in self.choices]))
+        lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.record_moves]))
+        starts = list(itertools.chain(*[starts for _, starts in self.branch_starts]))
         areas = [self.table, records, self.scalars, lists, starts]
         sizes = itertools.accumulate([layout.PROGRAM_WORDS, *map(len, areas)])
         memory = (ctypes.c_int64 * (layout.PROGRAM_WORDS + sum(map(len, areas))))()
@@ -209,17 +210,17 @@ class Encoder:
         for i, record in enumerate(self.records):
             if record[0] == layout.EXEC:
                 records[i * layout.RECORD_WORDS + layout.SCALARS] += scalars
-        for i, entries in self.moving:
-            at = i * layout.RECORD_WORDS
-            records[at + layout.MOVES:at + layout.MOVES + 2] = [moves, len(entries)]
+        for i, entries in self.record_moves:
+            start = i * layout.RECORD_WORDS
+            records[start + layout.MOVES:start + layout.MOVES + 2] = [moves, len(entries)]
             moves += 8 * sum(map(len, entries))
-        for i, jumps in self.choices:
+        for i, jumps in self.branch_starts:
             records[i * layout.RECORD_WORDS + layout.TARGET] = choices
             choices += 8 * len(jumps)
         resolved = self.registers + self.depth
         memory[:] = [len(self.records), len(self.table) // 2, table, first, resolved, self.depth,
                      *self.table, *records, *self.scalars, *lists, *starts]
-        return Encoded(memory, address, resolved + len(self.table) // 2, tuple(self.places))
+        return EncodedProgram(memory, address, resolved + len(self.table) // 2, tuple(self.places))
 
 
 

@@ -6,7 +6,7 @@
               LOOP: register, trips, moves, their count, the record after the loop
               NEXT: register, trips, moves, their count, the first record inside
               TEST: slot of a bool, the record to go to if it is false
-              CHOOSE: slot of an int32, number of branches, address of their first records
+              SWITCH: slot of an int32, number of branches, address of their first records
               JUMP: the record to go to
     move      a slot that depends on a loop: slot, registers whose parity selects one of the
               alternatives that follow: base, offset, terms (register, bytes per iteration)
@@ -19,26 +19,28 @@
 from __future__ import annotations
 
 # program
-COMMANDS, SLOTS, TABLE, RECORDS, RESOLVED, DEPTH, PROGRAM_WORDS = range(7)
+COMMANDS, SLOTS, SLOT_TABLE, RECORDS, RESOLVED, DEPTH, PROGRAM_WORDS = range(7)
 # record: its kind, then words of the kind
-EXEC, LOOP, NEXT, TEST, CHOOSE, JUMP = range(6)
-KIND, KERNEL, BUFFERS, SCALARS, ITERATIONS, CHUNK, CHUNKS, SHORT, RECORD_WORDS = range(9)
+EXEC, LOOP, NEXT, TEST, SWITCH, JUMP = range(6)
+KIND, KERNEL, BUFFERS, SCALARS, ITERATIONS, CHUNK, CHUNKS, SHORT_NS, RECORD_WORDS = range(9)
 REGISTER, TRIPS, MOVES, COUNT, TARGET = range(1, 6)
 SLOT, BRANCHES = 1, 2
 # block
-SCRATCH, ARENA, START, ARGUMENTS = range(4)
+SCRATCH, ARENA, RESUME_AT, ARGUMENTS = range(4)
 # worker
-QUEUE, PRIVATE, THREAD, WORKER_WORDS = 0, 1, 2, 8
+QUEUE, PRIVATE_SCRATCH, THREAD, WORKER_WORDS = 0, 1, 2, 8
 # queue: words that different threads write are on separate cache lines (16 words: pairs of lines
 # are prefetched together)
 SUBMITTED, COMPLETED, ABORT, STOP, TICKET, DONE = 0, 16, 32, 40, 48, 64
 JOB_RECORD, JOB_SLOTS, JOB_NUMBER, JOB_TIME = 80, 81, 82, 83
-SLEEPERS, LEAD_SLEEPS, LEAD_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
-ALONE, CAUTION, EVENTS, ROOM, LED, RECENT, WOKEN, HELPERS, HELPER_COUNT, KEPT_FREE = range(102, 112)
+SLEEPERS, LEADER_SLEEPS, LEADER_WAITS, WAITERS, COMMAND, RETURNED = range(96, 102)
+(RUN_ALONE, BACKOFF, EVENTS, SCRATCH_CAPACITY, LEADER_COUNT, LAST_SHARED_END, WOKEN, WORKERS,
+ WORKER_COUNT, RESERVED_CPU) = range(102, 112)
 # events of a recording: count, capacity, then for each: submission, record, start, stop, and for a
 # chunk the scratch of the worker that ran it; 0 for the whole record, which follows its chunks
 EVENT_COUNT, EVENT_LIMIT, FIRST_EVENT, EVENT_WORDS = 0, 1, 2, 5
-MUTEX, WORK, HELP, JOINED, FINISHED, LEADER, RING = 112, 128, 144, 160, 176, 192, 208
+MUTEX, SUBMITTED_COND, JOB_OPENED, JOB_FINISHED = 112, 128, 144, 160
+FINISHED, LEADER, RING = 176, 192, 208
 CAPACITY = 64
 QUEUE_WORDS = RING + 2 * CAPACITY
 # the ticket: job number, first remaining chunk, number of remaining chunks

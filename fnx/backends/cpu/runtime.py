@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import sys
 
-from fnx.backends.cpu import direct, entry, layout, workers
+from fnx.backends.cpu import call_entry, layout, native_call, workers
 from fnx.backends.cpu.workers import call_c, lock, unlock
 from fnx.backends.llvm.ir_builder import IRFunction
 
-_THREADS = {"pthread_mutex_lock": 1, "pthread_mutex_trylock": 1, "pthread_mutex_unlock": 1,
+_PTHREAD = {"pthread_mutex_lock": 1, "pthread_mutex_trylock": 1, "pthread_mutex_unlock": 1,
             "pthread_cond_wait": 2, "pthread_cond_timedwait": 3, "pthread_cond_signal": 1,
             "pthread_cond_broadcast": 1, "clock_gettime": 2}  # name: number of arguments
-_PLACES = {"sched_getcpu": 0, "sched_getaffinity": 3, "pthread_setaffinity_np": 3}
-PLACES = sys.platform == "linux"  # whether threads can query and set their processors
-IMPORTS = (*_THREADS, *(_PLACES if PLACES else ()), *entry.PYTHON)
+_AFFINITY = {"sched_getcpu": 0, "sched_getaffinity": 3, "pthread_setaffinity_np": 3}
+HAS_AFFINITY = sys.platform == "linux"  # whether threads can query and set their processors
+IMPORTS = (*_PTHREAD, *(_AFFINITY if HAS_AFFINITY else ()), *call_entry.PYTHON_API)
 EXPORTS = ("run", "submit", "wait", "abort", "stop", "lead", "help", "execute", "enter",
            "call", "know")
 
@@ -33,7 +33,7 @@ _PROCESSORS = {
 }
 
 
-_NEVER = -1  # a timeline value that is never aborted: of work that a caller runs
+_NEVER_ABORTED = -1  # a timeline value that is never aborted: of work that a caller runs
 
 
 def _processor(triple: str) -> str:
@@ -44,12 +44,13 @@ def text(triple: str) -> str:
     """Return the module text: ``EXPORTS`` as functions of i64."""
     processor = _processor(triple)
     declarations, pause, mode = _PROCESSORS[processor]
-    for name, arity in (_THREADS | _PLACES).items():
+    for name, arity in (_PTHREAD | _AFFINITY).items():
         declarations += f"declare i32 @{name}({', '.join(['i64'] * arity)})\n"
-    declarations += entry.declarations() + direct.GLOBALS
-    functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(), _move(),
-                 _go(), _run(mode), _submit(), _wait(), _abort(), _stop(),
-                 *entry.functions(), *direct.functions(), *workers.functions(pause, mode, PLACES)]
+    declarations += call_entry.declarations() + native_call.GLOBALS
+    functions = [_read_mode(processor), _write_mode(processor), _resolve(), _kernel(),
+                 _update_moves(), _execute_control(), _run(mode), _submit(), _wait(), _abort(),
+                 _stop(), *call_entry.functions(), *native_call.functions(),
+                 *workers.functions(pause, mode, HAS_AFFINITY)]
     return declarations + "\n".join(f.text() for f in functions)
 
 
@@ -88,7 +89,7 @@ def _write_mode(processor: str) -> IRFunction:
 def _resolve() -> IRFunction:
     """Resolve slots (argument, offset) to pointers in the block; return their address."""
     f = IRFunction("resolve", ("program", "block"))
-    table = f.load(f["program"], layout.TABLE)
+    table = f.load(f["program"], layout.SLOT_TABLE)
     pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
     with f.count(f.load(f["program"], layout.SLOTS)) as i:
         entry = f.word(table, f.mul(i, 2))
@@ -110,48 +111,49 @@ def _kernel() -> IRFunction:
     return f
 
 
-def _move() -> IRFunction:
+def _update_moves() -> IRFunction:
     """Recompute the pointers of slots that depend on loops, for the current iteration."""
     f = IRFunction("move", ("program", "block", "pointers", "moves", "count"))
-    block, at = f["block"], f.variable(f["moves"])
+    block, move_ptr = f["block"], f.variable(f["moves"])
     size = f.mul(f.add(f.mul(f.load(f["program"], layout.DEPTH), 2), 3), 8)  # alternative's bytes
     with f.count(f["count"]):
-        move = at.get()
-        swaps, chosen, places = f.load(move, 1), f.variable(0), f.variable(1)
+        move = move_ptr.get()
+        swaps, chosen, alternatives = f.load(move, 1), f.variable(0), f.variable(1)
         with f.count(swaps) as i:
             register = f.load(f.word(move, i), 2)
             odd = f.binary("and", f.load(f.word(block, register)), 1)
-            chosen.set(f.add(chosen.get(), f.mul(odd, places.get())))
-            places.set(f.mul(places.get(), 2))
+            chosen.set(f.add(chosen.get(), f.mul(odd, alternatives.get())))
+            alternatives.set(f.mul(alternatives.get(), 2))
         first = f.word(f.word(move, swaps), 2)
-        place = f.add(first, f.mul(chosen.get(), size))
-        pointer = f.variable(f.add(f.load(f.word(block, f.load(place))), f.load(place, 1)))
-        with f.count(f.load(place, 2)) as i:
-            term = f.word(place, f.mul(i, 2))
+        alternative = f.add(first, f.mul(chosen.get(), size))
+        pointer = f.variable(f.add(f.load(f.word(block, f.load(alternative))),
+                                   f.load(alternative, 1)))
+        with f.count(f.load(alternative, 2)) as i:
+            term = f.word(alternative, f.mul(i, 2))
             steps = f.load(f.word(block, f.load(term, 3)))
             pointer.set(f.add(pointer.get(), f.mul(steps, f.load(term, 4))))
         f.store(f["pointers"], f.load(move), pointer.get())
-        at.set(f.add(first, f.mul(places.get(), size)))
+        move_ptr.set(f.add(first, f.mul(alternatives.get(), size)))
     f.give(0)
     return f
 
 
-def _go() -> IRFunction:
+def _execute_control() -> IRFunction:
     """Execute a control-flow record (loop or branch); return the index of the next record."""
     f = IRFunction("go", ("program", "block", "pointers", "record", "number"))
     record = f["record"]
     kind, target = f.load(record), f.load(record, layout.TARGET)
     with f.when(f.compare("ule", kind, layout.NEXT)):
         register = f.word(f["block"], f.load(record, layout.REGISTER))
-        ended = f.variable(0)
+        finished = f.variable(0)
         with f.when(f.compare("eq", kind, layout.NEXT)):
-            ended.set(f.add(f.load(register), 1))
-        f.store(register, 0, ended.get())
+            finished.set(f.add(f.load(register), 1))
+        f.store(register, 0, finished.get())
         f.call("move", f["program"], f["block"], f["pointers"], f.load(record, layout.MOVES),
                f.load(record, layout.COUNT))
-        goes_on = f.compare("ult", ended.get(), f.load(record, layout.TRIPS))
-        into = f.line(f"select i1 {goes_on}, i64 {layout.NEXT}, i64 {layout.LOOP}", "s")
-        with f.when(f.compare("eq", kind, into)):
+        continues = f.compare("ult", finished.get(), f.load(record, layout.TRIPS))
+        next_kind = f.line(f"select i1 {continues}, i64 {layout.NEXT}, i64 {layout.LOOP}", "s")
+        with f.when(f.compare("eq", kind, next_kind)):
             f.give(target)
         f.give(f.add(f["number"], 1))
     with f.when(f.compare("eq", kind, layout.TEST)):
@@ -159,12 +161,12 @@ def _go() -> IRFunction:
         with f.when(f.compare("eq", f.small(pointer, 8), 0)):
             f.give(target)
         f.give(f.add(f["number"], 1))
-    with f.when(f.compare("eq", kind, layout.CHOOSE)):
+    with f.when(f.compare("eq", kind, layout.SWITCH)):
         pointer = f.load(f.word(f["pointers"], f.load(record, layout.SLOT)))
         which, last = f.small(pointer, 32), f.sub(f.load(record, layout.BRANCHES), 1)
         with f.when(f.compare("slt", which, 0)):
             f.give(f.load(target))
-        f.give(f.load(f.word(target, f.smaller(which, last))))
+        f.give(f.load(f.word(target, f.umin(which, last))))
     f.give(target)
     return f
 
@@ -177,36 +179,37 @@ def _run(mode: int) -> IRFunction:
     """
     f = IRFunction("run", ("program", "block", "steps", "queue"))
     f.line("fence acquire")  # the caller has read the timeline
-    before = f.call("read_mode")
+    saved_mode = f.call("read_mode")
     f.call("write_mode", mode)
     pointers = f.call("resolve", f["program"], f["block"])
     scratch, records = f.load(f["block"], layout.SCRATCH), f.load(f["program"], layout.RECORDS)
-    end, at, left = f.load(f["program"], layout.COMMANDS), f.variable(0), f.variable(f["steps"])
+    end, position, steps_left = f.load(f["program"],
+                                       layout.COMMANDS), f.variable(0), f.variable(f["steps"])
     with f.loop():
-        i = at.get()
+        i = position.get()
         with f.when(f.compare("uge", i, end)):
             f.leave()
         record = f.word(records, f.mul(i, layout.RECORD_WORDS))
         with f.when(f.compare("ne", f.load(record), layout.EXEC)):
-            at.set(f.call("go", f["program"], f["block"], pointers, record, i))
+            position.set(f.call("go", f["program"], f["block"], pointers, record, i))
             with f.when(f.compare("eq", f.load(record), layout.NEXT)):
-                left.set(f.sub(left.get(), 1))
-                with f.when(f.compare("eq", left.get(), 0)):
-                    f.store(f["block"], layout.START, at.get())
-                    f.call("write_mode", before)
+                steps_left.set(f.sub(steps_left.get(), 1))
+                with f.when(f.compare("eq", steps_left.get(), 0)):
+                    f.store(f["block"], layout.RESUME_AT, position.get())
+                    f.call("write_mode", saved_mode)
                     f.give(1)
             f.again()
-        at.set(f.add(i, 1))
+        position.set(f.add(i, 1))
         with f.when(f.compare("ne", f["queue"], 0)):
             chunks = f.call("chunks", f["queue"], record)
             with f.when(f.compare("ugt", chunks, 1)):
-                f.call("open_job", f["queue"], record, pointers, _NEVER, scratch)
+                f.call("open_job", f["queue"], record, pointers, _NEVER_ABORTED, scratch)
                 f.call("ended", f["queue"], record)
                 f.again()
         f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), scratch)
         with f.when(f.compare("ne", f["queue"], 0)):
             f.call("ended", f["queue"], record)
-    f.call("write_mode", before)
+    f.call("write_mode", saved_mode)
     f.give(0)
     return f
 
@@ -220,8 +223,8 @@ def _submit() -> IRFunction:
     queue = f["queue"]
     lock(f, queue)
     tail = f.load(queue, layout.SUBMITTED)
-    used = f.sub(tail, f.load(queue, layout.COMPLETED, "acquire"))
-    with f.when(f.compare("uge", used, layout.CAPACITY)):
+    in_use = f.sub(tail, f.load(queue, layout.COMPLETED, "acquire"))
+    with f.when(f.compare("uge", in_use, layout.CAPACITY)):
         unlock(f, queue)
         f.give(0)
     entry = f.word(queue, f.mul(f.binary("urem", tail, layout.CAPACITY), 2))
@@ -229,8 +232,8 @@ def _submit() -> IRFunction:
     f.store(entry, layout.RING + 1, f["block"])
     value = f.add(tail, 1)
     f.store(queue, layout.SUBMITTED, value, "release")
-    with f.when(f.compare("ne", f.load(queue, layout.LEAD_SLEEPS), 0)):
-        call_c(f, "pthread_cond_signal", f.word(queue, layout.WORK))
+    with f.when(f.compare("ne", f.load(queue, layout.LEADER_SLEEPS), 0)):
+        call_c(f, "pthread_cond_signal", f.word(queue, layout.SUBMITTED_COND))
     unlock(f, queue)
     f.give(value)
     return f
@@ -242,12 +245,12 @@ def _wait() -> IRFunction:
     queue, reached = f["queue"], f.variable(0)
     with f.when(f.compare("uge", f.load(queue, layout.COMPLETED, "acquire"), f["value"])):
         f.give(1)
-    until = f.space(16)
-    call_c(f, "clock_gettime", 0, until)  # 0: CLOCK_REALTIME, the default of condition variables
-    nanoseconds = f.add(f.load(until, 1), f["nanoseconds"])
+    deadline = f.space(16)
+    call_c(f, "clock_gettime", 0, deadline)  # 0: CLOCK_REALTIME, the default of condition variables
+    nanoseconds = f.add(f.load(deadline, 1), f["nanoseconds"])
     second = 1_000_000_000
-    f.store(until, 0, f.add(f.load(until), f.binary("udiv", nanoseconds, second)))
-    f.store(until, 1, f.binary("urem", nanoseconds, second))
+    f.store(deadline, 0, f.add(f.load(deadline), f.binary("udiv", nanoseconds, second)))
+    f.store(deadline, 1, f.binary("urem", nanoseconds, second))
     lock(f, queue)
     f.fetch_add(queue, layout.WAITERS, 1)
     with f.loop():
@@ -255,9 +258,9 @@ def _wait() -> IRFunction:
         with f.when(f.compare("uge", completed, f["value"])):
             reached.set(1)
             f.leave()
-        late = call_c(f, "pthread_cond_timedwait", f.word(queue, layout.FINISHED),
-                      f.word(queue, layout.MUTEX), until)
-        with f.when(f.line(f"icmp ne i32 {late}, 0", "c")):
+        timed_out = call_c(f, "pthread_cond_timedwait", f.word(queue, layout.FINISHED),
+                           f.word(queue, layout.MUTEX), deadline)
+        with f.when(f.line(f"icmp ne i32 {timed_out}, 0", "c")):
             f.leave()
     f.fetch_add(queue, layout.WAITERS, -1)
     unlock(f, queue)
@@ -281,7 +284,7 @@ def _stop() -> IRFunction:
     f = IRFunction("stop", ("queue",))
     lock(f, f["queue"])
     f.store(f["queue"], layout.STOP, 1, "seq_cst")
-    for condition in (layout.WORK, layout.HELP):
+    for condition in (layout.SUBMITTED_COND, layout.JOB_OPENED):
         call_c(f, "pthread_cond_broadcast", f.word(f["queue"], condition))
     unlock(f, f["queue"])
     f.give(0)

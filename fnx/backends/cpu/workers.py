@@ -25,21 +25,23 @@ from __future__ import annotations
 from fnx.backends.cpu import layout
 from fnx.backends.llvm.ir_builder import IRFunction, IRValue, Variable
 
-AWAKE = 20_000, 200_000  # shortest and longest time in nanoseconds that an idle worker spins
-_PATIENCE = 5000  # ``pause`` rounds of a leader that waits for the last chunks of a job
-_FIRST, _MOST = 32, 1 << 14  # short jobs that the leader runs alone after a sleep: first, most
+SPIN_NS = 20_000, 200_000  # shortest and longest time in nanoseconds that an idle worker spins
+_MAX_SPINS = 5000  # ``pause`` rounds of a leader that waits for the last chunks of a job
+# short jobs that the leader runs alone after a sleep: first, most
+_MIN_BACKOFF, _MAX_BACKOFF = 32, 1 << 14
 _MASK_WORDS = 16  # words in a CPU set
-_LEFT = layout.MOST_CHUNKS
+_CHUNK_COUNT_MASK = layout.MOST_CHUNKS
 
 
-def functions(pause: str, mode: int, places: bool) -> list[IRFunction]:
+def functions(pause: str, mode: int, has_affinity: bool) -> list[IRFunction]:
     """Return the functions of the workers.
 
-    ``pause`` is the pause instruction, ``mode`` the float mode, ``places`` whether threads can
-    query and set their processors.
+    ``pause`` is the pause instruction, ``mode`` the float mode, ``has_affinity`` whether threads
+    can query and set their processors.
     """
-    return [_take(), _make_room(places), _wake(), _open_job(pause), _clock(), _record(),
-            _chunks(), _ended(), _execute(), _lead(pause, mode), _help(pause, mode)]
+    return [_run_chunks(), _reserve_cpu(has_affinity), _wake_workers(), _open_job(pause), _clock(),
+            _record(), _chunk_count(), _note_shared_end(), _execute(), _leader_loop(pause, mode),
+            _worker_loop(pause, mode)]
 
 
 # ---- pthreads ---------------------------------------------------------------------------------
@@ -64,25 +66,25 @@ def sleep(f: IRFunction, queue: str, condition: int) -> None:
 # ---- jobs -------------------------------------------------------------------------------------
 
 
-def _take() -> IRFunction:
+def _run_chunks() -> IRFunction:
     """Take and run chunks of the open job until none is left, from front (1) or back (0)."""
     f = IRFunction("take", ("queue", "scratch", "front"))
     queue = f["queue"]
-    before, behind = f.sub(f["front"], 1), f.mul(f["front"], 1 << layout.FIRST_SHIFT)
+    is_back, front_step = f.sub(f["front"], 1), f.mul(f["front"], 1 << layout.FIRST_SHIFT)
     with f.loop():
         ticket = f.load(queue, layout.TICKET, "acquire")
-        left = f.binary("and", ticket, _LEFT)
-        with f.when(f.compare("eq", left, 0)):
+        remaining = f.binary("and", ticket, _CHUNK_COUNT_MASK)
+        with f.when(f.compare("eq", remaining, 0)):
             f.give(0)
         record, pointers, time = (f.load(queue, word, "monotonic") for word in (
             layout.JOB_RECORD, layout.JOB_SLOTS, layout.JOB_TIME))
-        taken = f.sub(f.add(ticket, behind), 1)
-        with f.when(f.swap_if(queue, layout.TICKET, ticket, taken)):
+        new_ticket = f.sub(f.add(ticket, front_step), 1)
+        with f.when(f.compare_exchange(queue, layout.TICKET, ticket, new_ticket)):
             chunks, chunk = f.load(record, layout.CHUNKS), f.load(record, layout.CHUNK)
-            first = f.binary("and", f.binary("lshr", ticket, layout.FIRST_SHIFT), _LEFT)
-            last = f.binary("and", before, f.sub(left, 1))
+            first = f.binary("and", f.binary("lshr", ticket, layout.FIRST_SHIFT), _CHUNK_COUNT_MASK)
+            last = f.binary("and", is_back, f.sub(remaining, 1))
             low = f.mul(f.add(first, last), chunk)
-            high = f.smaller(f.add(low, chunk), f.load(record, layout.ITERATIONS))
+            high = f.umin(f.add(low, chunk), f.load(record, layout.ITERATIONS))
             with f.when(f.compare("ult", f.load(queue, layout.ABORT, "monotonic"), time)):
                 events, start = f.load(queue, layout.EVENTS, "monotonic"), f.variable(0)
                 with f.when(f.compare("ne", events, 0)):
@@ -93,16 +95,16 @@ def _take() -> IRFunction:
                     f.call("record", events, time, number, start.get(), f["scratch"])
             done = f.add(f.fetch_add(queue, layout.DONE, 1), 1)
             with f.when(f.compare("eq", done, chunks)):
-                waits = f.load(queue, layout.LEAD_WAITS, "seq_cst")
+                waits = f.load(queue, layout.LEADER_WAITS, "seq_cst")
                 with f.when(f.compare("ne", waits, 0)):
                     lock(f, queue)
-                    call_c(f, "pthread_cond_signal", f.word(queue, layout.JOINED))
+                    call_c(f, "pthread_cond_signal", f.word(queue, layout.JOB_FINISHED))
                     unlock(f, queue)
     f.give(0)
     return f
 
 
-def _wake() -> IRFunction:
+def _wake_workers() -> IRFunction:
     """Wake sleepers, at most ``most``.
 
     They no longer count as asleep, so until they run nobody pays to wake them again.
@@ -110,46 +112,46 @@ def _wake() -> IRFunction:
     f = IRFunction("wake", ("queue", "most"))
     queue = f["queue"]
     lock(f, queue)
-    count = f.smaller(f.load(queue, layout.SLEEPERS), f["most"])
+    count = f.umin(f.load(queue, layout.SLEEPERS), f["most"])
     f.fetch_add(queue, layout.SLEEPERS, f.sub(0, count))
     f.store(queue, layout.WOKEN, f.add(f.load(queue, layout.WOKEN), count))
     f.call("make_room", queue)
     unlock(f, queue)  # first: woken threads find it unlocked
     with f.count(count):
-        call_c(f, "pthread_cond_signal", f.word(queue, layout.HELP))
+        call_c(f, "pthread_cond_signal", f.word(queue, layout.JOB_OPENED))
     f.give(0)
     return f
 
 
-def _make_room(places: bool) -> IRFunction:
+def _reserve_cpu(has_affinity: bool) -> IRFunction:
     """Keep the helpers off the processor of this thread, which keeps running.
 
     Otherwise the system may wake a sleeper on the same processor, as an idle virtual processor
     counts as lent to other guests.
     """
     f = IRFunction("make_room", ("queue",))
-    if not places:
+    if not has_affinity:
         f.give(0)
         return f
-    queue, mask, rest = f["queue"], f.space(8 * _MASK_WORDS), f.variable(0)
-    here = f.line(f"zext i32 {f.line('call i32 @sched_getcpu()', 'r')} to i64", "z")
-    with f.when(f.compare("eq", f.load(queue, layout.KEPT_FREE), f.add(here, 1))):
+    queue, mask, other_cpus = f["queue"], f.space(8 * _MASK_WORDS), f.variable(0)
+    current_cpu = f.line(f"zext i32 {f.line('call i32 @sched_getcpu()', 'r')} to i64", "z")
+    with f.when(f.compare("eq", f.load(queue, layout.RESERVED_CPU), f.add(current_cpu, 1))):
         f.give(0)
-    f.store(queue, layout.KEPT_FREE, f.add(here, 1))
+    f.store(queue, layout.RESERVED_CPU, f.add(current_cpu, 1))
     failed = call_c(f, "sched_getaffinity", 0, 8 * _MASK_WORDS, mask)
     with f.when(f.line(f"icmp ne i32 {failed}, 0", "c")):
         f.give(0)
-    with f.when(f.compare("uge", here, 64 * _MASK_WORDS)):
+    with f.when(f.compare("uge", current_cpu, 64 * _MASK_WORDS)):
         f.give(0)
-    word = f.word(mask, f.binary("lshr", here, 6))
-    bit = f.binary("shl", 1, f.binary("and", here, 63))
+    word = f.word(mask, f.binary("lshr", current_cpu, 6))
+    bit = f.binary("shl", 1, f.binary("and", current_cpu, 63))
     f.store(word, 0, f.binary("and", f.load(word), f.binary("xor", bit, -1)))
     with f.count(_MASK_WORDS) as i:
-        rest.set(f.binary("or", rest.get(), f.load(f.word(mask, i))))
-    with f.when(f.compare("eq", rest.get(), 0)):
+        other_cpus.set(f.binary("or", other_cpus.get(), f.load(f.word(mask, i))))
+    with f.when(f.compare("eq", other_cpus.get(), 0)):
         f.give(0)
-    worker = f.variable(f.load(queue, layout.HELPERS))
-    with f.count(f.load(queue, layout.HELPER_COUNT)):
+    worker = f.variable(f.load(queue, layout.WORKERS))
+    with f.count(f.load(queue, layout.WORKER_COUNT)):
         thread = f.load(worker.get(), layout.THREAD)
         call_c(f, "pthread_setaffinity_np", thread, 8 * _MASK_WORDS, mask)
         worker.set(f.word(worker.get(), layout.WORKER_WORDS))
@@ -175,25 +177,25 @@ def _open_job(pause: str) -> IRFunction:
     spins = f.variable(0)
     with f.loop():
         with f.when(f.compare("eq", f.load(queue, layout.DONE, "acquire"), chunks)):
-            caution = f.load(queue, layout.CAUTION)
+            caution = f.load(queue, layout.BACKOFF)
             with f.when(f.compare("ne", caution, 0)):
-                f.store(queue, layout.CAUTION, f.sub(caution, 1))
+                f.store(queue, layout.BACKOFF, f.sub(caution, 1))
             f.give(0)
         spins.set(f.add(spins.get(), 1))
-        with f.when(f.compare("ugt", spins.get(), _PATIENCE)):
+        with f.when(f.compare("ugt", spins.get(), _MAX_SPINS)):
             f.leave()
         f.line(pause)
-    with f.when(f.compare("ne", f.load(f["record"], layout.SHORT), 0)):
-        caution = f.smaller(f.add(f.mul(f.load(queue, layout.CAUTION), 2), _FIRST), _MOST)
-        f.store(queue, layout.CAUTION, caution)
-        f.store(queue, layout.ALONE, caution)
+    with f.when(f.compare("ne", f.load(f["record"], layout.SHORT_NS), 0)):
+        caution = f.umin(f.add(f.mul(f.load(queue, layout.BACKOFF), 2), _MIN_BACKOFF), _MAX_BACKOFF)
+        f.store(queue, layout.BACKOFF, caution)
+        f.store(queue, layout.RUN_ALONE, caution)
     lock(f, queue)
-    f.store(queue, layout.LEAD_WAITS, 1, "seq_cst")
+    f.store(queue, layout.LEADER_WAITS, 1, "seq_cst")
     with f.loop():
         with f.when(f.compare("eq", f.load(queue, layout.DONE, "seq_cst"), chunks)):
             f.leave()
-        sleep(f, queue, layout.JOINED)
-    f.store(queue, layout.LEAD_WAITS, 0, "seq_cst")
+        sleep(f, queue, layout.JOB_FINISHED)
+    f.store(queue, layout.LEADER_WAITS, 0, "seq_cst")
     unlock(f, queue)
     f.give(0)
     return f
@@ -223,34 +225,34 @@ def _record() -> IRFunction:
     return f
 
 
-def _chunks() -> IRFunction:
+def _chunk_count() -> IRFunction:
     """Return into how many chunks the leader splits a record now.
 
     Short ones are shared only if the other workers are awake, or if such jobs follow one another.
     """
     f = IRFunction("chunks", ("queue", "record"))
     queue, chunks, short = f["queue"], *(
-        f.load(f["record"], word) for word in (layout.CHUNKS, layout.SHORT))
+        f.load(f["record"], word) for word in (layout.CHUNKS, layout.SHORT_NS))
     with f.when(f.compare("ule", chunks, 1)):
         f.give(1)
     with f.when(f.compare("ne", short, 0)):
         with f.when(f.compare("ne", f.load(queue, layout.SLEEPERS, "monotonic"), 0)):
-            since = f.sub(f.call("clock"), f.load(queue, layout.RECENT))
-            with f.when(f.compare("ugt", since, short)):
+            idle_ns = f.sub(f.call("clock"), f.load(queue, layout.LAST_SHARED_END))
+            with f.when(f.compare("ugt", idle_ns, short)):
                 f.give(1)
-        left = f.load(queue, layout.ALONE)
-        with f.when(f.compare("ne", left, 0)):
-            f.store(queue, layout.ALONE, f.sub(left, 1))
+        alone_jobs = f.load(queue, layout.RUN_ALONE)
+        with f.when(f.compare("ne", alone_jobs, 0)):
+            f.store(queue, layout.RUN_ALONE, f.sub(alone_jobs, 1))
             f.give(1)
     f.give(chunks)
     return f
 
 
-def _ended() -> IRFunction:
+def _note_shared_end() -> IRFunction:
     """Note when a shareable record ended."""
     f = IRFunction("ended", ("queue", "record"))
     with f.when(f.compare("ugt", f.load(f["record"], layout.CHUNKS), 1)):
-        f.store(f["queue"], layout.RECENT, f.call("clock"))
+        f.store(f["queue"], layout.LAST_SHARED_END, f.call("clock"))
     f.give(0)
     return f
 
@@ -259,15 +261,15 @@ def _execute() -> IRFunction:
     """Run all commands of a submission."""
     f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
     queue = f["queue"]
-    at = f.variable(f.load(f["block"], layout.START))
-    with f.when(f.compare("eq", at.get(), 0)):
+    position = f.variable(f.load(f["block"], layout.RESUME_AT))
+    with f.when(f.compare("eq", position.get(), 0)):
         f.call("resolve", f["program"], f["block"])
     pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
     records, end = f.load(f["program"], layout.RECORDS), f.load(f["program"], layout.COMMANDS)
     events, start = f.load(queue, layout.EVENTS), f.variable(0)
     recorded = f.compare("ne", events, 0)
     with f.loop():
-        i = at.get()
+        i = position.get()
         with f.when(f.compare("uge", i, end)):
             f.leave()
         with f.when(f.compare("uge", f.load(queue, layout.ABORT, "monotonic"), f["time"])):
@@ -275,9 +277,9 @@ def _execute() -> IRFunction:
         f.store(queue, layout.COMMAND, i, "monotonic")
         record = f.word(records, f.mul(i, layout.RECORD_WORDS))
         with f.when(f.compare("ne", f.load(record), layout.EXEC)):
-            at.set(f.call("go", f["program"], f["block"], pointers, record, i))
+            position.set(f.call("go", f["program"], f["block"], pointers, record, i))
             f.again()
-        at.set(f.add(i, 1))
+        position.set(f.add(i, 1))
         with f.when(recorded):
             start.set(f.call("clock"))
         chunks = f.call("chunks", queue, record)
@@ -292,22 +294,22 @@ def _execute() -> IRFunction:
     return f
 
 
-def _lead(pause: str, mode: int) -> IRFunction:
+def _leader_loop(pause: str, mode: int) -> IRFunction:
     """The loop of worker 0: submissions in order."""
     f = IRFunction("lead", ("worker",))
-    queue, since, patience = f.load(f["worker"], layout.QUEUE), f.variable(0), f.variable(0)
+    queue, idle_since, spin_time = f.load(f["worker"], layout.QUEUE), f.variable(0), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
         head = f.load(queue, layout.COMPLETED)
         with f.when(f.compare("eq", f.load(queue, layout.SUBMITTED, "acquire"), head)):
-            _idle(f, queue, since, patience, pause)
-            _lead_sleeps(f, queue, head)
-            since.set(0)
+            _spin(f, queue, idle_since, spin_time, pause)
+            _leader_sleep(f, queue, head)
+            idle_since.set(0)
             f.again()
-        since.set(0)
-        begin = f.call("clock")
+        idle_since.set(0)
+        start = f.call("clock")
         entry = f.word(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
-        time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE)
+        time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE_SCRATCH)
         program, block = f.load(entry, layout.RING), f.load(entry, layout.RING + 1)
         call_c(f, "pthread_mutex_lock", f.word(queue, layout.LEADER))
         f.call("execute", queue, program, block, time, scratch)
@@ -317,71 +319,71 @@ def _lead(pause: str, mode: int) -> IRFunction:
             lock(f, queue)
             call_c(f, "pthread_cond_broadcast", f.word(queue, layout.FINISHED))
             unlock(f, queue)
-        _set_patience(f, patience, begin)
+        _set_spin_time(f, spin_time, start)
     f.give(0)
     return f
 
 
-def _set_patience(f: IRFunction, patience: Variable, begin: str) -> None:
-    """Let a worker spin for as long as its work since ``begin`` took."""
-    least, most = AWAKE
-    took = f.smaller(f.sub(f.call("clock"), begin), most)
-    patience.set(took)
-    with f.when(f.compare("ult", took, least)):
-        patience.set(least)
+def _set_spin_time(f: IRFunction, spin_time: Variable, start: str) -> None:
+    """Let a worker spin for as long as its work since ``start`` took."""
+    min_ns, max_ns = SPIN_NS
+    elapsed = f.umin(f.sub(f.call("clock"), start), max_ns)
+    spin_time.set(elapsed)
+    with f.when(f.compare("ult", elapsed, min_ns)):
+        spin_time.set(min_ns)
 
 
-def _idle(f: IRFunction, queue: str, since: Variable, patience: Variable, pause: str) -> None:
+def _spin(f: IRFunction, queue: str, idle_since: Variable, spin_time: Variable, pause: str) -> None:
     """Return from the worker if the queue stops; else spin for a while."""
     with f.when(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
         f.fetch_add(queue, layout.RETURNED, 1)
         f.give(0)
     f.line(pause)
     now = f.call("clock")
-    with f.when(f.compare("eq", since.get(), 0)):
-        since.set(now)
-    with f.when(f.compare("ule", f.sub(now, since.get()), patience.get())):
+    with f.when(f.compare("eq", idle_since.get(), 0)):
+        idle_since.set(now)
+    with f.when(f.compare("ule", f.sub(now, idle_since.get()), spin_time.get())):
         f.again()
 
 
-def _lead_sleeps(f: IRFunction, queue: str, head: str) -> None:
+def _leader_sleep(f: IRFunction, queue: str, head: str) -> None:
     lock(f, queue)
-    f.store(queue, layout.LEAD_SLEEPS, 1)
+    f.store(queue, layout.LEADER_SLEEPS, 1)
     with f.loop():
         with f.when(f.compare("ne", f.load(queue, layout.SUBMITTED), head)):
             f.leave()
         with f.when(f.compare("ne", f.load(queue, layout.STOP), 0)):
             f.leave()
-        sleep(f, queue, layout.WORK)
-    f.store(queue, layout.LEAD_SLEEPS, 0)
+        sleep(f, queue, layout.SUBMITTED_COND)
+    f.store(queue, layout.LEADER_SLEEPS, 0)
     unlock(f, queue)
 
 
-def _help(pause: str, mode: int) -> IRFunction:
+def _worker_loop(pause: str, mode: int) -> IRFunction:
     """The loop of the other workers: chunks of the open job."""
     f = IRFunction("help", ("worker",))
-    queue, since, patience = f.load(f["worker"], layout.QUEUE), f.variable(0), f.variable(0)
+    queue, idle_since, spin_time = f.load(f["worker"], layout.QUEUE), f.variable(0), f.variable(0)
     f.call("write_mode", mode)
     with f.loop():
-        left = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _LEFT)
-        with f.when(f.compare("ne", left, 0)):
-            begin = f.call("clock")
-            f.call("take", queue, f.load(f["worker"], layout.PRIVATE), 0)
-            _set_patience(f, patience, begin)
-            since.set(0)
+        remaining = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _CHUNK_COUNT_MASK)
+        with f.when(f.compare("ne", remaining, 0)):
+            start = f.call("clock")
+            f.call("take", queue, f.load(f["worker"], layout.PRIVATE_SCRATCH), 0)
+            _set_spin_time(f, spin_time, start)
+            idle_since.set(0)
             f.again()
-        _idle(f, queue, since, patience, pause)
-        since.set(0)
-        _helper_sleeps(f, queue)
+        _spin(f, queue, idle_since, spin_time, pause)
+        idle_since.set(0)
+        _worker_sleep(f, queue)
     f.give(0)
     return f
 
 
-def _helper_sleeps(f: IRFunction, queue: str) -> None:
+def _worker_sleep(f: IRFunction, queue: str) -> None:
     lock(f, queue)
     f.fetch_add(queue, layout.SLEEPERS, 1)
-    left = f.binary("and", f.load(queue, layout.TICKET, "seq_cst"), _LEFT)
-    with f.when(f.compare("ne", left, 0)):
+    remaining = f.binary("and", f.load(queue, layout.TICKET, "seq_cst"), _CHUNK_COUNT_MASK)
+    with f.when(f.compare("ne", remaining, 0)):
         f.fetch_add(queue, layout.SLEEPERS, -1)
         unlock(f, queue)
         f.again()
@@ -392,5 +394,5 @@ def _helper_sleeps(f: IRFunction, queue: str) -> None:
         with f.when(f.compare("ne", woken, 0)):
             f.store(queue, layout.WOKEN, f.sub(woken, 1))
             f.leave()
-        sleep(f, queue, layout.HELP)
+        sleep(f, queue, layout.JOB_OPENED)
     unlock(f, queue)

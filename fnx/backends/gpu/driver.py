@@ -41,7 +41,7 @@ class QueuedLaunch(Record):
     scalars: tuple[int, ...]
 
 
-class PlacedLaunch(Record):
+class UnboundLaunch(Record):
     """A launch whose memory is given at each call: for each buffer its index, and an offset in
     bytes.
     """
@@ -71,7 +71,7 @@ class DeviceLimits(Record):
     shared: int
 
 
-class FetchedBytes(ABC):
+class AsyncRead(ABC):
     """An asynchronous copy of device memory to host memory.
 
     Attributes:
@@ -112,7 +112,7 @@ class QueueDriver(ABC):
     """
 
     links = False
-    reopens = False
+    can_reopen = False
 
     name: str
     kind: str
@@ -151,7 +151,7 @@ class QueueDriver(ABC):
         """Copy device memory to the host, after all queued work."""
 
     @abstractmethod
-    def fetch(self, memory: DeviceMemory, offset: int, nbytes: int) -> FetchedBytes:
+    def fetch(self, memory: DeviceMemory, offset: int, nbytes: int) -> AsyncRead:
         """Queue a copy of device memory to host memory that the device can write."""
 
     @abstractmethod
@@ -183,7 +183,7 @@ class QueueDriver(ABC):
         """Release recorded launches; those that are queued still run."""
         raise NotImplementedError
 
-    def link(self, launches: Sequence[PlacedLaunch]) -> LinkedLaunches:
+    def link(self, launches: Sequence[UnboundLaunch]) -> LinkedLaunches:
         """Record launches that ``launch`` queues together, on different memory each time."""
         raise NotImplementedError
 
@@ -221,7 +221,7 @@ class QueueDriver(ABC):
     def wait(self, value: int) -> None:
         """Wait for the work before a timeline value; Ctrl-C leaves the wait."""
 
-    def is_left(self) -> bool:
+    def has_interrupted_work(self) -> bool:
         """Whether unfinished work is left whose wait Ctrl-C interrupted."""
         return False
 

@@ -24,26 +24,26 @@ import numpy as np
 
 from fnx.backends.allocator import size_class
 from fnx.backends.base import DeviceStorage
-from fnx.backends.gpu.driver import DeviceMemory, FetchedBytes, HostBytes, QueueDriver
-from fnx.backends.gpu.pinned import BLOCK, PINNED
-from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError, Site, show_site
+from fnx.backends.gpu.driver import AsyncRead, DeviceMemory, HostBytes, QueueDriver
+from fnx.backends.gpu.pinned_memory import MAX_BLOCK, MAX_PINNED
+from fnx.core.errors import DeviceError, Location, OutOfMemoryError, ShapeError, format_location
 from fnx.core.process import fork_safe_lock
-from fnx.core.uop import current_site
-from fnx.core.weak import Deaths
+from fnx.core.uop import current_loc
+from fnx.core.weak_tables import DeathQueue
 
-KEPT = 1 << 28  # bytes of free memory at most
-SMALL = 1 << 14  # bytes up to which a copy is faster than recording again
-_MIDDLE = 1 << 20  # largest block that has separate free lists when filled by the host
-_LEAST, _BITS = 256, 3  # smallest size class, and its bits
-_TURNS = 256  # sets of result sizes whose memory is remembered
-_NAMED = 5  # lines that the out-of-memory error lists
-_ALIGNED = 64  # for host kernels that read host memory
+MAX_FREE_BYTES = 1 << 28  # bytes of free memory at most
+SMALL_COPY = 1 << 14  # bytes up to which a copy is faster than recording again
+_MAX_HOST_FILLED = 1 << 20  # largest block that has separate free lists when filled by the host
+_MIN_SIZE, _SIZE_BITS = 256, 3  # smallest size class, and its bits
+_MAX_HISTORIES = 256  # sets of result sizes whose memory is remembered
+_MAX_REPORTED = 5  # lines that the out-of-memory error lists
+_ALIGNMENT = 64  # for host kernels that read host memory
 
 
 T = TypeVar("T")
 
 
-class ArrivingBytes(Protocol):
+class IncomingCopy(Protocol):
     """A copy that is partly still in host memory (transfer.py)."""
 
     nbytes: int
@@ -52,8 +52,8 @@ class ArrivingBytes(Protocol):
     def owner(self) -> Callable[[], GpuStorage | None]:
         """Return the owner of the destination memory, or None if it is dead."""
 
-    def hand_on(self, left: int = 0) -> None:
-        """Write it to its destination, except for ``left`` chunks."""
+    def deliver(self, remaining: int = 0) -> None:
+        """Write it to its destination, except for ``remaining`` chunks."""
 
     def drop(self) -> None:
         """Drop it: nobody needs it any more."""
@@ -62,15 +62,15 @@ class ArrivingBytes(Protocol):
 class PoolMemory:
     """Memory in use, and how it is freed when its owner dies.
 
-    ``site``: the user's source location: of the call at first, then of the command that fills the
+    ``loc``: the user's source location: of the call at first, then of the command that fills the
     memory.
     """
 
-    __slots__ = ("memory", "of_host", "site", "size")
+    __slots__ = ("memory", "from_host", "loc", "size")
 
-    def __init__(self, size: int, of_host: bool, memory: DeviceMemory) -> None:
-        self.size, self.of_host, self.memory = size, of_host, memory
-        self.site: Site | None = current_site.site
+    def __init__(self, size: int, from_host: bool, memory: DeviceMemory) -> None:
+        self.size, self.from_host, self.memory = size, from_host, memory
+        self.loc: Location | None = current_loc.loc
 
 
 class GpuPool:
@@ -82,92 +82,93 @@ class GpuPool:
         self.freed: Callable[[DeviceMemory], None] = lambda memory: None
         self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
         self.passed: Callable[[], None] = lambda: None
-        self._turns: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
+        self._histories: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
         self.lost = ""  # why its content can't be read any more
-        self.leaving: Deaths[ArrivingBytes] = Deaths()  # copies to other devices in progress
+        # copies to other devices in progress
+        self.outgoing: DeathQueue[IncomingCopy] = DeathQueue()
         self._free: dict[tuple[int, bool], list[DeviceMemory]] = {}
-        self._deaths: Deaths[PoolMemory] = Deaths()
+        self._deaths: DeathQueue[PoolMemory] = DeathQueue()
         self._lock = fork_safe_lock()
 
-    def take(self, owner: object, nbytes: int, of_host: bool = False) -> PoolMemory:
-        """Allocate memory of ``nbytes`` bytes for the lifetime of ``owner``; ``of_host``: filled by
-        the host.
+    def take(self, owner: object, nbytes: int, from_host: bool = False) -> PoolMemory:
+        """Allocate memory of ``nbytes`` bytes for the lifetime of ``owner``; ``from_host``: filled
+        by the host.
 
         Raises:
             OutOfMemoryError: there is none, even after all free memory is returned to the driver.
         """
-        size = size_class(nbytes, _LEAST, _BITS)
-        of_host = of_host and size <= _MIDDLE
+        size = size_class(nbytes, _MIN_SIZE, _SIZE_BITS)
+        from_host = from_host and size <= _MAX_HOST_FILLED
         with self._lock:
             self._settle()
-            free = self._free.get((size, of_host))
+            free = self._free.get((size, from_host))
             if free:
                 # The lowest one for the host, so that several allocations get the same ones again.
-                at = free.index(min(free)) if of_host else -1
-                piece = PoolMemory(size, of_host, free.pop(at))
+                index = free.index(min(free)) if from_host else -1
+                block = PoolMemory(size, from_host, free.pop(index))
                 self.kept -= size
             else:
-                piece = PoolMemory(size, of_host, self._alloc(size, nbytes))
-            self._deaths.watch(owner, piece)
-        return piece
+                block = PoolMemory(size, from_host, self._alloc(size, nbytes))
+            self._deaths.watch(owner, block)
+        return block
 
-    def turns_of(self, sizes: tuple[int, ...], calls: int) -> deque[list[DeviceMemory]]:
+    def result_history(self, sizes: tuple[int, ...], calls: int) -> deque[list[DeviceMemory]]:
         """Return the memory that results of these sizes had in the last ``calls`` calls.
 
         Shared between programs: batches of two lengths are two programs that pass one state back
         and forth.
         """
-        if len(self._turns) > _TURNS:
-            self._turns.pop(next(iter(self._turns)))
-        return self._turns.setdefault(sizes, deque(maxlen=calls))
+        if len(self._histories) > _MAX_HISTORIES:
+            self._histories.pop(next(iter(self._histories)))
+        return self._histories.setdefault(sizes, deque(maxlen=calls))
 
-    def steer(self, pieces: Sequence[PoolMemory], wanted: Sequence[DeviceMemory],
+    def steer(self, blocks: Sequence[PoolMemory], wanted: Sequence[DeviceMemory],
               fixed: Collection[PoolMemory] = ()) -> list[int]:
         """Swap the memory of pieces that are not written yet for the memory that is wanted.
 
         Returns the indices of pieces that did not get it, as it is in use or as they are ``fixed``.
         """
-        missed: list[int] = []
+        mismatches: list[int] = []
         with self._lock:
             self._settle()
-            holders = {piece.memory: piece for piece in pieces if piece not in fixed}
-            for i, (piece, memory) in enumerate(zip(pieces, wanted)):
-                before = piece.memory
-                if before == memory:
+            holders = {piece.memory: piece for piece in blocks if piece not in fixed}
+            for i, (block, memory) in enumerate(zip(blocks, wanted)):
+                previous = block.memory
+                if previous == memory:
                     continue
-                other = holders.get(memory)
-                free = self._free.get((piece.size, piece.of_host), [])
-                if piece in fixed:
-                    missed.append(i)
-                elif other is not None and other.size == piece.size:
-                    piece.memory, other.memory = memory, before
-                    holders[memory], holders[before] = piece, other
+                holder = holders.get(memory)
+                free = self._free.get((block.size, block.from_host), [])
+                if block in fixed:
+                    mismatches.append(i)
+                elif holder is not None and holder.size == block.size:
+                    block.memory, holder.memory = memory, previous
+                    holders[memory], holders[previous] = block, holder
                 elif memory in free:
                     free.remove(memory)  # leaked if Ctrl-C comes here; never in use twice
-                    piece.memory = memory
-                    free.append(before)
-                    holders[memory] = piece
-                    del holders[before]
+                    block.memory = memory
+                    free.append(previous)
+                    holders[memory] = block
+                    del holders[previous]
                 else:
-                    missed.append(i)
-        return missed
+                    mismatches.append(i)
+        return mismatches
 
-    def within_reach(self, pieces: Sequence[PoolMemory], places: Sequence[Sequence[DeviceMemory]]
-                     ) -> list[Sequence[DeviceMemory]]:
+    def reachable(self, blocks: Sequence[PoolMemory], candidates: Sequence[Sequence[DeviceMemory]]
+                  ) -> list[Sequence[DeviceMemory]]:
         """Return those lists of wanted memory, one entry per piece, of which ``steer`` could
         provide some.
         """
         with self._lock:
             self._settle()
-            own = {piece.memory for piece in pieces}
-            free = [self._free.get((piece.size, piece.of_host), ()) for piece in pieces]
-            return [wanted for wanted in places if any(
-                memory in own or memory in of for memory, of in zip(wanted, free))]
+            current = {piece.memory for piece in blocks}
+            free = [self._free.get((piece.size, piece.from_host), ()) for piece in blocks]
+            return [wanted for wanted in candidates if any(
+                memory in current or memory in of for memory, of in zip(wanted, free))]
 
     def _alloc(self, size: int, nbytes: int) -> DeviceMemory:
         limits = self.driver.limits
         if size <= limits.buffer:
-            for release in (self._nothing, self.trim, self._collect):
+            for release in (self._no_op, self.trim, self._collect_garbage):
                 release()
                 if self.held + size > limits.memory:
                     continue  # some drivers only fail at first use
@@ -185,10 +186,11 @@ class GpuPool:
 
     def _in_use(self) -> str:
         """Describe the memory in use by size and source location, largest totals first."""
-        found = Counter([(piece.size, piece.site) for piece in self._deaths.awaited()])
-        most = sorted(found.items(), key=lambda item: -item[0][0] * item[1])[:_NAMED]
-        return "; ".join([f"{count} of {size:,}{f' made at {show_site(site)}' if site else ''}"
-                          for (size, site), count in most])
+        counts = Counter([(piece.size, piece.loc) for piece in self._deaths.pending()])
+        largest = sorted(counts.items(), key=lambda item: -item[0][0] * item[1])[:_MAX_REPORTED]
+        return "; ".join([f"{count} of "
+                          f"{size:,}{f' made at {format_location(site)}' if site else ''}"
+                          for (size, site), count in largest])
 
     def called(self, call: Callable[..., T], *args: Any) -> T:
         """Call a driver method that uses this memory.
@@ -216,23 +218,23 @@ class GpuPool:
         self.passed()
 
     def make_room(self, nbytes: int) -> None:
-        """Pass on the oldest copies until host memory has room: they may use ``PINNED`` bytes in
-        all.
+        """Pass on the oldest copies until host memory has room: they may use ``MAX_PINNED`` bytes
+        in all.
         """
-        for arrival in self.leaving.take():
-            arrival.drop()
-        waiting = [arrival for arrival in self.leaving.awaited() if arrival.nbytes]
-        for arrival in waiting:
-            if sum([a.nbytes for a in waiting]) + nbytes <= PINNED:
+        for transfer in self.outgoing.take():
+            transfer.drop()
+        waiting = [arrival for arrival in self.outgoing.pending() if arrival.nbytes]
+        for transfer in waiting:
+            if sum([a.nbytes for a in waiting]) + nbytes <= MAX_PINNED:
                 return
-            owner = arrival.owner()
+            owner = transfer.owner()
             if owner is not None:  # while it is alive, nobody else has its memory
-                arrival.hand_on()
+                transfer.deliver()
 
-    def _nothing(self) -> None:
+    def _no_op(self) -> None:
         pass
 
-    def _collect(self) -> None:
+    def _collect_garbage(self) -> None:
         gc.collect()
         self.trim()
         if not self.lost:
@@ -240,14 +242,14 @@ class GpuPool:
 
     def _settle(self) -> None:
         """Reclaim the memory of dead owners."""
-        for piece in self._deaths.take():
-            size = piece.size
-            if self.kept + size <= KEPT:
-                self._free.setdefault((size, piece.of_host), []).append(piece.memory)
+        for block in self._deaths.take():
+            size = block.size
+            if self.kept + size <= MAX_FREE_BYTES:
+                self._free.setdefault((size, block.from_host), []).append(block.memory)
                 self.kept += size
             else:
                 self.held -= size
-                self._release(piece.memory)
+                self._release(block.memory)
 
     def _release(self, memory: DeviceMemory) -> None:
         if self.lost or self.driver.pid != os.getpid():
@@ -297,14 +299,14 @@ class HostCopy:
 
     def __init__(self, owner: GpuStorage) -> None:
         self._pool, self.owner, self.nbytes = owner.pool, weakref.ref(owner), 0
-        self._chunks: deque[tuple[int, FetchedBytes]] = deque()
-        for start in range(0, owner.nbytes, BLOCK):
-            size = min(BLOCK, owner.nbytes - start)
+        self._chunks: deque[tuple[int, AsyncRead]] = deque()
+        for start in range(0, owner.nbytes, MAX_BLOCK):
+            size = min(MAX_BLOCK, owner.nbytes - start)
             self._chunks.append((start, self._pool.called(
                 self._pool.driver.fetch, owner.memory, start, size)))
             self.nbytes += size
 
-    def hand_on(self, left: int = 0) -> None:
+    def deliver(self, remaining: int = 0) -> None:
         """Copy to the host array of the storage."""
         owner = self.owner()
         if owner is not None:
@@ -333,24 +335,24 @@ class GpuStorage(DeviceStorage):
         timeline: 0, as a reader of ``ptr`` has waited.
     """
 
-    __slots__ = ("__weakref__", "_coming", "_host", "_shared", "arriving", "lent", "nbytes",
-                 "piece", "placed", "pool")
+    __slots__ = ("__weakref__", "_host_copy", "_host", "_shared", "incoming", "is_aliased",
+                 "nbytes", "piece", "placed", "pool")
     timeline = 0
     _shared: GpuStorage  # the storage that owns the memory
 
-    def __init__(self, pool: GpuPool, nbytes: int, of_host: bool = False) -> None:
-        self.pool, self.nbytes, self.lent = pool, nbytes, False
+    def __init__(self, pool: GpuPool, nbytes: int, from_host: bool = False) -> None:
+        self.pool, self.nbytes, self.is_aliased = pool, nbytes, False
         self._host: HostBytes | None = None
-        self.arriving: ArrivingBytes | None = None
-        self._coming: HostCopy | None = None
-        self.piece = pool.take(self, nbytes, of_host)
+        self.incoming: IncomingCopy | None = None
+        self._host_copy: HostCopy | None = None
+        self.piece = pool.take(self, nbytes, from_host)
 
     @property
     def memory(self) -> DeviceMemory:
         """The driver's handle. Work queued from now on finds the content there."""
-        if self.arriving is not None:
-            self.arriving.hand_on()
-            self.arriving = None
+        if self.incoming is not None:
+            self.incoming.deliver()
+            self.incoming = None
         return self.piece.memory
 
     @property
@@ -360,12 +362,12 @@ class GpuStorage(DeviceStorage):
 
     def shared(self) -> GpuStorage:
         """Return another storage on this memory, so that neither may be overwritten."""
-        made = object.__new__(GpuStorage)
-        made.pool, made.nbytes, made.piece = self.pool, self.nbytes, self.piece
-        made._host, made._shared, made.arriving = self._host, self, self.arriving
-        made._coming = None
-        made.lent = self.lent = True
-        return made
+        alias = object.__new__(GpuStorage)
+        alias.pool, alias.nbytes, alias.piece = self.pool, self.nbytes, self.piece
+        alias._host, alias._shared, alias.incoming = self._host, self, self.incoming
+        alias._host_copy = None
+        alias.is_aliased = self.is_aliased = True
+        return alias
 
     @classmethod
     def several(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:
@@ -375,33 +377,33 @@ class GpuStorage(DeviceStorage):
     def written(self) -> None:
         """Invalidate host copies: the content changes."""
         self._host = None
-        if self._coming is not None:
-            self._coming.drop()
-            self._coming = None
+        if self._host_copy is not None:
+            self._host_copy.drop()
+            self._host_copy = None
 
-    def set_out(self) -> None:
+    def start_host_copy(self) -> None:
         """Start an asynchronous copy to the host, where ``host`` finds it."""
-        if self._host is None and self._coming is None and 0 < self.nbytes <= PINNED:
+        if self._host is None and self._host_copy is None and 0 < self.nbytes <= MAX_PINNED:
             self.pool.make_room(self.nbytes)
-            self._coming = HostCopy(self)
-            self.pool.leaving.watch(self, self._coming)
+            self._host_copy = HostCopy(self)
+            self.pool.outgoing.watch(self, self._host_copy)
 
     def host(self) -> HostBytes:
         """Return the bytes in host memory, aligned to 64; waits for them."""
         if self._host is None:
-            found = aligned(self.nbytes)
-            if self._coming is not None:
-                self._coming.take(found)
-                self._coming = None
+            host_bytes = aligned_empty(self.nbytes)
+            if self._host_copy is not None:
+                self._host_copy.take(host_bytes)
+                self._host_copy = None
             elif self.nbytes:
-                self.pool.waited(self.pool.driver.read, self.memory, 0, found)
-            self._host = found
+                self.pool.waited(self.pool.driver.read, self.memory, 0, host_bytes)
+            self._host = host_bytes
         return self._host
 
     @property
     def ptr(self) -> int:  # type: ignore[override]
         """The address for host kernels. What they read there is not changed."""
-        self.lent = True
+        self.is_aliased = True
         return self.host().ctypes.data
 
     def window(self) -> HostBytes:
@@ -417,11 +419,11 @@ class GpuStorage(DeviceStorage):
         """Copy the bytes to newly allocated host memory, without an intermediate copy."""
         if not self.nbytes:
             return
-        place = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(to.ptr))
+        target = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(to.ptr))
         if self._host is not None:
-            place[...] = self._host
+            target[...] = self._host
         else:
-            self.pool.waited(self.pool.driver.read, self.memory, 0, place)
+            self.pool.waited(self.pool.driver.read, self.memory, 0, target)
 
     def view(self, np_dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """Return a read-only array of the value."""
@@ -429,8 +431,8 @@ class GpuStorage(DeviceStorage):
         data: Any = self.host().data.toreadonly() if count else bytes(8)
         try:
             return np.frombuffer(data, np_dtype, count).reshape(shape)
-        except ValueError as why:
-            raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {why}") from None
+        except ValueError as error:
+            raise ShapeError(f"expected a shape that NumPy takes, got {shape}: {error}") from None
 
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Copy the elements of an array here, row-major."""
@@ -440,9 +442,9 @@ class GpuStorage(DeviceStorage):
         self.written()
 
 
-def aligned(nbytes: int) -> HostBytes:
+def aligned_empty(nbytes: int) -> HostBytes:
     """Allocate host bytes aligned to 64."""
-    whole = np.empty(nbytes + _ALIGNED, np.uint8)
-    start = -whole.ctypes.data % _ALIGNED
-    found: HostBytes = whole[start:start + nbytes]
-    return found
+    padded = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -padded.ctypes.data % _ALIGNMENT
+    window: HostBytes = padded[start:start + nbytes]
+    return window

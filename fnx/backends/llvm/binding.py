@@ -27,15 +27,21 @@ from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c
 from typing import Any
 
 from fnx.backends.allocator import require_address_space
-from fnx.backends.llvm.host import cache_bytes, cores, only, units, vectors
+from fnx.backends.llvm.host_cpu import (
+    cache_bytes,
+    cores,
+    matrix_units,
+    restrict_features,
+    vector_registers,
+)
 from fnx.core.errors import DeviceError, SpecError
-from fnx.core.process import at_fork, fork_safe_lock, wait_for_the_end
+from fnx.core.process import at_fork, block_at_exit, fork_safe_lock
 from fnx.core.target import Target
-from fnx.core.weak import Deaths
+from fnx.core.weak_tables import DeathQueue
 
 SUPPORTED = (22,)  # LLVM's major versions that are known to have these prototypes
 
-_Text = POINTER(c_char_p)
+_CharPtrPtr = POINTER(c_char_p)
 
 
 class _Element(ctypes.Structure):
@@ -58,44 +64,45 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "InitializeAllTargets": (None, ()),
     "InitializeAllTargetMCs": (None, ()),
     "InitializeAllAsmPrinters": (None, ()),
-    "GetProcessTriple": (None, (_Text,)),
-    "GetHostCPUName": (None, (_Text,)),
-    "GetHostCPUFeatures": (c_int, (_Text,)),
+    "GetProcessTriple": (None, (_CharPtrPtr,)),
+    "GetHostCPUName": (None, (_CharPtrPtr,)),
+    "GetHostCPUFeatures": (c_int, (_CharPtrPtr,)),
     "ContextCreate": (c_void_p, ()),
     "ContextDispose": (None, (c_void_p,)),
-    "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _Text)),
-    "VerifyModule": (c_int, (c_void_p, _Text)),
+    "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _CharPtrPtr)),
+    "VerifyModule": (c_int, (c_void_p, _CharPtrPtr)),
     "DisposeModule": (None, (c_void_p,)),
-    "GetTargetFromTriple": (c_void_p, (c_char_p, _Text)),
+    "GetTargetFromTriple": (c_void_p, (c_char_p, _CharPtrPtr)),
     "CreateTargetMachine": (c_void_p, (c_void_p, c_char_p, c_char_p, c_char_p, c_int, c_char_p,
                                        c_char_p, c_int, c_int, c_char_p)),
     "DisposeTargetMachine": (None, (c_void_p,)),
-    "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _Text)),
+    "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _CharPtrPtr)),
     "GetBufferStart": (c_void_p, (c_void_p,)),
     "GetBufferSize": (c_size_t, (c_void_p,)),
     "DisposeMemoryBuffer": (None, (c_void_p,)),
-    "CreateLLJITCompiler": (c_void_p, (c_void_p, c_bool, c_bool, _Text)),
+    "CreateLLJITCompiler": (c_void_p, (c_void_p, c_bool, c_bool, _CharPtrPtr)),
     "LLJIT_Link": (c_void_p, (c_void_p, c_char_p, POINTER(_Element), c_size_t, POINTER(_Symbol),
-                              c_size_t, POINTER(_Symbol), c_size_t, _Text)),
-    "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, _Text)),
+                              c_size_t, POINTER(_Symbol), c_size_t, _CharPtrPtr)),
+    "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, _CharPtrPtr)),
     "LLJITDispose": (None, (c_void_p,)),
 }
 
-_INSTANT = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
-                      "DisposeString"})
-_LOADING, _COMPILING = 320 << 20, 144 << 20  # address space without which LLVM aborts
-_loading = fork_safe_lock()
+_HOLDS_GIL = frozenset({"GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer",
+                        "DisposeString"})
+# address space without which LLVM aborts
+_LOAD_ADDRESS_SPACE, _COMPILE_ADDRESS_SPACE = 320 << 20, 144 << 20
+_load_lock = fork_safe_lock()
 
 
 class _LLVM:
     """The loaded library: one attribute for each entry of ``_PROTOTYPES``."""
 
     def __init__(self) -> None:
-        require_address_space(_LOADING, "to load LLVM")
+        require_address_space(_LOAD_ADDRESS_SPACE, "to load LLVM")
         library = ctypes.CDLL(_library_path())
-        held = ctypes.PyDLL(_library_path())  # holds the GIL, for calls that take no time
+        gil_library = ctypes.PyDLL(_library_path())  # holds the GIL, for calls that take no time
         for name, (result, arguments) in _PROTOTYPES.items():
-            function = getattr(held if name in _INSTANT else library, f"LLVMPY_{name}")
+            function = getattr(gil_library if name in _HOLDS_GIL else library, f"LLVMPY_{name}")
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
         packed = self.GetVersionInfo()
@@ -127,7 +134,7 @@ _loaded: list[_LLVM] = []
 def _llvm() -> _LLVM:
     """Return the library; it is loaded once."""
     if not _loaded:
-        with _per_thread.inside, _loading:  # the library must not be loaded twice
+        with _per_thread.inside, _load_lock:  # the library must not be loaded twice
             if not _loaded:
                 _loaded.append(_LLVM())
     return _loaded[0]
@@ -183,46 +190,47 @@ def host_target(level: str = "") -> Target:
     lib.GetHostCPUFeatures(out.reference)
     features = sorted(f for f in out.take().split(",") if f)
     if level:
-        cpu, features = level if triple.startswith("x86") else "generic", only(
+        cpu, features = level if triple.startswith("x86") else "generic", restrict_features(
             level, triple, features)
     if triple.startswith(("x86_64", "i686")):
         features.append("-prefer-256-bit")  # some hosts default to half of their width
-    return with_features(triple, cpu, features)
+    return target_with_features(triple, cpu, features)
 
 
-def with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
+def target_with_features(triple: str, cpu: str, features: Sequence[str]) -> Target:
     """Return a processor with these features (in LLVM's notation), and this machine's caches and
     cores.
 
-    >>> with_features("aarch64-linux-gnu", "generic", ["+neon"]).vector_bits
+    >>> target_with_features("aarch64-linux-gnu", "generic", ["+neon"]).vector_bits
     128
     """
-    have, x86 = set(features), triple.startswith("x86")
-    bits, registers = vectors(triple, have)
+    feature_set, x86 = set(features), triple.startswith("x86")
+    bits, registers = vector_registers(triple, feature_set)
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
-                  not x86 or "+fma" in have, l1, l2, cores(), version(),
-                  units=units(bits, have), rounds=not x86 or "+sse4.1" in have,
-                  permuted=_permuted(bits, have) if x86 else 1)
+                  not x86 or "+fma" in feature_set, l1, l2, cores(), version(),
+                  units=matrix_units(bits, feature_set), rounds=not x86 or "+sse4.1" in feature_set,
+                  permuted=_permute_granularity(bits, feature_set) if x86 else 1)
 
 
-def _permuted(bits: int, have: Collection[str]) -> int:
+def _permute_granularity(bits: int, features: Collection[str]) -> int:
     """Return the bytes of the smallest elements that one x86 instruction permutes arbitrarily:
     pshufb, vpermw and vpermb.
 
     (Without vpermb, LLVM 22 does not terminate on bytes of 512 bits.)
     """
     if bits == 512:
-        return 1 if "+avx512vbmi" in have else 2 if "+avx512bw" in have else 4
-    return 1 if "+ssse3" in have else 4
+        return 1 if "+avx512vbmi" in features else 2 if "+avx512bw" in features else 4
+    return 1 if "+ssse3" in features else 4
 
 
 # ---- the process ------------------------------------------------------------------------------
 
-_PATIENCE = 10.0  # seconds for one kernel's compilation: during it the process can't end or fork
-_entrance = fork_safe_lock()  # for threads that were not in LLVM before
-_insides: list[weakref.ref[Any]] = []  # one per thread
-_ending: list[bool] = []
+# seconds for one kernel's compilation: during it the process can't end or fork
+_EXIT_TIMEOUT = 10.0
+_first_entry_lock = fork_safe_lock()  # for threads that were not in LLVM before
+_thread_locks: list[weakref.ref[Any]] = []  # one per thread
+_exiting: list[bool] = []
 
 
 class _PerThread(threading.local):
@@ -231,59 +239,59 @@ class _PerThread(threading.local):
     """
 
     def __init__(self) -> None:
-        if _ending:
-            wait_for_the_end()
+        if _exiting:
+            block_at_exit()
         self.machines: dict[tuple[str, str, str], _Machine] = {}
         self.held: list[Any] = []
         self.inside = fork_safe_lock()
-        with _entrance:
-            _insides.append(weakref.ref(self.inside))
+        with _first_entry_lock:
+            _thread_locks.append(weakref.ref(self.inside))
 
 
 _per_thread = _PerThread()
 
 
-def _keep_out(_: float = 0.0) -> None:
+def _block_other_threads(_: float = 0.0) -> None:
     """Keep other threads out of LLVM, and wait for those in it, so that a child finds its locks
     open.
     """
-    until = time.monotonic() + _PATIENCE
-    _keep(_entrance, until)
-    _insides[:] = [ref for ref in _insides if ref() is not None]
-    for ref in _insides:
-        inside = ref()
-        if inside is not None:
-            _keep(inside, until)
+    deadline = time.monotonic() + _EXIT_TIMEOUT
+    _acquire(_first_entry_lock, deadline)
+    _thread_locks[:] = [ref for ref in _thread_locks if ref() is not None]
+    for ref in _thread_locks:
+        thread_lock = ref()
+        if thread_lock is not None:
+            _acquire(thread_lock, deadline)
 
 
-def _keep(lock: Any, until: float) -> None:
+def _acquire(lock: Any, deadline: float) -> None:
     _per_thread.held.append(lock)  # first: Ctrl-C may come after ``acquire``
-    lock.acquire(timeout=max(0.0, until - time.monotonic()))
+    lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def _let_in() -> None:
-    held = _per_thread.held
-    while held:
+def _unblock_threads() -> None:
+    locks = _per_thread.held
+    while locks:
         with contextlib.suppress(RuntimeError):  # the thread stayed in too long, or Ctrl-C came
-            held[-1].release()
-        held.pop()
+            locks[-1].release()
+        locks.pop()
 
 
 def _in_child() -> None:
     if not all(inside._is_owned() for inside in _per_thread.held):  # a thread may have been linking
         _linkers.clear()
-        _libraries_left.forget()
-    _let_in()
+        _dead_libraries.forget()
+    _unblock_threads()
 
 
 def _at_exit() -> None:
     """Keep all threads out of LLVM from now on, as its C++ destructors free its tables at exit."""
-    _ending.append(True)
-    _keep_out()
+    _exiting.append(True)
+    _block_other_threads()
 
 
 atexit.register(_at_exit)
-at_fork(_keep_out, _let_in, _in_child)
+at_fork(_block_other_threads, _unblock_threads, _in_child)
 
 
 # ---- compiling ------------------------------------------------------------------------------
@@ -296,42 +304,42 @@ class _Machine:
 
     def __init__(self, target: Target) -> None:
         lib, error = _llvm(), _Message()
-        for ref in _machines_left.take():
+        for ref in _dead_machines.take():
             lib.DisposeTargetMachine(ref)
         triple = target.triple.encode()
-        found = lib.GetTargetFromTriple(triple, error.reference)
-        if not found:  # not the host's target
+        llvm_target = lib.GetTargetFromTriple(triple, error.reference)
+        if not llvm_target:  # not the host's target
             error.take()
             for what in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
                 getattr(lib, f"InitializeAll{what}")()
-            found = lib.GetTargetFromTriple(triple, error.reference)
-        if not found:
+            llvm_target = lib.GetTargetFromTriple(triple, error.reference)
+        if not llvm_target:
             raise DeviceError(f"LLVM has no target {target.triple!r}: {error.take()}")
         self.ref: int = lib.CreateTargetMachine(
-            found, triple, target.cpu.encode(), target.features.encode(), 2, b"pic", b"small",
+            llvm_target, triple, target.cpu.encode(), target.features.encode(), 2, b"pic", b"small",
             0, 0, b"")
-        _machines_left.watch(self, self.ref)
+        _dead_machines.watch(self, self.ref)
 
 
-_machines_left: Deaths[int] = Deaths()
+_dead_machines: DeathQueue[int] = DeathQueue()
 
 
 def _machine(target: Target) -> int:
     """Return the address of this thread's LLVM target machine."""
     key = (target.triple, target.cpu, target.features)
-    found = _per_thread.machines.get(key)
-    if found is None:
-        found = _per_thread.machines[key] = _Machine(target)
-    return found.ref
+    machine = _per_thread.machines.get(key)
+    if machine is None:
+        machine = _per_thread.machines[key] = _Machine(target)
+    return machine.ref
 
 
 def _emit(text: str, target: Target, as_object: bool) -> bytes:
-    require_address_space(_COMPILING, "to compile")
+    require_address_space(_COMPILE_ADDRESS_SPACE, "to compile")
     with _per_thread.inside:
-        return _emitted(text, target, as_object)
+        return _emit_locked(text, target, as_object)
 
 
-def _emitted(text: str, target: Target, as_object: bool) -> bytes:
+def _emit_locked(text: str, target: Target, as_object: bool) -> bytes:
     lib, error = _llvm(), _Message()
     context = lib.ContextCreate()
     module = None
@@ -343,7 +351,7 @@ def _emitted(text: str, target: Target, as_object: bool) -> bytes:
                                                error.reference)
         if not buffer:
             raise SpecError(f"LLVM emits no code: {error.take()}")
-        return _taken(buffer)
+        return _take_buffer(buffer)
     finally:
         if module:
             lib.DisposeModule(module)
@@ -351,7 +359,7 @@ def _emitted(text: str, target: Target, as_object: bool) -> bytes:
         error.take()
 
 
-def _taken(buffer: int) -> bytes:
+def _take_buffer(buffer: int) -> bytes:
     """Return the content of an LLVM memory buffer, and free it."""
     lib = _llvm()
     try:
@@ -381,8 +389,8 @@ def assembly(text: str, target: Target) -> str:
 # ---- linking --------------------------------------------------------------------------------
 
 
-LIBRARIES = 256      # per linker: LLVM keeps 9 KB of each freed one until the linker goes
-LIBRARY = 32 << 10   # bytes of a library besides its objects, which are there twice: measured
+MAX_LIBRARIES = 256      # per linker: LLVM keeps 9 KB of each freed one until the linker goes
+LIBRARY_BYTES = 32 << 10   # bytes of a library besides its objects, which are there twice: measured
 
 
 class _Linker:
@@ -410,29 +418,29 @@ class Library:
     def __init__(self, addresses: dict[str, int], nbytes: int, linker: _Linker, tracker: int
                  ) -> None:
         self.addresses, self.nbytes = addresses, nbytes
-        _libraries_left.watch(self, (linker, tracker))
+        _dead_libraries.watch(self, (linker, tracker))
 
 
-def _unlink_unused() -> None:
+def _free_dead_libraries() -> None:
     """Free the code of dead libraries, and linkers whose quota is used up and freed."""
     lib = _llvm()
-    for linker, tracker in _libraries_left.take():
+    for linker, tracker in _dead_libraries.take():
         error = _Message()
         lib.LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
         error.take()
         linker.freed += 1
-        if linker.freed == linker.given == LIBRARIES:
+        if linker.freed == linker.given == MAX_LIBRARIES:
             lib.LLJITDispose(linker.ref)
 
 
-_libraries_left: Deaths[tuple[_Linker, int]] = Deaths()
-_library_numbers = itertools.count()  # a library's name can't be reused
+_dead_libraries: DeathQueue[tuple[_Linker, int]] = DeathQueue()
+_library_ids = itertools.count()  # a library's name can't be reused
 _linkers: list[_Linker] = []          # the current one
 
 
 def _linker() -> _Linker:
     """Return the linker for the next library."""
-    if not _linkers or _linkers[0].given == LIBRARIES:
+    if not _linkers or _linkers[0].given == MAX_LIBRARIES:
         _linkers[:] = [_Linker()]
     _linkers[0].given += 1
     return _linkers[0]
@@ -456,18 +464,18 @@ def link(objects: Sequence[tuple[bytes, Sequence[str]]],
         _Element(_OBJECT_IMAGE, data, len(data)) for data, _ in objects))
     names = [name for _, symbols in objects for name in symbols]
     exports = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
-    known = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
+    import_symbols = (_Symbol * len(imports))(*(_Symbol(n.encode(), a) for n, a in imports.items()))
     error = _Message()
     with _per_thread.inside:
-        with _loading:
-            _unlink_unused()
+        with _load_lock:
+            _free_dead_libraries()
             linker = _linker()
         tracker = _llvm().LLJIT_Link(
-            linker.ref, f"fnx.{next(_library_numbers)}".encode(), elements, len(objects), known,
-            len(imports), exports, len(names), error.reference)
+            linker.ref, f"fnx.{next(_library_ids)}".encode(), elements, len(objects),
+            import_symbols, len(imports), exports, len(names), error.reference)
     if not tracker:
-        with _loading:
+        with _load_lock:
             linker.freed += 1
         raise DeviceError(f"LLVM can't link {', '.join(names) or 'an object'}: {error.take()}")
     return Library({name: exports[i].address for i, name in enumerate(names)},
-                   LIBRARY + 2 * sum(len(data) for data, _ in objects), linker, tracker)
+                   LIBRARY_BYTES + 2 * sum(len(data) for data, _ in objects), linker, tracker)

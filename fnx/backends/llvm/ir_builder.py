@@ -78,9 +78,9 @@ class IRFunction:
         """Declare a local variable with an initial value."""
         slot = f"%{self._fresh('slot')}"
         self._slots.append(f"  {slot} = alloca i64")
-        made = Variable(self, slot)
-        made.set(value)
-        return made
+        variable = Variable(self, slot)
+        variable.set(value)
+        return variable
 
     def space(self, nbytes: int) -> str:
         """Allocate bytes on the stack; return their address."""
@@ -110,7 +110,7 @@ class IRFunction:
         """Compare integers, for ``when``."""
         return self.line(f"icmp {relation} i64 {a}, {b}", "c")
 
-    def smaller(self, a: IRValue, b: IRValue) -> str:
+    def umin(self, a: IRValue, b: IRValue) -> str:
         """Return the smaller of two unsigned values."""
         truth = self.compare("ult", a, b)
         return self.line(f"select i1 {truth}, i64 {a}, i64 {b}", "m")
@@ -147,7 +147,7 @@ class IRFunction:
         p = self._pointer(address, index)
         return self.line(f"atomicrmw add ptr {p}, i64 {value} seq_cst", "f")
 
-    def swap_if(self, address: IRValue, index: IRValue, old: IRValue, new: IRValue) -> str:
+    def compare_exchange(self, address: IRValue, index: IRValue, old: IRValue, new: IRValue) -> str:
         """Compare and swap: write ``new`` if the word is ``old``; return whether it was."""
         p = self._pointer(address, index)
         pair = self.line(f"cmpxchg ptr {p}, i64 {old}, i64 {new} seq_cst seq_cst", "x")
@@ -168,24 +168,24 @@ class IRFunction:
     @contextlib.contextmanager
     def when(self, truth: str) -> Iterator[None]:
         """Run the block if ``truth`` holds."""
-        then, behind = self._fresh("then"), self._fresh("behind")
-        self.line(f"br i1 {truth}, label %{then}, label %{behind}")
+        then, exit_label = self._fresh("then"), self._fresh("behind")
+        self.line(f"br i1 {truth}, label %{then}, label %{exit_label}")
         self._ended = True
         self._block(then)
         yield
-        self._block(behind)
+        self._block(exit_label)
 
     @contextlib.contextmanager
     def loop(self) -> Iterator[None]:
         """Repeat the block until ``leave``."""
-        head, behind = self._fresh("loop"), self._fresh("behind")
+        head, exit_label = self._fresh("loop"), self._fresh("behind")
         self._block(head)
-        self._exits.append((head, behind))
+        self._exits.append((head, exit_label))
         yield
         if not self._ended:
             self._jump(head)
         self._exits.pop()
-        self._block(behind)
+        self._block(exit_label)
 
     def leave(self) -> None:
         """Leave the innermost loop."""
@@ -198,13 +198,13 @@ class IRFunction:
     @contextlib.contextmanager
     def count(self, limit: IRValue) -> Iterator[str]:
         """Repeat the block for i = 0 .. limit - 1 (no ``again`` inside)."""
-        at = self.variable(0)
+        counter = self.variable(0)
         with self.loop():
-            i = at.get()
+            i = counter.get()
             with self.when(self.compare("uge", i, limit)):
                 self.leave()
             yield i
-            at.set(self.add(i, 1))
+            counter.set(self.add(i, 1))
 
     def call(self, name: str, *arguments: IRValue) -> str:
         """Call a function of this module that takes and returns i64."""

@@ -16,75 +16,75 @@ WriteMode: TypeAlias = Literal["drop", "clip", "fill", "promise_in_bounds"] | No
 TakeMode: TypeAlias = Literal["fill", "clip", "wrap", "promise_in_bounds"] | None
 PrecisionLike: TypeAlias = PrecisionName | tuple[PrecisionName, PrecisionName] | None
 
-_COMPARED = (str, bool, type(None))
+_COMPARABLE = (str, bool, type(None))
 
 
-def one_of(name: str, given: Any, allowed: Sequence[Any]) -> None:
+def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise unless the value is one of those that the argument allows.
 
-    >>> one_of("mode", "clip", ("clip", "fill"))
+    >>> check_choice("mode", "clip", ("clip", "fill"))
     """
-    if isinstance(given, _COMPARED) and given in allowed:
+    if isinstance(value, _COMPARABLE) and value in allowed:
         return
-    texts = [x for x in allowed if isinstance(x, str)]
-    raise ArgumentError(f"expected {name} {_either(allowed)}; got {given!r}",
-                        hint=suggestion(given, texts) if isinstance(given, str) else
+    strings = [x for x in allowed if isinstance(x, str)]
+    raise ArgumentError(f"expected {name} {_join_with_or(allowed)}; got {value!r}",
+                        hint=suggestion(value, strings) if isinstance(value, str) else
                         "leave it out for the default")
 
 
-def _either(allowed: Sequence[Any]) -> str:
+def _join_with_or(allowed: Sequence[Any]) -> str:
     *first, last = map(repr, allowed)
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def flag(name: str, given: Any) -> None:
+def check_bool(name: str, value: Any) -> None:
     """Raise unless the value is True or False."""
-    if given is not True and given is not False:
-        one_of(name, given, (True, False))
+    if value is not True and value is not False:
+        check_choice(name, value, (True, False))
 
 
-def row_major(order: str) -> None:
+def check_row_major(order: str) -> None:
     """Raise unless ``order`` is "C", the only memory order of arrays."""
-    one_of("order", order, ("C",))
+    check_choice("order", order, ("C",))
 
 
-def flag_or_none(name: str, given: Any) -> None:
+def check_optional_bool(name: str, value: Any) -> None:
     """Raise unless the value is True, False or None."""
-    one_of(name, given, (True, False, None))
+    check_choice(name, value, (True, False, None))
 
 
-def integer(name: str, given: SupportsIndex) -> int:
+def check_int(name: str, value: SupportsIndex) -> int:
     """Return the argument as an int. It must be known while tracing."""
     try:
-        return operator.index(given)
+        return operator.index(value)
     except FnxError:
         raise
     except TypeError:
-        raise ArgumentError(f"expected {name} as an int, got {given!r}",
+        raise ArgumentError(f"expected {name} as an int, got {value!r}",
                             hint="use int(...) on a float that is a whole number") from None
 
 
-def number(name: str, given: float) -> float:
+def check_number(name: str, value: float) -> float:
     """Return the argument as a real number. It must be known while tracing."""
-    if not isinstance(given, numbers.Real) or isinstance(given, bool):
-        raise ArgumentError(f"expected {name} as a number, got {given!r}")
-    return given
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise ArgumentError(f"expected {name} as a number, got {value!r}")
+    return value
 
 
-def promises(indices_are_sorted: bool, unique_indices: bool) -> None:
+def check_index_promises(indices_are_sorted: bool, unique_indices: bool) -> None:
     """Check the promises a user makes about indices. They are accepted but not used."""
-    flag("indices_are_sorted", indices_are_sorted)
-    flag("unique_indices", unique_indices)
+    check_bool("indices_are_sorted", indices_are_sorted)
+    check_bool("unique_indices", unique_indices)
 
 
-def no_out(out: None) -> None:
+def check_no_out(out: None) -> None:
     """Raise if ``out`` is given: arrays are immutable, so there is nothing to write to."""
     if out is not None:
         raise ArgumentError(f"expected out=None, got {type(out).__name__}",
                             hint="arrays are immutable: use the result")
 
 
-def precision(given: PrecisionLike) -> None:
+def check_precision(value: PrecisionLike) -> None:
     """Check a precision: one of JAX's names, or one per operand. All mean full precision."""
-    for one in given if isinstance(given, tuple) and len(given) == 2 else (given,):
-        one_of("precision", one, (*get_args(PrecisionName), None))
+    for name in value if isinstance(value, tuple) and len(value) == 2 else (value,):
+        check_choice("precision", name, (*get_args(PrecisionName), None))

@@ -1,7 +1,8 @@
 """The user-facing Array.
 
 An Array is immutable. A *concrete* array has memory (``_storage``); a *traced* one has only a
-node, under some transform. held.py has its properties and reads its value. ``weak`` is JAX's weak
+node, under some transform. array_base.py has its properties and reads its value. ``weak`` is JAX's
+weak
 type: the dtype came from a Python scalar and yields in promotion. It is stored here, never in the
 graph.
 """
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 
 import numpy as np
 
-from fnx.core import dtypes, narrow, ops
+from fnx.core import dtypes, low_precision, ops
 from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
+from fnx.core.array.array_base import ArrayBase
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.held import Held
-from fnx.core.array.placed import Placed
+from fnx.core.array.device_mixin import ArrayDeviceMixin
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import MutationError
 from fnx.core.operators import ValueOperators
@@ -31,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Array(Held, Placed, ValueOperators):
+class Array(ArrayBase, ArrayDeviceMixin, ValueOperators):
     """An immutable n-dimensional array; make one with ``fnx.numpy.asarray``.
 
     >>> import fnx.numpy as jnp
@@ -43,7 +44,8 @@ class Array(Held, Placed, ValueOperators):
     __slots__ = ()
     __array_priority__ = 100
 
-    if TYPE_CHECKING:  # set by core/array/operate.py and fnx/numpy/methods.py, from functions
+    # set by core/array/array_operators.py and fnx/numpy/array_methods.py, from functions
+    if TYPE_CHECKING:
         def all(self, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
                 where: ArrayLike | None = None) -> Array: ...
         def any(self, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
@@ -197,15 +199,16 @@ class Array(Held, Placed, ValueOperators):
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak else ""
         if self.is_deleted():
-            gone = "donated" if self._value else "deleted"
-            return f"<{gone} Array {self._dtype}{list(self._shape)}>"
+            state = "donated" if self._value else "deleted"
+            return f"<{state} Array {self._dtype}{list(self._shape)}>"
         if self._storage is None:
-            return f"Traced<{self._dtype}{list(self._shape)}{weak}>{scope.describe(self._node)}"
+            return f"Traced<{self._dtype}{list(self._shape)}{weak}>" \
+                f"{scope.describe_traces(self._node)}"
         if not self.size and self._shape != (0,):
             return f"Array([], shape={self._shape}, dtype={self._dtype}{weak})"
         if self._dtype.kind == "key":
             return f"Array({self._shape}, dtype={self._dtype}) of words " \
-                f"{narrow.key_words(self._numpy())}"
+                f"{low_precision.key_words(self._numpy())}"
         text = np.array2string(self._numbers(), separator=", ", prefix="Array(", suffix=",")
         return f"Array({text}, dtype={self._dtype}{weak})"
 
@@ -287,7 +290,8 @@ class Array(Held, Placed, ValueOperators):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise MutationError("expected no assignment into an Array, which is immutable",
-                            hint=f"write x = x.at[{_show_index(index)}].set(value), or .add(value)")
+                            hint=f"write x = x.at[{_format_index(index)}].set(value), or "
+                                 ".add(value)")
 
     def __delitem__(self, index: Any) -> None:
         raise MutationError("expected no deletion from an Array, which is immutable",
@@ -306,7 +310,7 @@ class AtWrite(Protocol):
 
 
 class AtLike(Protocol):
-    """The type of ``x.at``, whose class is in core/array/operate.py."""
+    """The type of ``x.at``, whose class is in core/array/array_operators.py."""
 
     set: AtWrite
     add: AtWrite
@@ -329,25 +333,25 @@ class AtLike(Protocol):
             wrap_negative_indices: bool = True) -> Array: ...
 
 
-def _show_index(index: Any) -> str:
-    def one(i: Any) -> str:
+def _format_index(index: Any) -> str:
+    def format_entry(i: Any) -> str:
         if isinstance(i, slice):
             parts = ["" if p is None else str(p) for p in (i.start, i.stop)]
             return ":".join(parts) + ("" if i.step is None else f":{i.step}")
         return "..." if i is Ellipsis else str(i) if isinstance(i, int) or i is None else "index"
-    return ", ".join(map(one, index)) if isinstance(index, tuple) else one(index)
+    return ", ".join(map(format_entry, index)) if isinstance(index, tuple) else format_entry(index)
 
 
 _METHODS: dict[str, Callable[..., Array]] = {}
 
 
-class LoadedMethod:
+class LazyMethod:
     """A method of Array whose module is imported on first access, as few programs use it."""
 
     __slots__ = ("_home", "_name")
 
-    def __init__(self, home: str, name: str) -> None:
-        self._home, self._name = home, name
+    def __init__(self, module: str, name: str) -> None:
+        self._home, self._name = module, name
 
     def __get__(self, x: Array | None, cls: type[Array]) -> Any:
         f = getattr(load(self._home), self._name)
@@ -355,13 +359,14 @@ class LoadedMethod:
         return f if x is None else f.__get__(x)
 
 
-def set_methods(functions: Mapping[str, Callable[..., Any] | LoadedMethod]) -> None:
+def set_methods(functions: Mapping[str, Callable[..., Any] | LazyMethod]) -> None:
     """Attach functions to Array as methods; each takes the array as first argument.
 
-    operate.py sets "_operator", "_get_item" and "at", which the class calls; fnx.numpy the rest.
+    array_operators.py sets "_operator", "_get_item" and "at", which the class calls; fnx.numpy the
+    rest.
     """
     for name, f in functions.items():
-        if not isinstance(f, LoadedMethod):
+        if not isinstance(f, LazyMethod):
             _METHODS[name] = f
         if not hasattr(Array, name):
             setattr(Array, name, f)
@@ -381,13 +386,13 @@ def from_storage(storage: Any, shape: Shape, dtype: DType, weak: bool = False) -
 def from_storages(storages: Sequence[Any], avals: Sequence[tuple[Shape, DType, bool]]
                   ) -> list[Array]:
     """Return ``from_storage`` of each storage. Inlined, as a call per array doubles the cost."""
-    made, new = [], object.__new__
+    arrays, new = [], object.__new__
     for memory, (shape, dtype, weak) in zip(storages, avals):
         x = new(Array)
         x._uop, x._storage, x._value = None, memory, None
         x._shape, x._dtype, x.weak = shape, dtype, weak
-        made.append(x)
-    return made
+        arrays.append(x)
+    return arrays
 
 
 def from_numpy(value: NDArray, weak: bool = False) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.core import narrow
+from fnx.core import low_precision
 from fnx.core.array import axes, convert
 from fnx.core.dtypes import DType
 from fnx.core.errors import FnxError
@@ -52,9 +52,10 @@ class ShapeDtypeStruct:
                  ) -> None:
         self.sharding = sharding
         try:
-            self._aval = Aval(axes.shape(shape), convert.dtype_argument(dtype), bool(weak_type))
+            self._aval = Aval(axes.normalize_shape(shape), convert.parse_dtype(dtype),
+                              bool(weak_type))
         except FnxError as error:
-            error.name_caller("ShapeDtypeStruct")
+            error.prefix_caller("ShapeDtypeStruct")
             raise
 
     @property
@@ -65,7 +66,7 @@ class ShapeDtypeStruct:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type, as a NumPy dtype."""
-        return narrow.public_dtype(self._aval.dtype)
+        return low_precision.public_dtype(self._aval.dtype)
 
     @property
     def weak_type(self) -> bool:

@@ -12,74 +12,74 @@ from fnx.core.ops import Shape
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
-MOST_AXES = 64  # axes of an array at most, as in NumPy
-_KNOWN = "shapes and axes are known while tracing: take them from x.shape"
+MAX_AXES = 64  # axes of an array at most, as in NumPy
+_STATIC_HINT = "shapes and axes are known while tracing: take them from x.shape"
 
 
-def one(axis: Any, ndim: int) -> int:
+def normalize_axis(axis: Any, ndim: int) -> int:
     """Normalize an axis to 0..ndim-1; negative axes count from the end.
 
-    >>> one(-1, 3)
+    >>> normalize_axis(-1, 3)
     2
     """
     try:
         a = operator.index(axis)
     except TracedValueError as error:
-        error.instead(_KNOWN)
+        error.set_hint(_STATIC_HINT)
         raise
     except TypeError:
         raise AxisError(f"expected an integer axis, got {axis!r}",
                         hint="an axis is an int, or a tuple of ints where several are meant"
                         ) from None
     if not -ndim <= a < ndim:
-        has = f"{-ndim} <= axis < {ndim}" if ndim else "no axis of a 0-d array"
-        raise AxisError(f"expected {has}, got {a}", hint=f"the array has {ndim} axes")
+        expected = f"{-ndim} <= axis < {ndim}" if ndim else "no axis of a 0-d array"
+        raise AxisError(f"expected {expected}, got {a}", hint=f"the array has {ndim} axes")
     return a + ndim if a < 0 else a
 
 
-def several(axis: Any, ndim: int) -> tuple[int, ...]:
+def sorted_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Normalize axes and sort them; None means all axes.
 
-    >>> several((0, -1), 3), several(None, 2)
+    >>> sorted_axes((0, -1), 3), sorted_axes(None, 2)
     ((0, 2), (0, 1))
     """
     if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, (tuple, list)):
-        return (one(axis, ndim),)
-    return tuple(sorted(listed(axis, ndim)))
+        return (normalize_axis(axis, ndim),)
+    return tuple(sorted(normalize_axis_tuple(axis, ndim)))
 
 
-def listed(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
+def normalize_axis_tuple(axes: Iterable[Any], ndim: int) -> tuple[int, ...]:
     """Normalize axes in the order given; each may occur once."""
     if not isinstance(axes, Iterable):
         raise AxisError(f"expected axes as a tuple of ints, got {axes!r}",
                         hint="name each axis by its number")
-    out = tuple([one(a, ndim) for a in axes])
-    if len(set(out)) != len(out):
+    result = tuple([normalize_axis(a, ndim) for a in axes])
+    if len(set(result)) != len(result):
         raise AxisError(f"expected each axis once, got {tuple(axes)}",
                         hint="name each axis once")
-    return out
+    return result
 
 
-def shape(given: Any) -> Shape:
+def normalize_shape(value: Any) -> Shape:
     """Normalize a shape argument: an int or a sequence of ints >= 0."""
-    if getattr(given, "ndim", None) == 0 or not isinstance(given, Sequence) and \
-            not hasattr(given, "__len__"):
-        given = (given,)
+    if getattr(value, "ndim", None) == 0 or not isinstance(value, Sequence) and \
+            not hasattr(value, "__len__"):
+        value = (value,)
     try:
-        out = tuple([operator.index(n) for n in given])
+        lengths = tuple([operator.index(n) for n in value])
     except TracedValueError as error:
-        error.instead(_KNOWN)
+        error.set_hint(_STATIC_HINT)
         raise
     except TypeError:
-        raise ArgumentError(f"expected a shape of integers, got {given!r}",
+        raise ArgumentError(f"expected a shape of integers, got {value!r}",
                             hint="a shape is an int or a tuple of ints, known while tracing"
                             ) from None
-    if any(n < 0 for n in out):
-        raise ArgumentError(f"expected lengths >= 0, got shape {out}",
+    if any(n < 0 for n in lengths):
+        raise ArgumentError(f"expected lengths >= 0, got shape {lengths}",
                             hint="no axis is shorter than 0; reshape alone works out a -1")
-    return out
+    return lengths
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

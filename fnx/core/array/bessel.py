@@ -6,7 +6,7 @@ Cephes (S. Moshier, 1984).
 
 from __future__ import annotations
 
-from fnx.core.array.elementwise import ElementwiseRow
+from fnx.core.array.elementwise import ElementwiseFn
 from fnx.core.array.gamma import chebyshev
 from fnx.core.expr import Expr, exp, sqrt, where
 
@@ -58,13 +58,13 @@ _I1_FAR = (
 )
 
 
-def _scaled(size: Expr, near: tuple[float, ...], far: tuple[float, ...], odd: bool) -> Expr:
-    inside = size <= 8
-    small = where(inside, size, 8)
-    large = where(inside, 8, size)
-    first = chebyshev(near, 0.5 * small - 2)
-    return where(inside, small * first if odd else first,
-                 chebyshev(far, 32 / large - 2) / sqrt(large))
+def _scaled(magnitude: Expr, near: tuple[float, ...], far: tuple[float, ...], odd: bool) -> Expr:
+    is_near = magnitude <= 8
+    near_x = where(is_near, magnitude, 8)
+    far_x = where(is_near, 8, magnitude)
+    near_value = chebyshev(near, 0.5 * near_x - 2)
+    return where(is_near, near_x * near_value if odd else near_value,
+                 chebyshev(far, 32 / far_x - 2) / sqrt(far_x))
 
 
 def i0e(x: Expr) -> Expr:
@@ -74,22 +74,22 @@ def i0e(x: Expr) -> Expr:
 
 def i1e(x: Expr) -> Expr:
     """exp(-|x|) I1(x)."""
-    below = x < 0
-    size = _scaled(where(below, -x, x), _I1_NEAR, _I1_FAR, True)
-    return where(below, -size, size)
+    is_negative = x < 0
+    magnitude = _scaled(where(is_negative, -x, x), _I1_NEAR, _I1_FAR, True)
+    return where(is_negative, -magnitude, magnitude)
 
 
 def i0(x: Expr) -> Expr:
-    size = where(x < 0, -x, x)
-    return exp(size) * _scaled(size, _I0_NEAR, _I0_FAR, False)
+    magnitude = where(x < 0, -x, x)
+    return exp(magnitude) * _scaled(magnitude, _I0_NEAR, _I0_FAR, False)
 
 
 def i1(x: Expr) -> Expr:
-    size = where(x < 0, -x, x)
-    return exp(size) * i1e(x)
+    magnitude = where(x < 0, -x, x)
+    return exp(magnitude) * i1e(x)
 
 
-I0E = ElementwiseRow("i0e", "inexact", i0e)
-I1E = ElementwiseRow("i1e", "inexact", i1e)
-I0 = ElementwiseRow("i0", "inexact", i0)
-I1 = ElementwiseRow("i1", "inexact", i1)
+I0E = ElementwiseFn("i0e", "inexact", i0e)
+I1E = ElementwiseFn("i1e", "inexact", i1e)
+I0 = ElementwiseFn("i0", "inexact", i0)
+I1 = ElementwiseFn("i1", "inexact", i1)

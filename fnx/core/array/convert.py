@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fnx.core import dtypes, narrow
+from fnx.core import dtypes, low_precision
 from fnx.core.config import config
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import DTypeError, OverflowedError, ShapeError
@@ -25,7 +25,7 @@ class HasDType(Protocol):
 
 
 DTypeLike: TypeAlias = np.dtype[Any] | type[Any] | str | HasDType
-_WIDER = "name a wider dtype with dtype=, or reduce the values"
+_WIDER_HINT = "name a wider dtype with dtype=, or reduce the values"
 
 
 def default_float() -> DType:
@@ -38,77 +38,79 @@ def default_int() -> DType:
     return dtypes.int64 if config.x64 else dtypes.int32
 
 
-def sum_type(t: DType) -> DType:
+def sum_dtype(t: DType) -> DType:
     """Return the default dtype of a sum or product of elements of dtype ``t``."""
     if not t.is_integer or t.bits >= default_int().bits:
         return t
-    return dtypes.default(dtypes.uint64) if t.kind == "uint" else default_int()
+    return dtypes.default_width(dtypes.uint64) if t.kind == "uint" else default_int()
 
 
-SCALARS: dict[type, Callable[[], DType]] = {
+SCALAR_DTYPES: dict[type, Callable[[], DType]] = {
     bool: lambda: dtypes.bool_, int: default_int, float: default_float}
 
 
-def dtype_argument(dtype: Any) -> DType:
+def parse_dtype(dtype: Any) -> DType:
     """Return the dtype of a ``dtype=`` argument; Python's float and int mean the defaults."""
     t = dtypes.as_dtype(dtype)
-    return dtypes.default(t) if config.truncate else t
+    return dtypes.default_width(t) if config.truncate else t
 
 
-def element_type(name: str, of: DType, preferred: Any) -> DType:
+def product_dtype(name: str, operand_dtype: DType, preferred: Any) -> DType:
     """Return the dtype that ``preferred_element_type=`` converts the operands of a product to.
 
     Raises:
         DTypeError: the operands are integers of more bits.
     """
-    t = dtype_argument(preferred)
-    if of.is_integer and t.bits < of.bits:
-        raise DTypeError(f"{name}: expected a preferred_element_type of at least {of.bits} bits "
-                         f"for {of}, got {t}", hint="convert the operands first, with .astype()")
+    t = parse_dtype(preferred)
+    if operand_dtype.is_integer and t.bits < operand_dtype.bits:
+        raise DTypeError(f"{name}: expected a preferred_element_type of at least "
+                         f"{operand_dtype.bits} bits "
+                         f"for {operand_dtype}, got {t}",
+                         hint="convert the operands first, with .astype()")
     return t
 
 
-def fits(x: Any, to: DType) -> Any:
+def truncate_scalar(x: Any, to: DType) -> Any:
     """Truncate a Python float for a constant of integer dtype ``to``; NaN and inf become 0."""
     if to.is_integer and isinstance(x, float):
         return int(x) if x == x and abs(x) != float("inf") else 0
     return x
 
 
-def wrapped(x: Any, to: DType) -> Any:
+def wrap_scalar(x: Any, to: DType) -> Any:
     """Convert a Python scalar that is combined with arrays of dtype ``to``.
 
     As in JAX it has the default dtype first and is then cast: an integer that fits the default
     dtype wraps around in a narrower one.
 
-    >>> wrapped(300, dtypes.int8), wrapped(-1, dtypes.uint32)
+    >>> wrap_scalar(300, dtypes.int8), wrap_scalar(-1, dtypes.uint32)
     (44, 4294967295)
     """
-    x = fits(x, to)
+    x = truncate_scalar(x, to)
     if type(x) is int and to.is_integer:
-        (low, high), (least, most) = to.limits, default_int().limits
-        if not low <= x <= high and least <= x <= most:
+        (low, high), (default_min, default_max) = to.limits, default_int().limits
+        if not low <= x <= high and default_min <= x <= default_max:
             return (x - low) % (1 << to.bits) + low
     return x
 
 
-def numpy_data(x: Any, to: DType | None) -> NDArray:
+def to_numpy(x: Any, to: DType | None) -> NDArray:
     """Convert anything that NumPy accepts to NumPy data of a supported dtype.
 
     Raises:
         DTypeError: objects, text, dates, and unsupported dtypes.
         OverflowedError: an integer that does not fit.
     """
-    data = x if isinstance(x, np.ndarray) else listed(x)
+    data = x if isinstance(x, np.ndarray) else numpy_from_list(x)
     if type(data) is not np.ndarray:
-        check_mask(type(data))
+        reject_masked(type(data))
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))
-    if data.dtype.name in dtypes.NARROW or data.dtype.names is not None and \
-            data.dtype in dtypes.HELD:  # a dtype of ml_dtypes, or fnx's own storage dtype
-        return _narrow_data(data, dtypes.as_dtype(data.dtype), to)
+    if data.dtype.name in dtypes.LOW_PRECISION or data.dtype.names is not None and \
+            data.dtype in dtypes.NUMPY_DTYPES:  # a dtype of ml_dtypes, or fnx's own storage dtype
+        return _convert_extended(data, dtypes.as_dtype(data.dtype), to)
     if data.dtype.kind == "c":
-        raise dtypes.no_complex(data.dtype)
+        raise dtypes.complex_error(data.dtype)
     if data.dtype.kind not in "biuf":
         raise DTypeError(
             f"expected an array or a number, got {type(x).__name__}"
@@ -117,35 +119,35 @@ def numpy_data(x: Any, to: DType | None) -> NDArray:
             hint="make the rows of one length and the elements numbers, then .astype(float32)"
             if data.dtype.kind == "O" else "convert the data to numbers first")
     if to is None:
-        to = dtypes.default(dtypes.as_dtype(data.dtype))
+        to = dtypes.default_width(dtypes.as_dtype(data.dtype))
     if data.dtype == to.np:
         return data
     if to.storage is not None:
-        return _rounded(data, to)
+        return _to_storage_only(data, to)
     if to.is_integer and data.dtype.kind in "iu":
         _check_range(data, to)
     with np.errstate(over="ignore", invalid="ignore"):
         return data.astype(to.np)
 
 
-def _narrow_data(data: NDArray, t: DType, to: DType | None) -> NDArray:
+def _convert_extended(data: NDArray, t: DType, to: DType | None) -> NDArray:
     """Convert data of a type that NumPy lacks."""
     if to is None or to is t:
         return data.view(t.np)
-    return numpy_data(narrow.decoded(data.view(t.np), t), to)
+    return to_numpy(low_precision.decode(data.view(t.np), t), to)
 
 
-def _rounded(data: NDArray, to: DType) -> NDArray:
+def _to_storage_only(data: NDArray, to: DType) -> NDArray:
     """Convert data to a storage-only type."""
     if to.is_integer and data.dtype.kind in "iu":
         _check_range(data, to)
     with np.errstate(over="ignore", invalid="ignore"):
         if to.is_integer and data.dtype.kind == "f":
             data = np.clip(np.nan_to_num(data, nan=0.0), *to.limits)
-        return narrow.encoded(data.astype(to.compute.np), to)
+        return low_precision.encode(data.astype(to.compute.np), to)
 
 
-def check_mask(kind: type) -> None:
+def reject_masked(kind: type) -> None:
     """Raise for NumPy's masked arrays, whose mask would be lost silently."""
     if issubclass(kind, np.ndarray) and hasattr(kind, "mask"):
         raise DTypeError("expected plain data, got a masked array, whose mask would be lost",
@@ -153,12 +155,12 @@ def check_mask(kind: type) -> None:
                               "x.mask")
 
 
-def listed(x: Any) -> NDArray:
+def numpy_from_list(x: Any) -> NDArray:
     """Convert a list, or anything that NumPy accepts, to a NumPy array."""
     try:
         return np.asarray(x)
     except OverflowError as e:
-        raise OverflowedError(f"expected integers that fit 64 bits: {e}", hint=_WIDER) from e
+        raise OverflowedError(f"expected integers that fit 64 bits: {e}", hint=_WIDER_HINT) from e
     except ValueError as e:
         raise ShapeError("expected rows of one shape, got a list whose rows differ",
                          hint="pad the rows to one length") from e
@@ -167,8 +169,8 @@ def listed(x: Any) -> NDArray:
 def _check_range(data: NDArray, to: DType) -> None:
     if not data.size:
         return
-    least, most = to.limits
+    lower, upper = to.limits
     low, high = int(data.min()), int(data.max())
-    if low < least or high > most:
+    if low < lower or high > upper:
         raise OverflowedError(f"expected integers that fit {to}, got "
-                              f"{low if low < least else high}", hint=_WIDER)
+                              f"{low if low < lower else high}", hint=_WIDER_HINT)

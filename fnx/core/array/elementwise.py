@@ -1,6 +1,6 @@
 """User-level elementwise functions, built from ops: each has a domain and builds its nodes.
 
-An ``ElementwiseRow`` is shared by an operator of Array, a function of ``fnx.numpy`` and one of
+An ``ElementwiseFn`` is shared by an operator of Array, a function of ``fnx.numpy`` and one of
 ``fnx.lax``. It is an op, or a formula over Exprs; its ``build`` takes nodes of one shape (and,
 except for ``where``, one dtype). Its ``domain`` says which dtype the operands are converted to:
 
@@ -47,15 +47,16 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
 
-class ElementwiseRow:
+class ElementwiseFn:
     """An elementwise function: see the module docstring. Bools may use another op (``Op.of``)."""
 
-    __slots__ = ("name", "domain", "meaning", "of_format")
+    __slots__ = ("name", "domain", "meaning", "is_format_specific")
 
     def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr],
-                 of_format: bool = False) -> None:
+                 is_format_specific: bool = False) -> None:
         self.name, self.domain, self.meaning = name, domain, meaning
-        self.of_format = of_format  # depends on the dtype's own format: not computed in a wider one
+        # depends on the dtype's own format: not computed in a wider one
+        self.is_format_specific = is_format_specific
 
     def build(self, *nodes: UOp) -> UOp:
         """Apply the function to nodes of the dtype that its domain asks for.
@@ -66,9 +67,9 @@ class ElementwiseRow:
         meaning = self.meaning
         if isinstance(meaning, Op):
             return build.elementwise(meaning.of(t), *nodes)
-        if t.storage is None or self.of_format:
+        if t.storage is None or self.is_format_specific:
             return meaning(*map(Expr, nodes)).node
-        out = meaning(*[Expr(build.wide(n)) for n in nodes]).node
+        out = meaning(*[Expr(build.to_compute(n)) for n in nodes]).node
         return build.cast(out, t) if out.dtype is t.compute else out
 
     def __repr__(self) -> str:
@@ -98,7 +99,7 @@ def _inexact(name: str, t: DType) -> DType:
 
 
 def _float(name: str, t: DType) -> DType:
-    return t if t.is_float else dtypes.default(dtypes.float64)
+    return t if t.is_float else dtypes.default_width(dtypes.float64)
 
 
 def _bits(name: str, t: DType) -> DType:
@@ -131,30 +132,30 @@ def floor_divide(a: Expr, b: Expr) -> Expr:
 
     An integer divided by zero is -1 or -2, as in JAX.
     """
-    left = a % b
+    rem = a % b
     if a.dtype.is_float:
-        whole = (a - left) / b
-        other = left.ne(0) & (left < 0).ne(b < 0)
-        return rint(where(b.eq(0), a / b, where(other, whole - 1, whole)))
+        floored = (a - rem) / b
+        signs_differ = rem.ne(0) & (rem < 0).ne(b < 0)
+        return rint(where(b.eq(0), a / b, where(signs_differ, floored - 1, floored)))
     quotient = a // b
     if a.dtype.kind == "uint":
         return quotient
     opposite = (a < 0).ne(b < 0) | b.eq(0)
-    return where(left.ne(0) & opposite, quotient - 1, quotient)
+    return where(rem.ne(0) & opposite, quotient - 1, quotient)
 
 
 def fmod(a: Expr, b: Expr) -> Expr:
     """The remainder with the sign of the dividend; 0 for integers modulo zero."""
-    left = a % b
-    return left if a.dtype.is_float else where(b.eq(0), a.like(0), left)
+    rem = a % b
+    return rem if a.dtype.is_float else where(b.eq(0), a.like(0), rem)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """The remainder with the sign of the divisor; 0 for integers modulo zero."""
-    left = fmod(a, b)
+    rem = fmod(a, b)
     if a.dtype.kind == "uint":
-        return left
-    return where(left.ne(0) & (left < 0).ne(b < 0), left + b, left)
+        return rem
+    return where(rem.ne(0) & (rem < 0).ne(b < 0), rem + b, rem)
 
 
 def power(a: Expr, b: Expr) -> Expr:
@@ -192,15 +193,15 @@ def square(x: Expr) -> Expr:
 
 
 def isinf(x: Expr) -> Expr:
-    return abs(x).eq(math.inf) if x.dtype.is_float else _everywhere(x, False)
+    return abs(x).eq(math.inf) if x.dtype.is_float else _full_bool(x, False)
 
 
 def isfinite(x: Expr) -> Expr:
-    return abs(x) < math.inf if x.dtype.is_float else _everywhere(x, True)
+    return abs(x) < math.inf if x.dtype.is_float else _full_bool(x, True)
 
 
-def _everywhere(x: Expr, truth: bool) -> Expr:
-    return Expr(build.const(truth, dtypes.bool_, x.shape))
+def _full_bool(x: Expr, value: bool) -> Expr:
+    return Expr(build.const(value, dtypes.bool_, x.shape))
 
 
 def logaddexp2(a: Expr, b: Expr) -> Expr:
@@ -212,8 +213,8 @@ def logaddexp2(a: Expr, b: Expr) -> Expr:
 def hypot(a: Expr, b: Expr) -> Expr:
     """sqrt(a**2 + b**2) without overflow; 0 at the origin, inf if either operand is infinite."""
     x, y = where(a < 0, -a, a), where(b < 0, -b, b)
-    first = x > y
-    high, low = where(first, x, y), where(first, y, x)
+    is_a_larger = x > y
+    high, low = where(is_a_larger, x, y), where(is_a_larger, y, x)
     ratio = low / where(high.eq(0), 1, high)
     finite = where(high.eq(0), 0, high * sqrt(1 + ratio * ratio))
     finite = where(isnan(a) | isnan(b), math.nan, finite)
@@ -232,7 +233,7 @@ def exp2(x: Expr) -> Expr:
     return 2**x
 
 
-def in_double(formula: Callable[..., Expr]) -> Callable[..., Expr]:
+def compute_in_float64(formula: Callable[..., Expr]) -> Callable[..., Expr]:
     """Decorate a formula to compute in float64 and round once, which hides its own error."""
     @functools.wraps(formula)
     def rounded(*xs: Expr) -> Expr:
@@ -245,8 +246,8 @@ def in_double(formula: Callable[..., Expr]) -> Callable[..., Expr]:
 
 def sinh(x: Expr) -> Expr:
     """sinh by expm1 for |x| < 1, where that avoids cancellation, else (exp(x) - exp(-x)) / 2."""
-    grown = expm1(x)
-    near = 0.5 * (grown + grown / (grown + 1))
+    expm1_x = expm1(x)
+    near = 0.5 * (expm1_x + expm1_x / (expm1_x + 1))
     return where(abs(x) < 1, near, _half_exp(x) - _half_exp(-x))
 
 
@@ -283,15 +284,17 @@ def arctan2(y: Expr, x: Expr) -> Expr:
 
     The partial derivatives at the origin are 0, like those of a norm.
     """
-    to_left, below = x.bits() < 0, y.bits() < 0
-    steep = abs(y) > abs(x)  # measure from the y axis: quotient and partials stay at most 1
-    across, along = where(steep, x, y), where(steep, y, x)
-    diagonal = where(to_left.ne(below), x.like(-1), x.like(1))
-    origin = where(below, x.like(-0.0), x.like(0.0))
-    ratio = where(isinf(x) & isinf(y), diagonal, where(x.eq(0) & y.eq(0), origin, across / along))
+    x_negative, y_negative = x.bits() < 0, y.bits() < 0
+    is_steep = abs(y) > abs(x)  # measure from the y axis: quotient and partials stay at most 1
+    numerator, denominator = where(is_steep, x, y), where(is_steep, y, x)
+    diagonal = where(x_negative.ne(y_negative), x.like(-1), x.like(1))
+    origin = where(y_negative, x.like(-0.0), x.like(0.0))
+    ratio = where(isinf(x) & isinf(y), diagonal,
+                  where(x.eq(0) & y.eq(0), origin, numerator / denominator))
     angle = arctan(ratio)
-    half = where(below, x.like(-math.pi / 2), x.like(math.pi / 2))
-    return where(isnan(x), x, where(steep, half - angle, where(to_left, angle + 2 * half, angle)))
+    half = where(y_negative, x.like(-math.pi / 2), x.like(math.pi / 2))
+    return where(isnan(x), x,
+                 where(is_steep, half - angle, where(x_negative, angle + 2 * half, angle)))
 
 
 def greater(a: Expr, b: Expr) -> Expr:
@@ -302,7 +305,7 @@ def greater_equal(a: Expr, b: Expr) -> Expr:
     return a >= b
 
 
-def _of_floats(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+def _floats_only(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
     """Restrict a rounding function to floats; integers are returned unchanged."""
     def rounded(x: Expr) -> Expr:
         return f(x) if x.dtype.is_float else x
@@ -312,66 +315,66 @@ def _of_floats(f: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
 # ---- the functions ----------------------------------------------------------------------------
 # fmt: off
 
-ADD = ElementwiseRow("add", "any", ops.ADD)
-SUBTRACT = ElementwiseRow("subtract", "number", ops.SUB)
-MULTIPLY = ElementwiseRow("multiply", "any", ops.MUL)
-DIVIDE = ElementwiseRow("divide", "inexact", ops.DIV)
-FLOOR_DIVIDE = ElementwiseRow("floor_divide", "integer", floor_divide)
-REMAINDER = ElementwiseRow("remainder", "integer", remainder)
-FMOD = ElementwiseRow("fmod", "integer", fmod)
-POWER = ElementwiseRow("power", "integer", power)
-FLOAT_POWER = ElementwiseRow("float_power", "inexact", power)
-MAXIMUM = ElementwiseRow("maximum", "any", ops.MAX)
-MINIMUM = ElementwiseRow("minimum", "any", ops.MIN)
-LOGADDEXP = ElementwiseRow("logaddexp", "inexact", ops.LOGADDEXP)
-LOGADDEXP2 = ElementwiseRow("logaddexp2", "inexact", logaddexp2)
-HYPOT = ElementwiseRow("hypot", "inexact", hypot)
+ADD = ElementwiseFn("add", "any", ops.ADD)
+SUBTRACT = ElementwiseFn("subtract", "number", ops.SUB)
+MULTIPLY = ElementwiseFn("multiply", "any", ops.MUL)
+DIVIDE = ElementwiseFn("divide", "inexact", ops.DIV)
+FLOOR_DIVIDE = ElementwiseFn("floor_divide", "integer", floor_divide)
+REMAINDER = ElementwiseFn("remainder", "integer", remainder)
+FMOD = ElementwiseFn("fmod", "integer", fmod)
+POWER = ElementwiseFn("power", "integer", power)
+FLOAT_POWER = ElementwiseFn("float_power", "inexact", power)
+MAXIMUM = ElementwiseFn("maximum", "any", ops.MAX)
+MINIMUM = ElementwiseFn("minimum", "any", ops.MIN)
+LOGADDEXP = ElementwiseFn("logaddexp", "inexact", ops.LOGADDEXP)
+LOGADDEXP2 = ElementwiseFn("logaddexp2", "inexact", logaddexp2)
+HYPOT = ElementwiseFn("hypot", "inexact", hypot)
 
-LESS = ElementwiseRow("less", "any", ops.CMPLT)
-LESS_EQUAL = ElementwiseRow("less_equal", "any", ops.CMPLE)
-GREATER = ElementwiseRow("greater", "any", greater)
-GREATER_EQUAL = ElementwiseRow("greater_equal", "any", greater_equal)
-EQUAL = ElementwiseRow("equal", "any", ops.CMPEQ)
-NOT_EQUAL = ElementwiseRow("not_equal", "any", ops.CMPNE)
+LESS = ElementwiseFn("less", "any", ops.CMPLT)
+LESS_EQUAL = ElementwiseFn("less_equal", "any", ops.CMPLE)
+GREATER = ElementwiseFn("greater", "any", greater)
+GREATER_EQUAL = ElementwiseFn("greater_equal", "any", greater_equal)
+EQUAL = ElementwiseFn("equal", "any", ops.CMPEQ)
+NOT_EQUAL = ElementwiseFn("not_equal", "any", ops.CMPNE)
 
-BITWISE_AND = ElementwiseRow("bitwise_and", "bits", ops.AND)
-BITWISE_OR = ElementwiseRow("bitwise_or", "bits", ops.OR)
-BITWISE_XOR = ElementwiseRow("bitwise_xor", "bits", ops.XOR)
-LEFT_SHIFT = ElementwiseRow("left_shift", "whole", ops.SHL)
-RIGHT_SHIFT = ElementwiseRow("right_shift", "whole", ops.SHR)
-INVERT = ElementwiseRow("invert", "bits", ops.NOT)
-LOGICAL_AND = ElementwiseRow("logical_and", "truth", ops.AND)
-LOGICAL_OR = ElementwiseRow("logical_or", "truth", ops.OR)
-LOGICAL_XOR = ElementwiseRow("logical_xor", "truth", ops.XOR)
-LOGICAL_NOT = ElementwiseRow("logical_not", "truth", ops.NOT)
+BITWISE_AND = ElementwiseFn("bitwise_and", "bits", ops.AND)
+BITWISE_OR = ElementwiseFn("bitwise_or", "bits", ops.OR)
+BITWISE_XOR = ElementwiseFn("bitwise_xor", "bits", ops.XOR)
+LEFT_SHIFT = ElementwiseFn("left_shift", "whole", ops.SHL)
+RIGHT_SHIFT = ElementwiseFn("right_shift", "whole", ops.SHR)
+INVERT = ElementwiseFn("invert", "bits", ops.NOT)
+LOGICAL_AND = ElementwiseFn("logical_and", "truth", ops.AND)
+LOGICAL_OR = ElementwiseFn("logical_or", "truth", ops.OR)
+LOGICAL_XOR = ElementwiseFn("logical_xor", "truth", ops.XOR)
+LOGICAL_NOT = ElementwiseFn("logical_not", "truth", ops.NOT)
 
-NEGATIVE = ElementwiseRow("negative", "number", ops.NEG)
-POSITIVE = ElementwiseRow("positive", "any", positive)
-ABSOLUTE = ElementwiseRow("absolute", "any", absolute)
-FABS = ElementwiseRow("fabs", "inexact", absolute)
-SIGN = ElementwiseRow("sign", "number", sign)
-SQUARE = ElementwiseRow("square", "integer", square)
-FLOOR = ElementwiseRow("floor", "any", _of_floats(floor))
-CEIL = ElementwiseRow("ceil", "any", _of_floats(ceil))
-TRUNC = ElementwiseRow("trunc", "any", _of_floats(trunc))
-RINT = ElementwiseRow("rint", "float", ops.ROUND)
-ISNAN = ElementwiseRow("isnan", "any", isnan)
-ISINF = ElementwiseRow("isinf", "any", isinf)
-ISFINITE = ElementwiseRow("isfinite", "any", isfinite)
+NEGATIVE = ElementwiseFn("negative", "number", ops.NEG)
+POSITIVE = ElementwiseFn("positive", "any", positive)
+ABSOLUTE = ElementwiseFn("absolute", "any", absolute)
+FABS = ElementwiseFn("fabs", "inexact", absolute)
+SIGN = ElementwiseFn("sign", "number", sign)
+SQUARE = ElementwiseFn("square", "integer", square)
+FLOOR = ElementwiseFn("floor", "any", _floats_only(floor))
+CEIL = ElementwiseFn("ceil", "any", _floats_only(ceil))
+TRUNC = ElementwiseFn("trunc", "any", _floats_only(trunc))
+RINT = ElementwiseFn("rint", "float", ops.ROUND)
+ISNAN = ElementwiseFn("isnan", "any", isnan)
+ISINF = ElementwiseFn("isinf", "any", isinf)
+ISFINITE = ElementwiseFn("isfinite", "any", isfinite)
 
-RSQRT = ElementwiseRow("rsqrt", "inexact", rsqrt)
-RECIPROCAL = ElementwiseRow("reciprocal", "inexact", reciprocal)
-EXP2 = ElementwiseRow("exp2", "inexact", exp2)
-LOG2 = ElementwiseRow("log2", "inexact", log2)
-LOG10 = ElementwiseRow("log10", "inexact", log10)
-SINH = ElementwiseRow("sinh", "inexact", sinh)
-COSH = ElementwiseRow("cosh", "inexact", cosh)
-ARCTAN2 = ElementwiseRow("arctan2", "inexact", arctan2)
-SIGMOID = ElementwiseRow("sigmoid", "inexact", sigmoid)
+RSQRT = ElementwiseFn("rsqrt", "inexact", rsqrt)
+RECIPROCAL = ElementwiseFn("reciprocal", "inexact", reciprocal)
+EXP2 = ElementwiseFn("exp2", "inexact", exp2)
+LOG2 = ElementwiseFn("log2", "inexact", log2)
+LOG10 = ElementwiseFn("log10", "inexact", log10)
+SINH = ElementwiseFn("sinh", "inexact", sinh)
+COSH = ElementwiseFn("cosh", "inexact", cosh)
+ARCTAN2 = ElementwiseFn("arctan2", "inexact", arctan2)
+SIGMOID = ElementwiseFn("sigmoid", "inexact", sigmoid)
 # fmt: on
 
 # Python's operators, keyed by the op that core/operators.py uses for them.
-OPERATORS: dict[Op, ElementwiseRow] = {
+OPERATORS: dict[Op, ElementwiseFn] = {
     ops.ADD: ADD, ops.SUB: SUBTRACT, ops.MUL: MULTIPLY, ops.DIV: DIVIDE,
     ops.IDIV: FLOOR_DIVIDE, ops.REM: REMAINDER, ops.POW: POWER, ops.AND: BITWISE_AND,
     ops.OR: BITWISE_OR, ops.XOR: BITWISE_XOR, ops.SHL: LEFT_SHIFT, ops.SHR: RIGHT_SHIFT,

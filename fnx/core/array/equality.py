@@ -1,11 +1,11 @@
 """Exact equality of values that a trace may depend on.
 
 In Python 1 == 1.0 == True and 0.0 == -0.0, but a program traced with one of them is wrong for
-another: 2 * 1.0 is a float, x / -0.0 is negative. So signatures compare with ``same``, which
-also compares the items of tuples, frozen sets and dataclasses. Values that are the same have equal
-hashes if they are hashable.
+another: 2 * 1.0 is a float, x / -0.0 is negative. So signatures compare with ``exactly_equal``,
+which also compares the items of tuples, frozen sets and dataclasses. Values that are the same have
+equal hashes if they are hashable.
 
->>> same((1, "a"), (1, "a")), same((1,), (1.0,)), same(0.0, -0.0)
+>>> exactly_equal((1, "a"), (1, "a")), exactly_equal((1,), (1.0,)), exactly_equal(0.0, -0.0)
 (True, False, False)
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 
-def same(a: Any, b: Any) -> bool:
+def exactly_equal(a: Any, b: Any) -> bool:
     """Whether two values are indistinguishable to a program. Unknown types compare by ==."""
     if a is b:
         return True
@@ -27,18 +27,18 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.generic):
         return bool(a.dtype == b.dtype) and a.tobytes() == b.tobytes()
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(exactly_equal, a, b))
     fields = getattr(type(a), "__dataclass_fields__", {})  # before ==, which may raise on arrays
-    if not all(same(getattr(a, n), getattr(b, n)) for n, f in fields.items() if f.compare):
+    if not all(exactly_equal(getattr(a, n), getattr(b, n)) for n, f in fields.items() if f.compare):
         return False
     if isinstance(a, frozenset) and a == b:
-        twins = {y: y for y in b}
-        return all(same(x, twins[x]) for x in a)
+        matches = {y: y for y in b}
+        return all(exactly_equal(x, matches[x]) for x in a)
     return bool(a == b)
 
 
-class Static:
-    """A hashable value in a cache key, compared with ``same``."""
+class StaticValue:
+    """A hashable value in a cache key, compared with ``exactly_equal``."""
 
     __slots__ = ("value",)
 
@@ -49,4 +49,4 @@ class Static:
         return hash(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Static) and same(self.value, other.value)
+        return isinstance(other, StaticValue) and exactly_equal(self.value, other.value)

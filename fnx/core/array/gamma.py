@@ -14,7 +14,7 @@ import functools
 import math
 
 from fnx.core import ops
-from fnx.core.array.elementwise import ElementwiseRow, in_double
+from fnx.core.array.elementwise import ElementwiseFn, compute_in_float64
 from fnx.core.expr import (
     Expr,
     digamma,
@@ -29,7 +29,7 @@ from fnx.core.expr import (
     mulacc,
     polynomial,
     rint,
-    stop,
+    stop_gradient,
     where,
 )
 
@@ -49,8 +49,8 @@ _LGAMMA = (
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
               43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)  # B2, B4, ...
 _STIRLING = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(_BERNOULLI[:10])]
-_FAR = 8.0        # Stirling's series is used above this
-_SMALL = 1e-9     # coefficients below this are negligible in 32 bits
+_STIRLING_MIN = 8.0        # Stirling's series is used above this
+_NEGLIGIBLE = 1e-9     # coefficients below this are negligible in 32 bits
 
 
 def chebyshev(coefficients: tuple[float, ...], y: Expr, bits: int | None = None) -> Expr:
@@ -59,7 +59,7 @@ def chebyshev(coefficients: tuple[float, ...], y: Expr, bits: int | None = None)
     ``bits`` is the width that the final result is rounded to, by default that of y.
     """
     if (bits or y.dtype.bits) <= 32:
-        coefficients = tuple([c for c in coefficients if abs(c) > _SMALL])
+        coefficients = tuple([c for c in coefficients if abs(c) > _NEGLIGIBLE])
     first, before, last = y.like(coefficients[0]), y.like(0), y.like(0)
     for c in coefficients[1:]:
         first, before, last = mulacc(y, first, c) - before, first, before
@@ -69,34 +69,34 @@ def chebyshev(coefficients: tuple[float, ...], y: Expr, bits: int | None = None)
 def stirling(x: Expr, log_x: Expr, bits: int) -> Expr:
     """lgamma(x) for x >= 8."""
     inverse = 1 / x
-    rest = inverse * polynomial(_STIRLING if bits > 32 else _STIRLING[:4], inverse * inverse)
-    return (x - 0.5) * log_x - x + (0.5 * math.log(2 * math.pi) + rest)
+    correction = inverse * polynomial(_STIRLING if bits > 32 else _STIRLING[:4], inverse * inverse)
+    return (x - 0.5) * log_x - x + (0.5 * math.log(2 * math.pi) + correction)
 
 
-def _near(x: Expr, bits: int | None = None) -> tuple[Expr, Expr, Expr]:
+def _reduce_to_1_3(x: Expr, bits: int | None = None) -> tuple[Expr, Expr, Expr]:
     """(whether y = x + 1, lgamma(y), gamma(x) / gamma(y)) for 0 < x <= 8, with y in 1..3.
 
     For x < 1 the factor is 1 / x, which the caller applies; x + 1 is never rounded.
     """
-    product, down = x.like(1), x
+    product, reduced = x.like(1), x
     for _ in range(5):
-        above = down > 3
-        down = where(above, down - 1, down)
-        product = where(above, product * down, product)
-    below = down < 1
-    first, second = where(below, down, down - 1), where(below, down - 1, down - 2)
-    return below, first * second * chebyshev(_LGAMMA, 2 * second, bits), product
+        is_above = reduced > 3
+        reduced = where(is_above, reduced - 1, reduced)
+        product = where(is_above, product * reduced, product)
+    is_below = reduced < 1
+    first, second = where(is_below, reduced, reduced - 1), where(is_below, reduced - 1, reduced - 2)
+    return is_below, first * second * chebyshev(_LGAMMA, 2 * second, bits), product
 
 
 def _lgamma_positive(x: Expr, bits: int) -> Expr:
     """lgamma(x) for x > 0."""
-    far = x > _FAR
-    near = where(far, 2, x)
-    below, series, product = _near(near, bits)
-    large = where(far, x, 10)
-    moved = log(where(far, large, where(below, near, product)))
-    small = series + where(below, -moved, moved)
-    return where(far, stirling(large, moved, bits), small)
+    is_far = x > _STIRLING_MIN
+    near = where(is_far, 2, x)
+    is_below, series, product = _reduce_to_1_3(near, bits)
+    large = where(is_far, x, 10)
+    log_term = log(where(is_far, large, where(is_below, near, product)))
+    small = series + where(is_below, -log_term, log_term)
+    return where(is_far, stirling(large, log_term, bits), small)
 
 
 def _sin_cos_pi(t: Expr) -> tuple[Expr, Expr]:
@@ -122,7 +122,7 @@ def lgamma_formula(x: Expr) -> Expr:
     Negative x use gamma(x) gamma(-x) = -pi / (x sin(pi x)), which does not round the argument. The
     difference loses digits near zeros, and can overflow, so float32 is computed in float64.
     """
-    return in_double(functools.partial(_lgamma, x.dtype.bits))(x)
+    return compute_in_float64(functools.partial(_lgamma, x.dtype.bits))(x)
 
 
 def lgamma_single(x: Expr) -> Expr:
@@ -132,13 +132,13 @@ def lgamma_single(x: Expr) -> Expr:
 
 def _lgamma(bits: int, x: Expr) -> Expr:
     negative, a = x < 0, abs(x)
-    other = _lgamma_positive(a, bits)
-    tiny = a < 1e-10  # here lgamma is -log(a), but for a term whose sign is that of x
-    small = where(tiny, a, 0)
-    folded = where(negative & ~tiny, x, 0.5)
-    reflected = math.log(math.pi) - log(abs(folded) * sin_pi(folded)) - other
-    below = where(tiny, other + 2 * 0.5772156649015329 * small, reflected)
-    return where(a.eq(math.inf), math.inf, where(negative, below, other))
+    positive = _lgamma_positive(a, bits)
+    is_tiny = a < 1e-10  # here lgamma is -log(a), but for a term whose sign is that of x
+    small = where(is_tiny, a, 0)
+    reduced = where(negative & ~is_tiny, x, 0.5)
+    reflected = math.log(math.pi) - log(abs(reduced) * sin_pi(reduced)) - positive
+    below = where(is_tiny, positive + 2 * 0.5772156649015329 * small, reflected)
+    return where(a.eq(math.inf), math.inf, where(negative, below, positive))
 
 
 def gamma_sign(x: Expr) -> Expr:
@@ -156,14 +156,15 @@ def digamma_single(x: Expr) -> Expr:
     """
     negative = x < 0
     y = where(negative, 1 - x, x)
-    over, under, z = y.like(0), y.like(1), y  # numerator, denominator of the sum of 1 / z
-    least = 8  # the asymptotic series is used from here
-    for _ in range(least):
-        low = z < least
-        over = where(low, over * z + under, over)
-        under = where(low, under * z, under)
-        z = where(low, z + 1, z)
-    total = over / under
+    # numerator, denominator of the sum of 1 / z
+    numerator, denominator, z = y.like(0), y.like(1), y
+    series_min = 8  # the asymptotic series is used from here
+    for _ in range(series_min):
+        is_low = z < series_min
+        numerator = where(is_low, numerator * z + denominator, numerator)
+        denominator = where(is_low, denominator * z, denominator)
+        z = where(is_low, z + 1, z)
+    total = numerator / denominator
     inverse = 1 / (z * z)
     terms = [b / (2 * k + 2) for k, b in enumerate(_BERNOULLI[:8])]
     positive = log(z) - 0.5 / z - inverse * polynomial(terms, inverse) - total
@@ -174,7 +175,7 @@ def digamma_single(x: Expr) -> Expr:
     return where(pole, math.nan, where(negative, positive - slope, positive))
 
 
-digamma_formula = in_double(digamma_single)
+digamma_formula = compute_in_float64(digamma_single)
 
 
 def trigamma(x: Expr) -> Expr:
@@ -198,17 +199,19 @@ def zeta(s: Expr, q: Expr) -> Expr:
     Negative q need an integer s, and have no derivative in s. There the result is the sum over all
     integers k, which depends only on the distance of q to an integer, minus the terms with k < 0.
     """
-    below, near = q < 0, q - rint(q)
-    s = where(below, stop(s), s)
+    is_negative, offset = q < 0, q - rint(q)
+    s = where(is_negative, stop_gradient(s), s)
     pole = (q <= 0) & q.eq(floor(q))
-    near = where(pole | ~below, 0.5, near)
-    above = _hurwitz(s, where(below, 1 + near, q))
-    turned = _hurwitz(s, where(below, 1 - near, 1)) - _hurwitz(s, where(below, 1 - q, 1))
-    first, odd = abs(near) ** (-s), (s - 2 * floor(0.5 * s)).ne(0)
-    every = where(odd & (near < 0), -first, first) + above + where(odd, -turned, turned)
-    none = (s < 1) | (below & ~pole & s.ne(floor(s)))
-    return where(s.eq(1), math.inf, where(none, math.nan, where(
-        pole, math.inf, where(below, every, above))))
+    offset = where(pole | ~is_negative, 0.5, offset)
+    above = _hurwitz(s, where(is_negative, 1 + offset, q))
+    mirrored = _hurwitz(s, where(is_negative, 1 - offset, 1)) - _hurwitz(s,
+                                                                         where(is_negative, 1 - q,
+                                                                               1))
+    first, odd = abs(offset) ** (-s), (s - 2 * floor(0.5 * s)).ne(0)
+    all_terms = where(odd & (offset < 0), -first, first) + above + where(odd, -mirrored, mirrored)
+    is_undefined = (s < 1) | (is_negative & ~pole & s.ne(floor(s)))
+    return where(s.eq(1), math.inf, where(is_undefined, math.nan, where(
+        pole, math.inf, where(is_negative, all_terms, above))))
 
 
 def _hurwitz(s: Expr, q: Expr) -> Expr:
@@ -230,42 +233,42 @@ def _hurwitz(s: Expr, q: Expr) -> Expr:
 def polygamma(n: Expr, x: Expr) -> Expr:
     """The n-th derivative of digamma: (-1)**(n + 1) n! zeta(n + 1, x)."""
     odd = (n - 2 * floor(0.5 * n)).ne(0)
-    size = exp(lgamma(n + 1)) * zeta(n + 1, x)
-    return where(n.eq(0), digamma(x), where(odd, size, -size))
+    magnitude = exp(lgamma(n + 1)) * zeta(n + 1, x)
+    return where(n.eq(0), digamma(x), where(odd, magnitude, -magnitude))
 
 
 def xlogy(x: Expr, y: Expr) -> Expr:
     """x log(y); 0 where x is 0."""
-    none = x.eq(0) & ~isnan(y)
-    return where(none, 0, x * log(where(none, 1, y)))
+    is_zero = x.eq(0) & ~isnan(y)
+    return where(is_zero, 0, x * log(where(is_zero, 1, y)))
 
 
 def xlog1py(x: Expr, y: Expr) -> Expr:
     """x log(1 + y); 0 where x is 0."""
-    none = x.eq(0) & ~isnan(y)
-    return where(none, 0, x * log1p(where(none, 1, y)))
+    is_zero = x.eq(0) & ~isnan(y)
+    return where(is_zero, 0, x * log1p(where(is_zero, 1, y)))
 
 
-@in_double
+@compute_in_float64
 def betaln(a: Expr, b: Expr) -> Expr:
     """lgamma(a) + lgamma(b) - lgamma(a + b) without cancellation of large terms.
 
     For a large b it uses the difference of Stirling's formulas, for large a and b all three.
     """
     low, high = minimum(a, b), maximum(a, b)
-    far = (high >= _FAR) & (low + high >= _FAR) & high.ne(math.inf)
-    both = far & (low >= _FAR)
-    x, y = where(far, low, 1), where(far, high, _FAR)
-    turn = log1p(x / y)
+    is_far = (high >= _STIRLING_MIN) & (low + high >= _STIRLING_MIN) & high.ne(math.inf)
+    both_far = is_far & (low >= _STIRLING_MIN)
+    x, y = where(is_far, low, 1), where(is_far, high, _STIRLING_MIN)
+    log_ratio = log1p(x / y)
     tails = _stirling_tail(y) - _stirling_tail(x + y)
-    far_b = x * (1 - log(y)) - (x + y - 0.5) * turn + tails
-    u = where(both, low, _FAR)
+    far_b = x * (1 - log(y)) - (x + y - 0.5) * log_ratio + tails
+    u = where(both_far, low, _STIRLING_MIN)
     far_both = (0.5 * math.log(2 * math.pi) - 0.5 * log(y) - (u - 0.5) * log1p(y / u)
-                - y * turn + _stirling_tail(u) + tails)
-    near = where(far, 1, high)
-    found = lgamma(where(both, 1, low)) + where(
-        far, far_b, lgamma(near) - lgamma(where(far, 2, low + high)))
-    return where(both, far_both, found)
+                - y * log_ratio + _stirling_tail(u) + tails)
+    near = where(is_far, 1, high)
+    near_value = lgamma(where(both_far, 1, low)) + where(
+        is_far, far_b, lgamma(near) - lgamma(where(is_far, 2, low + high)))
+    return where(both_far, far_both, near_value)
 
 
 def _stirling_tail(x: Expr) -> Expr:
@@ -283,39 +286,39 @@ def gamma(x: Expr) -> Expr:
     """
     pole = (x < 0) & x.eq(floor(x))
     a = abs(where(pole | x.eq(0), 1, x))
-    far, negative = a > _FAR, x < 0
-    near = where(far, 2, a)
-    below, series, product = _near(near)
+    is_far, negative = a > _STIRLING_MIN, x < 0
+    near = where(is_far, 2, a)
+    below, series, product = _reduce_to_1_3(near)
     scaled = exp(series) * product       # a gamma(a) below 1
-    size = where(far, _gamma_far(where(far, a, 10)), scaled / where(below, near, 1))
-    folded = where(negative, a, 0.5)
-    sine = sin_pi(where(pole, 0.5, folded))
-    small = folded < 1
-    reflected = math.pi / (sine * where(small, where(negative, scaled, 1), folded))
-    size = where(negative, where(small, reflected, reflected / size), size)
+    magnitude = where(is_far, _gamma_far(where(is_far, a, 10)), scaled / where(below, near, 1))
+    reduced = where(negative, a, 0.5)
+    sine = sin_pi(where(pole, 0.5, reduced))
+    small = reduced < 1
+    reflected = math.pi / (sine * where(small, where(negative, scaled, 1), reduced))
+    magnitude = where(negative, where(small, reflected, reflected / magnitude), magnitude)
     at_zero = where(x.bits() < 0, x.like(-math.inf), x.like(math.inf))
-    out = where(x.eq(0), at_zero, gamma_sign(stop(x)) * size)
+    out = where(x.eq(0), at_zero, gamma_sign(stop_gradient(x)) * magnitude)
     return where(pole | x.eq(-math.inf), math.nan, out)
 
 
 def _gamma_far(x: Expr) -> Expr:
     """gamma(x) for x >= 8."""
-    most = 180 if x.dtype.bits == 64 else 40  # gamma overflows above this
-    y = where(x > most, most, x)
+    max_x = 180 if x.dtype.bits == 64 else 40  # gamma overflows above this
+    y = where(x > max_x, max_x, x)
     inverse = 1 / y
-    rest = inverse * polynomial(_STIRLING, inverse * inverse)
+    correction = inverse * polynomial(_STIRLING, inverse * inverse)
     root = y ** (0.5 * y - 0.25)
-    return math.sqrt(2 * math.pi) * exp(rest) * (root * exp(-y)) * root
+    return math.sqrt(2 * math.pi) * exp(correction) * (root * exp(-y)) * root
 
 
 # fmt: off
-LGAMMA = ElementwiseRow("lgamma", "inexact", ops.LGAMMA)
-DIGAMMA = ElementwiseRow("digamma", "inexact", ops.DIGAMMA)
-GAMMA = ElementwiseRow("gamma", "inexact", gamma)
-GAMMA_SIGN = ElementwiseRow("gammasgn", "inexact", gamma_sign)
-ZETA = ElementwiseRow("zeta", "inexact", zeta)
-POLYGAMMA = ElementwiseRow("polygamma", "inexact", polygamma)
-XLOGY = ElementwiseRow("xlogy", "inexact", xlogy)
-XLOG1PY = ElementwiseRow("xlog1py", "inexact", xlog1py)
-BETALN = ElementwiseRow("betaln", "inexact", betaln)
+LGAMMA = ElementwiseFn("lgamma", "inexact", ops.LGAMMA)
+DIGAMMA = ElementwiseFn("digamma", "inexact", ops.DIGAMMA)
+GAMMA = ElementwiseFn("gamma", "inexact", gamma)
+GAMMA_SIGN = ElementwiseFn("gammasgn", "inexact", gamma_sign)
+ZETA = ElementwiseFn("zeta", "inexact", zeta)
+POLYGAMMA = ElementwiseFn("polygamma", "inexact", polygamma)
+XLOGY = ElementwiseFn("xlogy", "inexact", xlogy)
+XLOG1PY = ElementwiseFn("xlog1py", "inexact", xlog1py)
+BETALN = ElementwiseFn("betaln", "inexact", betaln)
 # fmt: on

@@ -11,7 +11,7 @@ Next to index arrays, partial slices become index arrays, too: elements outside 
 read nor written, so the cost of a write is proportional to what it writes. A write with slices
 alone merges the value into x under a constant mask (WHERE preserves every bit outside). An
 out-of-bounds index is clamped by a read and dropped by a write, as in JAX, unless ``mode`` says
-otherwise; a static one also warns (outside.py).
+otherwise; a static one also warns (out_of_bounds.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, dtypes
-from fnx.core.array import arguments, axes, outside, storage
-from fnx.core.array.outside import OutsidePolicy
+from fnx.core.array import arguments, axes, out_of_bounds, storage
+from fnx.core.array.out_of_bounds import OutOfBoundsPolicy
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -34,18 +34,19 @@ from fnx.core.errors import (
     TracedValueError,
 )
 from fnx.core.expr import Expr, maximum, minimum, where
-from fnx.core.index_arrays import along_axes, index_type, numbers
+from fnx.core.index_arrays import broadcast_indices, index_dtype, index_range
+from fnx.core.op_traits import inverse_permutation, max_value, min_value, other_axes
 from fnx.core.ops import Op, Shape
 from fnx.core.record import Record
-from fnx.core.row_parts import highest, inverse, lowest, others
 from fnx.core.uop import UOp
 
-_OF_READS: dict[str | None, OutsidePolicy] = {
-    None: outside.READ, "promise_in_bounds": outside.READ_PROMISED,
-    "clip": outside.READ_CLIPPED, "fill": outside.READ_FILLED, "drop": outside.READ_FILLED}
-_OF_WRITES: dict[str | None, OutsidePolicy] = {
-    None: outside.WRITTEN, "clip": outside.WRITTEN_CLIPPED,
-    **dict.fromkeys(("drop", "fill", "promise_in_bounds"), outside.WRITTEN_DROPPED)}
+_READ_POLICIES: dict[str | None, OutOfBoundsPolicy] = {
+    None: out_of_bounds.READ_DEFAULT, "promise_in_bounds": out_of_bounds.READ_PROMISE,
+    "clip": out_of_bounds.READ_CLIP, "fill": out_of_bounds.READ_FILL,
+    "drop": out_of_bounds.READ_FILL}
+_WRITE_POLICIES: dict[str | None, OutOfBoundsPolicy] = {
+    None: out_of_bounds.WRITE_DEFAULT, "clip": out_of_bounds.WRITE_CLIP,
+    **dict.fromkeys(("drop", "fill", "promise_in_bounds"), out_of_bounds.WRITE_DROP)}
 READ_MODES = ("clip", "fill", "drop", "promise_in_bounds")
 WRITE_MODES = ("drop", "clip", "fill", "promise_in_bounds")
 
@@ -59,23 +60,25 @@ def get(x: UOp, index: Sequence[Any], mode: str | None = None, fill: UOp | None 
             (reads ``fill``).
         fill: 0-d; by default NaN, the smallest int, the largest unsigned int, or True.
     """
-    arguments.one_of("mode", mode, (*READ_MODES, None))
-    plan = _IndexPlan(x.shape, index, _OF_READS[mode])
+    arguments.check_choice("mode", mode, (*READ_MODES, None))
+    plan = _IndexPlan(x.shape, index, _READ_POLICIES[mode])
     if not plan.advanced:
         return plan.select(x)
-    indices, inside = plan.indices()
+    indices, in_bounds = plan.indices()
     if 0 in [plan.region[d] for d in plan.advanced]:
         _check_empty(plan.region, indices)
         out = build.const(0, x.dtype, plan.result(indices[0].shape))
     else:  # 0-d indices are clipped, as in JAX
-        at, order = plan.along(indices, mode == "clip" or not indices[0].shape)
-        found = build.gather(build.reshape(x, plan.whole), *at.values(), axes=[*at])
-        out = build.permute(found, inverse(order))
+        by_axis, order = plan.along(indices, mode == "clip" or not indices[0].shape)
+        gathered = build.gather(build.reshape(x, plan.whole), *by_axis.values(), axes=[*by_axis])
+        out = build.permute(gathered, inverse_permutation(order))
     if mode in ("fill", "drop"):
-        other = default_fill(x) if fill is None else fill
-        inside = build.reshape(inside, inside.shape + (1,) * (len(out.shape) - len(inside.shape)))
-        out = build.where(build.expand(inside, out.shape), out, build.expand(other, out.shape))
-    return build.permute(out, plan.into_place(len(out.shape)))
+        fill_value = default_fill(x) if fill is None else fill
+        in_bounds = build.reshape(in_bounds,
+                                  in_bounds.shape + (1,) * (len(out.shape) - len(in_bounds.shape)))
+        out = build.where(build.expand(in_bounds, out.shape), out,
+                          build.expand(fill_value, out.shape))
+    return build.permute(out, plan.index_axis_order(len(out.shape)))
 
 
 def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
@@ -86,13 +89,13 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
         monoid: combines the value with the elements of x; None: the value replaces them.
         mode: for out-of-bounds indices: "drop" (None) or "clip".
     """
-    arguments.one_of("mode", mode, (*WRITE_MODES, None))
+    arguments.check_choice("mode", mode, (*WRITE_MODES, None))
     monoid = None if monoid is None else monoid.of(x.dtype)
-    plan = _IndexPlan(x.shape, index, _OF_WRITES[mode])
+    plan = _IndexPlan(x.shape, index, _WRITE_POLICIES[mode])
     if plan.advanced:
-        return _scattered(plan, x, value, monoid, mode)
+        return _scatter_value(plan, x, value, monoid, mode)
     region = plan.select(x)
-    update = _fitted(value, region.shape)
+    update = _broadcast_value(value, region.shape)
     update = update if monoid is None else build.elementwise(monoid, region, update)
     if plan.is_whole:
         return plan.restore(update)
@@ -104,11 +107,11 @@ def default_fill(x: UOp) -> UOp:
     """Return JAX's fill value for out-of-bounds indices."""
     value = {"float": float("nan"), "bool": True}.get(x.dtype.kind)
     if value is None:
-        value = highest(x.dtype) if x.dtype.kind == "uint" else lowest(x.dtype)
+        value = max_value(x.dtype) if x.dtype.kind == "uint" else min_value(x.dtype)
     return build.const(value, x.dtype)
 
 
-def _fitted(value: UOp, shape: Shape) -> UOp:
+def _broadcast_value(value: UOp, shape: Shape) -> UOp:
     """Broadcast a value to the shape that it is written to, dropping leading axes of length 1."""
     while len(value.shape) > len(shape) and value.shape[0] == 1:
         value = build.reshape(value, value.shape[1:])
@@ -120,22 +123,22 @@ def _fitted(value: UOp, shape: Shape) -> UOp:
                          hint="reshape the value, or insert axes with value[:, None]") from None
 
 
-def _scattered(plan: _IndexPlan, x: UOp, value: UOp, monoid: Op | None,
-               mode: str | None) -> UOp:
+def _scatter_value(plan: _IndexPlan, x: UOp, value: UOp, monoid: Op | None,
+                   mode: str | None) -> UOp:
     indices, _ = plan.indices()
     shape = plan.result(indices[0].shape)
-    placed = plan.into_place(len(shape))
-    value = _fitted(value, tuple([shape[a] for a in placed]))
-    value = build.permute(value, inverse(placed))
+    axis_order = plan.index_axis_order(len(shape))
+    value = _broadcast_value(value, tuple([shape[a] for a in axis_order]))
+    value = build.permute(value, inverse_permutation(axis_order))
     if 0 in value.shape or 0 in x.shape:
         return x
-    at, order = plan.along(indices, mode == "clip")
-    out = build.scatter(build.reshape(x, plan.whole), [*at.values()],
-                        build.permute(value, order), monoid, [*at])
+    by_axis, order = plan.along(indices, mode == "clip")
+    out = build.scatter(build.reshape(x, plan.whole), [*by_axis.values()],
+                        build.permute(value, order), monoid, [*by_axis])
     return build.reshape(out, x.shape)
 
 
-def _clipped(i: UOp, n: int) -> UOp:
+def _clip_index(i: UOp, n: int) -> UOp:
     return minimum(maximum(Expr(i), 0), max(n - 1, 0)).node
 
 
@@ -169,7 +172,7 @@ class _Slice:
 
     def numbers(self) -> UOp:
         """Return the indices that the slice selects."""
-        return numbers(self.start, self.step, self.count, self.n)
+        return index_range(self.start, self.step, self.count, self.n)
 
 
 class _IndexPlan:
@@ -180,39 +183,39 @@ class _IndexPlan:
     basic result to its index array.
     """
 
-    def __init__(self, shape: Shape, index: Sequence[Any], outside: OutsidePolicy) -> None:
+    def __init__(self, shape: Shape, index: Sequence[Any], policy: OutOfBoundsPolicy) -> None:
         self.shape = shape
-        entries = _with_ints_inside(_spelled_out(shape, index), shape, outside)
-        arrays = any(isinstance(e, UOp | _OfNewAxis) for e in entries)
+        entries = _normalize_ints(_expand_index(shape, index), shape, policy)
+        has_arrays = any(isinstance(e, UOp | _NewAxisMask) for e in entries)
         self.slices: list[_Slice] = []
         self.dims: list[int | None] = []       # axes of the basic result; None: length 1
         self.advanced: dict[int, Any] = {}
         self.places: list[int] = []            # positions of the advanced ones in ``entries``
         self.in_front = 0                      # axes of the basic result before the first of them
-        for place, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             if entry is None:
                 self.dims.append(None)
             if entry is None or entry is Ellipsis:
                 continue
-            if isinstance(entry, _OfNewAxis):
-                self._index(entry.index, place, None)
+            if isinstance(entry, _NewAxisMask):
+                self._index(entry.index, position, None)
                 continue
             axis, n = len(self.slices), shape[len(self.slices)]
             self.slices.append(_Slice(entry if isinstance(entry, slice) else slice(None), n))
             if isinstance(entry, slice):
                 self.dims.append(axis)
                 continue
-            if isinstance(entry, int) and not arrays:
+            if isinstance(entry, int) and not has_arrays:
                 self.slices[axis] = _Slice(slice(entry, entry + 1), n)
                 continue
-            self._index(entry, place, axis)
+            self._index(entry, position, axis)
         self.is_whole = all(s.is_whole for s in self.slices)
 
-    def _index(self, entry: Any, place: int, axis: int | None) -> None:
+    def _index(self, entry: Any, position: int, axis: int | None) -> None:
         """Add an index array, or an int among index arrays, for an axis."""
         self.in_front = self.in_front if self.advanced else len(self.dims)
         self.advanced[len(self.dims)] = entry
-        self.places.append(place)
+        self.places.append(position)
         self.dims.append(axis)
 
     # ---- the basic part
@@ -232,7 +235,7 @@ class _IndexPlan:
         x = build.flip(x, [a for a, s in enumerate(self.slices) if s.step < 0])
         for axis, s in enumerate(self.slices):
             if abs(s.step) > 1 and s.count > 1:
-                x = _strided(x, axis, abs(s.step), s.count)
+                x = _take_strided(x, axis, abs(s.step), s.count)
         return build.reshape(x, self.region)
 
     def restore(self, y: UOp) -> UOp:
@@ -240,7 +243,7 @@ class _IndexPlan:
         y = build.reshape(y, tuple(s.count for s in self.slices))
         for axis, s in enumerate(self.slices):
             if abs(s.step) > 1 and s.count > 1:
-                y = _spread(y, axis, abs(s.step))
+                y = _interleave_zeros(y, axis, abs(s.step))
         y = build.flip(y, [a for a, s in enumerate(self.slices) if s.step < 0])
         widths = []
         for s, n in zip(self.slices, y.shape):
@@ -277,7 +280,7 @@ class _IndexPlan:
 
     def result(self, index: Shape) -> Shape:
         """Return the result shape: the axes of the indices, then the other axes of the region."""
-        return (*index, *[self.region[d] for d in others(tuple(self.advanced), len(self.dims))])
+        return (*index, *[self.region[d] for d in other_axes(tuple(self.advanced), len(self.dims))])
 
     def along(self, indices: Sequence[UOp], clip: bool) -> tuple[dict[int, UOp], list[int]]:
         """Return index arrays by axis of ``whole``, and the order of ``result`` with them in front.
@@ -285,28 +288,31 @@ class _IndexPlan:
         Axes with partial slices get index arrays, too, so elements outside the slices are neither
         read nor written.
         """
-        at = dict(zip(self.advanced, indices))
+        by_axis = dict(zip(self.advanced, indices))
         if clip:
-            at = {d: _clipped(i, self.whole[d]) for d, i in at.items()}
-        rest = others(tuple(at), len(self.dims))
-        parts = {d: self.slices[a].numbers() for d, a in enumerate(self.dims)
-                 if d not in at and a is not None and not self.slices[a].is_whole}
-        rank, windows = len(indices[0].shape), [*parts, *[d for d in rest if d not in parts]]
-        return along_axes(at, parts), [*range(rank), *[rank + rest.index(d) for d in windows]]
+            by_axis = {d: _clip_index(i, self.whole[d]) for d, i in by_axis.items()}
+        rest_axes = other_axes(tuple(by_axis), len(self.dims))
+        partial = {d: self.slices[a].numbers() for d, a in enumerate(self.dims)
+                   if d not in by_axis and a is not None and not self.slices[a].is_whole}
+        rank, window_axes = len(indices[0].shape), [*partial,
+                                                    *[d for d in rest_axes if d not in partial]]
+        return broadcast_indices(by_axis, partial), [*range(rank),
+                                                     *[rank + rest_axes.index(d)
+                                                       for d in window_axes]]
 
-    def into_place(self, rank: int) -> tuple[int, ...]:
+    def index_axis_order(self, rank: int) -> tuple[int, ...]:
         """Return the permutation that moves the index axes from the front to NumPy's position.
 
         That is the position of the indices if they are adjacent, else the front.
         """
-        together = self.places == list(range(self.places[0], self.places[0] + len(self.places)))
+        are_adjacent = self.places == list(range(self.places[0], self.places[0] + len(self.places)))
         count = rank - (len(self.region) - len(self.advanced))
-        at = self.in_front if together else 0
-        rest = list(range(count, rank))
-        return tuple(rest[:at] + list(range(count)) + rest[at:])
+        position = self.in_front if are_adjacent else 0
+        other_axes = list(range(count, rank))
+        return tuple(other_axes[:position] + list(range(count)) + other_axes[position:])
 
 
-class _OfNewAxis(Record):
+class _NewAxisMask(Record):
     """A 0-d mask, as in NumPy: a new axis of length 1, which is selected or empty."""
 
     index: UOp
@@ -316,46 +322,47 @@ def _is_mask(entry: Any) -> bool:
     return isinstance(entry, np.ndarray)
 
 
-def _spelled_out(shape: Shape, index: Sequence[Any]) -> list[Any]:
+def _expand_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
     """Expand an index to one entry per axis or new axis.
 
     Masks become the indices of their True elements, and ``...`` is followed by the slices that it
     stands for. ``...`` itself remains: even if it stands for no axis, it separates index arrays.
     """
-    dots = [place for place, e in enumerate(index) if e is Ellipsis]
-    if len(dots) > 1:
+    ellipses = [place for place, e in enumerate(index) if e is Ellipsis]
+    if len(ellipses) > 1:
         raise ArgumentError("expected at most one ... in an index, got more",
                             hint="write : for each axis but those that one ... stands for")
-    missing = len(shape) - sum(_axes_of(e) for e in index)
+    missing = len(shape) - sum(_axis_count(e) for e in index)
     if missing < 0:
         raise OutOfBoundsError(f"expected at most {len(shape)} indices for shape {shape}, got "
                                f"{len(shape) - missing}", hint="index only the axes there are")
-    at = dots[0] if dots else len(index)
+    split = ellipses[0] if ellipses else len(index)
     entries: list[Any] = []
     axis = 0
-    for entry in (*index[:at + len(dots)], *[slice(None)] * missing, *index[at + len(dots):]):
+    for entry in (*index[:split + len(ellipses)], *[slice(None)] * missing,
+                  *index[split + len(ellipses):]):
         if _is_mask(entry):
-            entries.extend(_of_mask(entry, shape[axis:axis + entry.ndim]))
+            entries.extend(_mask_indices(entry, shape[axis:axis + entry.ndim]))
         else:
             entries.append(entry)
-        axis += _axes_of(entry)
+        axis += _axis_count(entry)
     return entries
 
 
-def _with_ints_inside(entries: Sequence[Any], shape: Shape, outside: OutsidePolicy) -> list[Any]:
+def _normalize_ints(entries: Sequence[Any], shape: Shape, policy: OutOfBoundsPolicy) -> list[Any]:
     """Make ints count from the start; the policy replaces out-of-bounds ints."""
-    out: list[Any] = []
-    axis, arrays = 0, any(isinstance(e, UOp | _OfNewAxis) for e in entries)
+    result: list[Any] = []
+    axis, has_arrays = 0, any(isinstance(e, UOp | _NewAxisMask) for e in entries)
     for entry in entries:
         if isinstance(entry, int):
             n = shape[axis]
-            entry = entry % n if -n <= entry < n else outside.index(entry, axis, shape, arrays)
-        out.append(entry)
-        axis += not (entry is None or entry is Ellipsis or isinstance(entry, _OfNewAxis))
-    return out
+            entry = entry % n if -n <= entry < n else policy.index(entry, axis, shape, has_arrays)
+        result.append(entry)
+        axis += not (entry is None or entry is Ellipsis or isinstance(entry, _NewAxisMask))
+    return result
 
 
-def _axes_of(entry: Any) -> int:
+def _axis_count(entry: Any) -> int:
     """Return the number of axes of x that an entry indexes."""
     if entry is None or entry is Ellipsis:
         return 0
@@ -368,24 +375,24 @@ def _axes_of(entry: Any) -> int:
             "expected a bool mask whose value is known, got a traced one: how many elements "
             "it selects would be the shape of the result",
             hint="use fnx.numpy.where(mask, x, 0), or .at[...] with integer indices")
-    got = entry.dtype if isinstance(entry, UOp) else repr(entry)
-    raise DTypeError(f"expected integers, slices or bool masks as an index, got {got}",
+    description = entry.dtype if isinstance(entry, UOp) else repr(entry)
+    raise DTypeError(f"expected integers, slices or bool masks as an index, got {description}",
                      hint="use int(i), or .astype(int32) of an array; a name is a key of a dict, "
                           "not of an array")
 
 
-def _of_mask(mask: np.ndarray[Any, Any], part: Shape) -> list[UOp | _OfNewAxis]:
+def _mask_indices(mask: np.ndarray[Any, Any], shape: Shape) -> list[UOp | _NewAxisMask]:
     if not mask.ndim:
-        return [_OfNewAxis(build.const(0, dtypes.int32, (int(mask),)))]
-    if part != mask.shape:
-        raise ShapeError(f"expected a mask of shape {part}, got {mask.shape}",
+        return [_NewAxisMask(build.const(0, dtypes.int32, (int(mask),)))]
+    if shape != mask.shape:
+        raise ShapeError(f"expected a mask of shape {shape}, got {mask.shape}",
                          hint="a mask has the shape of the axes it indexes")
-    return [storage.buffer(i.astype(np.int32)) for i in np.nonzero(mask)]
+    return [storage.buffer_node(i.astype(np.int32)) for i in np.nonzero(mask)]
 
 
 def _index_node(entry: int | UOp, n: int) -> UOp:
     """Return an index as a node whose dtype can hold n; negative values count from the end."""
-    t = index_type(n)
+    t = index_dtype(n)
     if isinstance(entry, int):
         return build.const(entry, t)
     i = Expr(entry)
@@ -396,7 +403,7 @@ def _index_node(entry: int | UOp, n: int) -> UOp:
     return where(i < 0, i + n, i).node
 
 
-def _strided(x: UOp, axis: int, step: int, count: int) -> UOp:
+def _take_strided(x: UOp, axis: int, step: int, count: int) -> UOp:
     """Take every ``step``-th element: reshape to rows of length ``step``, take the first column."""
     n = x.shape[axis]
     widths = [(0, 0)] * len(x.shape)
@@ -410,8 +417,8 @@ def _strided(x: UOp, axis: int, step: int, count: int) -> UOp:
     return build.reshape(x, (*shape[:axis], count, *shape[axis + 1:]))
 
 
-def _spread(y: UOp, axis: int, step: int) -> UOp:
-    """Invert ``_strided``: insert ``step - 1`` zeros between elements."""
+def _interleave_zeros(y: UOp, axis: int, step: int) -> UOp:
+    """Invert ``_take_strided``: insert ``step - 1`` zeros between elements."""
     shape, count = y.shape, y.shape[axis]
     y = build.reshape(y, (*shape[:axis], count, 1, *shape[axis + 1:]))
     widths = [(0, 0)] * len(y.shape)
@@ -423,11 +430,11 @@ def _spread(y: UOp, axis: int, step: int) -> UOp:
     return build.shrink(y, bounds)
 
 
-BEFORE = -2**31 + 1  # an index that is out of bounds even after adding the length of an axis
+OUT_OF_BOUNDS = -2**31 + 1  # an index that is out of bounds even after adding the length of an axis
 
 
-def outside_if_negative(index: UOp) -> UOp:
-    """Return an index array with negative indices replaced by BEFORE."""
+def invalidate_negative(index: UOp) -> UOp:
+    """Return an index array with negative indices replaced by OUT_OF_BOUNDS."""
     i = build.cast(index, dtypes.int32)
-    zero, before = (build.const(n, dtypes.int32, i.shape) for n in (0, BEFORE))
-    return build.where(build.lt(i, zero), before, i)
+    zero, invalid = (build.const(n, dtypes.int32, i.shape) for n in (0, OUT_OF_BOUNDS))
+    return build.where(build.lt(i, zero), invalid, i)

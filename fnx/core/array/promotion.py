@@ -12,10 +12,10 @@ from typing import Any
 
 from fnx.core import build, dtypes
 from fnx.core.array import axes, convert
+from fnx.core.array.api_boundary import asarray, dtype_and_weak, join_dtypes
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.elementwise import DOMAINS
-from fnx.core.array.public import asarray, kind_of, promoted_kind
 from fnx.core.cache import Cache
 from fnx.core.dtypes import DType
 from fnx.core.errors import DTypeError, ShapeError
@@ -23,9 +23,9 @@ from fnx.core.ops import Shape
 from fnx.core.uop import UOp
 
 
-def operand(x: Any) -> Any:
+def as_operand(x: Any) -> Any:
     """Convert an operand to an Array, unless it is one or a Python scalar."""
-    if type(x) is Array or type(x) in convert.SCALARS:
+    if type(x) is Array or type(x) in convert.SCALAR_DTYPES:
         return x
     if isinstance(x, (list, tuple)):
         raise DTypeError(f"expected an array or a number, got {type(x).__name__}",
@@ -33,46 +33,46 @@ def operand(x: Any) -> Any:
     return asarray(x)
 
 
-def promoted(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = True
-             ) -> tuple[list[UOp], bool]:
+def promote_operands(domain: str, name: str, xs: Sequence[Any], *, broadcast: bool = True
+                     ) -> tuple[list[UOp], bool]:
     """Return the operands as nodes of one dtype and shape, and whether the result is weak."""
-    xs = [operand(x) for x in xs]
-    t, weak = promoted_kind(map(kind_of, xs))
+    xs = [as_operand(x) for x in xs]
+    t, weak = join_dtypes(map(dtype_and_weak, xs))
     to = DOMAINS[domain](name, t)
     nodes = [as_node(x, to) for x in xs if type(x) is Array]
     if broadcast and len(nodes) > 1:
-        nodes = same_shape(name, nodes)
+        nodes = broadcast_nodes(name, nodes)
     if len(nodes) < len(xs):  # insert the numbers between the arrays
         shape = nodes[0].shape if nodes and broadcast else ()
-        rest = iter(nodes)
-        nodes = [next(rest) if type(x) is Array else number(x, to, shape) for x in xs]
+        node_iter = iter(nodes)
+        nodes = [next(node_iter) if type(x) is Array else number_const(x, to, shape) for x in xs]
     return nodes, weak and to.kind != "bool"
 
 
-def in_domain(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
+def domain_node(domain: str, a: ArrayLike, dtype: DTypeLike | None = None) -> UOp:
     """Return the node of one operand as ``dtype``, by default the dtype that the domain asks for.
     """
     x = asarray(a)
     to = DOMAINS[domain]("", x._dtype) if dtype is None else \
-        convert.dtype_argument(dtype)
+        convert.parse_dtype(dtype)
     return as_node(x, to)
 
 
-_numbers: Cache[Any, UOp] = Cache("numbers", 512)
+_number_cache: Cache[Any, UOp] = Cache("numbers", 512)
 
 
-def number(x: Any, to: DType, shape: Shape) -> UOp:
+def number_const(x: Any, to: DType, shape: Shape) -> UOp:
     """Return a Python number as a constant, cached because eager loops reuse the same numbers."""
     if x == 0 and type(x) is float:  # 0.0 and -0.0 are equal as keys
-        return build.const(convert.wrapped(x, to), to, shape)
+        return build.const(convert.wrap_scalar(x, to), to, shape)
     key = (type(x), x, to, shape)
-    node = _numbers.get(key)
+    node = _number_cache.get(key)
     if node is None:
-        node = _numbers.keep(key, build.const(convert.wrapped(x, to), to, shape))
+        node = _number_cache.keep(key, build.const(convert.wrap_scalar(x, to), to, shape))
     return node
 
 
-def same_shape(name: str, nodes: list[UOp]) -> list[UOp]:
+def broadcast_nodes(name: str, nodes: list[UOp]) -> list[UOp]:
     """Broadcast nodes to one shape."""
     first = nodes[0].shape
     if all(n.shape == first for n in nodes):
@@ -91,7 +91,7 @@ def as_node(x: Any, to: DType) -> UOp:
         if node.dtype is to:
             return node
         if node.dtype.kind == "key":
-            raise dtypes.not_numbers()
-        return build.ne(node, build.like(node, 0)) if to.is_bool and \
+            raise dtypes.random_key_error()
+        return build.ne(node, build.const_like(node, 0)) if to.is_bool and \
             not node.dtype.is_bool else build.cast(node, to)
-    return build.const(convert.wrapped(x, to), to)
+    return build.const(convert.wrap_scalar(x, to), to)

@@ -31,47 +31,47 @@ class Storage(Protocol):
         ...
 
 
-class Noted:
+class ImpureCounter:
     """A counter of events that make the current call depend on more than its signature."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
-noted = Noted()
+impure_events = ImpureCounter()
 
 
-def note() -> None:
+def mark_impure() -> None:
     """Record that a value was read or a warning given, so that the current call is not cached."""
-    noted.count += 1
+    impure_events.count += 1
 
 
-def _none(*args: Any) -> Any:
+def _not_registered(*args: Any) -> Any:
     raise NotBuiltError("expected an evaluator to be registered", hint="import fnx")
 
 
 class Evaluator(Protocol):
     """Evaluates nodes over BUFFERs and CONSTs; returns storages with their values.
 
-    If a program computes them, ``keep`` is called with the nodes whose memory it takes, that
+    If a program computes them, ``on_run`` is called with the nodes whose memory it takes, that
     memory, and the function from such memory to storages of the values.
     """
 
-    def __call__(self, nodes: Sequence[UOp], keep: Callable[..., None] | None = None
+    def __call__(self, nodes: Sequence[UOp], on_run: Callable[..., None] | None = None
                  ) -> Sequence[Any]:
         """See above."""
         ...
 
 
-evaluate: Evaluator = cast(Evaluator, _none)
+evaluate: Evaluator = cast(Evaluator, _not_registered)
 # NumPy data -> storage with a copy of it.
-put: Callable[[NDArray], Any] = _none
+put: Callable[[NDArray], Any] = _not_registered
 # NumPy data -> storage that shares its memory and keeps it alive; None if it must be copied.
-borrow: Callable[[NDArray], Any | None] = _none
+borrow: Callable[[NDArray], Any | None] = _not_registered
 
 
 # Waits until all submitted work is done, including work whose results nobody reads.
-finish: Callable[[], None] = _none
+finish: Callable[[], None] = _not_registered
 
 
 def set_evaluator(evaluator: Evaluator,
@@ -91,7 +91,7 @@ def set_evaluator(evaluator: Evaluator,
     evaluate, put, finish, borrow = evaluator, copier, waiter or finish, borrower or borrow
 
 
-def buffer(value: NDArray) -> UOp:
+def buffer_node(value: NDArray) -> UOp:
     """Return a BUFFER with a copy of NumPy data."""
     handle = op_args.Buffer(put(value), value.shape)
     return UOp(ops.BUFFER, dtypes.as_dtype(value.dtype), (), handle)

@@ -20,22 +20,22 @@ from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
 
 from fnx.core import build, build_calls, op_args, ops
-from fnx.core.array import repeated, scope, tree
+from fnx.core.array import eager_cache, scope, tree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.public import asarray
+from fnx.core.callbacks import Handle
 from fnx.core.config import config
 from fnx.core.errors import ArgumentError, FnxError, SpecError, UnknownNameError
-from fnx.core.host import Handle
 from fnx.core.process import at_fork
 from fnx.core.record import Record
-from fnx.core.uop import UOp, current_site, of_both, rebuild, substitute, toposort
+from fnx.core.uop import UOp, current_loc, merge_locs, rebuild, substitute, toposort
 
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
-class Closed(Record):
+class ClosedFunction(Record):
     """A FUNCTION, the captures that follow its arguments, and the tree and avals of its results.
 
     With ``effects``, its last parameter and its last result are tokens.
@@ -49,27 +49,27 @@ class Closed(Record):
 
     def operands(self) -> list[UOp]:
         """Return the operands of a call after the arguments."""
-        return [*self.captures, scope.token()] if self.effects else self.captures
+        return [*self.captures, scope.current_token()] if self.effects else self.captures
 
-    def follow(self, results: Sequence[UOp]) -> None:
+    def advance_token(self, results: Sequence[UOp]) -> None:
         """Order subsequent effects after those of a call with these results."""
         if self.effects:
-            scope.follow(results[len(self.outs)])
+            scope.set_token(results[len(self.outs)])
 
     def call(self, args: Sequence[Array], policy: Any = None) -> Any:
         """Build a CALL; return its results in the tree that the function returned."""
         nodes = build_calls.call(self.function, [x._node for x in args] + self.operands(),
                                  policy=policy)
-        self.follow(nodes)
+        self.advance_token(nodes)
         return self.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, self.outs)])
 
 
-class Traced(Record):
+class TracedFunction(Record):
     """The results of a function as a graph over the ``leaves`` that it ran on.
 
     ``aux`` is the auxiliary output and may hold other objects than arrays. ``tokens`` are those
-    before its first and after its last effect, if it has any. Nodes with a number below ``since``
-    existed before.
+    before its first and after its last effect, if it has any. Nodes with a number below
+    ``start_number`` existed before.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Traced(Record):
     out_tree: tree.TreeDef
     aux: list[Any]
     aux_tree: tree.TreeDef | None
-    since: int
+    start_number: int
     tokens: tuple[UOp, ...] = ()
 
     @property
@@ -87,152 +87,158 @@ class Traced(Record):
         return [*[x._node for x in (*self.outs, *self.aux) if type(x) is Array],
                 *self.tokens[1:]]
 
-    def close(self) -> Closed:
+    def close(self) -> ClosedFunction:
         """Close it to a FUNCTION. The traces of its captures must be open."""
-        whole = made_before(self.nodes, self.since) if scope.is_open() else frozenset[UOp]()
-        function, captures = rewriting(close, self.nodes, self.leaves, self.name,
-                                       last=self.tokens[:1], whole=whole)
-        return Closed(function, captures, self.out_tree, tuple([x._aval for x in self.outs]),
-                      bool(self.tokens))
+        precomputed = precomputed_nodes(self.nodes,
+                                        self.start_number) if scope.is_open() else frozenset[UOp]()
+        function, captures = preserving_locs(close, self.nodes, self.leaves, self.name,
+                                             last=self.tokens[:1], whole=precomputed)
+        return ClosedFunction(function, captures, self.out_tree,
+                              tuple([x._aval for x in self.outs]), bool(self.tokens))
 
     def at(self, values: Iterable[UOp]) -> dict[UOp, UOp]:
         """Return the substitution for its leaves in a call with ``values``."""
-        there = dict(zip(self.leaves, values))
+        substitution = dict(zip(self.leaves, values))
         if self.tokens:
-            there[self.tokens[0]] = scope.token()
-        return there
+            substitution[self.tokens[0]] = scope.current_token()
+        return substitution
 
     def filled(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
         """Return (result, aux) with ``nodes`` in place of its own, and record its effects."""
-        rest = iter(nodes)
-        out = self.out_tree.unflatten([Array(next(rest), x.weak) for x in self.outs])
+        node_iter = iter(nodes)
+        out = self.out_tree.unflatten([Array(next(node_iter), x.weak) for x in self.outs])
         aux = self.aux_tree and self.aux_tree.unflatten(
-            [Array(next(rest), x.weak) if type(x) is Array else x for x in self.aux])
+            [Array(next(node_iter), x.weak) if type(x) is Array else x for x in self.aux])
         if self.tokens:
-            scope.follow(next(rest))
+            scope.set_token(next(node_iter))
         return out, aux
 
 
-def trace(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
-          values: Iterable[UOp | None] = itertools.repeat(None), *, by: str, name: str,
-          has_aux: bool = False, axis: op_args.Axis | None = None, loop: bool = False) -> Traced:
+def trace(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.TreeDef,
+          values: Iterable[UOp | None] = itertools.repeat(None), *, transform: str, name: str,
+          has_aux: bool = False, axis: op_args.Axis | None = None,
+          loop: bool = False) -> TracedFunction:
     """Run ``f`` once on leaves.
 
     Args:
         f: called with the arguments of ``in_tree``.
-        given: the leaves of ``in_tree``: an Aval becomes a LEAF, anything else is passed on.
+        inputs: the leaves of ``in_tree``: an Aval becomes a LEAF, anything else is passed on.
         in_tree: the structure of ``(args, kwargs)``.
         values: the values of the LEAFs, in order, if known.
-        by: the name of the transform, for messages.
+        transform: the name of the transform, for messages.
         name: the name of the FUNCTION, for messages.
         has_aux: ``f`` returns (result, aux).
         axis: the named axis that is open inside ``f``.
         loop: ``f`` is the body of a loop.
     """
-    return apart(_traced, f, given, in_tree, iter(values), name, has_aux,
-                 scope.Scope(f"{by} of {name}", axis, loop))
+    return with_gc_disabled(_run_on_leaves, f, inputs, in_tree, iter(values), name, has_aux,
+                            scope.Scope(f"{transform} of {name}", axis, loop))
 
 
-def _traced(f: Callable[..., Any], given: Sequence[Any], in_tree: tree.TreeDef,
-            values: Iterator[UOp | None], name: str, has_aux: bool, opened: scope.Scope
-            ) -> Traced:
-    with opened:
+def _run_on_leaves(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.TreeDef,
+                   values: Iterator[UOp | None], name: str, has_aux: bool, opened_scope: scope.Scope
+                   ) -> TracedFunction:
+    with opened_scope:
         args, kwargs = in_tree.unflatten(
-            [Array(opened.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval else x
-             for x in given])
+            [Array(opened_scope.leaf(x.dtype, x.shape, next(values)), x.weak) if type(x) is Aval
+             else x
+             for x in inputs])
         try:
             out = f(*args, **kwargs)
         except AttributeError as error:
             if type(error.obj) is Array and type(error) is AttributeError:
-                raise _no_name(error).with_traceback(error.__traceback__) from None
+                raise _missing_attribute(error).with_traceback(error.__traceback__) from None
             raise
-        out, aux = _pair(out, name) if has_aux else (out, None)
+        out, aux = _split_aux(out, name) if has_aux else (out, None)
         flat, out_tree = tree.flatten(out)
-        outs = [_result(x, out_tree, i, name) for i, x in enumerate(flat)]
-    tokens = () if opened.first is None or opened.token is None else (opened.first, opened.token)
-    given, aux_tree = tree.flatten(aux) if has_aux else ([], None)
-    return Traced(name, opened.leaves, outs, out_tree, given, aux_tree, opened.since, tokens)
+        outs = [_as_result(x, out_tree, i, name) for i, x in enumerate(flat)]
+    tokens = () if opened_scope.first is None or opened_scope.token is None \
+        else (opened_scope.first, opened_scope.token)
+    inputs, aux_tree = tree.flatten(aux) if has_aux else ([], None)
+    return TracedFunction(name, opened_scope.leaves, outs, out_tree, inputs, aux_tree,
+                          opened_scope.start_number, tokens)
 
 
-def _no_name(error: AttributeError) -> UnknownNameError:
+def _missing_attribute(error: AttributeError) -> UnknownNameError:
     """Return a helpful error for a missing attribute of an array.
 
     Only in traces: a ``__getattr__`` on Array would slow down all attributes (a jitted call of a
     hundred arguments by a sixth).
     """
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    told = UnknownNameError("an Array", str(error.name), dir(error.obj),
-                            "fnx.numpy has the functions that take it, dir(x) lists its own")
-    if last is not None:
-        told.site = last.tb_frame.f_code.co_filename, last.tb_lineno
-    return told
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    result = UnknownNameError("an Array", str(error.name), dir(error.obj),
+                              "fnx.numpy has the functions that take it, dir(x) lists its own")
+    if traceback is not None:
+        result.loc = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+    return result
 
 
-def name_of(f: Callable[..., Any]) -> str:
+def function_name(f: Callable[..., Any]) -> str:
     """Return the name of a function for messages."""
     return str(getattr(f, "__name__", type(f).__name__))
 
 
-def _pair(out: Any, name: str) -> tuple[Any, Any]:
+def _split_aux(out: Any, name: str) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise ArgumentError(f"has_aux=True: expected {name} to return (result, aux), got "
                             f"{type(out).__name__}", hint="return a tuple of two")
     return out
 
 
-def _result(x: Any, out_tree: tree.TreeDef, i: int, name: str) -> Array:
+def _as_result(x: Any, out_tree: tree.TreeDef, i: int, name: str) -> Array:
     try:
         return asarray(x)
     except FnxError as e:
-        where = " ".join(["result", tree.keystr(tree.paths(out_tree)[i])]).strip()
-        raise ArgumentError(f"{where} of {name}: {e.message}", hint="return arrays, "
+        location = " ".join(["result", tree.keystr(tree.paths(out_tree)[i])]).strip()
+        raise ArgumentError(f"{location} of {name}: {e.message}", hint="return arrays, "
                             "numbers or None in tuples, lists and dicts") from None
 
 
-_pausing: dict[int, None] = {}  # ids of threads that have disabled the garbage collector
+# ids of threads that have disabled the garbage collector
+_gc_disabled_threads: dict[int, None] = {}
 
 
-def apart(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
+def with_gc_disabled(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
     """Call f with the cyclic garbage collector disabled, and close traces that it leaves open.
 
     Without the collector, creating nodes costs half as much.
     """
-    me, was_on = get_ident(), gc.isenabled()
-    scopes, site = scope.stack(), current_site.site
+    thread, was_enabled = get_ident(), gc.isenabled()
+    scopes, site = scope.open_scopes(), current_loc.loc
     depth = len(scopes)
     try:
-        if was_on:
-            _pausing[me] = None
+        if was_enabled:
+            _gc_disabled_threads[thread] = None
             gc.disable()
         return f(*args, **kwargs)
     finally:  # Ctrl-C is raised after calls and on backward jumps only: not before ``enable``
         del scopes[depth:]
-        current_site.site = site
-        if was_on:
-            if me in _pausing:
-                del _pausing[me]
+        current_loc.loc = site
+        if was_enabled:
+            if thread in _gc_disabled_threads:
+                del _gc_disabled_threads[thread]
             gc.enable()
 
 
-def rewriting(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
+def preserving_locs(f: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R:
     """Call f, which rewrites graphs: new nodes get the locations of those that they replace."""
     def without_site() -> R:
-        current_site.site = None
+        current_loc.loc = None
         return f(*args, **kwargs)
 
-    return apart(without_site)
+    return with_gc_disabled(without_site)
 
 
-def _in_child() -> None:
+def _enable_gc_in_child() -> None:
     """Enable the collector in a forked child, if another thread of the parent had disabled it."""
-    if _pausing.keys() - {get_ident()}:
+    if _gc_disabled_threads.keys() - {get_ident()}:
         gc.enable()
-    _pausing.clear()
+    _gc_disabled_threads.clear()
 
 
-at_fork(in_child=_in_child)
+at_fork(in_child=_enable_gc_in_child)
 
 
 def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: int = 0,
@@ -262,7 +268,7 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     constants: list[UOp] = []
     handles: list[UOp] = []
     for node in toposort(outs, stop=whole.__contains__):
-        if numbers and build.is_number(node):
+        if numbers and build.is_liftable_const(node):
             constants.append(node)
         elif node.op is ops.KERNEL:
             numbers = 0  # the constants inside a user-written kernel are not captured
@@ -271,10 +277,10 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
         if node in whole:
             captures.append(node)
             continue
-        if node in explicit or node.op not in _FOREIGN:
+        if node in explicit or node.op not in _CAPTURABLE:
             continue
         if node.op is ops.LEAF:
-            scope.check_open(node)
+            scope.check_leaf_open(node)
         elif type(node.arg.handle) is Handle:  # after all arrays, so as not to move these
             handles.append(node)
             continue
@@ -284,36 +290,36 @@ def close(outs: Sequence[UOp], leaves: Sequence[UOp], name: str = "", numbers: i
     captures += handles
     order = [*captures, *leaves, *last] if front else [*leaves, *captures, *last]
     params = {node: build.param(i, node.dtype, node.shape) for i, node in enumerate(order)}
-    visit = None if eager and not lines else of_both
+    visit = None if eager and not lines else merge_locs
     return build.function(rebuild(outs, visit, known=params), len(params), name), captures
 
 
-_FOLDS = frozenset({ops.REDUCE, ops.GATHER, ops.SCATTER, ops.GET})
-_LARGE = 1024  # elements; recomputing fewer is as fast as reading them
+_REDUCTIONS = frozenset({ops.REDUCE, ops.GATHER, ops.SCATTER, ops.GETTUPLE})
+_LARGE_SIZE = 1024  # elements; recomputing fewer is as fast as reading them
 
 
-def made_before(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
+def precomputed_nodes(outs: Sequence[UOp], since: int) -> frozenset[UOp]:
     """Return nodes with a number below ``since`` that a trace should capture, not recompute.
 
     These are reductions, loops and large arrays. Movement ops on them remain in the trace, so that
     no expanded array is written to memory.
     """
     nodes = toposort(outs) if since else []
-    of_others: set[UOp] = set()
+    foreign: set[UOp] = set()
     for n in nodes:
-        if n.op in _FOREIGN or any(s in of_others for s in n.src):
-            of_others.add(n)
-    return frozenset([n for n in nodes if n.number < since and n in of_others
+        if n.op in _CAPTURABLE or any(s in foreign for s in n.src):
+            foreign.add(n)
+    return frozenset([n for n in nodes if n.number < since and n in foreign
                       and not build_calls.is_token(n)
-                      and (n.op in _FOLDS or n.op in ops.ELEMENTWISE
-                           and math.prod(n.shape) >= _LARGE)])
+                      and (n.op in _REDUCTIONS or n.op in ops.ELEMENTWISE
+                           and math.prod(n.shape) >= _LARGE_SIZE)])
 
 
-def repeat_traced(what: Sequence[Any], traced: Traced, memory: Sequence[Any]) -> Any:
+def dispatch_traced(key_parts: Sequence[Any], traced: TracedFunction, memory: Sequence[Any]) -> Any:
     """Look up a call that traces a function in the eager cache; the traced graph is the key.
 
     Args:
-        what: what the call computes with the traced function; part of the key.
+        key_parts: what the call computes with the traced function; part of the key.
         traced: the function, traced outside all other traces.
         memory: the memory of its leaves.
 
@@ -321,17 +327,18 @@ def repeat_traced(what: Sequence[Any], traced: Traced, memory: Sequence[Any]) ->
         The result of a cached call, else an EagerCall.
     """
     if config.check or config.check_index:  # errors need the locations of this call
-        return repeated.UNKEPT
-    fn, captures = apart(close, traced.nodes, traced.leaves, traced.name)
+        return eager_cache.UNCACHEABLE
+    fn, captures = with_gc_disabled(close, traced.nodes, traced.leaves, traced.name)
     if any(c.op is not ops.BUFFER or type(c.arg.handle) is Handle for c in captures):
-        return repeated.UNKEPT
-    return repeated.repeat_known((fn, traced.out_tree, *[x.weak for x in traced.outs], *what),
-                                 [*memory, *[c.arg.handle for c in captures]])
+        return eager_cache.UNCACHEABLE
+    return eager_cache.dispatch_by_key((fn, traced.out_tree, *[x.weak for x in traced.outs],
+                                        *key_parts),
+                                       [*memory, *[c.arg.handle for c in captures]])
 
 
-def inline(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
+def inline_function(fn: UOp, args: Sequence[UOp]) -> list[UOp]:
     """Inline a FUNCTION: return its results as nodes over ``args``."""
     return substitute(fn.src, {node: args[i] for i, node in build.params(fn).items()})
 
 
-_FOREIGN = frozenset({ops.LEAF, ops.BUFFER})
+_CAPTURABLE = frozenset({ops.LEAF, ops.BUFFER})

@@ -17,17 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from fnx.core.array.containers import (
-    CONTAINERS,
-    Container,
+from fnx.core.array.equality import exactly_equal
+from fnx.core.array.pytree_registry import (
+    PYTREE_TYPES,
     Key,
-    Keyed,
+    KeyedData,
     Path,
-    container,
+    PytreeType,
     is_named_tuple,
-    is_whole,
+    is_opaque,
+    pytree_type,
 )
-from fnx.core.array.equality import same
 from fnx.core.errors import NestingError, PytreeError
 
 IsLeaf = Callable[[Any], bool]
@@ -37,38 +37,38 @@ MAX_DEPTH = 256  # tree walks recurse, some with two frames per container
 class TreeDef:
     """The structure of a pytree: hashable, comparable, printable.
 
-    ``container`` is None for a leaf.
+    ``pytree_type`` is None for a leaf.
 
     >>> structure({"a": 1, "b": (2, 3)}).num_leaves
     3
     """
 
-    __slots__ = ("container", "data", "subtrees", "num_leaves", "_hash")
+    __slots__ = ("pytree_type", "data", "subtrees", "num_leaves", "_hash")
     num_leaves: int
 
-    def __init__(self, container: Container | None, data: Hashable,
+    def __init__(self, pytree_type: PytreeType | None, data: Hashable,
                  subtrees: tuple[TreeDef, ...]) -> None:
-        self.container, self.data, self.subtrees = container, data, subtrees
-        self.num_leaves = 1 if container is None else \
+        self.pytree_type, self.data, self.subtrees = pytree_type, data, subtrees
+        self.num_leaves = 1 if pytree_type is None else \
             sum([c.num_leaves for c in subtrees])
         self._hash: int | None = None
 
     def __hash__(self) -> int:
         if self._hash is None:
-            cls = None if self.container is None else self.container.kind
+            cls = None if self.pytree_type is None else self.pytree_type.kind
             self._hash = hash((cls, self.data, self.subtrees))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return (isinstance(other, TreeDef) and self.container is other.container
-                and same(self.data, other.data) and self.subtrees == other.subtrees)
+        return (isinstance(other, TreeDef) and self.pytree_type is other.pytree_type
+                and exactly_equal(self.data, other.data) and self.subtrees == other.subtrees)
 
     def __reduce__(self) -> Any:
-        if self.container is None:
+        if self.pytree_type is None:
             return "LEAF"
-        return _restored, (self.container.kind, self.data, self.subtrees)
+        return _rebuild, (self.pytree_type.kind, self.data, self.subtrees)
 
     def __deepcopy__(self, memo: Any) -> TreeDef:
         return self
@@ -78,19 +78,19 @@ class TreeDef:
 
     def _node_text(self) -> str:
         """Return the text that JAX prints, which libraries compare and save."""
-        row = self.container
+        entry = self.pytree_type
         inner = [c._node_text() for c in self.subtrees]
-        if row is None or row.kind in (tuple, list, dict, type(None)):
-            return "*" if row is None else row.show(self.data, inner)
-        if is_named_tuple(row):
-            return f"CustomNode(namedtuple[{row.kind.__name__}], [{', '.join(inner)}])"
-        return f"CustomNode({row.kind.__name__}[{self.data}], [{', '.join(inner)}])"
+        if entry is None or entry.kind in (tuple, list, dict, type(None)):
+            return "*" if entry is None else entry.show(self.data, inner)
+        if is_named_tuple(entry):
+            return f"CustomNode(namedtuple[{entry.kind.__name__}], [{', '.join(inner)}])"
+        return f"CustomNode({entry.kind.__name__}[{self.data}], [{', '.join(inner)}])"
 
     def __format__(self, spec: str) -> str:
         """Format for messages, ``f"{structure}"``: as one writes the tree, with field names."""
-        if self.container is None:
+        if self.pytree_type is None:
             return "*"
-        return self.container.show(self.data, [format(c) for c in self.subtrees])
+        return self.pytree_type.show(self.data, [format(c) for c in self.subtrees])
 
     @property
     def num_nodes(self) -> int:
@@ -103,17 +103,18 @@ class TreeDef:
 
     def node_data(self) -> tuple[type, Any] | None:
         """Return (type, data) of the outermost container; None for a leaf."""
-        if self.container is None:
+        if self.pytree_type is None:
             return None
-        data = self.data.data if isinstance(self.data, Keyed) else self.data
-        return self.container.kind, list(data) if isinstance(data, tuple) and \
-            self.container.kind is dict else data
+        data = self.data.data if isinstance(self.data, KeyedData) else self.data
+        return self.pytree_type.kind, list(data) if isinstance(data, tuple) and \
+            self.pytree_type.kind is dict else data
 
     def compose(self, inner: TreeDef) -> TreeDef:
         """Return this structure with each leaf replaced by ``inner``."""
-        if self.container is None:
+        if self.pytree_type is None:
             return inner
-        return TreeDef(self.container, self.data, tuple([c.compose(inner) for c in self.subtrees]))
+        return TreeDef(self.pytree_type, self.data,
+                       tuple([c.compose(inner) for c in self.subtrees]))
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Build the tree of this structure with the given leaves."""
@@ -127,12 +128,12 @@ class TreeDef:
 LEAF = TreeDef(None, None, ())
 
 
-def _restored(cls: type, data: Hashable, subtrees: tuple[TreeDef, ...]) -> TreeDef:
-    row = container(cls)
-    if row is None:
+def _rebuild(cls: type, data: Hashable, subtrees: tuple[TreeDef, ...]) -> TreeDef:
+    entry = pytree_type(cls)
+    if entry is None:
         raise PytreeError(f"expected {cls.__name__} to be a pytree, as where it was pickled",
                           hint="register it before unpickling, in the module that defines it")
-    return TreeDef(row, data, subtrees)
+    return TreeDef(entry, data, subtrees)
 
 
 # ---- flatten, unflatten, map ------------------------------------------------------------------
@@ -158,23 +159,23 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDe
 
 
 def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None, depth: int) -> TreeDef:
-    row = container(type(tree))
-    if row is None or (is_leaf is not None and is_leaf(tree)):
+    entry = pytree_type(type(tree))
+    if entry is None or (is_leaf is not None and is_leaf(tree)):
         out.append(tree)
         return LEAF
     if depth == MAX_DEPTH:
         raise NestingError(f"expected a tree at most {MAX_DEPTH} containers deep, got a "
                            f"{type(tree).__name__} below that",
                            hint="put the arrays into one list, or stack them")
-    children, data = row.take(tree)
-    get, defs = CONTAINERS.get, []
+    children, data = entry.take(tree)
+    get, defs = PYTREE_TYPES.get, []
     for child in children:
         if get(type(child)) is None and not isinstance(child, tuple):
             out.append(child)
             defs.append(LEAF)
         else:
             defs.append(_flatten(child, out, is_leaf, depth + 1))
-    return TreeDef(row, data, tuple(defs))
+    return TreeDef(entry, data, tuple(defs))
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
@@ -193,19 +194,20 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     >>> unflatten(structure({"a": 0, "b": (0, 0)}), [1, 2, 3])
     {'a': 1, 'b': (2, 3)}
     """
-    given = list(leaves)
-    if len(given) != treedef.num_leaves:
-        raise PytreeError(f"expected {treedef.num_leaves} leaves for {treedef}, got {len(given)}",
+    leaf_list = list(leaves)
+    if len(leaf_list) != treedef.num_leaves:
+        raise PytreeError(f"expected {treedef.num_leaves} leaves for {treedef}, got "
+                          f"{len(leaf_list)}",
                           hint="give one for each * of the structure, in its order")
-    return _unflatten(treedef, iter(given))
+    return _unflatten(treedef, iter(leaf_list))
 
 
 def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
-    row = treedef.container
-    if row is None:
+    entry = treedef.pytree_type
+    if entry is None:
         return next(leaves)
-    return row.make(treedef.data, [next(leaves) if c is LEAF else _unflatten(c, leaves)
-                                   for c in treedef.subtrees])
+    return entry.make(treedef.data, [next(leaves) if c is LEAF else _unflatten(c, leaves)
+                                     for c in treedef.subtrees])
 
 
 def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
@@ -272,45 +274,47 @@ def flatten_up_to(treedef: TreeDef, tree: Any) -> list[Any]:
         PytreeError: the structures differ; the message has the path.
     """
     out: list[Any] = []
-    _up_to(treedef, tree, (), out)
+    _flatten_up_to(treedef, tree, (), out)
     return out
 
 
-def _up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> None:
-    row = treedef.container
-    if row is None:
+def _flatten_up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> None:
+    entry = treedef.pytree_type
+    if entry is None:
         out.append(tree)
         return
-    if container(type(tree)) is not row:
-        raise PytreeError(f"expected {treedef} at {_place(path)}, got {_short(tree)}",
+    if pytree_type(type(tree)) is not entry:
+        raise PytreeError(f"expected {treedef} at {_describe_path(path)}, got "
+                          f"{_describe_tree(tree)}",
                           hint="give trees of one structure")
-    children, data = row.take(tree)
+    children, data = entry.take(tree)
     if data != treedef.data or len(children) != len(treedef.subtrees):
-        raise PytreeError(f"expected {treedef} at {_place(path)}, got {_short(tree)}",
+        raise PytreeError(f"expected {treedef} at {_describe_path(path)}, got "
+                          f"{_describe_tree(tree)}",
                           hint="give trees of one structure")
-    for key, child_def, child in zip(row.keys(data, len(children)), treedef.subtrees, children):
+    for key, child_def, child in zip(entry.keys(data, len(children)), treedef.subtrees, children):
         if child_def is LEAF:
             out.append(child)
         else:
-            _up_to(child_def, child, (*path, key), out)
+            _flatten_up_to(child_def, child, (*path, key), out)
 
 
-def shown(treedef: TreeDef) -> str:
+def describe_structure(treedef: TreeDef) -> str:
     """Describe a structure for users.
 
-    >>> shown(structure(1)), shown(structure((1, 2)))
+    >>> describe_structure(structure(1)), describe_structure(structure((1, 2)))
     ('an array', 'arrays in (*, *)')
     """
     return "an array" if treedef is LEAF else "None" if not treedef.num_leaves and \
         treedef == structure(None) else f"arrays in {treedef}"
 
 
-def _place(path: Path) -> str:
+def _describe_path(path: Path) -> str:
     return f"path {keystr(path)}" if path else "the root"
 
 
-def _short(tree: Any) -> str:
-    return f"{type(tree).__name__} {structure(tree)}" if container(type(tree)) is not None else \
+def _describe_tree(tree: Any) -> str:
+    return f"{type(tree).__name__} {structure(tree)}" if pytree_type(type(tree)) is not None else \
         f"a leaf of type {type(tree).__name__}"
 
 
@@ -329,10 +333,10 @@ def paths(treedef: TreeDef) -> list[Path]:
 
 
 def _paths(treedef: TreeDef, path: Path, out: list[Path]) -> None:
-    if treedef.container is None:
+    if treedef.pytree_type is None:
         out.append(path)
         return
-    keys = treedef.container.keys(treedef.data, len(treedef.subtrees))
+    keys = treedef.pytree_type.keys(treedef.data, len(treedef.subtrees))
     for key, child in zip(keys, treedef.subtrees):
         _paths(child, (*path, key), out)
 
@@ -379,17 +383,17 @@ def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
 
 def _flatten_by_path(tree: Any, path: Path, out: list[tuple[Path, Any]],
                      is_leaf: Callable[..., bool]) -> TreeDef:
-    row = container(type(tree))
-    if row is None or is_leaf(path, tree):
+    entry = pytree_type(type(tree))
+    if entry is None or is_leaf(path, tree):
         out.append((path, tree))
         return LEAF
     if len(path) == MAX_DEPTH:
         raise NestingError(f"expected a tree at most {MAX_DEPTH} containers deep",
                            hint="put the arrays into one list, or stack them")
-    children, data = row.take(tree)
-    return TreeDef(row, data, tuple([
+    children, data = entry.take(tree)
+    return TreeDef(entry, data, tuple([
         _flatten_by_path(child, (*path, key), out, is_leaf)
-        for key, child in zip(row.keys(data, len(children)), children)]))
+        for key, child in zip(entry.keys(data, len(children)), children)]))
 
 
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
@@ -435,23 +439,23 @@ def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -
     >>> broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0})
     {'a': [1, 1], 'b': 2}
     """
-    return map(lambda x, below: map(lambda _: x, below, is_leaf=is_whole), prefix_tree, full_tree,
+    return map(lambda x, below: map(lambda _: x, below, is_leaf=is_opaque), prefix_tree, full_tree,
                is_leaf=is_leaf)
 
 
-def difference(want: TreeDef, got: TreeDef, path: Path = ()) -> str:
+def first_difference(expected: TreeDef, actual: TreeDef, path: Path = ()) -> str:
     """Describe where two structures first differ; empty if they are equal.
 
-    >>> difference(structure({"a": [1, 2]}), structure({"a": [1]}))
+    >>> first_difference(structure({"a": [1, 2]}), structure({"a": [1]}))
     "at ['a']: expected [*, *], got [*]"
     """
-    if want == got:
+    if expected == actual:
         return ""
-    same_kind = want.container is not None and want.container is got.container \
-        and want.data == got.data and len(want.subtrees) == len(got.subtrees)
-    if same_kind and want.container is not None:
-        keys = want.container.keys(want.data, len(want.subtrees))
-        for key, a, b in zip(keys, want.subtrees, got.subtrees):
+    same_kind = expected.pytree_type is not None and expected.pytree_type is actual.pytree_type \
+        and expected.data == actual.data and len(expected.subtrees) == len(actual.subtrees)
+    if same_kind and expected.pytree_type is not None:
+        keys = expected.pytree_type.keys(expected.data, len(expected.subtrees))
+        for key, a, b in zip(keys, expected.subtrees, actual.subtrees):
             if a != b:
-                return difference(a, b, (*path, key))
-    return f"at {keystr(path) or 'the root'}: expected {want}, got {got}"
+                return first_difference(a, b, (*path, key))
+    return f"at {keystr(path) or 'the root'}: expected {expected}, got {actual}"

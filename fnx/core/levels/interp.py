@@ -1,7 +1,7 @@
 """The NumPy interpreter: defines the meaning of every node, and is the oracle of every test.
 
 Tensor level, here: ``evaluate`` visits a graph once, operands first. Each op's value is its
-``meaning`` from the op table; only scopes (CALL, GET) and sources are interpreted here.
+``meaning`` from the op table; only scopes (CALL, GETTUPLE) and sources are interpreted here.
 Kernel level, in ``interp_kernel.py``: ``run_kernel``.
 
 A contraction is EXPAND, MUL, REDUCE, and its product can be far larger than its operands. So an
@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, host, ops, parts
+from fnx.core import accessors, build, callbacks, ops
 from fnx.core.dtypes import NDArray
 from fnx.core.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
-from fnx.core.levels.interp_kernel import LIMIT, computed, run_kernel
-from fnx.core.numpy_semantics import combined, fold, sorted_operands
-from fnx.core.row_parts import highest
+from fnx.core.levels.interp_kernel import LIMIT, eval_node, run_kernel
+from fnx.core.numpy_semantics import combine, reduce_array, sort_operands
+from fnx.core.op_traits import max_value
 from fnx.core.uop import UOp, consumers, toposort
-from fnx.core.weak import WeakMemo
+from fnx.core.weak_tables import WeakMemo
 
 __all__ = ["apply", "evaluate", "run_kernel"]
 
@@ -83,11 +83,11 @@ class _Plan:
         known: the values of constants.
     """
 
-    def __init__(self, roots: list[UOp], given: Container[UOp]) -> None:
+    def __init__(self, roots: list[UOp], inputs: Container[UOp]) -> None:
         self.roots = roots
-        order = toposort(roots, stop=lambda n: n in given or n.op is ops.KERNEL)
-        self.virtual = self._virtual_nodes(order, given)
-        self.reads = {n: self._reads(n, given) for n in order if n not in self.virtual}
+        order = toposort(roots, stop=lambda n: n in inputs or n.op is ops.KERNEL)
+        self.virtual = self._virtual_nodes(order, inputs)
+        self.reads = {n: self._reads(n, inputs) for n in order if n not in self.virtual}
         self.readers = dict.fromkeys(self.reads, 0)
         for reads in (*self.reads.values(), roots):
             for s in reads:
@@ -95,12 +95,12 @@ class _Plan:
         self.params = [n for n in self.reads if n.op is ops.PARAM]
         self.known: dict[UOp, Any] = {}
         for n in self.reads:
-            if n not in given and n.op in _CONSTANT and all(s in self.known for s in n.src):
-                self.known[n] = _checked(n, np.asarray(computed(n, self.known)))
+            if n not in inputs and n.op in _CONSTANT and all(s in self.known for s in n.src):
+                self.known[n] = _check_value(n, np.asarray(eval_node(n, self.known)))
 
-    def _virtual_nodes(self, order: list[UOp], given: Container[UOp]) -> set[UOp]:
+    def _virtual_nodes(self, order: list[UOp], inputs: Container[UOp]) -> set[UOp]:
         """Return the elementwise nodes above LIMIT that only REDUCEs read, directly or not."""
-        big = [n for n in order if n.op in ops.ELEMENTWISE and n not in given
+        big = [n for n in order if n.op in ops.ELEMENTWISE and n not in inputs
                and math.prod(n.shape) * n.dtype.itemsize > LIMIT]
         if not big:
             return set()
@@ -112,9 +112,9 @@ class _Plan:
                 virtual.add(n)
         return virtual
 
-    def _reads(self, node: UOp, given: Container[UOp]) -> tuple[UOp, ...]:
+    def _reads(self, node: UOp, inputs: Container[UOp]) -> tuple[UOp, ...]:
         """Return the nodes whose values ``node`` needs: its operands, seen through virtual ones."""
-        if node in given or node.op in (ops.FUNCTION, ops.KERNEL):
+        if node in inputs or node.op in (ops.FUNCTION, ops.KERNEL):
             return ()
         if node.op is not ops.REDUCE or node.src[0] not in self.virtual:
             return node.src
@@ -126,15 +126,15 @@ _CONSTANT = frozenset({ops.CONST, ops.EXPAND})
 _plans: WeakMemo[UOp, _Plan] = WeakMemo()  # by FUNCTION
 
 
-def _is_huge(node: UOp) -> bool:
+def _exceeds_numpy(node: UOp) -> bool:
     """Return whether an array is too large for NumPy, even one with stride 0, or an empty one."""
     return math.prod([n or 1 for n in node.shape]) * max(1, node.dtype.itemsize) > sys.maxsize
 
 
-def _too_large(node: UOp) -> OutOfMemoryError:
+def _memory_error(node: UOp) -> OutOfMemoryError:
     return OutOfMemoryError(
         f"interp: expected memory for {node.op.name.lower()} {node.dtype}{list(node.shape)}, the "
-        "system has no more", site=node.site, hint="every value is an array of its own here; on "
+        "system has no more", loc=node.loc, hint="every value is an array of its own here; on "
         "the cpu most of them are never written")
 
 
@@ -146,41 +146,41 @@ class _Run:
         self.value = plan.known.copy()
 
     def values(self) -> list[NDArray]:
-        left = self.plan.readers.copy()
+        remaining = self.plan.readers.copy()
         for node, reads in self.plan.reads.items():
             if node not in self.value:
                 try:
                     self.value[node] = self._compute(node)
                 except (MemoryError, ValueError) as e:
                     if not isinstance(e, FnxError) and (
-                            isinstance(e, MemoryError) or _is_huge(node)):
-                        raise _too_large(node) from e
+                            isinstance(e, MemoryError) or _exceeds_numpy(node)):
+                        raise _memory_error(node) from e
                     raise
             for s in reads:
-                left[s] -= 1
-                if not left[s]:
+                remaining[s] -= 1
+                if not remaining[s]:
                     del self.value[s]
         return [self.value[r] for r in self.plan.roots]
 
     def _compute(self, node: UOp) -> Any:
         if node in self.env:
-            return _checked(node, np.asarray(self.env[node]))
-        if node.op in ops.SEVERAL:
-            return _WALKED[node.op](self, node)
-        if node.op in _SPECIAL:
-            return _SPECIAL[node.op](node, self.value)
+            return _check_value(node, np.asarray(self.env[node]))
+        if node.op in ops.MULTI_RESULT:
+            return _MULTI_RESULT_RULES[node.op](self, node)
+        if node.op in _EVAL_RULES:
+            return _EVAL_RULES[node.op](node, self.value)
         if node.op is ops.REDUCE and node.src[0] in self.virtual:
-            whole = tuple(slice(0, n) for n in node.src[0].shape)
-            return _checked(node, self._fold(node, whole))
-        found = np.asarray(computed(node, self.value))
-        return found if node.op is ops.PAIR else _checked(node, found)  # records
+            full = tuple(slice(0, n) for n in node.src[0].shape)
+            return _check_value(node, self._fold(node, full))
+        result = np.asarray(eval_node(node, self.value))
+        return result if node.op is ops.ARG_PAIR else _check_value(node, result)  # records
 
     def _call(self, node: UOp) -> list[NDArray]:
         body, args = node.src[0], [self.value[s] for s in node.src[1:]]
         if body.op is ops.FUNCTION:
             return apply(body, args)
         outs = [np.full(shape, ops.const_value(build.const(
-                    np.nan if t.is_float else highest(t), t)), t.np)
+                    np.nan if t.is_float else max_value(t), t)), t.np)
                 for shape, t in node.arg.outs]
         rows = [np.asarray(a, order="C") for a in args]  # copies views such as a flip
         run_kernel(body, [*rows, *outs], ())
@@ -189,8 +189,8 @@ class _Run:
     def _scan(self, node: UOp) -> list[NDArray]:
         arg, body = node.arg, node.src[0]
         args = [self.value[s] for s in node.src[1:]]
-        first = arg.n_consts + arg.n_carries
-        consts, carries, xs = args[:arg.n_consts], args[arg.n_consts:first], args[first:]
+        x_start = arg.n_consts + arg.n_carries
+        consts, carries, xs = args[:arg.n_consts], args[arg.n_consts:x_start], args[x_start:]
         ys = [np.empty(shape, dtype.np) for shape, dtype in arg.outs[arg.n_carries:]]
         steps = range(arg.length)
         for t in reversed(steps) if arg.reverse else steps:
@@ -214,65 +214,68 @@ class _Run:
         return apply(node.src[which], [self.value[s] for s in node.src[n + 1:]])
 
     def _host(self, node: UOp) -> list[NDArray]:
-        return host.run(node.arg, [self.value[s] for s in node.src])
+        return callbacks.run_callback(node.arg, [self.value[s] for s in node.src])
 
     def _sort(self, node: UOp) -> list[NDArray]:
-        return sorted_operands(node.arg, [self.value[s] for s in node.src])
+        return sort_operands(node.arg, [self.value[s] for s in node.src])
 
     def _custom(self, node: UOp) -> list[NDArray]:
-        return apply(node.src[0], [self.value[s] for s in parts.operands(node)])
+        return apply(node.src[0], [self.value[s] for s in accessors.operands(node)])
 
-    def _fold(self, node: UOp, part: tuple[slice, ...]) -> NDArray:
-        """Compute a REDUCE over ``part`` of its virtual operand, halved while it is too large."""
+    def _fold(self, node: UOp, region: tuple[slice, ...]) -> NDArray:
+        """Compute a REDUCE over ``region`` of its virtual operand, halved while it is too large."""
         x = node.src[0]
-        extents = [s.stop - s.start for s in part]
+        extents = [s.stop - s.start for s in region]
         if math.prod(extents) * x.dtype.itemsize <= LIMIT:
             monoid = node.arg.monoid
-            return fold(monoid.ufunc, self._slice(x, part), node.arg.axes,
-                        monoid.identity(node.dtype))
-        kept = [a for a in range(len(part)) if a not in node.arg.axes and extents[a] > 1]
-        cut = kept[0] if kept else max(range(len(part)), key=extents.__getitem__)
-        middle = (part[cut].start + part[cut].stop) // 2
-        low, high = (self._fold(node, (*part[:cut], s, *part[cut + 1:]))
-                     for s in (slice(part[cut].start, middle), slice(middle, part[cut].stop)))
-        if kept:
-            return np.concatenate([low, high], sum(a not in node.arg.axes for a in range(cut)))
-        return combined(node, low, high)
+            return reduce_array(monoid.ufunc, self._slice(x, region), node.arg.axes,
+                                monoid.identity(node.dtype))
+        kept_axes = [a for a in range(len(region)) if a not in node.arg.axes and extents[a] > 1]
+        split_axis = kept_axes[0] if kept_axes else max(range(len(region)), key=extents.__getitem__)
+        middle = (region[split_axis].start + region[split_axis].stop) // 2
+        low, high = (self._fold(node, (*region[:split_axis], s, *region[split_axis + 1:]))
+                     for s in (slice(region[split_axis].start, middle),
+                               slice(middle, region[split_axis].stop)))
+        if kept_axes:
+            return np.concatenate([low, high],
+                                  sum(a not in node.arg.axes for a in range(split_axis)))
+        return combine(node, low, high)
 
-    def _slice(self, root: UOp, part: tuple[slice, ...]) -> NDArray:
+    def _slice(self, root: UOp, region: tuple[slice, ...]) -> NDArray:
         values: dict[UOp, NDArray] = {}
         for n in toposort([root], stop=lambda n: n not in self.virtual):
             if n in self.virtual:
-                values[n] = np.asarray(computed(n, values))
+                values[n] = np.asarray(eval_node(n, values))
             else:
-                values[n] = self.value[n][part]
+                values[n] = self.value[n][region]
         return values[root]
 
 
-def _checked(node: UOp, value: NDArray) -> NDArray:
+def _check_value(node: UOp, value: NDArray) -> NDArray:
     if value.shape != node.shape or value.dtype != node.dtype.np:
         raise SpecError(f"{node}: expected {node.dtype}{list(node.shape)}, got "
                         f"{value.dtype}{list(value.shape)}",
-                        site=node.site)
+                        loc=node.loc)
     return value
 
 
-def _missing(node: UOp, value: Mapping[UOp, Any]) -> NDArray:
+def _missing_value(node: UOp, value: Mapping[UOp, Any]) -> NDArray:
     raise ArgumentError(f"expected a value for {node}, got none")
 
 
 def _buffer(node: UOp, value: Mapping[UOp, Any]) -> NDArray:
     view = node.arg.handle.view(node.dtype.np, node.shape)
-    return _checked(node, np.asarray(view))
+    return _check_value(node, np.asarray(view))
 
 
-_SPECIAL: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
-    ops.PARAM: _missing, ops.LEAF: _missing, ops.BUFFER: _buffer,
-    ops.ALL_GATHER: _missing, ops.AXIS_INDEX: _missing,  # need the values of the whole batch
+_EVAL_RULES: dict[ops.Op, Callable[[UOp, Mapping[UOp, Any]], Any]] = {
+    ops.PARAM: _missing_value, ops.LEAF: _missing_value, ops.BUFFER: _buffer,
+    # need the values of the whole batch
+    ops.ALL_GATHER: _missing_value, ops.AXIS_INDEX: _missing_value,
     ops.FUNCTION: lambda node, value: node,
     ops.KERNEL: lambda node, value: node,
-    ops.GET: lambda node, value: value[node.src[0]][node.arg],
+    ops.GETTUPLE: lambda node, value: value[node.src[0]][node.arg],
 }
-_WALKED: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
+_MULTI_RESULT_RULES: dict[ops.Op, Callable[[_Run, UOp], list[NDArray]]] = {
     ops.CALL: _Run._call, ops.SCAN: _Run._scan, ops.WHILE: _Run._while, ops.COND: _Run._cond,
-    ops.SORT: _Run._sort, ops.HOST: _Run._host, ops.CUSTOM: _Run._custom}
+    ops.SORT: _Run._sort, ops.CALLBACK: _Run._host, ops.CUSTOM: _Run._custom}

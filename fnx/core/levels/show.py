@@ -27,23 +27,23 @@ from typing import Any
 
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, Site
-from fnx.core.levels.show_graph import graph_lines, type_of
+from fnx.core.errors import ArgumentError, Location
+from fnx.core.levels.show_graph import format_type, graph_lines
 from fnx.core.levels.show_kernel import expression_lines, kernel_lines
 from fnx.core.levels.show_program import command_lines, program_lines
-from fnx.core.levels.show_text import Names, number
+from fnx.core.levels.show_text import Names, format_const
 from fnx.core.ops import Op
 from fnx.core.record import Record, values
 from fnx.core.uop import UOp, toposort
 
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
-_IN_KERNELS = frozenset({ops.RANGE, ops.VAR, ops.REF, ops.INDEX, ops.STAGE})
+_KERNEL_OPS = frozenset({ops.RANGE, ops.VAR, ops.REF, ops.INDEX, ops.STAGE})
 
 
 # ---- text -------------------------------------------------------------------------------------
 
 
-def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
+def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Location] = True,
            scopes: bool = True, inputs: Sequence[str] = ()) -> str:
     """Format nodes of any level; FUNCTIONs and KERNELs are blocks before their first use.
 
@@ -54,32 +54,34 @@ def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Site] = True,
         inputs: names for the parameters of a FUNCTION or COMMANDS among the roots.
     """
     roots = [roots] if isinstance(roots, UOp) else list(roots)
-    where = _sites_among(sites)
+    locations = _location_filter(sites)
     names: dict[UOp, str] = {}
-    taken = Names()
+    names_taken = Names()
     blocks: list[list[str]] = []
     for node in toposort(roots, into_functions=True):
         if node.op in _SCOPES:
-            names[node] = taken.plain(node.arg.name or node.op.name.lower())
+            names[node] = names_taken.plain(node.arg.name or node.op.name.lower())
             if scopes or node in roots:
-                blocks.append(kernel_lines(node, names[node], where) if node.op is ops.KERNEL else
-                              _function(node, names, where, inputs if node in roots else ()))
+                blocks.append(kernel_lines(node, names[node], locations) if node.op is ops.KERNEL
+                              else
+                              _function_lines(node, names, locations,
+                                              inputs if node in roots else ()))
     for root in roots:
         if root.op is ops.PROGRAM:
             blocks.append(program_lines(root))
         elif root.op is ops.COMMANDS:
             blocks.append(command_lines(root, names.__getitem__, inputs))
-    rest = [r for r in roots if r.op not in (*_SCOPES, ops.PROGRAM, ops.COMMANDS)]
-    if rest:
-        blocks.append(_rest(rest, names, where))
+    others = [r for r in roots if r.op not in (*_SCOPES, ops.PROGRAM, ops.COMMANDS)]
+    if others:
+        blocks.append(_open_lines(others, names, locations))
     return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
-def pretty_groups(groups: Iterable[Any], sites: bool | Collection[Site] = True,
+def pretty_groups(groups: Iterable[Any], locs: bool | Collection[Location] = True,
                   inputs: Sequence[str] = ()) -> list[str]:
     """Format groups of tensor nodes that become kernels: formulas over each other's results."""
     groups = list(groups)
-    where = _sites_among(sites)
+    locations = _location_filter(locs)
     roots = list(dict.fromkeys(root for g in groups for root, _ in g.roots))
     buffers = {root: f"b{i}" for i, root in enumerate(roots)}
     lines: list[str] = []
@@ -87,18 +89,18 @@ def pretty_groups(groups: Iterable[Any], sites: bool | Collection[Site] = True,
         if g.call is not None:
             lines.append(f"group {i}: {g.call.arg.name}, as it is written")
             continue
-        own = list(dict.fromkeys(root for root, _ in g.roots))
+        own_roots = list(dict.fromkeys(root for root, _ in g.roots))
         reads = dict.fromkeys(s for n in g.inside for s in n.src
-                              if s not in g.inside or s in buffers and s not in own)
+                              if s not in g.inside or s in buffers and s not in own_roots)
         params = sorted((n for n in reads if n.op is ops.PARAM), key=lambda n: n.arg.slot)
         names = {n: _input_name(n, buffers, inputs)
                  for n in (*params, *(n for n in reads if n in buffers))}
-        body, results = graph_lines(own, names, where)
+        body, results = graph_lines(own_roots, names, locations)
         lines.append(f"group {i} over {g.space}: "
                      f"{', '.join(names.values()) or 'nothing'} -> "
-                     f"{', '.join(buffers[r] for r in own)}")
+                     f"{', '.join(buffers[r] for r in own_roots)}")
         lines += ["  " + line for line in body]
-        lines.append(f"  {', '.join(buffers[r] for r in own)} = {', '.join(results)}")
+        lines.append(f"  {', '.join(buffers[r] for r in own_roots)} = {', '.join(results)}")
     return lines
 
 
@@ -109,30 +111,32 @@ def _input_name(node: UOp, buffers: dict[UOp, str], inputs: Sequence[str]) -> st
     return inputs[slot] if slot < len(inputs) else f"x{slot}"
 
 
-def _sites_among(sites: bool | Collection[Site]) -> Callable[[UOp], tuple[Site, ...]]:
-    def found(node: UOp) -> tuple[Site, ...]:
-        if isinstance(sites, bool):
-            return node.sites[:1] if sites else ()
-        return tuple([s for s in node.sites if s in sites])[:1]
+def _location_filter(locs: bool | Collection[Location]) -> Callable[[UOp], tuple[Location, ...]]:
+    def found(node: UOp) -> tuple[Location, ...]:
+        if isinstance(locs, bool):
+            return node.locs[:1] if locs else ()
+        return tuple([s for s in node.locs if s in locs])[:1]
     return found
 
 
-def _function(fn: UOp, names: dict[UOp, str], where: Callable[[UOp], tuple[Site, ...]],
-              inputs: Sequence[str]) -> list[str]:
+def _function_lines(fn: UOp, names: dict[UOp, str],
+                    locations: Callable[[UOp], tuple[Location, ...]],
+                    inputs: Sequence[str]) -> list[str]:
     params = build.params(fn)
-    called = Names()
-    own = {params[i]: called.plain(inputs[i] if i < len(inputs) else f"x{i}")
-           for i in sorted(params)}
-    body, results = graph_lines(fn.src, {**names, **own}, where)
-    heads = ", ".join(f"{own[params[i]]}: {type_of(params[i])}" for i in sorted(params))
+    names_taken = Names()
+    param_names = {params[i]: names_taken.plain(inputs[i] if i < len(inputs) else f"x{i}")
+                   for i in sorted(params)}
+    body, results = graph_lines(fn.src, {**names, **param_names}, locations)
+    heads = ", ".join(f"{param_names[params[i]]}: {format_type(params[i])}" for i in sorted(params))
     return [f"function {names[fn]}({heads})", *("  " + line for line in body),
             f"  return {', '.join(results)}"]
 
 
-def _rest(roots: list[UOp], names: dict[UOp, str], where: Callable[[UOp], tuple[Site, ...]]
-          ) -> list[str]:
+def _open_lines(roots: list[UOp], names: dict[UOp, str],
+                where: Callable[[UOp], tuple[Location, ...]]
+                ) -> list[str]:
     """Format nodes outside of any scope: of an open trace, or parts of a kernel."""
-    if any(n.op in _IN_KERNELS for n in toposort(roots, stop=lambda n: n.op in _SCOPES)):
+    if any(n.op in _KERNEL_OPS for n in toposort(roots, stop=lambda n: n.op in _SCOPES)):
         return expression_lines(roots, where)
     lines, results = graph_lines(roots, names, where)
     return lines or results
@@ -174,16 +178,16 @@ def python_arg(arg: Any, source: bool) -> str:
     if isinstance(arg, DType):
         return _python_dtype(arg) if source else arg.name
     if isinstance(arg, tuple):
-        inside = ", ".join(python_arg(a, source) for a in arg)
-        return f"({inside},)" if len(arg) == 1 else f"({inside})"
+        fields = ", ".join(python_arg(a, source) for a in arg)
+        return f"({fields},)" if len(arg) == 1 else f"({fields})"
     if arg is None or isinstance(arg, (int, float, str, bytes)):
         return repr(arg)
     if isinstance(arg, op_args.Buffer) and source:
         raise ArgumentError("expected a graph without BUFFERs, got one",
                             hint="close the trace: its buffers become operands")
     if isinstance(arg, Record):
-        inside = ", ".join(python_arg(v, source) for v in values(arg))
-        return f"{'op_args.' if source else ''}{type(arg).__name__}({inside})"
+        fields = ", ".join(python_arg(v, source) for v in values(arg))
+        return f"{'op_args.' if source else ''}{type(arg).__name__}({fields})"
     return repr(arg)
 
 
@@ -198,12 +202,12 @@ def _python_dtype(dtype: DType) -> str:
 def dot(roots: UOp | Iterable[UOp]) -> str:
     """Return a graph in Graphviz's language; FUNCTIONs are shown with their bodies."""
     nodes = toposort([roots] if isinstance(roots, UOp) else roots, into_functions=True)
-    place = {n: i for i, n in enumerate(nodes)}
+    position = {n: i for i, n in enumerate(nodes)}
     lines = ["digraph fnx {", '  node [shape=box, fontname="monospace"];']
-    for n, i in place.items():
-        detail = number(n).text if n.op is ops.CONST else \
+    for n, i in position.items():
+        detail = format_const(n).text if n.op is ops.CONST else \
             "" if n.arg is None else python_arg(n.arg, False)
-        label = "\\n".join(filter(None, [n.op.name, type_of(n), detail])).replace('"', "'")
+        label = "\\n".join(filter(None, [n.op.name, format_type(n), detail])).replace('"', "'")
         lines.append(f'  n{i} [label="{label}"];')
-        lines += [f'  n{place[s]} -> n{i} [label="{k}"];' for k, s in enumerate(n.src)]
+        lines += [f'  n{position[s]} -> n{i} [label="{k}"];' for k, s in enumerate(n.src)]
     return "\n".join([*lines, "}"])

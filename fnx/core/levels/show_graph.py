@@ -13,30 +13,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core import build, ops, parts
-from fnx.core.errors import Site
+from fnx.core import accessors, build, ops
+from fnx.core.errors import Location
 from fnx.core.expr import Expr
-from fnx.core.levels.show_text import Names, Text, index_text, lines_of, number, operation
+from fnx.core.levels.show_text import (
+    Names,
+    Text,
+    format_const,
+    format_index,
+    format_locations,
+    format_op,
+)
+from fnx.core.op_traits import merge_by_axis
 from fnx.core.rewriting import symbolic
-from fnx.core.row_parts import interleaved
 from fnx.core.uop import UOp, toposort
 
-_BIG = 10  # maximum number of nodes on one line
+_MAX_NODES = 10  # maximum number of nodes on one line
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
-_WHOLE = (*ops.SEVERAL, ops.CONCAT, ops.SCATTER)  # printed with whole arrays as operands
+# printed with whole arrays as operands
+_WHOLE_ARRAY_OPS = (*ops.MULTI_RESULT, ops.CONCAT, ops.SCATTER)
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
 _ZERO = build.index_const(0)
 
 IndexNodes = tuple[UOp, ...]
 
 
-def type_of(node: UOp) -> str:
+def format_type(node: UOp) -> str:
     """``float32[50, 30]``"""
     return f"{node.dtype}{list(node.shape)}"
 
 
 def graph_lines(roots: Sequence[UOp], names: Mapping[UOp, str],
-                sites: Callable[[UOp], tuple[Site, ...]]) -> tuple[list[str], list[str]]:
+                sites: Callable[[UOp], tuple[Location, ...]]) -> tuple[list[str], list[str]]:
     """Return the lines that define roots, and the name of each root; ``names`` are predefined."""
     printer = _GraphPrinter(roots, names, sites)
     return printer.lines(), [printer.called(r) for r in roots]
@@ -44,8 +52,8 @@ def graph_lines(roots: Sequence[UOp], names: Mapping[UOp, str],
 
 class _GraphPrinter:
     def __init__(self, roots: Sequence[UOp], names: Mapping[UOp, str],
-                 sites: Callable[[UOp], tuple[Site, ...]]) -> None:
-        self.roots, self.sites = roots, sites
+                 sites: Callable[[UOp], tuple[Location, ...]]) -> None:
+        self.roots, self.locs = roots, sites
         self.nodes = toposort(roots, stop=lambda n: n.op is ops.KERNEL or n in names)
         self.taken = Names()
         self.names: dict[UOp, str] = dict(names)
@@ -72,26 +80,26 @@ class _GraphPrinter:
                 continue
             for s in n.src:
                 reads[s] += reads[n] if n.op.kind == "movement" and n.op is not ops.CONCAT else 1
-            forced = n.src if n.op in _WHOLE else n.src[:1] if n.op is ops.GATHER else \
+            forced = n.src if n.op in _WHOLE_ARRAY_OPS else n.src[:1] if n.op is ops.GATHER else \
                 n.src[1:] if n.op is ops.BARRIER else ()
             named.update(s for s in forced if s.op not in (*_SOURCES, *_SCOPES, ops.CONST)
                          and s not in self.names)
         size: dict[UOp, int] = {}
         for n in self.nodes:
-            inside = () if n.op in (*_SCOPES, ops.GET) or n in self.names else n.src
-            total = 1 + sum(size[s] for s in inside)
-            while total > _BIG and (most := max(size[s] for s in inside)) > 1:
-                large = base = next(s for s in inside if size[s] == most)
-                while base.op in _MOVED and base.src[0].op not in (*_SOURCES, ops.CONST):
+            operands = () if n.op in (*_SCOPES, ops.GETTUPLE) or n in self.names else n.src
+            total = 1 + sum(size[s] for s in operands)
+            while total > _MAX_NODES and (largest := max(size[s] for s in operands)) > 1:
+                large = base = next(s for s in operands if size[s] == largest)
+                while base.op in _INDEX_RULES and base.src[0].op not in (*_SOURCES, ops.CONST):
                     base = base.src[0]
                 named.add(base)
                 size[large] = size[base] = 0
-                total = 1 + sum(size[s] for s in inside)
+                total = 1 + sum(size[s] for s in operands)
             if n in self.names:
                 size[n] = 0
                 continue
-            if n.op in _WHOLE or (reads[n] > 1 and n.src and n.op.kind != "movement"
-                                  and n.op is not ops.GET):
+            if n.op in _WHOLE_ARRAY_OPS or (reads[n] > 1 and n.src and n.op.kind != "movement"
+                                            and n.op is not ops.GETTUPLE):
                 named.add(n)
             size[n] = 0 if n in named or not n.src else total
         return named
@@ -103,9 +111,9 @@ class _GraphPrinter:
         for node in self.nodes:
             if node in self.names:
                 continue
-            if node.op in ops.SEVERAL:
+            if node.op in ops.MULTI_RESULT:
                 out.append(self._call(node))
-            elif node in self.named and node.op is not ops.GET:
+            elif node in self.named and node.op is not ops.GETTUPLE:
                 name = self.names[node] = self.taken.fresh("t")
                 out.append(self._with_comment(self._definition(node, name), node))
         return out
@@ -114,55 +122,57 @@ class _GraphPrinter:
         """Return the name of a root; a call has none, but a line."""
         if root in self.names:
             return self.names[root]
-        return "_" if root.op in ops.SEVERAL else number(root).text
+        return "_" if root.op in ops.MULTI_RESULT else format_const(root).text
 
     def _with_comment(self, line: str, node: UOp) -> str:
-        where = lines_of(self.sites(node))
-        return f"{line:<60}  # {type_of(node)}{'  ' + where if where else ''}"
+        where = format_locations(self.locs(node))
+        return f"{line:<60}  # {format_type(node)}{'  ' + where if where else ''}"
 
     def _call(self, node: UOp) -> str:
-        gets = {n.arg: n for n in self.nodes if n.op is ops.GET and n.src[0] is node}
+        gets = {n.arg: n for n in self.nodes if n.op is ops.GETTUPLE and n.src[0] is node}
         for n in gets.values():
             self.names[n] = self.taken.fresh("t")
-        to = ", ".join(self.names[gets[i]] if i in gets else "_"
-                       for i in range(len(node.arg.outs)))
-        if node.op is ops.HOST:
-            return f"{to} = host[{node.arg.name}]({', '.join(self.called(s) for s in node.src)})"
+        targets = ", ".join(self.names[gets[i]] if i in gets else "_"
+                            for i in range(len(node.arg.outs)))
+        if node.op is ops.CALLBACK:
+            return f"{targets} = host[{node.arg.name}]" \
+                f"({', '.join(self.called(s) for s in node.src)})"
         if node.op is ops.SORT:
-            given = ", ".join(self.called(s) for s in node.src)
-            return f"{to} = sort({given}, keys={node.arg.n_keys}, kept={node.arg.kept})"
+            operands = ", ".join(self.called(s) for s in node.src)
+            return f"{targets} = sort({operands}, keys={node.arg.n_keys}, kept={node.arg.kept})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
-               for fn in parts.bodies(node) or node.src[:1]]
-        inside = ", ".join(self.called(s) for s in parts.operands(node))
+               for fn in accessors.bodies(node) or node.src[:1]]
+        arguments = ", ".join(self.called(s) for s in accessors.operands(node))
         if node.op is ops.CUSTOM:
             rules = ", ".join(["again"] if node.arg.again >= 0 else node.arg.rules)
-            return f"{to} = custom[{fns[0]}: {rules}]({inside})"
+            return f"{targets} = custom[{fns[0]}: {rules}]({arguments})"
         if node.op is ops.CALL:
-            return f"{to} = {fns[0]}({inside})"
+            return f"{targets} = {fns[0]}({arguments})"
         how = f", length={node.arg.length}" if node.op is ops.SCAN else ""
         how += ", reverse=True" if node.op is ops.SCAN and node.arg.reverse else ""
         every = node.arg.checkpoint if node.op is ops.SCAN else 0
         how += f", checkpoint={every}" if every else ""
-        return f"{to} = {node.op.name.lower()}[{', '.join(fns)}{how}]({inside})"
+        return f"{targets} = {node.op.name.lower()}[{', '.join(fns)}{how}]({arguments})"
 
     def _definition(self, node: UOp, name: str) -> str:
         if node.op is ops.CONCAT:
-            parts = ", ".join(self.called(s) for s in node.src)
-            return f"{name} = concat([{parts}], axis={node.arg})"
+            pieces = ", ".join(self.called(s) for s in node.src)
+            return f"{name} = concat([{pieces}], axis={node.arg})"
         if node.op is ops.SCATTER:
             x, *index, updates = [self.called(s) for s in node.src]
             monoid = node.arg.monoid
             update = "set" if monoid is None else monoid.name.lower()
-            whole = [":"] * (len(node.shape) - len(index))
-            at = ", ".join(interleaved(node.arg.axes, index, whole)[:node.arg.axes[-1] + 1])
-            return f"{name} = {x}.at[{at}].{update}({updates})"
-        line = _Line(self, node)
+            colons = [":"] * (len(node.shape) - len(index))
+            subscript = ", ".join(merge_by_axis(node.arg.axes, index,
+                                                colons)[:node.arg.axes[-1] + 1])
+            return f"{name} = {x}.at[{subscript}].{update}({updates})"
+        line = _ElementFormula(self, node)
         letters = ", ".join(line.letter(i) for i in line.index)
-        value = line.value(node, line.index, whole=True).text
+        value = line.value(node, line.index, expand=True).text
         return f"{name}[{letters}] = {value}" if node.shape else f"{name} = {value}"
 
 
-class _Line:
+class _ElementFormula:
     """The formula of one element, with a RANGE for each axis of the value."""
 
     def __init__(self, printer: _GraphPrinter, node: UOp) -> None:
@@ -181,25 +191,26 @@ class _Line:
         return r
 
     def letter(self, i: UOp) -> str:
-        return index_text(i, self.texts).text
+        return format_index(i, self.texts).text
 
-    def value(self, node: UOp, index: IndexNodes, whole: bool = False) -> Text:
-        """Return the text of an element of a node; ``whole``: the formula even if it has a name."""
+    def value(self, node: UOp, index: IndexNodes, expand: bool = False) -> Text:
+        """Return the text of an element of a node; ``expand``: the formula even if it has a
+        name."""
         name = self.printer.names.get(node)
-        if name is not None and not whole:
+        if name is not None and not expand:
             return Text(f"{name}[{', '.join(self.letter(i) for i in index)}]" if index else name)
         if name is None and node.op is ops.CONST:
-            return number(node)
+            return format_const(node)
         rule = _RULES.get(node.op)
         if rule is not None:
             return rule(self, node, index)
-        return operation(node, [self.value(s, index) for s in node.src])
+        return format_op(node, [self.value(s, index) for s in node.src])
 
     def moved(self, node: UOp, index: IndexNodes) -> Text:
-        return self.value(node.src[0], _MOVED[node.op](node, index))
+        return self.value(node.src[0], _INDEX_RULES[node.op](node, index))
 
-    def marked(self, node: UOp, index: IndexNodes) -> Text:
-        name = "stop_gradient" if node.op is ops.STOP else "barrier"
+    def wrapper(self, node: UOp, index: IndexNodes) -> Text:
+        name = "stop_gradient" if node.op is ops.STOP_GRADIENT else "barrier"
         after = "".join([f", after {self.printer.called(s)}" for s in node.src[1:]])
         return Text(f"{name}({self.value(node.src[0], index).text}{after})")
 
@@ -207,10 +218,10 @@ class _Line:
         x, fill = node.src
         inner = tuple([symbolic.simplify(build.sub(i, build.index_const(lo)))
                        for i, (lo, _) in zip(index, node.arg)])
-        inside = " and ".join(
+        condition = " and ".join(
             f"{lo} <= {self.letter(i)} < {lo + n}" for i, n, (lo, hi)
             in zip(index, x.shape, node.arg) if (lo, hi) != (0, 0))
-        return Text(f"{self.value(x, inner).inside(1)} if {inside} else "
+        return Text(f"{self.value(x, inner).inside(1)} if {condition} else "
                     f"{self.value(fill, ()).text}", 0)
 
     def all_gather(self, node: UOp, index: IndexNodes) -> Text:
@@ -222,18 +233,20 @@ class _Line:
 
     def fold(self, node: UOp, index: IndexNodes) -> Text:
         w, count = node.arg, node.src[0].shape[node.arg.axis]
-        at = symbolic.simplify((Expr(index[w.axis]) - Expr(index[w.offset]) * w.dilation).node)
-        inner = symbolic.simplify((Expr(at) // w.stride).node)
-        inside = f"0 <= {self.letter(inner)} < {count}"
+        position = symbolic.simplify((Expr(index[w.axis]) - Expr(index[w.offset]) *
+                                      w.dilation).node)
+        inner = symbolic.simplify((Expr(position) // w.stride).node)
+        condition = f"0 <= {self.letter(inner)} < {count}"
         if w.stride > 1:
-            inside = f"{index_text(at, self.texts).inside(5)} % {w.stride} == 0 and {inside}"
+            condition = f"{format_index(position, self.texts).inside(5)} % {w.stride} == 0 " \
+                f"and {condition}"
         value = self.value(node.src[0], (*index[:w.axis], inner, *index[w.axis + 1:]))
-        return Text(f"{value.inside(1)} if {inside} else 0", 0)
+        return Text(f"{value.inside(1)} if {condition} else 0", 0)
 
     def reduce(self, node: UOp, index: IndexNodes) -> Text:
-        rest = iter(index)
+        remaining = iter(index)
         x = node.src[0]
-        inner = [self._range(n) if a in node.arg.axes else next(rest)
+        inner = [self._range(n) if a in node.arg.axes else next(remaining)
                  for a, n in enumerate(x.shape)]
         loops = [(inner[a], x.shape[a]) for a in node.arg.axes if x.shape[a] != 1]
         heads = ", ".join(f"{self.letter(r)} < {n}" for r, n in loops)
@@ -241,63 +254,65 @@ class _Line:
         return Text(f"{node.arg.monoid.fold}({heads}: {value.text})") if loops else value
 
     def iota(self, node: UOp, index: IndexNodes) -> Text:
-        return index_text(index[0], self.texts)
+        return format_index(index[0], self.texts)
 
     def gather(self, node: UOp, index: IndexNodes) -> Text:
-        x, *rest = node.src
-        count = len(rest[0].shape)
-        first = [self.value(s, index[:count]).text for s in rest]
-        at = interleaved(node.arg.axes, first, map(self.letter, index[count:]))
-        return Text(f"{self.printer.called(x)}[{', '.join(at)}]")
+        x, *index_arrays = node.src
+        count = len(index_arrays[0].shape)
+        positions = [self.value(s, index[:count]).text for s in index_arrays]
+        subscript = merge_by_axis(node.arg.axes, positions, map(self.letter, index[count:]))
+        return Text(f"{self.printer.called(x)}[{', '.join(subscript)}]")
 
 
-def _reshaped(node: UOp, index: IndexNodes) -> IndexNodes:
+def _reshape_index(node: UOp, index: IndexNodes) -> IndexNodes:
     x = node.src[0]
     long = [(i, n) for i, n in zip(index, node.shape) if n != 1]
     dims = [n for n in x.shape if n != 1]
     if 0 in x.shape:
-        found = [_ZERO] * len(dims)
+        inner = [_ZERO] * len(dims)
     elif [n for _, n in long] == dims:
-        found = [i for i, _ in long]
+        inner = [i for i, _ in long]
     else:
         flat = symbolic.ravel([i for i, _ in long], [n for _, n in long])
-        found = list(symbolic.unravel(flat, dims))
-    rest = iter(found)
-    return tuple([next(rest) if n != 1 else _ZERO for n in x.shape])
+        inner = list(symbolic.unravel(flat, dims))
+    remaining = iter(inner)
+    return tuple([next(remaining) if n != 1 else _ZERO for n in x.shape])
 
 
-def _permuted(node: UOp, index: IndexNodes) -> IndexNodes:
+def _permute_index(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([index[node.arg.index(a)] for a in range(len(index))])
 
 
-def _expanded(node: UOp, index: IndexNodes) -> IndexNodes:
+def _expand_index(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([_ZERO if n == 1 else i for i, n in zip(index, node.src[0].shape)])
 
 
-def _shrunk(node: UOp, index: IndexNodes) -> IndexNodes:
+def _shrink_index(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([symbolic.simplify(build.add(i, build.index_const(lo)))
                   for i, (lo, _) in zip(index, node.arg)])
 
 
-def _flipped(node: UOp, index: IndexNodes) -> IndexNodes:
+def _flip_index(node: UOp, index: IndexNodes) -> IndexNodes:
     return tuple([symbolic.simplify(build.sub(build.index_const(n - 1), i))
                   if a in node.arg else i
                   for a, (i, n) in enumerate(zip(index, node.shape))])
 
 
-def _unfolded(node: UOp, index: IndexNodes) -> IndexNodes:
+def _unfold_index(node: UOp, index: IndexNodes) -> IndexNodes:
     w = node.arg
-    at = Expr(index[w.axis]) * w.stride + Expr(index[w.offset]) * w.dilation
-    return (*index[:w.axis], symbolic.simplify(at.node), *index[w.axis + 1:])
+    position = Expr(index[w.axis]) * w.stride + Expr(index[w.offset]) * w.dilation
+    return (*index[:w.axis], symbolic.simplify(position.node), *index[w.axis + 1:])
 
 
-_MOVED: dict[ops.Op, Callable[[UOp, IndexNodes], IndexNodes]] = {
-    ops.RESHAPE: _reshaped, ops.PERMUTE: _permuted, ops.EXPAND: _expanded, ops.SHRINK: _shrunk,
-    ops.FLIP: _flipped, ops.UNFOLD: _unfolded,
+_INDEX_RULES: dict[ops.Op, Callable[[UOp, IndexNodes], IndexNodes]] = {
+    ops.RESHAPE: _reshape_index, ops.PERMUTE: _permute_index, ops.EXPAND: _expand_index,
+    ops.SHRINK: _shrink_index, ops.FLIP: _flip_index, ops.UNFOLD: _unfold_index,
 }
-_RULES: dict[ops.Op, Callable[[_Line, UOp, IndexNodes], Text]] = {
-    **dict.fromkeys(_MOVED, _Line.moved), ops.PAD: _Line.pad, ops.REDUCE: _Line.reduce,
-    ops.FOLD: _Line.fold, ops.IOTA: _Line.iota, ops.GATHER: _Line.gather, ops.STOP: _Line.marked,
-    ops.BARRIER: _Line.marked, ops.ALL_GATHER: _Line.all_gather,
-    ops.AXIS_INDEX: _Line.axis_index,
+_RULES: dict[ops.Op, Callable[[_ElementFormula, UOp, IndexNodes], Text]] = {
+    **dict.fromkeys(_INDEX_RULES, _ElementFormula.moved), ops.PAD: _ElementFormula.pad,
+    ops.REDUCE: _ElementFormula.reduce, ops.FOLD: _ElementFormula.fold,
+    ops.IOTA: _ElementFormula.iota, ops.GATHER: _ElementFormula.gather,
+    ops.STOP_GRADIENT: _ElementFormula.wrapper,
+    ops.BARRIER: _ElementFormula.wrapper, ops.ALL_GATHER: _ElementFormula.all_gather,
+    ops.AXIS_INDEX: _ElementFormula.axis_index,
 }

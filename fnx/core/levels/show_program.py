@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, op_args, ops, parts
-from fnx.core.errors import labelled
-from fnx.core.levels.show_text import Text, number, operation
+from fnx.core import accessors, build, op_args, ops
+from fnx.core.errors import kernel_label
+from fnx.core.levels.show_text import Text, format_const, format_op
 from fnx.core.uop import UOp
 
-_WIDTH = 40  # column of the types
+_TYPE_COLUMN = 40  # column of the types
 
 
 def program_lines(program: UOp) -> list[str]:
     """Format a PROGRAM."""
-    printer = _Program()
+    printer = _ProgramPrinter()
     out: list[str] = []
     depth = 0
     for node in program.src:
@@ -36,7 +36,7 @@ def program_lines(program: UOp) -> list[str]:
     return out
 
 
-class _Program:
+class _ProgramPrinter:
     def __init__(self) -> None:
         self.names: dict[UOp, str] = {}
 
@@ -64,33 +64,33 @@ class _Program:
         name = self.names[node] = f"v{len(self.names)}"
         if op is ops.FOR:
             return f"for {name} in {src[0]} .. {src[1]}:"
-        return f"{f'{name} = {self.value(node, src)}':<{_WIDTH}}  # {node.dtype}"
+        return f"{f'{name} = {self.value(node, src)}':<{_TYPE_COLUMN}}  # {node.dtype}"
 
     def value(self, node: UOp, src: Sequence[str]) -> str:
         if node.op is ops.LOAD:
             return f"load({src[0]}{f', mask={src[1]}' if len(src) > 1 else ''})"
         if node.op is ops.PHI:
             return f"phi({src[1]})"
-        if node.op is ops.LAST:
+        if node.op is ops.LOOP_RESULT:
             return f"last({node.arg})"
         if node.op in ops.ELEMENTWISE:
-            return operation(node, [Text(s) for s in src]).text
+            return format_op(node, [Text(s) for s in src]).text
         extra = [] if node.arg is None else [str(node.arg)]
         return f"{node.op.name.lower()}({', '.join([*src, *extra])})"
 
     def called(self, node: UOp) -> str:
-        found = self.names.get(node)
-        if found is not None:
-            return found
+        name = self.names.get(node)
+        if name is not None:
+            return name
         if node.op is ops.CONST:
-            return number(node).text
+            return format_const(node).text
         if node.op is ops.REF:
             return node.arg.name or f"x{node.arg.slot}"
         if node.op is ops.VAR:
             return node.arg.name or f"n{node.arg.slot}"
         if node.op is ops.ID:
             return str(node.arg).lower()
-        if node.op is ops.PART:
+        if node.op is ops.PARALLEL_RANGE:
             return ("hi" if node.arg % 2 else "lo") + str(node.arg // 2 or "")
         return node.op.name.lower()
 
@@ -108,29 +108,30 @@ def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str],
     for node in commands.src:
         if node.op is ops.EXEC:
             out.append(_command(node, names, inputs))
-            if node.src[0].op is ops.LOOP:
-                own = [f"m{i}" for i in range(len(node.src) - 1)]
-                out += ["  " + line for line in _commands(node.over(node.src[:1]), names, own, 0)]
+            if node.src[0].op is ops.CMD_LOOP:
+                memory_names = [f"m{i}" for i in range(len(node.src) - 1)]
+                out += ["  " + line
+                        for line in _commands(node.over(node.src[:1]), names, memory_names, 0)]
             continue
-        inner = depth + (node.op is ops.LOOP)
-        parts_of = [_commands(s, names, inputs, inner) for s in node.src if s.op is ops.COMMANDS]
+        inner = depth + (node.op is ops.CMD_LOOP)
+        bodies = [_commands(s, names, inputs, inner) for s in node.src if s.op is ops.COMMANDS]
         memory = [_slot(s, inputs, inner) for s in node.src if s.op is not ops.COMMANDS]
-        heads = _heads(node, memory, depth)
-        for head, lines in zip(heads, parts_of):
+        heads = _head_lines(node, memory, depth)
+        for head, lines in zip(heads, bodies):
             out += [head, *["  " + line for line in lines]]
     return out
 
 
-def _heads(node: UOp, memory: Sequence[str], depth: int) -> list[str]:
-    """Return the head line of each of the COMMANDS in a LOOP or BRANCH."""
-    where = labelled("", node.arg.sites)[2:-1]
+def _head_lines(node: UOp, memory: Sequence[str], depth: int) -> list[str]:
+    """Return the head line of each of the COMMANDS in a CMD_LOOP or BRANCH."""
+    where = kernel_label("", node.arg.locs)[2:-1]
     comment = f"  # {' '.join(filter(None, [node.arg.name, where]))}"
     if node.op is ops.BRANCH:
         return [f"if {memory[0]} is {i}:{comment}" for i in range(len(node.src) - 1)]
     if len(node.src) == 1:
         return [f"for {_counter(depth)} in 0 .. {node.arg.trips}:{comment}"]
-    most = "" if node.arg.trips is None else f" {node.arg.trips}"
-    return [f"for {_counter(depth)} in 0 ..{most}:{comment}", f"while {memory[0]}:"]
+    bound = "" if node.arg.trips is None else f" {node.arg.trips}"
+    return [f"for {_counter(depth)} in 0 ..{bound}:{comment}", f"while {memory[0]}:"]
 
 
 def _counter(depth: int) -> str:
@@ -139,15 +140,15 @@ def _counter(depth: int) -> str:
 
 def _command(execution: UOp, names: Callable[[UOp], str], inputs: Sequence[str]) -> str:
     kernel, *operands = execution.src
-    written = parts.written_slots(kernel)
+    written = accessors.written_slots(kernel)
     slots = [s for s in operands if s.op is not ops.CONST]
     reads = [_slot(s, inputs) for i, s in enumerate(slots) if i not in written]
     reads += [str(build.const_of(s)) for s in operands if s.op is ops.CONST]
     writes = ", ".join(_slot(s, inputs) for i, s in enumerate(slots) if i in written)
-    where = labelled("", execution.arg.sites)[2:-1]
-    name = f"host[{kernel.arg.name}]" if kernel.op is ops.HOST else \
+    where = kernel_label("", execution.arg.locs)[2:-1]
+    name = f"host[{kernel.arg.name}]" if kernel.op is ops.CALLBACK else \
         kernel.arg.name if kernel.op is ops.SORT else \
-        f"kernel {kernel.arg.name}" if kernel.op is ops.LOOP else names(kernel)
+        f"kernel {kernel.arg.name}" if kernel.op is ops.CMD_LOOP else names(kernel)
     line = f"{name}({', '.join(reads)}) -> {writes or 'nothing'}"
     return f"{line:<64}  # {where}" if where else line
 
@@ -165,5 +166,5 @@ def _slot(slot: UOp, inputs: Sequence[str], depth: int = 0) -> str:
         terms = [str(arg.offset)] if arg.offset else []
         terms += [f"{s}*{_counter(d)}" for d, s in enumerate(arg.strides) if s]
         return f"{name}[{' + '.join(terms).replace('+ -', '- ')}:+{arg.nbytes}]"
-    whole = arg.kind != "arena" and not arg.offset
-    return name if whole else f"{name}[{arg.offset}:{arg.offset + arg.nbytes}]"
+    is_full = arg.kind != "arena" and not arg.offset
+    return name if is_full else f"{name}[{arg.offset}:{arg.offset + arg.nbytes}]"

@@ -1,8 +1,8 @@
 """Format expressions like Python: operators with few parentheses, short numbers.
 
 >>> x, y = (build.param(i, dtypes.float32, ()) for i in range(2))
->>> total = operation(build.add(x, y), [Text("a"), Text("b")])
->>> operation(build.mul(x, y), [total, Text("c")]).text
+>>> total = format_op(build.add(x, y), [Text("a"), Text("b")])
+>>> format_op(build.mul(x, y), [total, Text("c")]).text
 '(a + b) * c'
 """
 
@@ -12,43 +12,44 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
-from fnx.core.errors import Site
+from fnx.core.errors import Location
 from fnx.core.ops import Op
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp
 
 # Operators by increasing precedence on numbers; ``_LOGIC`` has those on bools.
-_BINDS: tuple[tuple[Op, ...], ...] = (
+_PRECEDENCE: tuple[tuple[Op, ...], ...] = (
     (ops.CMPLT, ops.CMPLE, ops.CMPEQ, ops.CMPNE), (ops.OR,), (ops.XOR,), (ops.AND,),
     (ops.SHL, ops.SHR), (ops.ADD, ops.SUB), (ops.MUL, ops.DIV, ops.IDIV, ops.REM),
     (ops.NEG, ops.NOT), (ops.POW,))
-_LEVEL = {op: 3 + i for i, row in enumerate(_BINDS) for op in row}
+_PRECEDENCE_OF = {op: 3 + i for i, row in enumerate(_PRECEDENCE) for op in row}
 _LOGIC = {ops.OR: ("{0} or {1}", 0), ops.AND: ("{0} and {1}", 1), ops.NOT: ("not {0}", 2)}
-_ATOM = 100
+_ATOM_PRECEDENCE = 100
 
 
 class Text(Record):
     """The text of an expression, and the precedence of its outermost operator."""
 
     text: str
-    binds: int = _ATOM
+    binds: int = _ATOM_PRECEDENCE
 
     def inside(self, binds: int) -> str:
         """Return the text as an operand of an operator of some precedence."""
         return self.text if self.binds >= binds else f"({self.text})"
 
 
-def number(node: UOp) -> Text:
+def format_const(node: UOp) -> Text:
     """Format a CONST with the fewest digits that read back as the same number."""
     value = build.const_of(node)
     if node.dtype.is_float:
         short = str(node.dtype.compute.np.type(value)) if math.isfinite(value) else str(value)
-        return Text(short.removesuffix(".0"), _ATOM if value >= 0 else _LEVEL[ops.NEG])
-    return Text(str(value), _ATOM if value >= 0 else _LEVEL[ops.NEG])
+        return Text(short.removesuffix(".0"),
+                    _ATOM_PRECEDENCE if value >= 0 else _PRECEDENCE_OF[ops.NEG])
+    return Text(str(value), _ATOM_PRECEDENCE if value >= 0 else _PRECEDENCE_OF[ops.NEG])
 
 
-def operation(node: UOp, operands: Sequence[Text]) -> Text:
+def format_op(node: UOp, operands: Sequence[Text]) -> Text:
     """Format an elementwise node, given the texts of its operands."""
     op = node.op
     if op is ops.CAST:
@@ -57,57 +58,58 @@ def operation(node: UOp, operands: Sequence[Text]) -> Text:
     if op in _LOGIC and node.dtype.scalar is dtypes.bool_:
         symbol, level = _LOGIC[op]
     elif op.symbol:
-        symbol, level = op.symbol.strip("()"), _LEVEL[op]
+        symbol, level = op.symbol.strip("()"), _PRECEDENCE_OF[op]
     else:
         extra = [] if node.arg is None else [str(node.arg)]
         if op is ops.BITCAST:
             extra = [node.dtype.name]
-        inside = ", ".join([*[x.text for x in operands], *extra])
-        return Text(f"{op.name.lower()}({inside})")
+        arguments = ", ".join([*[x.text for x in operands], *extra])
+        return Text(f"{op.name.lower()}({arguments})")
     if len(operands) == 1:
         return Text(symbol.format(operands[0].inside(level)), level)
     first, *rest = operands
     if op.commutative and first.text[0].isdigit():  # t + 1 rather than 1 + t
         first, rest = rest[0], [first]
-    own = level + (op in ops.COMPARISONS)  # a < b < c would mean something else
-    return Text(symbol.format(first.inside(own), *[x.inside(level + 1) for x in rest]), level)
+    first_level = level + (op in ops.COMPARISONS)  # a < b < c would mean something else
+    return Text(symbol.format(first.inside(first_level), *[x.inside(level + 1) for x in rest]),
+                level)
 
 
-def folded(monoid: Op, into: str, value: str) -> str:
+def combine_statement(monoid: Op, target: str, value: str) -> str:
     """Return the statement that combines a value with a variable.
 
-    >>> folded(ops.ADD, "s", "x[i]"), folded(ops.MAX, "s", "x[i]")
+    >>> combine_statement(ops.ADD, "s", "x[i]"), combine_statement(ops.MAX, "s", "x[i]")
     ('s += x[i]', 's = max(s, x[i])')
     """
     if monoid.symbol:
-        return f"{into} {monoid.symbol[5:-5]}= {value}"
-    return f"{into} = {monoid.fold}({into}, {value})"
+        return f"{target} {monoid.symbol[5:-5]}= {value}"
+    return f"{target} = {monoid.fold}({target}, {value})"
 
 
-def polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,
-               atom: Mapping[UOp, Text]) -> Text:
+def format_polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,
+                      atom: Mapping[UOp, Text]) -> Text:
     """Format an index expression such as ``20*io + 10*ir + i - 1``, large strides first."""
     if len(terms) == 1 and not constant:
         (monomial, c), = terms.items()
         if c == 1 and len(monomial) == 1:
             return atom[monomial[0]]
-    parts: list[tuple[int, str]] = []
+    terms_text: list[tuple[int, str]] = []
     for monomial, c in sorted(terms.items(), key=lambda t: -abs(t[1])):
-        factors = "*".join(atom[a].inside(_LEVEL[ops.NEG]) for a in monomial)
-        parts.append((c, factors if abs(c) == 1 else f"{abs(c)}*{factors}"))
-    if constant or not parts:
-        parts.append((constant, str(abs(constant))))
-    parts.sort(key=lambda part: part[0] < 0)
-    text = "".join((" + " if c >= 0 else " - ") + part for c, part in parts)
-    text = text[3:] if parts[0][0] >= 0 else "-" + text[3:]
-    return Text(text, _LEVEL[ops.ADD if len(parts) > 1 else
-                             ops.MUL if "*" in text or "-" in text else ops.POW])
+        factors = "*".join(atom[a].inside(_PRECEDENCE_OF[ops.NEG]) for a in monomial)
+        terms_text.append((c, factors if abs(c) == 1 else f"{abs(c)}*{factors}"))
+    if constant or not terms_text:
+        terms_text.append((constant, str(abs(constant))))
+    terms_text.sort(key=lambda part: part[0] < 0)
+    text = "".join((" + " if c >= 0 else " - ") + part for c, part in terms_text)
+    text = text[3:] if terms_text[0][0] >= 0 else "-" + text[3:]
+    return Text(text, _PRECEDENCE_OF[ops.ADD if len(terms_text) > 1 else
+                                     ops.MUL if "*" in text or "-" in text else ops.POW])
 
 
-def lines_of(sites: Iterable[Site]) -> str:
+def format_locations(locs: Iterable[Location]) -> str:
     """Format the user's lines, each file once: ``m.py:12, 14``."""
     files: dict[str, list[int]] = {}
-    for file, line in dict.fromkeys(sites):
+    for file, line in dict.fromkeys(locs):
         name = "cell" if "ipykernel" in file else file.replace("\\", "/").rpartition("/")[2]
         files.setdefault(name, []).append(line)
     return ", ".join(f"{file}:{', '.join(map(str, sorted(lines)))}"
@@ -148,11 +150,11 @@ class Names:
         return self.plain(f"{stem}{count}")
 
 
-def index_text(node: UOp, texts: dict[UOp, Text]) -> Text:
+def format_index(node: UOp, texts: dict[UOp, Text]) -> Text:
     """Format an index expression; ``texts`` holds its ranges, and caches the other atoms."""
-    terms, constant = symbolic.linear(node)
+    terms, constant = symbolic.linear_terms(node)
     for monomial in terms:
         for atom in monomial:
             if atom not in texts:
-                texts[atom] = operation(atom, [index_text(s, texts) for s in atom.src])
-    return polynomial(terms, constant, texts)
+                texts[atom] = format_op(atom, [format_index(s, texts) for s in atom.src])
+    return format_polynomial(terms, constant, texts)

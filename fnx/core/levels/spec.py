@@ -21,17 +21,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache
 from typing import Any
 
-from fnx.core import build, build_calls, dtypes, ops, parts
+from fnx.core import accessors, build, build_calls, dtypes, ops
 from fnx.core.errors import SpecError
 from fnx.core.levels import spec_command, spec_kernel, spec_program
+from fnx.core.op_traits import gather_shape
 from fnx.core.ops import Op, Shape
 from fnx.core.record import Record
-from fnx.core.row_parts import gathered
 from fnx.core.uop import UOp, toposort
-from fnx.core.weak import WeakMemo
+from fnx.core.weak_tables import WeakMemo
 
 
-class Clause(Record):
+class SpecRule(Record):
     """A rule: ``holds(node)`` is true for every legal node whose op is in ``ops``."""
 
     ops: Collection[Op]
@@ -43,7 +43,7 @@ class Level(Record):
     """A level: its letter in the op table, its rules, and ops that contain another level."""
 
     letter: str
-    rules: tuple[Clause, ...]
+    rules: tuple[SpecRule, ...]
     scopes: Mapping[Op, str] = {}
 
 
@@ -63,10 +63,10 @@ def check(roots: Iterable[UOp], level: str) -> None:
                 f"{name} level: expected {rule.expected.replace('OP', node.op.name)}; got "
                 f"{node} with operands {', '.join(map(repr, node.src)) or 'none'}",
                 hint="a pass of fnx made this node; config.check_spec finds which",
-                site=node.site)
+                loc=node.loc)
 
 
-def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, Clause, UOp]]:
+def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, SpecRule, UOp]]:
     """Yield each node of whole graphs with each rule for it, operands first."""
     scopes = LEVELS[level].scopes
     for node in toposort(roots, into_functions=True, stop=lambda n: n.op in scopes):
@@ -77,13 +77,13 @@ def rules(roots: Iterable[UOp], level: str) -> Iterator[tuple[str, Clause, UOp]]
 
 
 @cache
-def _rules_of(level: str, op: Op) -> tuple[Clause, ...]:
-    found = LEVELS[level]
-    if found.letter not in op.levels:
-        return (Clause((op,), f"an op of this level, not {op}", lambda node: False),)
-    vectors = Clause((op,), "a scalar dtype",
-                     lambda node: found.letter == "p" or node.dtype.lanes == 1)
-    return (*_GENERIC, vectors, *(rule for rule in found.rules if op in rule.ops))
+def _rules_of(level: str, op: Op) -> tuple[SpecRule, ...]:
+    spec_level = LEVELS[level]
+    if spec_level.letter not in op.levels:
+        return (SpecRule((op,), f"an op of this level, not {op}", lambda node: False),)
+    vectors = SpecRule((op,), "a scalar dtype",
+                       lambda node: spec_level.letter == "p" or node.dtype.lanes == 1)
+    return (*_GENERIC, vectors, *(rule for rule in spec_level.rules if op in rule.ops))
 
 
 # ---- rules implied by the op table ------------------------------------------------------------
@@ -104,17 +104,17 @@ def _dtype_derived(node: UOp) -> bool:
 
 _ALL = tuple(ops.OPS.values())
 _GENERIC = (
-    Clause(_ALL, "as many operands as OP's row says",
-           lambda n: n.op.arity is None or len(n.src) == n.op.arity),
-    Clause(_ALL, "the arg that OP's row says", lambda n: isinstance(n.arg, n.op.arg)
-           and not isinstance(n.arg, bool)),
-    Clause(_ALL, "the dtype that OP's row derives", _dtype_derived),
+    SpecRule(_ALL, "as many operands as OP's row says",
+             lambda n: n.op.arity is None or len(n.src) == n.op.arity),
+    SpecRule(_ALL, "the arg that OP's row says", lambda n: isinstance(n.arg, n.op.arg)
+             and not isinstance(n.arg, bool)),
+    SpecRule(_ALL, "the dtype that OP's row derives", _dtype_derived),
 )
 
-_PLAIN = ops.ELEMENTWISE - {ops.WHERE}
+_SAME_TYPE_OPS = ops.ELEMENTWISE - {ops.WHERE}
 
 
-def _plain(node: UOp) -> bool:
+def _same_types(node: UOp) -> bool:
     first = node.src[0]
     return node.op.takes(first.dtype) and all(
         s.dtype is first.dtype and s.shape == first.shape for s in node.src)
@@ -131,58 +131,58 @@ def _bitcast(node: UOp) -> bool:
     return a.bits == b.bits and a.lanes == b.lanes and not a.is_bool and not b.is_bool
 
 
-_BITS = Clause((ops.CONST,), "a bit pattern no wider than its dtype",
-               lambda n: 0 <= n.arg < 1 << n.dtype.bits)
+_BITS = SpecRule((ops.CONST,), "a bit pattern no wider than its dtype",
+                 lambda n: 0 <= n.arg < 1 << n.dtype.bits)
 VALUES = (
-    Clause(_PLAIN, "operands of one shape and one dtype that OP takes", _plain),
-    Clause((ops.WHERE,), "a bool condition and two values of one shape", _where),
-    Clause((ops.WHERE,), "whether its condition hardly ever holds",
-           lambda n: n.arg in (None, ops.SELDOM)),
-    Clause((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
-    Clause((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
-    Clause((ops.PAIR,), "a key and a whole number of one shape", spec_kernel.is_pair),
-    Clause((ops.REDUCE,), "of pairs the largest or the smallest key", spec_kernel.folds_pairs),
-    Clause(tuple(op for op in ops.OPS.values() if op is not ops.REDUCE),
-           "no pair as an operand: only REDUCE folds pairs",
-           lambda n: all(s.op is not ops.PAIR for s in n.src)),
+    SpecRule(_SAME_TYPE_OPS, "operands of one shape and one dtype that OP takes", _same_types),
+    SpecRule((ops.WHERE,), "a bool condition and two values of one shape", _where),
+    SpecRule((ops.WHERE,), "whether its condition hardly ever holds",
+             lambda n: n.arg in (None, ops.UNLIKELY)),
+    SpecRule((ops.BITCAST,), "two dtypes of equal width, neither of them bool", _bitcast),
+    SpecRule((ops.THREEFRY,), "the word 0 or 1 as arg", lambda n: n.arg in (0, 1)),
+    SpecRule((ops.ARG_PAIR,), "a key and a whole number of one shape", spec_kernel.is_arg_pair),
+    SpecRule((ops.REDUCE,), "of pairs the largest or the smallest key", spec_kernel.is_arg_reduce),
+    SpecRule(tuple(op for op in ops.OPS.values() if op is not ops.REDUCE),
+             "no pair as an operand: only REDUCE folds pairs",
+             lambda n: all(s.op is not ops.ARG_PAIR for s in n.src)),
     _BITS,
-    Clause((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
+    SpecRule((ops.VAR,), "bounds low <= high", lambda n: n.arg.low <= n.arg.high),
 )
 
 
 # ---- tensor level -----------------------------------------------------------------------------
 
 
-def _ints(arg: Any) -> bool:
+def _is_int_tuple(arg: Any) -> bool:
     return isinstance(arg, tuple) and all(type(i) is int and i >= 0 for i in arg)
 
 
-def _pairs(node: UOp) -> bool:
+def _is_pair_per_axis(node: UOp) -> bool:
     return len(node.arg) == len(node.src[0].shape) and all(
-        _ints(pair) and len(pair) == 2 for pair in node.arg)
+        _is_int_tuple(pair) and len(pair) == 2 for pair in node.arg)
 
 
 def _expand(node: UOp) -> bool:
     old = node.src[0].shape
-    return _ints(node.arg) and len(old) == len(node.arg) and \
+    return _is_int_tuple(node.arg) and len(old) == len(node.arg) and \
         all(n in (1, m) for n, m in zip(old, node.arg))
 
 
 def _shrink(node: UOp) -> bool:
-    return _pairs(node) and all(lo <= hi <= n
-                                for (lo, hi), n in zip(node.arg, node.src[0].shape))
+    return _is_pair_per_axis(node) and all(lo <= hi <= n
+                                           for (lo, hi), n in zip(node.arg, node.src[0].shape))
 
 
 def _windows(node: UOp) -> bool:
     """Return whether the axes are valid, and all windows lie inside the axis they slide over."""
     w, shape = node.arg, node.src[0].shape
-    if not (_ints((w.axis, w.offset, w.length)) and w.axis != w.offset
+    if not (_is_int_tuple((w.axis, w.offset, w.length)) and w.axis != w.offset
             and max(w.axis, w.offset) < len(shape) and min(w.stride, w.dilation) >= 1):
         return False
-    count, whole = (w.length, shape[w.axis]) if node.op is ops.UNFOLD else \
+    count, length = (w.length, shape[w.axis]) if node.op is ops.UNFOLD else \
         (shape[w.axis], w.length)
     size = shape[w.offset]
-    return 0 in (count, size) or (count - 1) * w.stride + (size - 1) * w.dilation < whole
+    return 0 in (count, size) or (count - 1) * w.stride + (size - 1) * w.dilation < length
 
 
 def _concat(node: UOp) -> bool:
@@ -195,18 +195,18 @@ def _concat(node: UOp) -> bool:
 
 
 def _axes(node: UOp, axes: tuple[int, ...]) -> bool:
-    return _ints(axes) and list(axes) == sorted(set(axes)) and \
+    return _is_int_tuple(axes) and list(axes) == sorted(set(axes)) and \
         all(a < len(node.src[0].shape) for a in axes)
 
 
 def _reduce(node: UOp) -> bool:
-    return len(node.src) == 1 and spec_kernel.folds(node.arg.monoid, node.dtype) and \
+    return len(node.src) == 1 and spec_kernel.accepts_monoid(node.arg.monoid, node.dtype) and \
         node.arg.axes != () and _axes(node, node.arg.axes)
 
 
 def _indices(node: UOp, index: Sequence[UOp]) -> bool:
     axes, rank = node.arg.axes, len(node.src[0].shape)
-    return _ints(axes) and 0 < len(axes) == len(index) and \
+    return _is_int_tuple(axes) and 0 < len(axes) == len(index) and \
         list(axes) == sorted(set(axes)) and axes[-1] < rank and \
         all(i.dtype.is_integer and i.shape == index[0].shape for i in index)
 
@@ -220,8 +220,8 @@ def _gather(node: UOp) -> bool:
 def _scatter(node: UOp) -> bool:
     x, *index, updates = node.src
     return len(node.src) >= 3 and _indices(node, index) and updates.dtype is x.dtype and \
-        updates.shape == gathered(node.src[:-1], node.arg) and \
-        (node.arg.monoid is None or spec_kernel.folds(node.arg.monoid, x.dtype))
+        updates.shape == gather_shape(node.src[:-1], node.arg) and \
+        (node.arg.monoid is None or spec_kernel.accepts_monoid(node.arg.monoid, x.dtype))
 
 
 def _closed(fn: UOp) -> bool:
@@ -240,8 +240,9 @@ def _call(node: UOp) -> bool:
         return False
     body, args = node.src[0], node.src[1:]
     if body.op is ops.KERNEL:
-        given = [a.dtype for a in args] + [dtype for _, dtype in node.arg.outs]
-        return all(slot < len(given) and given[slot] is dtype for slot, dtype in _refs(body))
+        dtypes_given = [a.dtype for a in args] + [dtype for _, dtype in node.arg.outs]
+        return all(slot < len(dtypes_given) and dtypes_given[slot] is dtype for slot,
+                   dtype in _refs(body))
     return _takes(body, _types(args)) and node.arg.outs == _types(body.src)
 
 
@@ -251,18 +252,18 @@ def _takes(body: UOp, args: Sequence[tuple[Shape, dtypes.DType]]) -> bool:
 
 
 def _params(body: UOp) -> dict[int, UOp]:
-    found = _params_of.get(body)
-    if found is None:
-        found = _params_of[body] = build.params(body)
-    return found
+    params = _params_of.get(body)
+    if params is None:
+        params = _params_of[body] = build.params(body)
+    return params
 
 
 def _refs(kernel: UOp) -> list[tuple[int, dtypes.DType]]:
-    found = _refs_of.get(kernel)
-    if found is None:
-        found = _refs_of[kernel] = [(ref.arg.slot, ref.dtype) for ref in toposort([kernel])
-                                    if ref.op is ops.REF]
-    return found
+    refs = _refs_of.get(kernel)
+    if refs is None:
+        refs = _refs_of[kernel] = [(ref.arg.slot, ref.dtype) for ref in toposort([kernel])
+                                   if ref.op is ops.REF]
+    return refs
 
 
 _params_of: WeakMemo[UOp, dict[int, UOp]] = WeakMemo()  # once per FUNCTION, not per call
@@ -276,13 +277,14 @@ def _types(nodes: Iterable[UOp]) -> tuple[tuple[Shape, dtypes.DType], ...]:
 def _scan(node: UOp) -> bool:
     body, *args = node.src
     arg, types = node.arg, _types(args)
-    first = arg.n_consts + arg.n_carries
-    fixed, xs = types[:first], types[first:]
-    made = _types(body.src)
-    ys = [((arg.length, *shape), dtype) for shape, dtype in made[arg.n_carries:]]
+    x_start = arg.n_consts + arg.n_carries
+    fixed, xs = types[:x_start], types[x_start:]
+    body_types = _types(body.src)
+    ys = [((arg.length, *shape), dtype) for shape, dtype in body_types[arg.n_carries:]]
     return arg.length >= 0 and all(shape[:1] == (arg.length,) for shape, _ in xs) and _takes(
         body, [*fixed, *((shape[1:], dtype) for shape, dtype in xs)]) and \
-        made[:arg.n_carries] == fixed[arg.n_consts:] and arg.outs == (*fixed[arg.n_consts:], *ys)
+        body_types[:arg.n_carries] == fixed[arg.n_consts:] and arg.outs == (*fixed[arg.n_consts:],
+                                                                            *ys)
 
 
 def _while(node: UOp) -> bool:
@@ -310,7 +312,7 @@ def _host(node: UOp) -> bool:
 
 
 def _custom(node: UOp) -> bool:
-    arg, fns, args = node.arg, parts.bodies(node), _types(parts.operands(node))
+    arg, fns, args = node.arg, accessors.bodies(node), _types(accessors.operands(node))
     captures, floats = args[:arg.n_captures], [t for t in args[arg.n_captures:] if t[1].is_float]
     if len(fns) != 1 + len(arg.rules) or not _takes(fns[0], args) or \
             _types(fns[0].src) != arg.outs:
@@ -322,17 +324,18 @@ def _custom(node: UOp) -> bool:
                                  and _types(by_rule["jvp"].src) == (*arg.outs, *tangents)):
         return False
     if "fwd" in by_rule:
-        made = _types(by_rule["fwd"].src)
-        residuals = made[n:]
-        if not _takes(by_rule["fwd"], args) or made[:n] != arg.outs:
+        rule_types = _types(by_rule["fwd"].src)
+        residuals = rule_types[n:]
+        if not _takes(by_rule["fwd"], args) or rule_types[:n] != arg.outs:
             return False
-    tokens, wanted = [build_calls.TOKEN] * arg.effects, args[arg.n_captures:]
+    tokens, arg_types = [build_calls.TOKEN] * arg.effects, args[arg.n_captures:]
     for name, bwd in by_rule.items():
         if name.startswith("bwd"):
-            made = _types(bwd.src)
+            rule_types = _types(bwd.src)
             if not _takes(bwd, [*captures, *tokens, *residuals, *tangents]) or \
-                    made[:len(tokens)] != tuple(tokens) or len(arg.pulled) != len(wanted) or \
-                    any(i >= 0 and made[i] != t for i, t in zip(arg.pulled, wanted)):
+                    rule_types[:len(tokens)] != tuple(tokens) or \
+                    len(arg.pulled) != len(arg_types) or \
+                    any(i >= 0 and rule_types[i] != t for i, t in zip(arg.pulled, arg_types)):
                 return False
     return True
 
@@ -346,65 +349,66 @@ def _sort(node: UOp) -> bool:
 
 def _get(node: UOp) -> bool:
     call = node.src[0]
-    return call.op in (*ops.SEVERAL, ops.ITER) and 0 <= node.arg < len(call.arg.outs) and \
+    return call.op in (*ops.MULTI_RESULT, ops.LOOP) and 0 <= node.arg < len(call.arg.outs) and \
         node.dtype is call.arg.outs[node.arg][1]
 
 
 HANDLE = ((), dtypes.uint32)
 _SOURCES = (ops.PARAM, ops.LEAF, ops.BUFFER)
-_NOT_ARRAYS = (*ops.SEVERAL, ops.FUNCTION, ops.KERNEL)
+_NOT_ARRAYS = (*ops.MULTI_RESULT, ops.FUNCTION, ops.KERNEL)
 
 TENSOR = (
-    Clause(tuple(ops.at_level("t")), "a dtype of the user's level",
-           lambda n: n.dtype in (*dtypes.USER, dtypes.key_fry, dtypes.void)),
-    Clause(tuple(ops.at_level("t") - ops.STRUCTURAL - {ops.GET}), "arrays as operands",
-           lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
-    Clause(_SOURCES, "a shape of lengths >= 0", lambda n: _ints(n.arg.shape)),
-    Clause((ops.PARAM,), "a slot >= 0", lambda n: n.arg.slot >= 0),
-    Clause((ops.IOTA,), "a length >= 0 and a numeric dtype",
-           lambda n: n.arg >= 0 and not n.dtype.is_bool),
-    Clause((ops.RESHAPE,), "a shape of as many elements",
-           lambda n: _ints(n.arg) and math.prod(n.arg) == math.prod(n.src[0].shape)),
-    Clause((ops.PERMUTE,), "each axis once",
-           lambda n: _ints(n.arg) and sorted(n.arg) == list(range(len(n.src[0].shape)))),
-    Clause((ops.EXPAND,), "a shape of equal rank that differs only where the length was 1",
-           _expand),
-    Clause((ops.PAD,), "a pair of widths >= 0 an axis", _pairs),
-    Clause((ops.PAD,), "a 0-d fill of the operand's dtype",
-           lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
-    Clause((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),
-    Clause((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
-    Clause((ops.UNFOLD, ops.FOLD), "two axes, and windows that lie inside", _windows),
-    Clause((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
-    Clause((ops.BARRIER,), "an operand, and what it waits for", lambda n: len(n.src) > 0),
-    Clause((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
-    Clause((ops.GATHER,), "integer indices of one shape, one for each of its axes, which have "
-           "elements", _gather),
-    Clause((ops.SCATTER,), "indices of one shape, one for each of its axes, updates of the shape "
-           "they select, a monoid that takes them or none", _scatter),
-    Clause((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
-    Clause((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
-    Clause((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
-           _closed),
-    Clause((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
-    Clause((ops.SCAN,), "a body (consts, carries, x) -> (carries, y), and xs of the length", _scan),
-    Clause((ops.WHILE,), "a condition and a body (consts, carries) -> carries", _while),
-    Clause((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
-    Clause((ops.CUSTOM,), "a function, rules that fit it, and operands that both take", _custom),
-    Clause(tuple(ops.STRUCTURAL), "FUNCTIONs, then arrays as operands",
-           lambda n: all(s.op not in _NOT_ARRAYS for s in parts.operands(n))),
-    Clause((ops.HOST,), "a handle, a token where it has an effect, operands as its arg says",
-           _host),
-    Clause((ops.SORT,), "operands of one shape with an axis, as its arg says", _sort),
-    Clause((ops.GET,), "a result of a structural node, with its dtype", _get),
+    SpecRule(tuple(ops.ops_at_level("t")), "a dtype of the user's level",
+             lambda n: n.dtype in (*dtypes.USER, dtypes.key_fry, dtypes.void)),
+    SpecRule(tuple(ops.ops_at_level("t") - ops.HIGHER_ORDER - {ops.GETTUPLE}), "arrays as operands",
+             lambda n: all(s.op not in _NOT_ARRAYS for s in n.src)),
+    SpecRule(_SOURCES, "a shape of lengths >= 0", lambda n: _is_int_tuple(n.arg.shape)),
+    SpecRule((ops.PARAM,), "a slot >= 0", lambda n: n.arg.slot >= 0),
+    SpecRule((ops.IOTA,), "a length >= 0 and a numeric dtype",
+             lambda n: n.arg >= 0 and not n.dtype.is_bool),
+    SpecRule((ops.RESHAPE,), "a shape of as many elements",
+             lambda n: _is_int_tuple(n.arg) and math.prod(n.arg) == math.prod(n.src[0].shape)),
+    SpecRule((ops.PERMUTE,), "each axis once",
+             lambda n: _is_int_tuple(n.arg) and sorted(n.arg) == list(range(len(n.src[0].shape)))),
+    SpecRule((ops.EXPAND,), "a shape of equal rank that differs only where the length was 1",
+             _expand),
+    SpecRule((ops.PAD,), "a pair of widths >= 0 an axis", _is_pair_per_axis),
+    SpecRule((ops.PAD,), "a 0-d fill of the operand's dtype",
+             lambda n: n.src[1].dtype is n.dtype and n.src[1].shape == ()),
+    SpecRule((ops.SHRINK,), "bounds 0 <= lo <= hi <= length for each axis", _shrink),
+    SpecRule((ops.FLIP,), "distinct axes in order", lambda n: _axes(n, n.arg)),
+    SpecRule((ops.UNFOLD, ops.FOLD), "two axes, and windows that lie inside", _windows),
+    SpecRule((ops.CONCAT,), "one dtype, and shapes that agree except along the axis", _concat),
+    SpecRule((ops.BARRIER,), "an operand, and what it waits for", lambda n: len(n.src) > 0),
+    SpecRule((ops.REDUCE,), "one operand, axes in order, and a monoid that takes it", _reduce),
+    SpecRule((ops.GATHER,), "integer indices of one shape, one for each of its axes, which have "
+             "elements", _gather),
+    SpecRule((ops.SCATTER,), "indices of one shape, one for each of its axes, updates of the shape "
+             "they select, a monoid that takes them or none", _scatter),
+    SpecRule((ops.ALL_GATHER, ops.AXIS_INDEX), "an axis of a size >= 0", lambda n: n.arg.size >= 0),
+    SpecRule((ops.AXIS_INDEX,), "an int32", lambda n: n.dtype is dtypes.int32),
+    SpecRule((ops.FUNCTION,), "a closed body: no LEAF, no BUFFER, one PARAM a slot < n_params",
+             _closed),
+    SpecRule((ops.CALL,), "operands and results as the body's PARAMs and outputs", _call),
+    SpecRule((ops.SCAN,), "a body (consts, carries, x) -> (carries, y), and xs of the length",
+             _scan),
+    SpecRule((ops.WHILE,), "a condition and a body (consts, carries) -> carries", _while),
+    SpecRule((ops.COND,), "branches of one signature, the int32 number of one, operands", _cond),
+    SpecRule((ops.CUSTOM,), "a function, rules that fit it, and operands that both take", _custom),
+    SpecRule(tuple(ops.HIGHER_ORDER), "FUNCTIONs, then arrays as operands",
+             lambda n: all(s.op not in _NOT_ARRAYS for s in accessors.operands(n))),
+    SpecRule((ops.CALLBACK,), "a handle, a token where it has an effect, operands as its arg says",
+             _host),
+    SpecRule((ops.SORT,), "operands of one shape with an axis, as its arg says", _sort),
+    SpecRule((ops.GETTUPLE,), "a result of a structural node, with its dtype", _get),
 )
 
 
 # ---- kernel, program and command level --------------------------------------------------------
 
-KERNEL = tuple(Clause(*row) for row in spec_kernel.ROWS)
-PROGRAM = tuple(Clause(*row) for row in spec_program.ROWS)
-COMMAND = (_BITS, *(Clause(*row) for row in spec_command.ROWS))
+KERNEL = tuple(SpecRule(*row) for row in spec_kernel.RULES)
+PROGRAM = tuple(SpecRule(*row) for row in spec_program.RULES)
+COMMAND = (_BITS, *(SpecRule(*row) for row in spec_command.RULES))
 
 LEVELS = {
     "tensor": Level("t", (*VALUES, *TENSOR), {ops.KERNEL: "kernel"}),

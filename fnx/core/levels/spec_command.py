@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection
 
-from fnx.core import build, op_args, ops, parts
+from fnx.core import accessors, build, op_args, ops
 from fnx.core.levels.interp_kernel import extent
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
@@ -27,7 +27,7 @@ def _kernel_args(kernel: UOp, op: Op) -> dict[int, UOp]:
 
 
 def _exec(node: UOp) -> bool:
-    if node.src and node.src[0].op is ops.HOST:
+    if node.src and node.src[0].op is ops.CALLBACK:
         arg, memory = node.src[0].arg, node.src[1:]
         return all(s.op in _MEMORY for s in memory) and \
             len(memory) == 1 + len(arg.ins) + len(arg.outs) - arg.effect
@@ -37,7 +37,7 @@ def _exec(node: UOp) -> bool:
         arg, (slots, scalars) = node.src[0].arg, _operands(node)
         return node.src[1:] == (*slots, *scalars) and \
             len(slots) == len(arg.ins) + len(arg.kept) and len(scalars) == 2 * bool(arg.lengths)
-    if node.src and node.src[0].op is ops.LOOP:
+    if node.src and node.src[0].op is ops.CMD_LOOP:
         used = _memory_inside(node.src[0])
         return all(s.op in _MEMORY for s in node.src[1:]) and \
             all(s.kind == "numbers" or s.kind == "in" and s.index < len(node.src) - 1
@@ -52,13 +52,13 @@ def _exec(node: UOp) -> bool:
 
 
 def _memory_inside(loop: UOp) -> list[op_args.Slot]:
-    """Return the slots that the commands in a LOOP read and write."""
+    """Return the slots that the commands in a CMD_LOOP read and write."""
     return [n.arg for n in toposort([loop]) if n.op is ops.SLOT]
 
 
-def _bounded(node: UOp) -> bool:
+def _scalars_in_bounds(node: UOp) -> bool:
     scalars = _operands(node)[1]
-    if node.src[0].op is ops.LOOP:
+    if node.src[0].op is ops.CMD_LOOP:
         return not scalars
     return all(v.arg.low <= build.const_of(scalars[i]) <= v.arg.high
                for i, v in _kernel_args(node.src[0], ops.VAR).items() if v.dtype.is_integer)
@@ -66,30 +66,30 @@ def _bounded(node: UOp) -> bool:
 
 def _large_enough(node: UOp) -> bool:
     slots, constants = _operands(node)
-    if node.src[0].op is ops.LOOP:
+    if node.src[0].op is ops.CMD_LOOP:
         return all(used.offset + used.nbytes <= slot.nbytes for used in _memory_inside(node.src[0])
-                   if used.kind == "in" for slot in parts.slots(slots[used.index]))
+                   if used.kind == "in" for slot in accessors.possible_slots(slots[used.index]))
     scalars = [ops.const_value(c) for c in constants]
     return all(math.prod(extent(d, scalars) for d in ref.src) * ref.dtype.itemsize
                <= slot.nbytes for i, ref in _kernel_args(node.src[0], ops.REF).items()
-               for slot in parts.slots(slots[i]))
+               for slot in accessors.possible_slots(slots[i]))
 
 
-def _apart(node: UOp) -> bool:
+def _disjoint_writes(node: UOp) -> bool:
     """Return whether written arena slots do not overlap other slots, except identical ones."""
     slots = _operands(node)[0]
-    if node.src[0].op is ops.LOOP:  # each command in it is checked
+    if node.src[0].op is ops.CMD_LOOP:  # each command in it is checked
         return True
     loops = {n.arg for n in toposort(slots) if n.op is ops.SWAP}
-    return all(_apart_in(node, slots, dict(zip(loops, odd)))
+    return all(_disjoint_in(node, slots, dict(zip(loops, odd)))
                for odd in itertools.product((0, 1), repeat=len(loops)))
 
 
-def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
+def _disjoint_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
     """Check the slots for one parity of each loop; slots of different strides are not compared."""
-    written = parts.written_slots(node.src[0])
-    found = [parts.slot_in(s, odd) for s in slots]
-    arena = [(i, s) for i, s in enumerate(found) if s.kind == "arena"]
+    written = accessors.written_slots(node.src[0])
+    resolved = [accessors.resolve_slot(s, odd) for s in slots]
+    arena = [(i, s) for i, s in enumerate(resolved) if s.kind == "arena"]
     for i, a in arena:
         for j, b in arena if i in written else ():
             if i != j and (a.offset, a.nbytes) != (b.offset, b.nbytes) and \
@@ -100,7 +100,7 @@ def _apart_in(node: UOp, slots: list[UOp], odd: dict[int, int]) -> bool:
 
 
 def _is_loop(node: UOp) -> bool:
-    """Return whether a LOOP is a body with a trip count, or a condition, its bool and a body.
+    """Return whether a CMD_LOOP is a body with a trip count, or a condition, its bool and a body.
 
     The latter may have a maximum trip count.
     """
@@ -111,16 +111,16 @@ def _is_loop(node: UOp) -> bool:
     if trips is not None and len(ops_of) == 1:
         return ops_of == [ops.COMMANDS]
     return len(ops_of) == 3 and ops_of[::2] == [ops.COMMANDS] * 2 and ops_of[1] in _MEMORY and \
-        all(slot.nbytes >= 1 for slot in parts.slots(node.src[1]))
+        all(slot.nbytes >= 1 for slot in accessors.possible_slots(node.src[1]))
 
 
 def _is_branch(node: UOp) -> bool:
     return len(node.src) > 1 and node.src[0].op in _MEMORY and \
-        all(slot.nbytes >= 4 for slot in parts.slots(node.src[0])) and \
+        all(slot.nbytes >= 4 for slot in accessors.possible_slots(node.src[0])) and \
         all(s.op is ops.COMMANDS for s in node.src[1:])
 
 
-ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
+RULES: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.SLOT,), "memory in, out or arena, or numbers, index, offset and size >= 0",
      lambda n: n.arg.kind in ("in", "out", "arena", "numbers") and n.arg.index >= 0
      and n.arg.offset >= 0 and n.arg.nbytes >= 0),
@@ -129,17 +129,18 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.SWAP,), "two memories and the number of a loop",
      lambda n: all(s.op in _MEMORY for s in n.src) and n.arg >= 0),
     ((ops.EXEC,), "a KERNEL, a SLOT for each REF, a CONST of its dtype for each VAR; or a "
-     "HOST or a SORT, a SLOT for its handle and each operand and result; or a LINKED; or a LOOP of "
+     "CALLBACK or a SORT, a SLOT for its handle and each operand and result; or a LINKED; or a "
+     "CMD_LOOP of "
      "commands on what its own SLOTs are", _exec),
-    ((ops.EXEC,), "scalars inside the bounds of their VARs", _bounded),
+    ((ops.EXEC,), "scalars inside the bounds of their VARs", _scalars_in_bounds),
     ((ops.EXEC,), "slots as large as the buffers of the kernel", _large_enough),
     ((ops.LINKED,), "iterations and bytes of scratch >= 0",
      lambda n: n.arg.parallel >= 0 and n.arg.scratch >= 0),
-    ((ops.EXEC,), "written memory that overlaps no other slot of the command", _apart),
-    ((ops.HOST, ops.SORT), "no operands: those of its EXEC", lambda n: not n.src),
-    ((ops.LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
+    ((ops.EXEC,), "written memory that overlaps no other slot of the command", _disjoint_writes),
+    ((ops.CALLBACK, ops.SORT), "no operands: those of its EXEC", lambda n: not n.src),
+    ((ops.CMD_LOOP,), "a body and trips >= 0, or a condition, the place of its bool and a body",
      _is_loop),
     ((ops.BRANCH,), "the place of an int32, and COMMANDS", _is_branch),
-    ((ops.COMMANDS,), "EXECs, LOOPs and BRANCHes",
-     lambda n: all(s.op in (ops.EXEC, ops.LOOP, ops.BRANCH) for s in n.src)),
+    ((ops.COMMANDS,), "EXECs, CMD_LOOPs and BRANCHes",
+     lambda n: all(s.op in (ops.EXEC, ops.CMD_LOOP, ops.BRANCH) for s in n.src)),
 )

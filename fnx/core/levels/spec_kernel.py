@@ -8,35 +8,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from fnx.core import dtypes, ops, parts
+from fnx.core import accessors, dtypes, ops
+from fnx.core.matrix_units import UNITS
 from fnx.core.ops import Op
-from fnx.core.range_kinds import GIVEN, RANGE_KINDS, SPACES
-from fnx.core.units import UNITS
+from fnx.core.range_kinds import PARALLEL_KINDS, RANGE_KINDS, SPACES
 from fnx.core.uop import UOp, toposort
 
 
-def folds(monoid: Op, dtype: dtypes.DType) -> bool:
+def accepts_monoid(monoid: Op, dtype: dtypes.DType) -> bool:
     """Return whether an op is a monoid that accepts a dtype."""
     return monoid in ops.MONOIDS and monoid.takes(dtype)
 
 
-def is_pair(node: UOp) -> bool:
-    """Return whether the operands of a PAIR are a key and its index."""
-    key, place = node.src
-    return ops.MAX.takes(key.dtype) and key.dtype.storage is None and place.dtype.is_integer \
-        and node.dtype is place.dtype and key.shape == place.shape
+def is_arg_pair(node: UOp) -> bool:
+    """Return whether the operands of an ARG_PAIR are a key and its index."""
+    key, index = node.src
+    return ops.MAX.takes(key.dtype) and key.dtype.storage is None and index.dtype.is_integer \
+        and node.dtype is index.dtype and key.shape == index.shape
 
 
-def folds_pairs(node: UOp) -> bool:
-    """Return whether a REDUCE of PAIRs, if it is one, is a MAX or MIN."""
-    return node.src[0].op is not ops.PAIR or node.arg.monoid in (ops.MAX, ops.MIN)
+def is_arg_reduce(node: UOp) -> bool:
+    """Return whether a REDUCE of ARG_PAIRs, if it is one, is a MAX or MIN."""
+    return node.src[0].op is not ops.ARG_PAIR or node.arg.monoid in (ops.MAX, ops.MIN)
 
 
-_PLACES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.ITER)
+_NON_VALUES = (ops.REF, ops.STAGE, ops.INDEX, ops.STORE, ops.KERNEL, ops.LOOP)
 
 
 def _are_values(nodes: Iterable[UOp], dtype: dtypes.DType | None = None) -> bool:
-    return all(n.op not in _PLACES and dtype in (None, n.dtype) for n in nodes)
+    return all(n.op not in _NON_VALUES and dtype in (None, n.dtype) for n in nodes)
 
 
 def _index(node: UOp) -> bool:
@@ -54,8 +54,8 @@ def _load(node: UOp) -> bool:
 def _store(node: UOp) -> bool:
     if not 2 <= len(node.src) <= 3 or node.src[0].op is not ops.INDEX:
         return False
-    place, value = node.src[:2]
-    return place.src[0].op is ops.REF and value.dtype is place.dtype and \
+    access, value = node.src[:2]
+    return access.src[0].op is ops.REF and value.dtype is access.dtype and \
         _are_values((value,)) and _are_values(node.src[2:], dtypes.bool_)
 
 
@@ -63,33 +63,34 @@ def _is_extent(node: UOp) -> bool:
     return node.dtype is dtypes.index and not node.ranges
 
 
-def _closes(node: UOp) -> bool:
-    ranges = parts.closed(node)
+def _binds_ranges(node: UOp) -> bool:
+    ranges = accessors.bound_ranges(node)
     return bool(node.src) and _are_values(node.src[:1]) and len(set(ranges)) == len(ranges) and \
-        all(r.op is ops.RANGE and r.arg.kind not in GIVEN for r in ranges)
+        all(r.op is ops.RANGE and r.arg.kind not in PARALLEL_KINDS for r in ranges)
 
 
-def _fold(node: UOp) -> bool:
+def _reduce(node: UOp) -> bool:
     accumulator = node.arg.accumulator
     return len(node.src) > 1 and node.arg.axes == () and accumulator is not None and \
-        folds(node.arg.monoid, accumulator)
+        accepts_monoid(node.arg.monoid, accumulator)
 
 
 def _mma(node: UOp) -> bool:
-    unit, words, held = UNITS.get(node.arg.unit), parts.closed(node), \
+    unit, words, thread_operands = UNITS.get(node.arg.unit), accessors.bound_ranges(node), \
         node.src[2 + node.arg.words:]
-    factors = (*node.src[:2], *held[:2])
+    factors = (*node.src[:2], *thread_operands[:2])
     return unit is not None and len(node.src) > 1 and node.dtype is unit.result and \
         all(s.dtype is dtypes.uint32 for s in factors) and len(set(words)) == len(words) \
-        and all(r.op is ops.RANGE and r.arg.kind not in GIVEN for r in words) and \
-        (not held or len(held) == 4 and held[2].dtype is dtypes.index and held[3].op is ops.RANGE)
+        and all(r.op is ops.RANGE and r.arg.kind not in PARALLEL_KINDS for r in words) and \
+        (not thread_operands or len(thread_operands) == 4 and
+         thread_operands[2].dtype is dtypes.index and thread_operands[3].op is ops.RANGE)
 
 
 def _shuffled(node: UOp) -> bool:
     if len(node.src) != 2 or node.src[1].op is not ops.RANGE:
         return False
     r = node.src[1]
-    n = parts.extent(r)
+    n = accessors.extent(r)
     return r.arg.kind == "THREAD" and n.op is ops.CONST and node.dtype is node.src[0].dtype and \
         node.arg > 0 and node.arg & (node.arg - 1) == 0 and n.arg % (2 * node.arg) == 0
 
@@ -101,76 +102,77 @@ def _carry(node: UOp) -> bool:
 
 def _iter(node: UOp) -> bool:
     n, t = len(node.arg.outs), node.src[0]
-    values, first = node.src[1:1 + 2 * n], parts.inits(node)
+    values, inits = node.src[1:1 + 2 * n], accessors.init_values(node)
     types = [dtype for _, dtype in node.arg.outs]
     return n > 0 and len(node.src) in (1 + 2 * n, 2 + 2 * n) and t.op is ops.RANGE and \
         t.arg.kind == "SEQ" and _are_values(values) and [v.dtype for v in values] == types * 2 \
-        and not any(t in v.ranges for v in first) and _are_values(node.src[1 + 2 * n:],
+        and not any(t in v.ranges for v in inits) and _are_values(node.src[1 + 2 * n:],
                                                                   dtypes.bool_)
 
 
 def _step(node: UOp) -> bool:
     value, loop, t = node.src
-    return _are_values((value,)) and loop.op is ops.ITER and loop.src[0] is t
+    return _are_values((value,)) and loop.op is ops.LOOP and loop.src[0] is t
 
 
-def _last(node: UOp) -> bool:
+def _get(node: UOp) -> bool:
     loop = node.src[0]
-    return loop.op is ops.ITER and 0 <= node.arg < len(loop.arg.outs) and \
+    return loop.op is ops.LOOP and 0 <= node.arg < len(loop.arg.outs) and \
         node.dtype is loop.arg.outs[node.arg][1]
 
 
-def _carries_closed(kernel: UOp) -> bool:
-    """Return whether each CARRY is inside its ITER, or a STEP of it, and is one of its values."""
+def _carries_bound(kernel: UOp) -> bool:
+    """Return whether each CARRY is inside its LOOP, or a PER_ITERATION of it, and is one of its
+    values."""
     free: dict[UOp, frozenset[UOp]] = {}
     for n in toposort([kernel]):
-        inside = frozenset().union(*[free[s] for s in n.src])
+        free_carries = frozenset().union(*[free[s] for s in n.src])
         if n.op is ops.CARRY:
-            inside |= {n}
-        elif n.op is ops.ITER:
-            first = frozenset().union(*[free[s] for s in parts.inits(n)])
-            own = {c for c in inside if c.arg.id == n.arg.id}
-            if own & first or not all(_carried_by(n, c) for c in own):
+            free_carries |= {n}
+        elif n.op is ops.LOOP:
+            init_carries = frozenset().union(*[free[s] for s in accessors.init_values(n)])
+            own_carries = {c for c in free_carries if c.arg.id == n.arg.id}
+            if own_carries & init_carries or not all(_carried_by(n, c) for c in own_carries):
                 return False
-            inside -= own
-        elif n.op is ops.STEP:
-            inside -= {c for c in inside if _carried_by(n.src[1], c)}
-        free[n] = inside
+            free_carries -= own_carries
+        elif n.op is ops.PER_ITERATION:
+            free_carries -= {c for c in free_carries if _carried_by(n.src[1], c)}
+        free[n] = free_carries
     return not free[kernel]
 
 
 def _carried_by(loop: UOp, carry: UOp) -> bool:
-    """Return whether a CARRY is a value of an ITER, over all ranges that the value depends on."""
+    """Return whether a CARRY is a value of a LOOP, over all ranges that the value depends on."""
     i: int = carry.arg.i
-    stop = parts.stop(loop)
+    stop = accessors.stop_condition(loop)
     if carry.arg.id != loop.arg.id or carry.src[0] is not loop.src[0] or \
             i >= len(loop.arg.outs) or carry.dtype is not loop.arg.outs[i][1]:
         return False
-    needed = parts.inits(loop)[i].ranges | parts.nexts(loop)[i].ranges
+    needed = accessors.init_values(loop)[i].ranges | accessors.next_values(loop)[i].ranges
     if stop is not None:
         needed |= stop.ranges
     return carry.ranges.issuperset(needed)
 
 
-_NUMBERED = (ops.RANGE, ops.STAGE, ops.ITER)
+_OPS_WITH_ID = (ops.RANGE, ops.STAGE, ops.LOOP)
 
 
-def _views(a: dtypes.DType, b: dtypes.DType) -> bool:
+def _can_alias(a: dtypes.DType, b: dtypes.DType) -> bool:
     narrow, wide = sorted((a, b), key=lambda t: t.itemsize)
     return a is b or wide is dtypes.uint32 and narrow.itemsize < 4
 
 
-def _identities(kernel: UOp) -> bool:
-    """Return whether ids (RANGE, STAGE, ITER) and VAR slots are unique.
+def _unique_ids(kernel: UOp) -> bool:
+    """Return whether ids (RANGE, STAGE, LOOP) and VAR slots are unique.
 
     REFs of a slot may be several views, of one dtype, or of the 32-bit words that hold it.
     """
     seen: dict[tuple[Op, int], UOp] = {}
     for n in toposort([kernel]):
-        if n.op in (*_NUMBERED, ops.REF, ops.VAR):
-            id = n.arg.id if n.op in _NUMBERED else n.arg.slot
+        if n.op in (*_OPS_WITH_ID, ops.REF, ops.VAR):
+            id = n.arg.id if n.op in _OPS_WITH_ID else n.arg.slot
             first = seen.setdefault((n.op, id), n)
-            if id < 0 or (not _views(first.dtype, n.dtype) if n.op is ops.REF
+            if id < 0 or (not _can_alias(first.dtype, n.dtype) if n.op is ops.REF
                           else first is not n):
                 return False
     return True
@@ -183,22 +185,23 @@ def _order(kernel: UOp) -> bool:
 
 
 def _parallel(kernel: UOp) -> bool:
-    given = {n.arg.id: n.arg.kind for n in toposort([kernel])
-             if n.op is ops.RANGE and n.arg.kind in GIVEN}
+    parallel_ids = {n.arg.id: n.arg.kind for n in toposort([kernel])
+                    if n.op is ops.RANGE and n.arg.kind in PARALLEL_KINDS}
     order = kernel.arg.order
-    return all(n <= (RANGE_KINDS[kind].most or n) for kind, n in Counter(given.values()).items()) \
-        and (not order or set(order[:len(given)]) == given.keys())
+    return all(n <= (RANGE_KINDS[kind].most or n) for kind,
+               n in Counter(parallel_ids.values()).items()) \
+        and (not order or set(order[:len(parallel_ids)]) == parallel_ids.keys())
 
 
-_VALUE_OPS = tuple(ops.at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL, ops.GET,
-                                        ops.STEP, ops.ITER})
+_VALUE_OPS = tuple(ops.ops_at_level("k") - {ops.INDEX, ops.LOAD, ops.STORE, ops.KERNEL,
+                                            ops.GETTUPLE, ops.PER_ITERATION, ops.LOOP})
 
-ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
-    (tuple(ops.at_level("k")), "scalars", lambda n: n.shape == ()),
+RULES: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
+    (tuple(ops.ops_at_level("k")), "scalars", lambda n: n.shape == ()),
     (_VALUE_OPS, "values as operands; places are read by LOAD",
      lambda n: _are_values(n.src)),
     ((ops.RANGE,), "an extent of dtype index that depends on no range",
-     lambda n: _is_extent(parts.extent(n))),
+     lambda n: _is_extent(accessors.extent(n))),
     ((ops.RANGE,), f"one of the kinds {', '.join(RANGE_KINDS)}",
      lambda n: n.arg.kind in RANGE_KINDS),
     ((ops.REF,), "extents of dtype index that depend on no range",
@@ -208,25 +211,25 @@ ROWS: tuple[tuple[Collection[Op], str, Callable[[UOp], bool]], ...] = (
     ((ops.STORE,), "a place in a REF, a value of its dtype, and perhaps a bool", _store),
     ((ops.STORE,), "no combine, STORE (the last wins), or a monoid that takes the value",
      lambda n: n.arg in (None, ops.STORE)
-     or folds(n.arg, parts.value(n).dtype)),
-    ((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _closes),
-    ((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _fold),
+     or accepts_monoid(n.arg, accessors.value(n).dtype)),
+    ((ops.REDUCE, ops.STAGE), "a value and distinct ranges, none of them parallel", _binds_ranges),
+    ((ops.REDUCE,), "ranges, a monoid that takes the accumulator's dtype, no axes", _reduce),
     ((ops.MMA,), "words of both factors, distinct ranges, and a unit whose sums have its dtype",
      _mma),
     ((ops.SHUFFLE_XOR,), "a value, a THREAD range, and a power of two that divides half of its "
      "extent", _shuffled),
     ((ops.CARRY,), "the RANGE of its loop, and index expressions", _carry),
-    ((ops.ITER,), "a SEQ range, first values that it does not change, next values of their "
+    ((ops.LOOP,), "a SEQ range, first values that it does not change, next values of their "
          "types, and perhaps a bool", _iter),
-    ((ops.STEP,), "a value, an ITER and its range", _step),
-    ((ops.GET,), "a value that an ITER carries, with its dtype", _last),
+    ((ops.PER_ITERATION,), "a value, a LOOP and its range", _step),
+    ((ops.GETTUPLE,), "a value that a LOOP carries, with its dtype", _get),
     ((ops.STAGE,), f"one of the spaces {', '.join(SPACES)}",
      lambda n: n.arg.space in SPACES and (n.arg.space == "SHARED" or not n.arg.double)),
     ((ops.KERNEL,), "STOREs", lambda n: bool(n.src) and all(
         s.op is ops.STORE for s in n.src)),
-    ((ops.KERNEL,), "CARRYs inside the ITER that carries them", _carries_closed),
-    ((ops.KERNEL,), "one RANGE, STAGE or ITER an id, one VAR and one dtype of REFs a slot",
-         _identities),
+    ((ops.KERNEL,), "CARRYs inside the LOOP that carries them", _carries_bound),
+    ((ops.KERNEL,), "one RANGE, STAGE or LOOP an id, one VAR and one dtype of REFs a slot",
+         _unique_ids),
     ((ops.KERNEL,), "an order with each range of the kernel once", _order),
     ((ops.KERNEL,), "outermost what is given out, at most one PAR range", _parallel),
 )

@@ -1,7 +1,7 @@
 """Legality rules of the program level: instruction order, nested loops, equal vector lengths.
 
 Tuples of (ops, expectation, predicate), for core/levels/spec.py. The table in
-lower/program/linearize.py says what each instruction means.
+lower/program/emit.py says what each instruction means.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import dtypes, ops
+from fnx.core.matrix_units import TILE_LANES, UNITS
 from fnx.core.ops import Op
-from fnx.core.range_kinds import NUMBERED
-from fnx.core.units import TILE, UNITS
+from fnx.core.range_kinds import ID_KINDS
 from fnx.core.uop import UOp
 
 # Ops that may be used anywhere and are not instructions.
-UNLINED = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PART, ops.ID, ops.LANES})
-WIDTHS = (dtypes.index, dtypes.int32)  # dtypes of counters and addresses
-_POINTERS = frozenset({ops.REF, ops.SCRATCH, ops.ADDRESS})
+NON_INSTRUCTIONS = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PARALLEL_RANGE, ops.ID, ops.LANES})
+INDEX_DTYPES = (dtypes.index, dtypes.int32)  # dtypes of counters and addresses
+_POINTER_OPS = frozenset({ops.REF, ops.SCRATCH, ops.ADDRESS})
 
 
 def _address(node: UOp) -> bool:
     pointer, offset = node.src
-    return pointer.op in _POINTERS and pointer.dtype.lanes == 1 and \
-        pointer.dtype is node.dtype.scalar and offset.dtype.scalar in WIDTHS and \
+    return pointer.op in _POINTER_OPS and pointer.dtype.lanes == 1 and \
+        pointer.dtype is node.dtype.scalar and offset.dtype.scalar in INDEX_DTYPES and \
         offset.dtype.lanes in (1, node.dtype.lanes)
 
 
@@ -48,7 +48,7 @@ def _shuffle(node: UOp) -> bool:
         all(type(i) is int and 0 <= i < 2 * a.dtype.lanes for i in node.arg)
 
 
-def _last(node: UOp) -> bool:
+def _loop_result(node: UOp) -> bool:
     end = node.src[0]
     return end.op is ops.ENDFOR and 0 <= node.arg < len(end.src) - 1 and \
         node.dtype is end.src[1 + node.arg].dtype
@@ -64,10 +64,10 @@ def _mma(node: UOp) -> bool:
     if unit.form == "warp":
         return kinds == [dtypes.uint32] * 6 + [unit.result] * 4 and node.dtype.lanes == 4
     return kinds == [dtypes.uint32.vec(node.dtype.lanes)] * 2 + [node.dtype] and \
-        (unit.form == "tiles") == (node.dtype.lanes == TILE)
+        (unit.form == "tiles") == (node.dtype.lanes == TILE_LANES)
 
 
-class _Reader:
+class _Verifier:
     """Verifies the instructions of a PROGRAM in order."""
 
     def __init__(self) -> None:
@@ -78,13 +78,13 @@ class _Reader:
         self.left: set[UOp] = set()  # FORs that have a BREAK
 
     def known(self, node: UOp) -> bool:
-        return node.op in UNLINED or any(node in s for s in self.scopes)
+        return node.op in NON_INSTRUCTIONS or any(node in s for s in self.scopes)
 
     def line(self, node: UOp) -> bool:
         """Process an instruction; return whether it is legal here."""
-        if node.op in UNLINED or not all(self.known(s) for s in node.src):
+        if node.op in NON_INSTRUCTIONS or not all(self.known(s) for s in node.src):
             return False
-        row = _LINES.get(node.op)
+        row = _INSTRUCTION_RULES.get(node.op)
         if row is not None and not row(self, node):
             return False
         self.scopes[-1].add(node)
@@ -101,11 +101,11 @@ class _Reader:
 
     def phi(self, node: UOp) -> bool:
         loop = node.src[0]
-        found = self.phis.get(loop)
-        if found is None or self.open[-1:] != [loop] or node.arg != len(found) or \
-                self.scopes[-1] != {loop, *found}:
+        phis = self.phis.get(loop)
+        if phis is None or self.open[-1:] != [loop] or node.arg != len(phis) or \
+                self.scopes[-1] != {loop, *phis}:
             return False
-        found.append(node)
+        phis.append(node)
         return True
 
     def end(self, node: UOp) -> bool:
@@ -120,25 +120,25 @@ class _Reader:
 
     def leave(self, node: UOp) -> bool:
         """Process a BREAK of the innermost loop; a loop may have only one."""
-        first = node.src[0] not in self.left
+        is_first = node.src[0] not in self.left
         self.left.add(node.src[0])
-        return self.open[-1:] == [node.src[0]] and first
+        return self.open[-1:] == [node.src[0]] and is_first
 
     def last(self, node: UOp) -> bool:
         return node.src[0] in self.scopes[-1]
 
 
-_LINES: dict[Op, Callable[[_Reader, UOp], bool]] = {
-    ops.FOR: _Reader.begin, ops.PHI: _Reader.phi, ops.ENDFOR: _Reader.end,
-    ops.IF: _Reader.begin, ops.ENDIF: _Reader.end, ops.LAST: _Reader.last,
-    ops.BREAK: _Reader.leave,
+_INSTRUCTION_RULES: dict[Op, Callable[[_Verifier, UOp], bool]] = {
+    ops.FOR: _Verifier.begin, ops.PHI: _Verifier.phi, ops.ENDFOR: _Verifier.end,
+    ops.IF: _Verifier.begin, ops.ENDIF: _Verifier.end, ops.LOOP_RESULT: _Verifier.last,
+    ops.BREAK: _Verifier.leave,
 }
 _OPENED_BY = {ops.ENDFOR: ops.FOR, ops.ENDIF: ops.IF}
 
 
-def first_wrong_line(program: UOp) -> UOp | None:
+def first_illegal(program: UOp) -> UOp | None:
     """Return the first illegal instruction of a PROGRAM, or the PROGRAM if a scope stays open."""
-    reader = _Reader()
+    reader = _Verifier()
     for node in program.src:
         if not reader.line(node):
             return node
@@ -149,25 +149,25 @@ def _integer_vector(node: UOp) -> bool:
     return node.dtype.is_integer and node.dtype.lanes > 1
 
 
-ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
+RULES: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.PROGRAM,), "lines that use lines before them, and loops and branches that nest",
-     lambda n: first_wrong_line(n) is None),
+     lambda n: first_illegal(n) is None),
     ((ops.FOR,), "bounds and a counter of dtype index, or int32",
-     lambda n: n.dtype is n.src[0].dtype is n.src[1].dtype and n.dtype in WIDTHS),
+     lambda n: n.dtype is n.src[0].dtype is n.src[1].dtype and n.dtype in INDEX_DTYPES),
     ((ops.PHI,), "a FOR and an initial value of its own dtype",
      lambda n: n.src[0].op is ops.FOR and n.dtype is n.src[1].dtype),
     ((ops.ENDFOR,), "a FOR and the next value of each PHI",
      lambda n: bool(n.src) and n.src[0].op is ops.FOR),
-    ((ops.LAST,), "an ENDFOR and the position of one of its values", _last),
+    ((ops.LOOP_RESULT,), "an ENDFOR and the position of one of its values", _loop_result),
     ((ops.BREAK,), "a FOR and a scalar bool",
      lambda n: n.src[0].op is ops.FOR and n.src[1].dtype is dtypes.bool_),
-    ((ops.EVERY,), "a vector of bools", lambda n: n.dtype is dtypes.bool_
+    ((ops.ALL_LANES,), "a vector of bools", lambda n: n.dtype is dtypes.bool_
      and n.src[0].dtype.scalar is dtypes.bool_ and n.src[0].dtype.lanes > 1),
     ((ops.IF,), "a scalar bool", lambda n: n.src[0].dtype is dtypes.bool_),
     ((ops.ENDIF,), "an IF", lambda n: n.src[0].op is ops.IF),
     ((ops.REF,), "no operands and a slot >= 0", lambda n: not n.src and n.arg.slot >= 0),
     ((ops.SCRATCH,), "the byte offset of memory of a worker, or of a block",
-     lambda n: n.src[0].dtype in WIDTHS and n.arg.space in ("PRIV", "SHARED")),
+     lambda n: n.src[0].dtype in INDEX_DTYPES and n.arg.space in ("PRIV", "SHARED")),
     ((ops.ADDRESS,), "a pointer, an offset for all or each of its lanes, a power of two",
      lambda n: _address(n) and (n.arg is None or n.arg in (1, 2, 4, 8, 16, 32, 64))),
     ((ops.LOAD,), "an address of its dtype, a mask of its lanes, and from where up to where all of "
@@ -175,7 +175,7 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.STORE,), "an address, a value of its dtype, a mask of its lanes or whether it streams",
      lambda n: len(n.src) in (2, 3) and _access(n)
      and (n.arg is None or n.arg in ("STREAM", "ASYNC") and len(n.src) == 2)),
-    ((ops.FETCH,), "an address in shared memory, one of a buffer, of one dtype, and a mask",
+    ((ops.ASYNC_COPY,), "an address in shared memory, one of a buffer, of one dtype, and a mask",
      lambda n: len(n.src) in (2, 3) and all(s.op is ops.ADDRESS for s in n.src[:2])
      and n.src[0].dtype is n.src[1].dtype
      and all(m.dtype is dtypes.bool_ for m in n.src[2:])),
@@ -185,7 +185,7 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
      lambda n: n.dtype is n.src[0].dtype.vec(n.dtype.lanes) and n.dtype.lanes > 1
      and n.src[0].dtype.lanes == 1),
     ((ops.LANES,), "a vector of integers", _integer_vector),
-    ((ops.LANESBELOW,), "a count of dtype index and a vector of bools",
+    ((ops.LANE_MASK,), "a count of dtype index and a vector of bools",
      lambda n: n.src[0].dtype is dtypes.index and n.dtype.scalar is dtypes.bool_
      and n.dtype.lanes > 1),
     ((ops.SHUFFLE,), "two vectors of one dtype and lanes of theirs", _shuffle),
@@ -197,10 +197,11 @@ ROWS: tuple[tuple[tuple[Op, ...], str, Callable[[UOp], bool]], ...] = (
     ((ops.SHUFFLE_XOR,), "a scalar, and a distance that is a power of two",
      lambda n: len(n.src) == 1 and n.dtype is n.src[0].dtype and n.dtype.lanes == 1
      and n.arg > 0 and n.arg & (n.arg - 1) == 0),
-    ((ops.PART,), "a number and dtype index", lambda n: n.arg >= 0 and n.dtype is dtypes.index),
+    ((ops.PARALLEL_RANGE,), "a number and dtype index",
+     lambda n: n.arg >= 0 and n.dtype is dtypes.index),
     ((ops.ID,), "a kind of ranges that are numbered, and dtype index or int32",
-     lambda n: n.arg in NUMBERED and n.dtype in WIDTHS),
-    ((ops.SYNC, ops.AWAIT), "no operands", lambda n: not n.src),
+     lambda n: n.arg in ID_KINDS and n.dtype in INDEX_DTYPES),
+    ((ops.SYNC, ops.ASYNC_WAIT), "no operands", lambda n: not n.src),
     ((ops.CAST,), "as many lanes as its operand",
      lambda n: n.dtype.lanes == n.src[0].dtype.lanes),
 )

@@ -1,9 +1,9 @@
 """Simplifying constructors of conditions.
 
 >>> x = build.var(0, dtypes.bool_)
->>> connected(ops.AND, truth(True), x) is x
+>>> connective(ops.AND, const_bool(True), x) is x
 True
->>> negated(negated(x)) is x
+>>> negate(negate(x)) is x
 True
 """
 
@@ -13,12 +13,12 @@ from fnx.core import build, dtypes, ops
 from fnx.core.uop import UOp
 
 
-def truth(value: bool) -> UOp:
+def const_bool(value: bool) -> UOp:
     """Return the condition that always holds, or never."""
     return build.const(value, dtypes.bool_)
 
 
-def connected(op: ops.Op, a: UOp, b: UOp) -> UOp:
+def connective(op: ops.Op, a: UOp, b: UOp) -> UOp:
     """Build AND or OR; constant and equal operands are folded."""
     for x, y in ((a, b), (b, a)):
         if x.op is ops.CONST:
@@ -26,8 +26,8 @@ def connected(op: ops.Op, a: UOp, b: UOp) -> UOp:
     return a if a is b else build.elementwise(op, a, b)
 
 
-def negated(inner: UOp) -> UOp:
+def negate(inner: UOp) -> UOp:
     """Build NOT; constants and double negation are folded."""
     if inner.op is ops.CONST:
-        return truth(not inner.arg)
+        return const_bool(not inner.arg)
     return inner.src[0] if inner.op is ops.NOT else build.logical_not(inner)

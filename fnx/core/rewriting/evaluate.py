@@ -32,11 +32,11 @@ def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:
         elif n.op is ops.VAR:
             values[n] = env[n.arg.slot]
         else:
-            values[n] = int(_EVALUATE[n.op](*[values[s] for s in n.src]))
+            values[n] = int(_EVAL_RULES[n.op](*[values[s] for s in n.src]))
     return values[node]
 
 
-_EVALUATE: dict[ops.Op, Callable[..., int]] = {
+_EVAL_RULES: dict[ops.Op, Callable[..., int]] = {
     ops.ADD: lambda a, b: a + b, ops.SUB: lambda a, b: a - b, ops.MUL: lambda a, b: a * b,
     ops.NEG: lambda a: -a, ops.IDIV: trunc, ops.REM: lambda a, b: a - b * trunc(a, b),
     ops.MIN: min, ops.MAX: max, ops.WHERE: lambda c, a, b: a if c else b,

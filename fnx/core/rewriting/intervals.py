@@ -1,6 +1,6 @@
 """Interval arithmetic of integers, as (smallest, largest).
 
->>> times((-1, 2), (3, 4)), hull((0, 1), (5, 9))
+>>> interval_product((-1, 2), (3, 4)), hull((0, 1), (5, 9))
 ((-4, 8), (0, 9))
 >>> quotient((-5, 9), (2, 3)), remainder((-5, 9), (2, 3))
 ((-2, 4), (-2, 2))
@@ -13,7 +13,7 @@ from fnx.core.rewriting.evaluate import trunc
 Bounds = tuple[int, int]
 
 
-def times(a: Bounds, b: Bounds) -> Bounds:
+def interval_product(a: Bounds, b: Bounds) -> Bounds:
     """Return the interval of a product."""
     corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
     return min(corners), max(corners)
@@ -35,5 +35,5 @@ def quotient(a: Bounds, b: Bounds) -> Bounds:
 
 def remainder(a: Bounds, b: Bounds) -> Bounds:
     """Return the interval of the remainder of such a division."""
-    most = max(abs(b[0]), abs(b[1]), 1) - 1
-    return max(min(a[0], 0), -most), min(max(a[1], 0), most)
+    largest = max(abs(b[0]), abs(b[1]), 1) - 1
+    return max(min(a[0], 0), -largest), min(max(a[1], 0), largest)

@@ -6,7 +6,7 @@ value, bit for bit (-0.0 is not 0.0), also if it is expanded to a shape.
 
 >>> from fnx.core import build, dtypes
 >>> x, y = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, (3,))
->>> match(var("a") * 1.0, build.mul(build.like(x, 1.0), x))["a"] is x
+>>> match(var("a") * 1.0, build.mul(build.const_like(x, 1.0), x))["a"] is x
 True
 >>> match(var("a") * var("a"), build.mul(x, y)) is None
 True
@@ -23,10 +23,10 @@ from fnx.core.operators import Operators
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
 
-Matched = dict[str, UOp]
+MatchResult = dict[str, UOp]
 _ANY: Any = object()
-_SPREAD = frozenset({ops.EXPAND, ops.RESHAPE})
-CONSTANT_OPS = frozenset({ops.CONST}) | _SPREAD  # ops of the root of an expanded constant
+_BROADCAST_OPS = frozenset({ops.EXPAND, ops.RESHAPE})
+CONSTANT_OPS = frozenset({ops.CONST}) | _BROADCAST_OPS  # ops of the root of an expanded constant
 
 
 class UPat(Operators):
@@ -81,56 +81,56 @@ def as_pattern(x: Any) -> UPat:
     return x if isinstance(x, UPat) else UPat(constant=True, value=x)
 
 
-def constant_of(node: UOp) -> UOp | None:
+def underlying_const(node: UOp) -> UOp | None:
     """Return the CONST below EXPANDs and RESHAPEs, or None if the node is not constant."""
-    while node.op in _SPREAD:
+    while node.op in _BROADCAST_OPS:
         node = node.src[0]
     return node if node.op is ops.CONST else None
 
 
-def match(pattern: UPat, node: UOp) -> Matched | None:
+def match(pattern: UPat, node: UOp) -> MatchResult | None:
     """Return the captures of the first match of ``pattern``, or None."""
     if pattern.is_plain:
         return {pattern.name: node} if pattern.ops is None or node.op in pattern.ops else None
     return next(_matches(pattern, node, {}), None)
 
 
-def _matches(pattern: UPat, node: UOp, found: Matched) -> Iterator[Matched]:
+def _matches(pattern: UPat, node: UOp, captures: MatchResult) -> Iterator[MatchResult]:
     if pattern.constant:
-        constant = constant_of(node)
+        constant = underlying_const(node)
         if constant is None or not _has_value(constant, pattern.value):
             return
         node = constant
     elif pattern.ops is not None and node.op not in pattern.ops:
         return
-    if pattern.kinds and not _of_kind(node, pattern.kinds):
+    if pattern.kinds and not _has_kind(node, pattern.kinds):
         return
     if pattern.arg is not _ANY and node.arg != pattern.arg:
         return
     if pattern.name:
-        bound = found.get(pattern.name)
+        bound = captures.get(pattern.name)
         if bound is None:
-            found = {**found, pattern.name: node}
+            captures = {**captures, pattern.name: node}
         elif bound is not node:
             return
     if pattern.src is None:
-        yield found
+        yield captures
     elif len(pattern.src) == len(node.src):
-        yield from _all_match(pattern.src, node.src, found)
+        yield from _all_match(pattern.src, node.src, captures)
         if node.op.commutative:
-            yield from _all_match(pattern.src, node.src[::-1], found)
+            yield from _all_match(pattern.src, node.src[::-1], captures)
 
 
 def _all_match(patterns: tuple[UPat, ...], nodes: tuple[UOp, ...],
-               found: Matched) -> Iterator[Matched]:
+               captures: MatchResult) -> Iterator[MatchResult]:
     if not patterns:
-        yield found
+        yield captures
         return
-    for more in _matches(patterns[0], nodes[0], found):
-        yield from _all_match(patterns[1:], nodes[1:], more)
+    for extended in _matches(patterns[0], nodes[0], captures):
+        yield from _all_match(patterns[1:], nodes[1:], extended)
 
 
-def _of_kind(node: UOp, kinds: str) -> bool:
+def _has_kind(node: UOp, kinds: str) -> bool:
     kind = node.dtype.kind
     return kind[0] in kinds or (kind in ("uint", "index") and "i" in kinds)
 
@@ -148,21 +148,21 @@ def _has_value(constant: UOp, value: Any) -> bool:
         return False
 
 
-def build_from(pattern: UPat, found: Matched, like: UOp) -> UOp:
+def build_from(pattern: UPat, captures: MatchResult, like: UOp) -> UOp:
     """Build the node that a pattern without alternatives describes; numbers get ``like``'s type."""
     if pattern.value is not None:
-        return build.like(like, pattern.value)
+        return build.const_like(like, pattern.value)
     if pattern.src is None:
-        node = found[pattern.name]
+        node = captures[pattern.name]
         if node.op is ops.CONST and node.shape != like.shape:
             return build.expand(node, like.shape)
         return node
     assert pattern.ops is not None and len(pattern.ops) == 1, "one op, to build it"
     (op,) = pattern.ops
-    inner = like if op not in ops.COMPARISONS else _operand_like(pattern, found, like)
-    return build.elementwise(op, *[build_from(s, found, inner) for s in pattern.src])
+    inner = like if op not in ops.COMPARISONS else _operand_like(pattern, captures, like)
+    return build.elementwise(op, *[build_from(s, captures, inner) for s in pattern.src])
 
 
-def _operand_like(pattern: UPat, found: Matched, like: UOp) -> UOp:
+def _operand_like(pattern: UPat, captures: MatchResult, like: UOp) -> UOp:
     assert pattern.src is not None
-    return next((found[s.name] for s in pattern.src if s.name and not s.constant), like)
+    return next((captures[s.name] for s in pattern.src if s.name and not s.constant), like)

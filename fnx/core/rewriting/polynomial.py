@@ -30,7 +30,7 @@ def atom_order(atom: UOp) -> tuple[Any, ...]:
     return (2, atom.op.name, atom.digest())
 
 
-def order(monomial: Monomial) -> list[tuple[Any, ...]]:
+def monomial_order(monomial: Monomial) -> list[tuple[Any, ...]]:
     """Return a sort key of monomials (atom_order)."""
     return [atom_order(a) for a in monomial]
 
@@ -62,18 +62,18 @@ def constant(p: Polynomial) -> int | None:
     return 0 if not p else p[()] if len(p) == 1 and () in p else None
 
 
-def of_int(n: int) -> Polynomial:
+def from_int(n: int) -> Polynomial:
     """Return the constant polynomial n."""
     return {(): n} if n else {}
 
 
-def node_of(p: Polynomial) -> UOp:
+def to_node(p: Polynomial) -> UOp:
     """Build the node of a polynomial.
 
     Terms of outer ranges come first, so that partial sums can be hoisted; the constant is last.
     """
     total: UOp | None = None
-    for m in sorted(p, key=lambda m: (not m, order(m))):
+    for m in sorted(p, key=lambda m: (not m, monomial_order(m))):
         factor = abs(p[m])
         term = build.index_const(factor) if not m else m[0]
         for atom in m[1:]:
@@ -87,7 +87,7 @@ def node_of(p: Polynomial) -> UOp:
     return build.index_const(0) if total is None else total
 
 
-def without(p: Polynomial, atom: UOp) -> tuple[Polynomial, Polynomial] | None:
+def split_linear(p: Polynomial, atom: UOp) -> tuple[Polynomial, Polynomial] | None:
     """Return (a, b) with p == a * atom + b, or None if p is not linear in atom."""
     a: Polynomial = {}
     b: Polynomial = {}
@@ -107,11 +107,11 @@ def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
     if n is not None:
         q = {m: c // n for m, c in p.items() if (not m or c % n == 0) and c // n}
         return q, add(p, q, -n)
-    lead = max(d, key=lambda m: (len(m), order(m)))
+    lead = max(d, key=lambda m: (len(m), monomial_order(m)))
     q, rest = {}, p
     for _ in range(4 * len(p) + 4):
         for m, c in rest.items():
-            quotient = _over(m, lead)
+            quotient = _divide_monomial(m, lead)
             if quotient is not None and c % d[lead] == 0:
                 step = {quotient: c // d[lead]}
                 break
@@ -121,33 +121,33 @@ def divide(p: Polynomial, d: Polynomial) -> tuple[Polynomial, Polynomial]:
     return q, rest
 
 
-def remainders(p: Polynomial, n: int) -> Polynomial:
+def coefficients_mod(p: Polynomial, n: int) -> Polynomial:
     """Reduce each coefficient modulo n."""
     return {m: c % n for m, c in p.items() if c % n}
 
 
-def factors(p: Polynomial, n: int) -> list[int]:
+def common_factors(p: Polynomial, n: int) -> list[int]:
     """Return common divisors > 1 of n and one or all non-constant terms of p, largest first."""
     each = {math.gcd(n, c) for m, c in p.items() if m}
     return sorted({*each, math.gcd(*each)} - {0, 1}, reverse=True)
 
 
-def _over(m: Monomial, n: Monomial) -> Monomial | None:
+def _divide_monomial(m: Monomial, n: Monomial) -> Monomial | None:
     """Return the monomial m / n, or None if n does not divide m."""
-    left = list(m)
+    remaining = list(m)
     for atom in n:
-        if atom not in left:
+        if atom not in remaining:
             return None
-        left.remove(atom)
-    return tuple(left)
+        remaining.remove(atom)
+    return tuple(remaining)
 
 
-def scaled_down(p: Polynomial, g: int) -> Polynomial:
+def divide_coefficients(p: Polynomial, g: int) -> Polynomial:
     """Divide each coefficient by g, rounding down."""
     return {m: c // g for m, c in p.items() if c // g}
 
 
-def only_atom(p: Polynomial, op: ops.Op) -> UOp | None:
+def single_atom(p: Polynomial, op: ops.Op) -> UOp | None:
     """Return the atom if p is a single atom of ``op``, else None."""
     if len(p) == 1:
         (m, c), = p.items()

@@ -12,7 +12,7 @@ rules need not build simplified nodes. New nodes get the sites of the node that 
 >>> x = build.param(0, dtypes.int32, (3,))
 >>> rules = RuleSet([RewriteRule(var("a") + 0, var("a"), name="add zero"),
 ...                  RewriteRule(-(-var("a")), var("a"))])
->>> [y] = graph_rewrite([build.neg(build.neg(build.add(x, build.like(x, 0))))], rules)
+>>> [y] = graph_rewrite([build.neg(build.neg(build.add(x, build.const_like(x, 0))))], rules)
 >>> y is x, rules.counts["add zero"]
 (True, 1)
 """
@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable, Mapping
 from fnx.core.errors import SpecError
 from fnx.core.ops import FUNCTION, OPS, Op
 from fnx.core.rewriting.pattern import UPat, build_from, match
-from fnx.core.uop import UOp, current_site, inherit, toposort
+from fnx.core.uop import UOp, copy_locs, current_loc, toposort
 
-_MOST = 200  # rewrites of one node, after which rules are assumed to cycle
+_MAX_REWRITES = 200  # rewrites of one node, after which rules are assumed to cycle
 
 
 class RewriteRule:
@@ -44,41 +44,41 @@ class RewriteRule:
             derived from the pattern if it names its operands.
     """
 
-    __slots__ = ("pattern", "replacement", "guard", "name", "site", "needs")
+    __slots__ = ("pattern", "replacement", "guard", "name", "loc", "needs")
 
     def __init__(self, pattern: UPat, replacement: UPat | Callable[..., UOp | None],
                  guard: Callable[..., bool] | None = None, name: str = "",
                  needs: frozenset[Op] | None = None) -> None:
         frame = sys._getframe(1)
-        self.site = frame.f_code.co_filename, frame.f_lineno
+        self.loc = frame.f_code.co_filename, frame.f_lineno
         self.pattern, self.replacement, self.guard = pattern, replacement, guard
-        self.name = name or f"line {self.site[1]}"
-        self.needs = needs or _needs(pattern)
+        self.name = name or f"line {self.loc[1]}"
+        self.needs = needs or _required_ops(pattern)
 
     def __repr__(self) -> str:
-        return f"Rule({self.name!r}, {self.site[0]}:{self.site[1]})"
+        return f"Rule({self.name!r}, {self.loc[0]}:{self.loc[1]})"
 
     def apply(self, node: UOp) -> UOp | None:
         """Return the replacement of ``node``, or None."""
-        found = match(self.pattern, node)
-        if found is None or (self.guard is not None and not self.guard(**found)):
+        captures = match(self.pattern, node)
+        if captures is None or (self.guard is not None and not self.guard(**captures)):
             return None
-        site = current_site.site
-        if node.sites:
-            current_site.site = node.sites[0]
+        site = current_loc.loc
+        if node.locs:
+            current_loc.loc = node.locs[0]
         try:
-            new = build_from(self.replacement, found, node) \
-                if isinstance(self.replacement, UPat) else self.replacement(**found)
+            new = build_from(self.replacement, captures, node) \
+                if isinstance(self.replacement, UPat) else self.replacement(**captures)
         finally:
-            current_site.site = site
+            current_loc.loc = site
         if new is None or new is node:
             return None
         if new.dtype is not node.dtype or new.shape != node.shape:
             raise SpecError(f"{self}: expected {node.dtype}{list(node.shape)}, got {new}")
-        return inherit(new, node)
+        return copy_locs(new, node)
 
 
-def _needs(pattern: UPat) -> frozenset[Op] | None:
+def _required_ops(pattern: UPat) -> frozenset[Op] | None:
     """Return ops one of which an operand must have for a match, or None if unknown."""
     known = [s.root_ops() for s in pattern.src or ()]
     return min((k for k in known if k is not None), key=len, default=None)
@@ -138,19 +138,21 @@ def graph_rewrite(roots: Iterable[UOp], rules: RuleSet,
                     changed = True
                     break
         if changed:
-            _settle(node, rules, done)
+            _rewrite_to_fixpoint(node, rules, done)
         elif node.op in by_op and (new := rules.apply(node)) is not None:
-            _settle(node, rules, done, new)
+            _rewrite_to_fixpoint(node, rules, done, new)
         else:
             done[node] = node
     return [done[r] for r in roots]
 
 
-def _settle(root: UOp, rules: RuleSet, done: dict[UOp, UOp], first: UOp | None = None) -> None:
-    """Rewrite ``root`` to a fixed point, into ``done``; ``first`` is its first replacement."""
-    stack = [(root, root if first is None else first, 0)]
+def _rewrite_to_fixpoint(root: UOp, rules: RuleSet, done: dict[UOp, UOp],
+                         replacement: UOp | None = None) -> None:
+    """Rewrite ``root`` to a fixed point, into ``done``; ``replacement`` is its first
+    replacement."""
+    stack = [(root, root if replacement is None else replacement, 0)]
     while stack:
-        node, current, times = stack.pop()
+        node, current, count = stack.pop()
         if current is not node and current in done:
             done[node] = done[current]
             continue
@@ -158,7 +160,7 @@ def _settle(root: UOp, rules: RuleSet, done: dict[UOp, UOp], first: UOp | None =
         if waiting:
             if node in waiting:
                 raise SpecError(f"{rules.counts.most_common(3)}: a rule puts {node} below itself")
-            stack.append((node, current, times))
+            stack.append((node, current, count))
             stack += [(s, s, 0) for s in waiting]
             continue
         rebuilt = current if current.op is FUNCTION else \
@@ -169,7 +171,7 @@ def _settle(root: UOp, rules: RuleSet, done: dict[UOp, UOp], first: UOp | None =
         new = rules.apply(rebuilt)
         if new is None:
             done[node] = done[current] = done[rebuilt] = rebuilt
-        elif times == _MOST:
+        elif count == _MAX_REWRITES:
             raise SpecError(f"rules run in a circle at {rebuilt}: {rules.counts.most_common(5)}")
         else:
-            stack.append((node, new, times + 1))
+            stack.append((node, new, count + 1))

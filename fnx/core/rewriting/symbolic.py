@@ -26,28 +26,28 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import accessors, build, dtypes, ops
 from fnx.core.rewriting import conditions, intervals
 from fnx.core.rewriting.evaluate import trunc
-from fnx.core.rewriting.intervals import Bounds, hull, times
+from fnx.core.rewriting.intervals import Bounds, hull, interval_product
 from fnx.core.rewriting.polynomial import (
     Monomial,
     Polynomial,
     add,
     atom_order,
+    coefficients_mod,
+    common_factors,
     constant,
     divide,
-    factors,
+    divide_coefficients,
+    from_int,
     mul,
-    node_of,
-    of_int,
-    only_atom,
-    remainders,
-    scaled_down,
-    without,
+    single_atom,
+    split_linear,
+    to_node,
 )
 from fnx.core.uop import UOp, toposort
-from fnx.core.weak import WeakMemo
+from fnx.core.weak_tables import WeakMemo
 
 Extent = UOp | int
 
@@ -56,7 +56,7 @@ _ONE: Polynomial = {(): 1}
 _ITSELF: Polynomial = {}  # memo of an atom: a polynomial that referenced its key would never die
 _polynomials: WeakMemo[UOp, Polynomial] = WeakMemo()
 _bounds: WeakMemo[UOp, Bounds] = WeakMemo()
-_multiples: WeakMemo[UOp, Polynomial] = WeakMemo()  # atom x % d -> (x // d) * d
+_floor_multiples: WeakMemo[UOp, Polynomial] = WeakMemo()  # atom x % d -> (x // d) * d
 
 
 # ---- bounds -----------------------------------------------------------------------------------
@@ -68,37 +68,38 @@ def _interval(p: Polynomial) -> Bounds:
     for m, c in p.items():
         term = (c, c)
         for atom in m:
-            term = times(term, _atom_bounds(atom))
+            term = interval_product(term, _atom_bounds(atom))
         low, high = low + term[0], high + term[1]
     return low, high
 
 
 def _atom_bounds(atom: UOp) -> Bounds:
-    found = _bounds.get(atom)
-    if found is None:
-        row = _BOUNDS.get(atom.op)
-        found = _bounds[atom] = _dtype_bounds(atom) if row is None else row(atom)
-    return found
+    result = _bounds.get(atom)
+    if result is None:
+        rule = _BOUNDS.get(atom.op)
+        result = _bounds[atom] = _dtype_bounds(atom) if rule is None else rule(atom)
+    return result
 
 
 def _dtype_bounds(atom: UOp) -> Bounds:
     """Bound loaded data by the limits of its dtype (before a cast), clipped to those of index."""
     t = atom.src[0].dtype if atom.op is ops.CAST else atom.dtype
-    whole = dtypes.index.limits
-    return t.limits if (t.is_integer or t.is_bool) and t.limits[1] <= whole[1] else whole
+    index_limits = dtypes.index.limits
+    return t.limits if (t.is_integer or
+                        t.is_bool) and t.limits[1] <= index_limits[1] else index_limits
 
 
-def _of_both(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], Bounds]:
+def _interval_rule(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], Bounds]:
     return lambda atom: row(bounds(atom.src[0]), bounds(atom.src[1]))
 
 
 _BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
     ops.RANGE: lambda r: (0, max(0, bounds(r.src[0])[1] - 1)),
     ops.VAR: lambda v: (v.arg.low, v.arg.high),
-    ops.IDIV: _of_both(intervals.quotient),
-    ops.REM: _of_both(intervals.remainder),
-    ops.MIN: _of_both(lambda a, b: (min(a[0], b[0]), min(a[1], b[1]))),
-    ops.MAX: _of_both(lambda a, b: (max(a[0], b[0]), max(a[1], b[1]))),
+    ops.IDIV: _interval_rule(intervals.quotient),
+    ops.REM: _interval_rule(intervals.remainder),
+    ops.MIN: _interval_rule(lambda a, b: (min(a[0], b[0]), min(a[1], b[1]))),
+    ops.MAX: _interval_rule(lambda a, b: (max(a[0], b[0]), max(a[1], b[1]))),
     ops.WHERE: lambda w: hull(bounds(w.src[1]), bounds(w.src[2])),
 }
 
@@ -112,7 +113,7 @@ def _extent(atom: UOp) -> UOp | None:
     return None
 
 
-def _lower(p: Polynomial) -> int:
+def _lower_bound(p: Polynomial) -> int:
     """Return a lower bound of p.
 
     Each atom below an extent is replaced by the end of its interval that minimizes p, as a
@@ -124,7 +125,7 @@ def _lower(p: Polynomial) -> int:
     atoms = {a for m in p for a in m}
     for atom in sorted(atoms, key=atom_order, reverse=True):
         extent = _extent(atom)
-        linear_in = None if extent is None else without(p, atom)
+        linear_in = None if extent is None else split_linear(p, atom)
         if linear_in is None or extent is None:
             continue
         a, b = linear_in
@@ -133,16 +134,16 @@ def _lower(p: Polynomial) -> int:
             p = b
         elif high <= 0:
             p = add(b, mul(a, add(_polynomial(extent), _ONE, -1)))
-    return max(_interval(p)[0], _shifted_lower(p))
+    return max(_interval(p)[0], _shifted_lower_bound(p))
 
 
-def _shifted_lower(p: Polynomial) -> int:
+def _shifted_lower_bound(p: Polynomial) -> int:
     """Bound p from below with each atom replaced by (lower bound + rest), so that terms cancel."""
     out: Polynomial = {}
     for m, c in p.items():
         term: Polynomial = {(): c}
         for atom in m:
-            term = mul(term, add({(atom,): 1}, of_int(_atom_bounds(atom)[0])))
+            term = mul(term, add({(atom,): 1}, from_int(_atom_bounds(atom)[0])))
         out = add(out, term)
     total = 0
     for m, c in out.items():
@@ -157,39 +158,39 @@ def bounds(node: UOp) -> Bounds:
     """Return proven bounds (smallest, largest) of an index expression."""
     if node.op in _LEAVES:
         return _atom_bounds(node)
-    found = _bounds.get(node)
-    if found is None:
+    result = _bounds.get(node)
+    if result is None:
         p = _polynomial(node)
-        found = _bounds[node] = (_lower(p), -_lower(add({}, p, -1)))
-    return found
+        result = _bounds[node] = (_lower_bound(p), -_lower_bound(add({}, p, -1)))
+    return result
 
 
 # ---- division ---------------------------------------------------------------------------------
 
 
 def _atom(op: ops.Op, *operands: Polynomial) -> Polynomial:
-    return _of_atom(build.elementwise(op, *[node_of(p) for p in operands]))
+    return _atom_polynomial(build.elementwise(op, *[to_node(p) for p in operands]))
 
 
-def _of_atom(node: UOp) -> Polynomial:
+def _atom_polynomial(node: UOp) -> Polynomial:
     """Return the polynomial of an atom, or of a constant if its bounds are equal.
 
     Computes the bounds now, while those of the operands are cached, as nesting may be deep.
     """
     low, high = _atom_bounds(node)
     empty = node.op is ops.RANGE and bounds(node.src[0])[0] < 1  # it may take no value at all
-    found = of_int(low) if low == high and not empty else _ITSELF
-    _polynomials[node] = found
-    return {(node,): 1} if found is _ITSELF else found
+    p = from_int(low) if low == high and not empty else _ITSELF
+    _polynomials[node] = p
+    return {(node,): 1} if p is _ITSELF else p
 
 
-def _cut(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
+def _split_by_factor(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
     """Return (g, q, r) with p == g*q + r and 0 <= r < g, for the largest possible divisor g of n.
 
     Tries common divisors of n and coefficients of p; g == 1 if none works. For a vectorized loop
     r holds the lanes, and q the vectors.
     """
-    for g in factors(p, n):
+    for g in common_factors(p, n):
         q = {m: c // g for m, c in p.items() if (not m or c % g == 0) and c // g}
         r = add(p, q, -g)
         low, high = _interval(r)
@@ -198,7 +199,7 @@ def _cut(p: Polynomial, n: int) -> tuple[int, Polynomial, Polynomial]:
     return 1, p, {}
 
 
-def _below(p: Polynomial, b: Polynomial) -> Polynomial | None:
+def _reduce_below(p: Polynomial, b: Polynomial) -> Polynomial | None:
     """Return p with its coefficients reduced modulo the constant b, if that is in [0, b).
 
     For p = 65*i and b = 64 it is i, if i < 64.
@@ -206,51 +207,51 @@ def _below(p: Polynomial, b: Polynomial) -> Polynomial | None:
     n = constant(b)
     if n is None or all(c < n for m, c in p.items() if m):
         return None
-    rest = remainders(p, n)
-    return rest if min(of := _interval(rest)) >= 0 and max(of) < n else None
+    reduced = coefficients_mod(p, n)
+    return reduced if min(of := _interval(reduced)) >= 0 and max(of) < n else None
 
 
 def _idiv(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """Return a // b; ``positive``: a >= 0 is known."""
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
-        return of_int(trunc(x, y))
+        return from_int(trunc(x, y))
     q, rest = divide(a, b) if b else ({}, a)
     if not rest:
         return q
-    if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
+    if not b or _lower_bound(b) < 0 or not (positive or _lower_bound(a) >= 0):
         return _atom(ops.IDIV, a, b)
-    if _lower(rest) < 0:
+    if _lower_bound(rest) < 0:
         q, rest = {}, a
-    elif _lower(add(b, rest, -1)) > 0:
+    elif _lower_bound(add(b, rest, -1)) > 0:
         return q
-    if (below := _below(rest, b)) is not None:
+    if (below := _reduce_below(rest, b)) is not None:
         return add(q, divide(add(rest, below, -1), b)[0])
-    g, coarse, _ = _cut(rest, math.gcd(*b.values()))
+    g, coarse, _ = _split_by_factor(rest, math.gcd(*b.values()))
     if g > 1:  # (g*p + r) // (g*d) == p // d  for 0 <= r < g
-        return add(q, _idiv(coarse, scaled_down(b, g), positive=True))
-    inner = only_atom(rest, ops.IDIV)
+        return add(q, _idiv(coarse, divide_coefficients(b, g), positive=True))
+    inner = single_atom(rest, ops.IDIV)
     if inner is not None and bounds(inner.src[0])[0] >= 0 and bounds(inner.src[1])[0] >= 0:
         return add(q, _idiv(_polynomial(inner.src[0]), mul(_polynomial(inner.src[1]), b)))
-    inner = only_atom(rest, ops.MIN)
+    inner = single_atom(rest, ops.MIN)
     if inner is not None:  # min(x, y) // b == min(x // b, y // b)
         low, high = (_idiv(_polynomial(x), b, positive=True) for x in inner.src)
-        return add(q, _least(low, high))
-    inner = only_atom(rest, ops.REM)
+        return add(q, _min_or_max(low, high))
+    inner = single_atom(rest, ops.REM)
     if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) // b == x // b % a
-        outer, left = divide(_polynomial(inner.src[1]), b)
-        if not left:
+        outer, remainder_ = divide(_polynomial(inner.src[1]), b)
+        if not remainder_:
             return add(q, _rem(_idiv(_polynomial(inner.src[0]), b), outer))
     return add(q, _atom(ops.IDIV, rest, b))
 
 
-def _least(a: Polynomial, b: Polynomial, op: ops.Op = ops.MIN) -> Polynomial:
+def _min_or_max(a: Polynomial, b: Polynomial, op: ops.Op = ops.MIN) -> Polynomial:
     """Return the minimum of a and b, or the maximum for ``op`` MAX."""
     small, large = (a, b) if op is ops.MIN else (b, a)
     difference = add(b, a, -1)
-    if _lower(difference) >= 0:
+    if _lower_bound(difference) >= 0:
         return small
-    if _lower(add({}, difference, -1)) >= 0:
+    if _lower_bound(add({}, difference, -1)) >= 0:
         return large
     return _atom(op, a, b)
 
@@ -259,143 +260,144 @@ def _rem(a: Polynomial, b: Polynomial, positive: bool = False) -> Polynomial:
     """Return a % b; ``positive``: a >= 0 is known."""
     x, y = constant(a), constant(b)
     if x is not None and y is not None:
-        return of_int(x - y * trunc(x, y))
+        return from_int(x - y * trunc(x, y))
     rest = divide(a, b)[1] if b else a
     if not rest:
         return {}
-    if not b or _lower(b) < 0 or not (positive or _lower(a) >= 0):
+    if not b or _lower_bound(b) < 0 or not (positive or _lower_bound(a) >= 0):
         return _atom(ops.REM, a, b) if _idiv(a, b) else a  # -1 % 2 == -1, as -1 // 2 == 0
-    if _lower(rest) < 0:
+    if _lower_bound(rest) < 0:
         rest = a
-    elif _lower(add(b, rest, -1)) > 0:
+    elif _lower_bound(add(b, rest, -1)) > 0:
         return rest
-    if (below := _below(rest, b)) is not None:
+    if (below := _reduce_below(rest, b)) is not None:
         return below
-    g, coarse, fine = _cut(rest, math.gcd(*b.values()))
+    g, quotient, low_part = _split_by_factor(rest, math.gcd(*b.values()))
     if g > 1:  # (g*p + r) % (g*d) == g * (p % d) + r  for 0 <= r < g
-        return add(fine, _rem(coarse, scaled_down(b, g), positive=True), g)
-    inner = only_atom(rest, ops.REM)
+        return add(low_part, _rem(quotient, divide_coefficients(b, g), positive=True), g)
+    inner = single_atom(rest, ops.REM)
     if inner is not None and bounds(inner.src[0])[0] >= 0:  # x % (a*b) % b == x % b
         if not divide(_polynomial(inner.src[1]), b)[1]:
             return _rem(_polynomial(inner.src[0]), b)
     return _atom(ops.REM, rest, b)
 
 
-def _recombined(p: Polynomial) -> Polynomial:
+def _recombine(p: Polynomial) -> Polynomial:
     """Rewrite (x // d) * d + x % d to x, also times a factor."""
     for m, c in list(p.items()):
         for atom in m:
             if atom.op is not ops.REM or m not in p:
                 continue
             factor: Polynomial = {tuple(a for a in m if a is not atom): c}
-            product = mul(_rounded_down(atom), factor)
+            product = mul(_floor_multiple(atom), factor)
             if all(p.get(n) == k for n, k in product.items()):
                 p = add(add(add(p, product, -1), {m: c}, -1),
                         mul(factor, _polynomial(atom.src[0])))
     return p
 
 
-def _rounded_down(remainder: UOp) -> Polynomial:
+def _floor_multiple(remainder: UOp) -> Polynomial:
     """Return (x // d) * d for an atom x % d."""
-    found = _multiples.get(remainder)
-    if found is None:
+    product = _floor_multiples.get(remainder)
+    if product is None:
         x, d = remainder.src
-        found = _multiples[remainder] = mul(_polynomial(build.idiv(x, d)), _polynomial(d))
-    return found
+        product = _floor_multiples[remainder] = mul(_polynomial(build.idiv(x, d)), _polynomial(d))
+    return product
 
 
 # ---- one walk: index nodes become polynomials, conditions become simpler conditions -----------
 
-_Done = dict[UOp, Any]  # index node: Polynomial; bool node: UOp
+_NormalForms = dict[UOp, Any]  # index node: Polynomial; bool node: UOp
 
 
-def _decided(nodes: Iterable[UOp], done: _Done) -> list[Polynomial]:
+def _operand_forms(nodes: Iterable[UOp], done: _NormalForms) -> list[Polynomial]:
     return [done[s] for s in nodes]
 
 
-def _select(node: UOp, done: _Done) -> Polynomial:
+def _where(node: UOp, done: _NormalForms) -> Polynomial:
     condition = done[node.src[0]]
-    a, b = _decided(node.src[1:], done)
+    a, b = _operand_forms(node.src[1:], done)
     if condition.op is ops.CONST or a == b:
-        return b if condition is conditions.truth(False) else a
-    return _of_atom(build.where(condition, node_of(a), node_of(b)))
+        return b if condition is conditions.const_bool(False) else a
+    return _atom_polynomial(build.where(condition, to_node(a), to_node(b)))
 
 
-def _extreme(node: UOp, done: _Done) -> Polynomial:
-    a, b = _decided(node.src, done)
-    return _least(a, b, node.op)
+def _min_max(node: UOp, done: _NormalForms) -> Polynomial:
+    a, b = _operand_forms(node.src, done)
+    return _min_or_max(a, b, node.op)
 
 
-def _binary(f: Callable[[Polynomial, Polynomial], Polynomial]) -> Callable[[UOp, _Done],
-                                                                          Polynomial]:
-    def rule(node: UOp, done: _Done) -> Polynomial:
-        a, b = _decided(node.src, done)
-        return _recombined(f(a, b)) if len(a) * len(b) <= MAX_TERMS else _of_atom(node)
+def _arithmetic_rule(f: Callable[[Polynomial, Polynomial],
+                                 Polynomial]) -> Callable[[UOp, _NormalForms],
+                                                         Polynomial]:
+    def rule(node: UOp, done: _NormalForms) -> Polynomial:
+        a, b = _operand_forms(node.src, done)
+        return _recombine(f(a, b)) if len(a) * len(b) <= MAX_TERMS else _atom_polynomial(node)
     return rule
 
 
-_ARITHMETIC: dict[ops.Op, Callable[[UOp, _Done], Polynomial]] = {
-    ops.CONST: lambda node, done: of_int(build.const_of(node)),
-    ops.ADD: _binary(add),
-    ops.SUB: _binary(lambda a, b: add(a, b, -1)),
+_ARITHMETIC: dict[ops.Op, Callable[[UOp, _NormalForms], Polynomial]] = {
+    ops.CONST: lambda node, done: from_int(build.const_of(node)),
+    ops.ADD: _arithmetic_rule(add),
+    ops.SUB: _arithmetic_rule(lambda a, b: add(a, b, -1)),
     ops.NEG: lambda node, done: add({}, done[node.src[0]], -1),
-    ops.MUL: _binary(mul),
-    ops.IDIV: _binary(_idiv),
-    ops.REM: _binary(_rem),
-    ops.MIN: _extreme,
-    ops.MAX: _extreme,
-    ops.WHERE: _select,
+    ops.MUL: _arithmetic_rule(mul),
+    ops.IDIV: _arithmetic_rule(_idiv),
+    ops.REM: _arithmetic_rule(_rem),
+    ops.MIN: _min_max,
+    ops.MAX: _min_max,
+    ops.WHERE: _where,
 }
 
 
-def _positive(p: Polynomial) -> UOp:
+def _is_positive(p: Polynomial) -> UOp:
     """Return the condition p > 0, with positive terms on the right and negative ones on the left.
     """
-    if _lower(p) > 0:
-        return conditions.truth(True)
-    if _lower(add({}, p, -1)) >= 0:
-        return conditions.truth(False)
-    for g in factors(p, 0):
+    if _lower_bound(p) > 0:
+        return conditions.const_bool(True)
+    if _lower_bound(add({}, p, -1)) >= 0:
+        return conditions.const_bool(False)
+    for g in common_factors(p, 0):
         q = {m: c // g for m, c in p.items() if m and c % g == 0}
         low, high = _interval(add(p, q, -g))
         if (low - 1) // g == (high - 1) // g:  # g*q + r > 0  is  q + ceil(r/g) > 0
-            return _positive(add(q, of_int((low - 1) // g + 1)))
-    left = {m: -c for m, c in p.items() if c < 0}
-    right = {m: c for m, c in p.items() if c > 0}
-    return build.lt(node_of(left), node_of(right))
+            return _is_positive(add(q, from_int((low - 1) // g + 1)))
+    negative = {m: -c for m, c in p.items() if c < 0}
+    positive = {m: c for m, c in p.items() if c > 0}
+    return build.lt(to_node(negative), to_node(positive))
 
 
-def _compared(node: UOp, done: _Done) -> UOp:
+def _compare(node: UOp, done: _NormalForms) -> UOp:
     a, b = (done[s] for s in node.src)
     if node.src[0].dtype is not dtypes.index:
-        return _rebuilt(node, done)
+        return _rebuild(node, done)
     if node.op is ops.CMPLT:
-        return _positive(add(b, a, -1))
+        return _is_positive(add(b, a, -1))
     if node.op is ops.CMPLE:
-        return _positive(add(add(b, a, -1), _ONE))
+        return _is_positive(add(add(b, a, -1), _ONE))
     difference = add(a, b, -1)
     if not difference:
-        return conditions.truth(node.op is ops.CMPEQ)
-    if _lower(difference) > 0 or _lower(add({}, difference, -1)) > 0:
-        return conditions.truth(node.op is ops.CMPNE)
-    return build.elementwise(node.op, node_of(a), node_of(b))
+        return conditions.const_bool(node.op is ops.CMPEQ)
+    if _lower_bound(difference) > 0 or _lower_bound(add({}, difference, -1)) > 0:
+        return conditions.const_bool(node.op is ops.CMPNE)
+    return build.elementwise(node.op, to_node(a), to_node(b))
 
 
-def _connected(node: UOp, done: _Done) -> UOp:
-    return conditions.connected(node.op, *[done[s] for s in node.src])
+def _connective(node: UOp, done: _NormalForms) -> UOp:
+    return conditions.connective(node.op, *[done[s] for s in node.src])
 
 
-def _negated(node: UOp, done: _Done) -> UOp:
-    return conditions.negated(done[node.src[0]])
+def _negate(node: UOp, done: _NormalForms) -> UOp:
+    return conditions.negate(done[node.src[0]])
 
 
-def _rebuilt(node: UOp, done: _Done) -> UOp:
-    return node.over(tuple([_result(s, done) for s in node.src]))
+def _rebuild(node: UOp, done: _NormalForms) -> UOp:
+    return node.over(tuple([_normal_form(s, done) for s in node.src]))
 
 
-_CONDITIONS: dict[ops.Op, Callable[[UOp, _Done], UOp]] = {
-    ops.CMPLT: _compared, ops.CMPLE: _compared, ops.CMPEQ: _compared, ops.CMPNE: _compared,
-    ops.AND: _connected, ops.OR: _connected, ops.NOT: _negated,
+_CONDITIONS: dict[ops.Op, Callable[[UOp, _NormalForms], UOp]] = {
+    ops.CMPLT: _compare, ops.CMPLE: _compare, ops.CMPEQ: _compare, ops.CMPNE: _compare,
+    ops.AND: _connective, ops.OR: _connective, ops.NOT: _negate,
 }
 _LEAVES = frozenset({ops.RANGE, ops.VAR, ops.LOAD, ops.CAST, ops.GATHER})
 
@@ -405,32 +407,32 @@ def _is_known(node: UOp) -> bool:
         not (node.dtype is dtypes.index or node.op in _CONDITIONS)
 
 
-def _result(node: UOp, done: _Done) -> UOp:
+def _normal_form(node: UOp, done: _NormalForms) -> UOp:
     value = done[node]
-    return node_of(value) if node.dtype is dtypes.index else value
+    return to_node(value) if node.dtype is dtypes.index else value
 
 
-def _walk(root: UOp) -> _Done:
-    done: _Done = {}
+def _normalize(root: UOp) -> _NormalForms:
+    done: _NormalForms = {}
     for node in toposort([root], stop=_is_known):
         if node.dtype is not dtypes.index:
             rule = _CONDITIONS.get(node.op)
             done[node] = node if rule is None else rule(node, done)
             continue
-        found = _polynomials.get(node)
-        if found is None:
+        p = _polynomials.get(node)
+        if p is None:
             row = _ARITHMETIC.get(node.op)
-            found = _of_atom(node) if row is None else row(node, done)
-            _polynomials[node] = _ITSELF if found == {(node,): 1} else found
-        done[node] = {(node,): 1} if found is _ITSELF else found
+            p = _atom_polynomial(node) if row is None else row(node, done)
+            _polynomials[node] = _ITSELF if p == {(node,): 1} else p
+        done[node] = {(node,): 1} if p is _ITSELF else p
     return done
 
 
 def _polynomial(node: UOp) -> Polynomial:
-    found = _polynomials.get(node)
-    if found is None:
-        found = _walk(node)[node]
-    return {(node,): 1} if found is _ITSELF else found
+    p = _polynomials.get(node)
+    if p is None:
+        p = _normalize(node)[node]
+    return {(node,): 1} if p is _ITSELF else p
 
 
 # ---- public functions of this module ----------------------------------------------------------
@@ -444,10 +446,10 @@ def simplify(node: UOp) -> UOp:
     ...     build.mul(r, build.index_const(2))
     True
     """
-    return _result(node, _walk(node))
+    return _normal_form(node, _normalize(node))
 
 
-def linear(node: UOp) -> tuple[dict[Monomial, int], int]:
+def linear_terms(node: UOp) -> tuple[dict[Monomial, int], int]:
     """Return ({monomial: coefficient}, constant) of an index expression."""
     p = _polynomial(node)
     return {m: c for m, c in p.items() if m}, p.get((), 0)
@@ -457,17 +459,17 @@ def coefficient(node: UOp, range_: UOp) -> UOp | int | None:
     """Return the coefficient of ``range_`` in ``node``: an int, or an index expression of run-time
     extents; None if ``node`` is not linear in ``range_``."""
     p = _polynomial(node)
-    parts = without(p, range_)
+    parts = split_linear(p, range_)
     if parts is None or any(range_ in a.ranges and a is not range_ for m in p for a in m):
         return None
     n = constant(parts[0])
-    return node_of(parts[0]) if n is None else n
+    return to_node(parts[0]) if n is None else n
 
 
-def proves(condition: UOp) -> bool | None:
+def prove(condition: UOp) -> bool | None:
     """Return whether a condition holds always (True), never (False), or is undecided (None)."""
-    found = simplify(condition)
-    return bool(found.arg) if found.op is ops.CONST else None
+    simplified = simplify(condition)
+    return bool(simplified.arg) if simplified.op is ops.CONST else None
 
 
 def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
@@ -475,12 +477,12 @@ def ravel(indices: Iterable[UOp], dims: Iterable[Extent]) -> UOp:
     total: Polynomial = {}
     for i, d in zip(indices, dims, strict=True):
         total = add(mul(total, _extent_polynomial(d)), _polynomial(i))
-    return node_of(_recombined(total))
+    return to_node(_recombine(total))
 
 
-def element(access: UOp) -> UOp:
+def element_offset(access: UOp) -> UOp:
     """Return the element offset, in its buffer, of an INDEX, a LOAD or a STORE."""
-    return ravel(parts.indices(access), parts.dims(parts.buffer(access)))
+    return ravel(accessors.indices(access), accessors.dims(accessors.buffer(access)))
 
 
 def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
@@ -492,12 +494,12 @@ def unravel(offset: UOp, dims: Sequence[Extent]) -> tuple[UOp, ...]:
     out: list[UOp] = []
     for d in reversed(dims[1:]):
         divisor = _extent_polynomial(d)
-        out.append(node_of(_rem(rest, divisor, positive=True)))
+        out.append(to_node(_rem(rest, divisor, positive=True)))
         rest = _idiv(rest, divisor, positive=True)
     if dims:
-        out.append(node_of(rest))
+        out.append(to_node(rest))
     return tuple(reversed(out))
 
 
 def _extent_polynomial(extent: Extent) -> Polynomial:
-    return of_int(extent) if isinstance(extent, int) else _polynomial(extent)
+    return from_int(extent) if isinstance(extent, int) else _polynomial(extent)

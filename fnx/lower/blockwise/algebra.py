@@ -8,13 +8,13 @@ from __future__ import annotations
 from fnx.core import build, dtypes, ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.program.conditions import INEQUALITIES, positive_form
-from fnx.lower.tensor.algebra import evaluated
+from fnx.lower.program.conditions import INEQUALITIES, as_positive
+from fnx.lower.tensor.algebra import fold_constants
 
-_INTEGERS = frozenset({ops.CAST, ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.CONST, ops.RANGE})
+_INTEGER_OPS = frozenset({ops.CAST, ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.CONST, ops.RANGE})
 
 
-class Weighed(Record):
+class ExpLinearForm(Record):
     """``outer(inner(exp(score - shift)))``: steps are (op, the other operand or None).
 
     ``inner`` vary along the sum, ``outer`` do not, nor does ``shift``.
@@ -26,18 +26,18 @@ class Weighed(Record):
     outer: tuple[tuple[ops.Op, UOp | None, UOp], ...]
 
 
-def weighed(value: UOp, along: UOp) -> Weighed | None:
+def match_exp_linear(value: UOp, reduce_range: UOp) -> ExpLinearForm | None:
     """Return a value as an exponential and factors; None if it is not linear in one."""
     steps: list[tuple[ops.Op, UOp | None, UOp]] = []
     while True:
-        if value.op is ops.EXP and along in value.ranges:
-            found = _difference(value.src[0], along)
-            if found is None:
+        if value.op is ops.EXP and reduce_range in value.ranges:
+            difference = _split_difference(value.src[0], reduce_range)
+            if difference is None:
                 return None
             steps.reverse()
-            varies = [other is None or along in other.ranges for _, other, _ in steps]
-            return Weighed(*found, tuple([s for s, v in zip(steps, varies) if v]),
-                           tuple([s for s, v in zip(steps, varies) if not v]))
+            in_sum = [other is None or reduce_range in other.ranges for _, other, _ in steps]
+            return ExpLinearForm(*difference, tuple([s for s, v in zip(steps, in_sum) if v]),
+                                 tuple([s for s, v in zip(steps, in_sum) if not v]))
         if value.op is ops.NEG or value.op is ops.CAST and value.src[0].dtype.is_float:
             steps.append((value.op, None, value))
             value = value.src[0]
@@ -46,7 +46,7 @@ def weighed(value: UOp, along: UOp) -> Weighed | None:
             value = value.src[0]
         elif value.op is ops.MUL:
             a, b = value.src
-            if not _has_exponential(a, along):
+            if not _has_exponential(a, reduce_range):
                 a, b = b, a
             steps.append((ops.MUL, b, value))
             value = a
@@ -62,7 +62,7 @@ def _has_exponential(value: UOp, along: UOp) -> bool:
     return value.op is ops.EXP and along in value.ranges
 
 
-def _difference(power: UOp, along: UOp) -> tuple[UOp, UOp] | None:
+def _split_difference(power: UOp, along: UOp) -> tuple[UOp, UOp] | None:
     """Return (what varies along a range, what is subtracted from it)."""
     if power.op is ops.SUB and along not in power.src[1].ranges:
         return power.src[0], power.src[1]
@@ -73,17 +73,17 @@ def _difference(power: UOp, along: UOp) -> tuple[UOp, UOp] | None:
     return None
 
 
-def applied(steps: tuple[tuple[ops.Op, UOp | None, UOp], ...], value: UOp) -> UOp:
+def apply_steps(steps: tuple[tuple[ops.Op, UOp | None, UOp], ...], value: UOp) -> UOp:
     """Apply the steps to a value."""
-    for op, other, made in steps:
-        value = UOp(op, made.dtype, (value,) if other is None else (value, other), made.arg)
+    for op, other, original in steps:
+        value = UOp(op, original.dtype, (value,) if other is None else (value, other), original.arg)
     return value
 
 
 # ---- quotients --------------------------------------------------------------------------------
 
 
-def by_reciprocals(value: UOp) -> UOp:
+def use_reciprocals(value: UOp) -> UOp:
     """Replace division by a value with fewer ranges by multiplication with its reciprocal.
 
         before  x[i, j] / l[i]
@@ -107,39 +107,41 @@ def by_reciprocals(value: UOp) -> UOp:
 
 def _reciprocal(value: UOp) -> tuple[UOp, UOp]:
     """Return 1 / (value * scale) and scale."""
-    whole = value.dtype.bias + 1
+    max_exponent = value.dtype.bias + 1
     size = UOp(ops.ABS, value.dtype, (value,))
-    scale = build.like(value, 1)
-    for outside, power in ((build.lt(size, build.like(value, 2.0 ** (28 - whole))), whole // 2),
-                           (build.lt(build.like(value, 2.0 ** (whole - 28)), size), -whole // 2)):
-        scale = build.where(outside, build.like(value, 2.0 ** power), scale)
-    return build.div(build.like(value, 1), build.mul(value, scale)), scale
+    scale = build.const_like(value, 1)
+    for is_extreme, power in ((build.lt(size, build.const_like(value, 2.0 ** (28 - max_exponent))),
+                               max_exponent // 2),
+                              (build.lt(build.const_like(value, 2.0 ** (max_exponent - 28)), size),
+                               -max_exponent // 2)):
+        scale = build.where(is_extreme, build.const_like(value, 2.0 ** power), scale)
+    return build.div(build.const_like(value, 1), build.mul(value, scale)), scale
 
 
 # ---- masks ------------------------------------------------------------------------------------
 
 
-def bounding(value: UOp, along: UOp) -> list[tuple[UOp, UOp, int]]:
+def bounding_conditions(value: UOp, along: UOp) -> list[tuple[UOp, UOp, int]]:
     """Return conditions in a value that are monotonic along a range: they hold up to or from an
     index.
 
     Each comes with its integers as indices, and 1 if it holds from some index on, else -1.
     """
-    out = []
+    bounds = []
     for node in toposort([value]):
         if node.op not in INEQUALITIES or along not in node.ranges \
                 or not node.src[0].dtype.is_integer:
             continue
-        inside = toposort([node])
-        if any(n.op not in _INTEGERS and n is not node for n in inside if n.dtype is not
+        subgraph = toposort([node])
+        if any(n.op not in _INTEGER_OPS and n is not node for n in subgraph if n.dtype is not
                dtypes.index or n.op is not ops.RANGE):
             continue
         as_index, = rebuild([node], _as_index)
-        terms, _ = positive_form(as_index)
+        terms, _ = as_positive(as_index)
         slope = terms.get((along,), 0)
         if slope and not any(along in a.ranges for m in terms if m != (along,) for a in m):
-            out.append((node, as_index, 1 if slope > 0 else -1))
-    return out
+            bounds.append((node, as_index, 1 if slope > 0 else -1))
+    return bounds
 
 
 def _as_index(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -147,14 +149,14 @@ def _as_index(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return src[0]
     if node.op is ops.CONST and node.dtype is not dtypes.index:
         return build.index_const(int(build.const_of(node)))
-    if node.op in _INTEGERS and src and node.op is not ops.RANGE:
+    if node.op in _INTEGER_OPS and src and node.op is not ops.RANGE:
         return build.elementwise(node.op, *src)
     if node.op in INEQUALITIES:
         return node.replace(src=src)
     return None
 
 
-def without(value: UOp, condition: UOp, holds: bool = False) -> UOp:
+def assume(value: UOp, condition: UOp, holds: bool = False) -> UOp:
     """Simplify a value under the assumption that a condition is ``holds``."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node is condition:
@@ -165,6 +167,6 @@ def without(value: UOp, condition: UOp, holds: bool = False) -> UOp:
             return build.const(False, dtypes.bool_)
         if src and node.op in ops.ELEMENTWISE and node.op.exact \
                 and all(s.op is ops.CONST for s in src) and src != node.src:
-            return evaluated(node.over(src))
+            return fold_constants(node.over(src))
         return None
     return rebuild([value], visit)[0]

@@ -15,11 +15,11 @@ from fnx.core import build, ops
 from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Token, Tokens, index_node, source_index
 
-MOVED = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP})
-_SUMMED = 1000  # the first token of a reduction loop
+VIEW_OPS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP})
+_FIRST_REDUCE_TOKEN = 1000  # the first token of a reduction loop
 
 
-class Walk:
+class IndexWalk:
     """The indices at which the nodes below a value are read.
 
     Attributes:
@@ -36,13 +36,14 @@ class Walk:
         """Return where a REDUCE at an index reads its operand: it has loops of its own."""
         shape = node.src[0].shape
         if node not in self.summed:
-            first = _SUMMED + len(self.lengths)
+            first = _FIRST_REDUCE_TOKEN + len(self.lengths)
             self.summed[node] = {a: ZERO if shape[a] == 1 else first + i
                                  for i, a in enumerate(node.arg.axes)}
             self.lengths |= {t: shape[a] for a, t in self.summed[node].items() if t != ZERO}
-        kept = iter(index)
-        own = self.summed[node]
-        return tuple([own[a] if a in own else next(kept) for a in range(len(shape))])
+        outer_tokens = iter(index)
+        reduce_tokens = self.summed[node]
+        return tuple([reduce_tokens[a] if a in reduce_tokens else next(outer_tokens)
+                      for a in range(len(shape))])
 
     def operands(self, node: UOp, index: Tokens) -> list[tuple[UOp, Tokens]]:
         """Return the nodes that a node is computed from, and where each is read."""
@@ -50,28 +51,29 @@ class Walk:
             return []
         if node.op is ops.REDUCE:
             return [(node.src[0], self.fold(node, index))]
-        if node.op in MOVED:
+        if node.op in VIEW_OPS:
             return [(node.src[0], source_index(node, 0, index))]
         return [(s, index) for s in node.src]
 
     def is_read(self, node: UOp) -> bool:
         """Whether a node is loaded from memory: a RESHAPE shares its operand's memory."""
-        return self.is_memory(node) or node.op is ops.RESHAPE and self.is_memory(_unshaped(node))
+        return self.is_memory(node) or node.op is ops.RESHAPE and \
+            self.is_memory(_skip_reshapes(node))
 
     def all(self, root: UOp, index: Tokens) -> Iterator[tuple[UOp, Tokens]]:
         """Yield each node below at each index, operands first."""
-        done: set[tuple[UOp, Tokens]] = set()
+        visited: set[tuple[UOp, Tokens]] = set()
         stack = [(root, index)]
         while stack:
-            missing = [p for p in self.operands(*stack[-1]) if p not in done]
+            missing = [p for p in self.operands(*stack[-1]) if p not in visited]
             if missing:
                 stack += missing
-            elif (found := stack.pop()) not in done:
-                done.add(found)
-                yield found
+            elif (entry := stack.pop()) not in visited:
+                visited.add(entry)
+                yield entry
 
 
-def _unshaped(node: UOp) -> UOp:
+def _skip_reshapes(node: UOp) -> UOp:
     while node.op is ops.RESHAPE:
         node = node.src[0]
     return node
@@ -86,7 +88,7 @@ class Expressions:
         slots: of the nodes that are loaded from memory; grows.
     """
 
-    def __init__(self, walk: Walk, loops: dict[Token, UOp], slots: dict[UOp, int]) -> None:
+    def __init__(self, walk: IndexWalk, loops: dict[Token, UOp], slots: dict[UOp, int]) -> None:
         self.walk, self.loops, self.slots = walk, loops, slots
         self.tokens: dict[Token, UOp] = {}
         self.done: dict[tuple[UOp, Tokens], UOp] = {}
@@ -99,8 +101,8 @@ class Expressions:
 
     def place(self, node: UOp, index: Tokens) -> UOp:
         """Return the element of a node that is in memory."""
-        slot = self.slots.setdefault(_unshaped(node), len(self.slots))
-        return build.at(build.ref(slot, node.dtype, node.shape), *map(self.index, index))
+        slot = self.slots.setdefault(_skip_reshapes(node), len(self.slots))
+        return build.index_into(build.ref(slot, node.dtype, node.shape), *map(self.index, index))
 
     def index(self, token: Token) -> UOp:
         return index_node(token, self.loops, self.tokens)
@@ -113,7 +115,7 @@ class Expressions:
         if node.op is ops.IOTA:
             return build.cast(self.index(index[0]), node.dtype)
         src = [self.done[part] for part in self.walk.operands(node, index)]
-        if node.op in MOVED:
+        if node.op in VIEW_OPS:
             return src[0]
         if node.op is ops.REDUCE:
             loops = [self.loops[t] for t in self.walk.summed[node].values() if t != ZERO]

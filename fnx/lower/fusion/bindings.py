@@ -7,7 +7,8 @@ A kernel binds each argument and each result that it accesses, and the arena onc
 too many, intermediate values become buffers in the arena: of the operands of a node that needs too
 many, always the one that saves most. If several results of a group are too many together, each
 is written by a kernel of its own. Then all groups are rebuilt, until none exceeds the limit. The
-operands of a single node are never cut: few_parts.py (lower/tensor) does that for a CONCAT.
+operands of a single node are never cut: split_concat_by_buffer_limit.py (lower/tensor) does that
+    for a CONCAT.
 """
 
 from __future__ import annotations
@@ -17,42 +18,44 @@ from collections.abc import Iterable, Iterator
 from fnx.core import ops
 from fnx.core.target import Target
 from fnx.core.uop import UOp
-from fnx.lower.fusion import concat_parts
-from fnx.lower.fusion.group import Group, gathered_from, memory_of
+from fnx.lower.fusion import concat_in_place
+from fnx.lower.fusion.disable_fusion import disabled_nodes
+from fnx.lower.fusion.group import Group, gather_source, memory_of
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import written_in_place
-from fnx.lower.fusion.unfused import left_out
 
 _ARENA = None  # stands for all nodes that are neither arguments nor results
-_Bound = frozenset[UOp | None]
+_BoundBuffers = frozenset[UOp | None]
 
 
-def within_bindings(fn: UOp, target: Target) -> Fusion:
+def limit_bindings(fn: UOp, target: Target) -> Fusion:
     """Group the nodes of a FUNCTION into kernels whose buffers the target can bind, and which do
-    not select among expensive parts (concat_parts.py)."""
+    not select among expensive parts (concat_in_place.py)."""
     fusion = Fusion(fn)
-    fusion = Fusion(fn, left_out(fusion, target.unfused)).run() if target.unfused else fusion.run()
-    while found := _cuts(fusion, target):
-        fusion = Fusion(fn, fusion.cut | found).run()
+    fusion = Fusion(fn,
+                    disabled_nodes(fusion,
+                                   target.unfused)).run() if target.unfused else fusion.run()
+    while cuts := _find_cuts(fusion, target):
+        fusion = Fusion(fn, fusion.cut | cuts).run()
     return fusion
 
 
-def _cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
+def _find_cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
     """Return the nodes that must become buffers, which only shows once whole groups are known."""
-    found = concat_parts.not_alone(fusion.groups, fusion.cost)
-    if not found and target.buffers:
-        found = _Bindings(fusion, target.buffers).cuts()
-    return found - fusion.cut
+    cuts = concat_in_place.unsplittable_concats(fusion.groups, fusion.cost)
+    if not cuts and target.buffers:
+        cuts = _Bindings(fusion, target.buffers).cuts()
+    return cuts - fusion.cut
 
 
 class _Bindings:
     """The buffers that the kernels of a Fusion bind."""
 
-    def __init__(self, fusion: Fusion, most: int) -> None:
-        self.fusion, self.most = fusion, most
+    def __init__(self, fusion: Fusion, limit: int) -> None:
+        self.fusion, self.most = fusion, limit
         self.position = {n: i for i, n in enumerate(fusion.nodes)}
         self.results = {memory_of(n) for n in fusion.fn.src}
-        self.lying = written_in_place(fusion)
+        self.part_views = written_in_place(fusion)
 
     def cuts(self) -> frozenset[UOp]:
         """Return the nodes that must become buffers of their own."""
@@ -61,44 +64,46 @@ class _Bindings:
 
     def _place(self, node: UOp) -> UOp | None:
         node = memory_of(node)
-        if node in self.lying:
-            node = self.lying[node].node
+        if node in self.part_views:
+            node = self.part_views[node].node
         return node if node.op is ops.PARAM or node in self.results else _ARENA
 
     def _of(self, group: Group) -> Iterator[UOp]:
         """Yield the nodes of a group that must become buffers; none if it is within the limit."""
         roots = [n for n, _ in group.roots]
         written = [x for x in (group.base_of, group.scatter) if x is not None] or roots
-        outs = frozenset(map(self._place, written))
-        ends = roots if group.scatter is None else [*group.scatter.src[1:]]
+        written_buffers = frozenset(map(self._place, written))
+        output_values = roots if group.scatter is None else [*group.scatter.src[1:]]
         computed = sorted(group.inside, key=self.position.__getitem__)
-        plain: dict[UOp, _Bound] = {}
+        bound_uncut: dict[UOp, _BoundBuffers] = {}
         for node in computed:
-            plain[node] = self._together(_values(node), plain, node)
-        if len(outs | self._together(ends, plain)) <= self.most:
+            bound_uncut[node] = self._together(_value_operands(node), bound_uncut, node)
+        if len(written_buffers | self._together(output_values, bound_uncut)) <= self.most:
             return
-        bound: dict[UOp, _Bound] = {}
+        bound_after_cuts: dict[UOp, _BoundBuffers] = {}
         cut: set[UOp] = set()
         for node in computed:
             # the reader of a pair has a result, too
             out = frozenset((self._place(node) if node in roots else _ARENA,))
-            yield from self._cut(_values(node), bound, out, cut, node)
-            bound[node] = self._together(_values(node), bound, node, cut)
-        if len(outs | self._together(ends, bound, None, cut)) > self.most:
+            yield from self._cut(_value_operands(node), bound_after_cuts, out, cut, node)
+            bound_after_cuts[node] = self._together(_value_operands(node), bound_after_cuts, node,
+                                                    cut)
+        if len(written_buffers | self._together(output_values, bound_after_cuts, None,
+                                                cut)) > self.most:
             if len(roots) > 1:
                 yield from roots
             else:
-                yield from self._cut(ends, bound, outs, cut)
+                yield from self._cut(output_values, bound_after_cuts, written_buffers, cut)
 
-    def _cut(self, values: Iterable[UOp], bound: dict[UOp, _Bound], out: _Bound, cut: set[UOp],
-             reader: UOp | None = None) -> Iterator[UOp]:
+    def _cut(self, values: Iterable[UOp], bound: dict[UOp, _BoundBuffers], out: _BoundBuffers,
+             cut: set[UOp], reader: UOp | None = None) -> Iterator[UOp]:
         """Yield operands to cut, the one that saves most first, until the rest is within the limit.
         If none saves alone, as WHERE(r < x, y, r) needs all of r in two of them, cut the first one,
         which others may read."""
         values = [*values]
         while len(needed := out | self._together(values, bound, reader, cut)) > self.most:
             saved = {v: len(needed) - len(out | self._together(values, bound, reader, cut | {v}))
-                     for v in values if v in bound and v not in cut and v.op is not ops.PAIR}
+                     for v in values if v in bound and v not in cut and v.op is not ops.ARG_PAIR}
             best = max(saved, key=saved.__getitem__, default=None)
             if best is None:
                 return
@@ -109,28 +114,28 @@ class _Bindings:
                     return
                 cut.add(best)
                 for node in bound:  # their readers need less now
-                    bound[node] = self._together(_values(node), bound, node, cut)
+                    bound[node] = self._together(_value_operands(node), bound, node, cut)
             cut.add(best)
             yield best
 
-    def _together(self, values: Iterable[UOp], bound: dict[UOp, _Bound],
-                  reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _Bound:
+    def _together(self, values: Iterable[UOp], bound: dict[UOp, _BoundBuffers],
+                  reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _BoundBuffers:
         """Return the buffers to bind to compute some values, and for a GATHER the array it
         reads."""
-        found: set[UOp | None] = set()
+        buffers: set[UOp | None] = set()
         for value in values:
             if value in cut:
-                found.add(self._place(value))
+                buffers.add(self._place(value))
             elif value in bound:
-                found |= bound[value]
+                buffers |= bound[value]
             elif memory_of(value).src or memory_of(value).op is ops.PARAM:
-                found.add(self._place(value))
+                buffers.add(self._place(value))
         if reader is not None and reader.op is ops.GATHER:
-            found.add(self._place(gathered_from(reader)))
-        return frozenset(found)
+            buffers.add(self._place(gather_source(reader)))
+        return frozenset(buffers)
 
 
-def _values(node: UOp) -> tuple[UOp, ...]:
+def _value_operands(node: UOp) -> tuple[UOp, ...]:
     """Return the operands that are computed together with a node, or read at an index of it."""
     if node.op is ops.GATHER:
         return node.src[1:]

@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Iterable
 
 from fnx.core import ops
+from fnx.core.op_traits import other_axes
 from fnx.core.ops import Op
 from fnx.core.record import Record
-from fnx.core.row_parts import others
 from fnx.core.uop import UOp
-from fnx.lower.factors import two_factors
+from fnx.lower.contraction_factors import two_factors
 
-_MOST = 1 << 20
-SCALING = 2     # arithmetic that only scales
+_MAX_WEIGHT = 1 << 20
+MAX_SCALE_COST = 2     # arithmetic that only scales
 MAX_TERMS = 32  # arrays that one kernel adds
 MAX_PRODUCTS = 4  # contractions of which one kernel adds the partial results
 
@@ -28,7 +28,7 @@ class RecomputeCost(Record):
     loads: frozenset[UOp]
 
 
-_NOTHING: frozenset[UOp] = frozenset()
+_NO_LOADS: frozenset[UOp] = frozenset()
 
 
 def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
@@ -36,15 +36,15 @@ def costs(nodes: list[UOp]) -> dict[UOp, RecomputeCost]:
     out: dict[UOp, RecomputeCost] = {}
     for node in nodes:
         if node.op.kind in ("elementwise", "movement", "pair"):
-            weight, loads = node.op.cost, _NOTHING
+            weight, loads = node.op.cost, _NO_LOADS
             for s in node.src[:1] if node.op is ops.BARRIER else node.src:
-                below = out[s]
-                weight += below.weight
-                if below.loads and len(loads) < 4:
-                    loads = loads | below.loads if loads else below.loads
-            out[node] = RecomputeCost(min(weight, _MOST), loads)
+                operand_cost = out[s]
+                weight += operand_cost.weight
+                if operand_cost.loads and len(loads) < 4:
+                    loads = loads | operand_cost.loads if loads else operand_cost.loads
+            out[node] = RecomputeCost(min(weight, _MAX_WEIGHT), loads)
         elif node.op is ops.CONST or node.op is ops.IOTA or math.prod(node.shape) == 1:
-            out[node] = RecomputeCost(0, _NOTHING)
+            out[node] = RecomputeCost(0, _NO_LOADS)
         else:
             out[node] = RecomputeCost(0, frozenset((node,)))
     return out
@@ -60,23 +60,23 @@ def is_worth_storing(cost: RecomputeCost) -> bool:
     return cost.weight > 0 and not is_cheap(cost)
 
 
-def widens(node: UOp) -> bool:
+def is_widening_cast(node: UOp) -> bool:
     """Whether it is a CAST to more bytes: then its operand should cross memory instead."""
     return node.op is ops.CAST and node.dtype.itemsize > node.src[0].dtype.itemsize
 
 
-def rounds_folds(node: UOp, cost: RecomputeCost) -> bool:
+def narrows_reductions(node: UOp, cost: RecomputeCost) -> bool:
     """Whether it is a CAST of reductions to fewer bytes: these would be written otherwise."""
     return node.op is ops.CAST and node.dtype.itemsize < node.src[0].dtype.itemsize \
-        and has_folds(cost)
+        and has_reductions(cost)
 
 
-def has_folds(cost: RecomputeCost) -> bool:
+def has_reductions(cost: RecomputeCost) -> bool:
     """Whether a value is computed from reductions without memory between."""
     return any(n.op is ops.REDUCE for n in cost.loads)
 
 
-def scales(node: UOp) -> bool:
+def is_broadcast_scale(node: UOp) -> bool:
     """Whether it does little more than broadcast and scale smaller values, which are in memory
     then: the terms x[k, i] * r[k] of a sum over k, with r computed from reductions."""
     queue, seen, work = [node], set[UOp](), 0
@@ -86,7 +86,7 @@ def scales(node: UOp) -> bool:
             continue
         seen.add(n)
         work += n.op.cost
-        if n.op is ops.REDUCE or work > SCALING:
+        if n.op is ops.REDUCE or work > MAX_SCALE_COST:
             return False
         if n.op.kind in ("elementwise", "movement"):
             queue += n.src
@@ -103,24 +103,24 @@ def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
     return out
 
 
-def folded(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
-    """Return the value that a REDUCE reduces (for a PAIR, its key) and the axes."""
+def reduced_value(fold: UOp) -> tuple[UOp, tuple[int, ...]]:
+    """Return the value that a REDUCE reduces (for an ARG_PAIR, its key) and the axes."""
     x = fold.src[0]
-    return x.src[0] if x.op is ops.PAIR else x, fold.arg.axes
+    return x.src[0] if x.op is ops.ARG_PAIR else x, fold.arg.axes
 
 
 # ---- which axes a value varies along -------------------------------------------------------------
 
 
-def varying(nodes: list[UOp]) -> dict[UOp, int]:
+def varying_axes(nodes: list[UOp]) -> dict[UOp, int]:
     """Return for each node the axes along which its value may change, as a bit set.
 
     EXPAND is where a value stops varying: that is what makes a product a contraction.
     """
     out: dict[UOp, int] = {}
     for node in nodes:
-        if node.op in _VARY:
-            out[node] = _VARY[node.op](node, out)
+        if node.op in _VARY_RULES:
+            out[node] = _VARY_RULES[node.op](node, out)
         elif node.op.kind in ("elementwise", "pair"):
             bits = 0
             for s in node.src:
@@ -141,15 +141,15 @@ def _expand(node: UOp, out: dict[UOp, int]) -> int:
 
 
 def _permute(node: UOp, out: dict[UOp, int]) -> int:
-    return _moved(out[node.src[0]], node.arg)
+    return _permute_bits(out[node.src[0]], node.arg)
 
 
 def _reduce(node: UOp, out: dict[UOp, int]) -> int:
     shape = node.src[0].shape
-    return _moved(out[node.src[0]], [a for a in range(len(shape)) if a not in node.arg.axes])
+    return _permute_bits(out[node.src[0]], [a for a in range(len(shape)) if a not in node.arg.axes])
 
 
-def _moved(bits: int, axes: Iterable[int]) -> int:
+def _permute_bits(bits: int, axes: Iterable[int]) -> int:
     """Return the bits of some axes, renumbered 0, 1, ..."""
     return sum(1 << i for i, a in enumerate(axes) if bits >> a & 1)
 
@@ -180,14 +180,14 @@ def _windows(node: UOp, out: dict[UOp, int]) -> int:
     return (bits | both) & long_axes(node.shape)
 
 
-def _part(node: UOp, out: dict[UOp, int]) -> int:
+def _sliced(node: UOp, out: dict[UOp, int]) -> int:
     return out[node.src[0]] & long_axes(node.shape)
 
 
 def _gather(node: UOp, out: dict[UOp, int]) -> int:
     """It varies along the axes of its indices as they do, along the others as the array does."""
     x, *index = node.src
-    bits = _moved(out[x], others(node.arg.axes, len(x.shape))) << len(index[0].shape)
+    bits = _permute_bits(out[x], other_axes(node.arg.axes, len(x.shape))) << len(index[0].shape)
     for i in index:
         bits |= out[i]
     return bits
@@ -197,9 +197,9 @@ def _pad(node: UOp, out: dict[UOp, int]) -> int:
     return out[node.src[0]] | sum(1 << i for i, widths in enumerate(node.arg) if widths != (0, 0))
 
 
-_VARY: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
+_VARY_RULES: dict[Op, Callable[[UOp, dict[UOp, int]], int]] = {
     ops.EXPAND: _expand, ops.PERMUTE: _permute, ops.RESHAPE: _reshape,
-    ops.SHRINK: _part, ops.FLIP: _part, ops.PAD: _pad,
+    ops.SHRINK: _sliced, ops.FLIP: _sliced, ops.PAD: _pad,
     ops.UNFOLD: _windows, ops.FOLD: _windows, ops.REDUCE: _reduce, ops.CONST: lambda node, out: 0,
     ops.BARRIER: lambda node, out: out[node.src[0]], ops.GATHER: _gather,
 }
@@ -218,7 +218,7 @@ def contractions(nodes: list[UOp], varies: dict[UOp, int]) -> set[UOp]:
             and two_factors(n, axes, frozenset(n.arg.axes)) is not None}
 
 
-def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> set[UOp]:
+def materialized_sums(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> set[UOp]:
     """Return partial sums of long sums to be materialized, whoever reads them: so the kernels of a
     long sum are equal.
 
@@ -226,27 +226,27 @@ def apart(nodes: list[UOp], contractions: set[UOp], results: Iterable[UOp]) -> s
     memory in any case. In a sum of more than ``MAX_PRODUCTS`` that is the sum of the earlier ones.
     Of arrays: a kernel adds ``MAX_TERMS`` of them.
     """
-    found: set[UOp] = set()
-    whole = set(map(_computed, results))  # in memory for other reasons
+    materialized: set[UOp] = set()
+    in_memory = set(map(_skip_reshapes, results))  # in memory for other reasons
     for node in nodes:
         if node.op.kind != "elementwise" and node.op is not ops.RESHAPE and not node.op.closed:
-            whole.update(map(_computed, node.src))
-    for counted, most, each in ((dict.fromkeys(contractions, 1), MAX_PRODUCTS, 0),
-                                ({}, MAX_TERMS, 1)):
+            in_memory.update(map(_skip_reshapes, node.src))
+    for term_counts, limit, default_count in ((dict.fromkeys(contractions, 1), MAX_PRODUCTS, 0),
+                                              ({}, MAX_TERMS, 1)):
         for node in nodes:  # number of terms it sums without a buffer between
-            if node.op is ops.ADD and node not in whole:
-                total = sum([counted.get(s, each) for s in node.src])
-                if total > most:
-                    sums = [s for s in node.src if counted.get(s, each) > 1]
-                    found.update(map(_computed, sums))
-                    total -= sum([counted[s] - each for s in sums])
-                counted[node] = total
-            elif node.op is ops.RESHAPE and node.src[0] in counted:
-                counted[node] = counted[node.src[0]]
-    return found - contractions
+            if node.op is ops.ADD and node not in in_memory:
+                total = sum([term_counts.get(s, default_count) for s in node.src])
+                if total > limit:
+                    sums = [s for s in node.src if term_counts.get(s, default_count) > 1]
+                    materialized.update(map(_skip_reshapes, sums))
+                    total -= sum([term_counts[s] - default_count for s in sums])
+                term_counts[node] = total
+            elif node.op is ops.RESHAPE and node.src[0] in term_counts:
+                term_counts[node] = term_counts[node.src[0]]
+    return materialized - contractions
 
 
-def _computed(node: UOp) -> UOp:
+def _skip_reshapes(node: UOp) -> UOp:
     while node.op is ops.RESHAPE:
         node = node.src[0]
     return node

@@ -8,7 +8,7 @@ if it is in bounds. A value that may overflow in its own type remains opaque.
 
 >>> from fnx.core.expr import Expr, maximum, minimum
 >>> r = build.range_(256, 0)
->>> s = Expr(build.load(build.at(build.ref(0, dtypes.int32, (1,)), build.index_const(0))))
+>>> s = Expr(build.load(build.index_into(build.ref(0, dtypes.int32, (1,)), build.index_const(0))))
 >>> start = minimum(maximum(s, 0), 768)
 >>> at, bounds = data_index((start + Expr(build.cast(r, dtypes.int32))).node)
 >>> at is build.add(build.cast(start.node, dtypes.index), r), bounds
@@ -27,14 +27,14 @@ _ARITHMETIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, o
 
 def data_index(value: UOp) -> tuple[UOp, Bounds]:
     """Return an integer value as an index, and its bounds."""
-    whole: dict[UOp, UOp] = {}  # in index arithmetic, where that is equal
-    found: dict[UOp, UOp] = {}  # only with ranges in it: else its vectors are wider
+    exact: dict[UOp, UOp] = {}  # in index arithmetic, where that is equal
+    exposed: dict[UOp, UOp] = {}  # only with ranges in it: else its vectors are wider
     for node in toposort([value], stop=lambda n: not _is_arithmetic(n)):
         if node.dtype is dtypes.index:
-            whole[node] = found[node] = node
+            exact[node] = exposed[node] = node
         elif node.dtype.is_integer:
-            _take(node, whole, found)
-    return found[value], symbolic.bounds(whole[value])
+            _convert(node, exact, exposed)
+    return exposed[value], symbolic.bounds(exact[value])
 
 
 def _is_arithmetic(node: UOp) -> bool:
@@ -42,21 +42,22 @@ def _is_arithmetic(node: UOp) -> bool:
         all(s.dtype.is_integer or s.dtype is dtypes.index for s in node.src)
 
 
-def _take(node: UOp, whole: dict[UOp, UOp], found: dict[UOp, UOp]) -> None:
-    whole[node] = found[node] = build.cast(node, dtypes.index)
+def _convert(node: UOp, exact: dict[UOp, UOp], exposed: dict[UOp, UOp]) -> None:
+    exact[node] = exposed[node] = build.cast(node, dtypes.index)
     low, high = node.dtype.limits
     if node.op is ops.CONST:
-        whole[node] = build.index_const(int(build.const_of(node)))
+        exact[node] = build.index_const(int(build.const_of(node)))
     elif _is_arithmetic(node):
-        made = _over(node, whole)
-        least, most = symbolic.bounds(made)
-        if low <= least and most <= high:
-            whole[node] = made
-            if node.ranges and any(found[s].op is not ops.CAST for s in node.src):
-                found[node] = _over(node, {s: whole[s] if s.op is ops.CONST else found[s]
-                                           for s in node.src})
+        index_expr = _with_operands(node, exact)
+        min_value, max_value = symbolic.bounds(index_expr)
+        if low <= min_value and max_value <= high:
+            exact[node] = index_expr
+            if node.ranges and any(exposed[s].op is not ops.CAST for s in node.src):
+                exposed[node] = _with_operands(node,
+                                               {s: exact[s] if s.op is ops.CONST else exposed[s]
+                                                for s in node.src})
 
 
-def _over(node: UOp, of: dict[UOp, UOp]) -> UOp:
-    src = [of[s] for s in node.src]
+def _with_operands(node: UOp, operand_map: dict[UOp, UOp]) -> UOp:
+    src = [operand_map[s] for s in node.src]
     return src[0] if node.op is ops.CAST else build.elementwise(node.op, *src)

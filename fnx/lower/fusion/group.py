@@ -16,12 +16,12 @@ from fnx.core.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
 MAX_WORK = 1200   # of a group that ends where few values cross: long chains become equal kernels
-MOST_WORK = 9600  # of any group; compile time is roughly proportional to it
-CROSSING = 240    # additions that take ten times as long as writing and reading back a value
+WORK_LIMIT = 9600  # of any group; compile time is roughly proportional to it
+WORK_PER_VALUE = 240    # additions that take ten times as long as writing and reading back a value
 LoopSet = frozenset[int]
-LYING = frozenset({ops.RESHAPE, ops.BARRIER, ops.PERMUTE, ops.SHRINK, ops.FLIP})
+VIEW_OPS = frozenset({ops.RESHAPE, ops.BARRIER, ops.PERMUTE, ops.SHRINK, ops.FLIP})
 MEMORY: Tokens = ("memory",)  # the index of a node that is read as a whole: it needs a buffer
-MAX_WHOLE = 1 << 13  # elements of a group that may be a single row
+MAX_SINGLE_ROW = 1 << 13  # elements of a group that may be a single row
 MAX_SEARCH = 256  # groups visited to decide whether two groups may be merged
 
 
@@ -45,7 +45,7 @@ class Group:
     """
 
     __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",
-                 "reduces", "scatter", "base_of", "call", "whole", "work", "ahead", "beyond")
+                 "reduces", "scatter", "base_of", "call", "whole", "work", "pending", "overflow")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
@@ -62,8 +62,8 @@ class Group:
         self.call: UOp | None = None
         self.whole: UOp | None = None
         self.work = 0
-        self.ahead: set[UOp] = set()
-        self.beyond: list[UOp] = []
+        self.pending: set[UOp] = set()
+        self.overflow: list[UOp] = []
 
     @property
     def is_fixed(self) -> bool:
@@ -81,8 +81,8 @@ class Group:
 
     def covers(self, index: Tokens) -> bool:
         """Whether ``index`` has all of the group's own loops and nothing else, in any order."""
-        found = squeeze(index)
-        return len(found) == len(self.space) and set(found) == set(self.own)
+        tokens = squeeze(index)
+        return len(tokens) == len(self.space) and set(tokens) == set(self.own)
 
     def row_of(self, index: Tokens) -> LoopSet:
         """Return the group's own loops that occur in an index."""
@@ -92,17 +92,17 @@ class Group:
         """Whether a value read at ``index`` is computed once per row: it matches a row of the
         group, or is a non-empty leading part of the group's own index, whose loops are outermost
         anyway."""
-        found = squeeze(index)
-        return bool(found) and found == self.own[:len(found)] and self.may_be_row(index) or \
-            self._is_in_order(found) and frozenset(found) in self.rows
+        tokens = squeeze(index)
+        return bool(tokens) and tokens == self.own[:len(tokens)] and self.can_be_row(index) or \
+            self._is_in_order(tokens) and frozenset(tokens) in self.rows
 
-    def may_be_row(self, index: Tokens) -> bool:
+    def can_be_row(self, index: Tokens) -> bool:
         """Whether ``index`` is a subset of the group's own index whose loops can be outside of all
         others: then the rows of the group stay nested. The empty subset, a single row, is allowed
         if the group is small enough for one worker."""
-        found = squeeze(index)
-        return (bool(found) or math.prod(self.space) <= MAX_WHOLE) and \
-            self._is_in_order(found) and are_nested({*self.rows, frozenset(found)})
+        tokens = squeeze(index)
+        return (bool(tokens) or math.prod(self.space) <= MAX_SINGLE_ROW) and \
+            self._is_in_order(tokens) and are_nested({*self.rows, frozenset(tokens)})
 
     def _is_in_order(self, found: Tokens) -> bool:
         return all(type(t) is int and t < len(self.space) for t in found) and \
@@ -125,36 +125,38 @@ class Group:
         """Merge in another group over the same loops."""
         self.roots += [r for r in other.roots if r not in self.roots]
         for node, indices in other.inside.items():
-            here = self.inside.setdefault(node, [])
-            here += [i for i in indices if i not in here]
+            indices_here = self.inside.setdefault(node, [])
+            indices_here += [i for i in indices if i not in indices_here]
         self.stages.update(other.stages)
         self.rows |= other.rows
         self.reads |= other.reads
         self.contraction = other.contraction if self.contraction is None else self.contraction
         self.reduces += other.reduces
         self.work += other.work
-        self.ahead |= other.ahead
-        self.beyond += other.beyond
+        self.pending |= other.pending
+        self.overflow += other.overflow
 
-    def repeats(self, index: Tokens, around: Mapping[int, set[int]]) -> int:
+    def repeats(self, index: Tokens, outer_loops: Mapping[int, set[int]]) -> int:
         """Return how often a value at ``index`` would be recomputed by the loops around it;
-        ``around`` has the loops around each reduction loop."""
+        ``outer_loops`` has the loops around each reduction loop."""
         used, order = loops_of(index), self.order
-        outside = set(order[:max((i for i, t in enumerate(order) if t in used), default=0)])
+        enclosing = set(order[:max((i for i, t in enumerate(order) if t in used), default=0)])
         for loop in used:
-            outside |= around.get(loop, set())
-        return math.prod(self.space[i] for i in outside - used if i < len(self.space))
+            enclosing |= outer_loops.get(loop, set())
+        return math.prod(self.space[i] for i in enclosing - used if i < len(self.space))
 
 
-def are_full(groups: Collection[Group], more: int = 0) -> bool:
-    """Whether one kernel of all groups, with ``more`` work, would be too large for what it saves.
+def are_full(groups: Collection[Group], extra_work: int = 0) -> bool:
+    """Whether one kernel of all groups, with ``extra_work`` work, would be too large for what it
+    saves.
 
     The more values (placed or ahead) would cross memory where it ends, the larger it may grow.
     """
-    work = sum([g.work for g in groups]) + more
+    work = sum([g.work for g in groups]) + extra_work
     if work <= MAX_WORK:
         return False
-    return work > min(MOST_WORK, CROSSING * (1 + len(set().union(*[g.ahead for g in groups]))))
+    return work > min(WORK_LIMIT,
+                      WORK_PER_VALUE * (1 + len(set().union(*[g.pending for g in groups]))))
 
 
 def are_nested(rows: Collection[LoopSet]) -> bool:
@@ -162,7 +164,7 @@ def are_nested(rows: Collection[LoopSet]) -> bool:
     return all(a <= b for a, b in itertools.pairwise(sorted(rows, key=len)))
 
 
-by_number = operator.attrgetter("number")  # in order of creation
+creation_order = operator.attrgetter("number")  # in order of creation
 
 
 def read_through(groups: Iterable[Group]) -> set[Group]:
@@ -202,23 +204,25 @@ def memory_of(node: UOp) -> UOp:
     return node
 
 
-def gathered_from(node: UOp) -> UOp:
+def gather_source(node: UOp) -> UOp:
     """Return the array in memory that a GATHER reads directly, below slices and permutations of it.
 
     An array without a buffer is computed as far as it is read. A transposed array is read in its
     original layout if no more is read than a transposed copy would write.
     """
-    x = below = node.src[0]
-    while below.op in LYING:
-        turned = below.op is ops.PERMUTE and below.arg[-1:] != (len(below.shape) - 1,)
-        if turned and math.prod(node.shape) > math.prod(below.shape) or \
-                below.op is ops.RESHAPE and squeezed(below) != squeezed(below.src[0]):
+    x = candidate = node.src[0]
+    while candidate.op in VIEW_OPS:
+        is_transposed = candidate.op is ops.PERMUTE and \
+            candidate.arg[-1:] != (len(candidate.shape) - 1,)
+        if is_transposed and math.prod(node.shape) > math.prod(candidate.shape) or \
+                candidate.op is ops.RESHAPE and \
+                        long_lengths(candidate) != long_lengths(candidate.src[0]):
             break
-        below = below.src[0]
-    return below if memory_of(below).op in (ops.PARAM, ops.GET, ops.SCATTER) else x
+        candidate = candidate.src[0]
+    return candidate if memory_of(candidate).op in (ops.PARAM, ops.GETTUPLE, ops.SCATTER) else x
 
 
-def squeezed(node: UOp) -> list[int]:
+def long_lengths(node: UOp) -> list[int]:
     return [n for n in node.shape if n != 1]
 
 
@@ -229,19 +233,19 @@ def is_misaligned(index: Tokens) -> bool:
 
 def overlaps(index: Tokens) -> bool:
     """Whether one element may be read at several indices: windows."""
-    return windows(index) > 0
+    return window_count(index) > 0
 
 
-def windows(index: Tokens) -> int:
+def window_count(index: Tokens) -> int:
     """Return the number of axes with windows."""
-    stack, found = list(index), 0
+    stack, count = list(index), 0
     while stack:
         token = stack.pop()
         if type(token) is tuple and token[0] == "window":
-            found += 1
+            count += 1
         elif type(token) is tuple:
             stack.extend(t for t, _ in token[1]) if token[0] == "join" else stack.append(token[1])
-    return found
+    return count
 
 
 def loops_of(index: Tokens) -> set[int]:
@@ -259,47 +263,47 @@ def loops_of(index: Tokens) -> set[int]:
     return out
 
 
-def common(index: Tokens, own: Tokens) -> Tokens:
+def common_prefix(index: Tokens, own: Tokens) -> Tokens:
     """Return the leading part of an index that equals that of the group's results."""
     pairs = itertools.takewhile(lambda p: p[0] == p[1], zip(squeeze(index), own))
     return tuple([t for t, _ in pairs])
 
 
-def in_order(groups: Iterable[Group]) -> list[Group]:
+def topological_order(groups: Iterable[Group]) -> list[Group]:
     """Sort groups so that each runs after those it reads; among equals, last created first.
 
     A group that no other reads writes only results, which have memory of their own: it runs as soon
     as it can, so that the buffers it reads are freed early. A part that is only copied into a
     CONCAT is copied once the rest of the CONCAT is complete.
     """
-    done: dict[Group, None] = {}
-    stack = sorted(groups, key=by_number)
-    last = set(stack).difference(*[g.reads for g in stack])
-    late = {r for g in stack if g.whole is not None for r in g.reads
-            if r.contraction is None and not r.reduces}
-    stack = [g for g in stack if g not in late]
+    ordered: dict[Group, None] = {}
+    stack = sorted(groups, key=creation_order)
+    sinks = set(stack).difference(*[g.reads for g in stack])
+    copied_last = {r for g in stack if g.whole is not None for r in g.reads
+                   if r.contraction is None and not r.reduces}
+    stack = [g for g in stack if g not in copied_last]
     while stack:
-        waiting = [g for g in stack[-1].reads if g not in done]
+        waiting = [g for g in stack[-1].reads if g not in ordered]
         if waiting:
-            stack += sorted(waiting, key=by_number)
+            stack += sorted(waiting, key=creation_order)
         else:
-            done[stack.pop()] = None
-    return _early(list(done), last)
+            ordered[stack.pop()] = None
+    return _move_early(list(ordered), sinks)
 
 
-def _early(order: list[Group], last: set[Group]) -> list[Group]:
-    """Move the groups in ``last`` to right after their last operand."""
-    missing = {g: len(g.reads) for g in order if g in last and g.reads}
+def _move_early(order: list[Group], sinks: set[Group]) -> list[Group]:
+    """Move the groups in ``sinks`` to right after their last operand."""
+    pending = {g: len(g.reads) for g in order if g in sinks and g.reads}
     readers: dict[Group, list[Group]] = {}
-    for g in missing:
+    for g in pending:
         for r in g.reads:
             readers.setdefault(r, []).append(g)
     out: list[Group] = []
     for g in order:
-        if g not in missing:
+        if g not in pending:
             out.append(g)
             for reader in readers.get(g, ()):
-                missing[reader] -= 1
-                if not missing[reader]:
+                pending[reader] -= 1
+                if not pending[reader]:
                     out.append(reader)
     return out

@@ -135,36 +135,37 @@ def reindex(shape: ops.Shape, source: ops.Shape, index: Tokens) -> Tokens:
         elif n != 1:
             flat.append((t, n))
     queue = _merge_parts(flat)[::-1]
-    return tuple([ZERO if n == 1 else _take(queue, n) for n in source])
+    return tuple([ZERO if n == 1 else _take_extent(queue, n) for n in source])
 
 
-def _take(queue: list[tuple[Token, int]], n: int) -> Token:
+def _take_extent(queue: list[tuple[Token, int]], n: int) -> Token:
     """Consume tokens with total extent ``n`` from the end of ``queue`` (outermost last)."""
     taken: list[tuple[Token, int]] = []
-    got = 1
-    while got < n:
+    taken_extent = 1
+    while taken_extent < n:
         token, m = queue.pop()
-        need = n // got
-        if got * m <= n and n % (got * m) == 0:
+        needed = n // taken_extent
+        if taken_extent * m <= n and n % (taken_extent * m) == 0:
             taken.append((token, m))
-            got *= m
-        elif m % need == 0 and got * need == n:
-            rest = m // need
-            taken.append((_part(token, rest, need, m), need))
-            queue.append((_part(token, 1, rest, m), rest))
-            got = n
+            taken_extent *= m
+        elif m % needed == 0 and taken_extent * needed == n:
+            inner_extent = m // needed
+            taken.append((_make_part(token, inner_extent, needed, m), needed))
+            queue.append((_make_part(token, 1, inner_extent, m), inner_extent))
+            taken_extent = n
         else:  # misaligned: use the flat offset of everything remaining
             queue.append((token, m))
-            everything = (*taken, *queue[::-1])
-            total = math.prod(k for _, k in everything)
-            flat = ("join", everything) if len(everything) > 1 else everything[0][0]
-            rest = total // n
-            queue[:] = [(_part(flat, 1, rest, total), rest)] if rest > 1 else []
-            return _part(flat, rest, n, total)
+            remaining = (*taken, *queue[::-1])
+            total = math.prod(k for _, k in remaining)
+            flat = ("join", remaining) if len(remaining) > 1 else remaining[0][0]
+            inner_extent = total // n
+            queue[:] = [(_make_part(flat, 1, inner_extent, total),
+                         inner_extent)] if inner_extent > 1 else []
+            return _make_part(flat, inner_extent, n, total)
     return taken[0][0] if len(taken) == 1 else ("join", tuple(_merge_parts(taken)))
 
 
-def _part(token: Token, d: int, n: int, whole: int) -> Token:
+def _make_part(token: Token, d: int, n: int, whole: int) -> Token:
     if type(token) is tuple and token[0] == "part":
         return ("part", token[1], token[2] * d, n, token[4])
     return ("part", token, d, n, whole)
@@ -193,10 +194,10 @@ def index_node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) 
         return build.index_const(0)
     if type(token) is int:
         return ranges[token]
-    found = memo.get(token)
-    if found is None:
-        found = memo[token] = _node(token, ranges, memo)
-    return found
+    node = memo.get(token)
+    if node is None:
+        node = memo[token] = _node(token, ranges, memo)
+    return node
 
 
 def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
@@ -209,27 +210,27 @@ def _node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UO
         return total.node
     if kind == "window":
         _, terms, divisor = token
-        place = Expr(build.index_const(0))
+        offset = Expr(build.index_const(0))
         for t, k in terms:
-            place = place + Expr(index_node(t, ranges, memo)) * k
-        quotient: Expr = place if divisor == 1 else place // divisor
+            offset = offset + Expr(index_node(t, ranges, memo)) * k
+        quotient: Expr = offset if divisor == 1 else offset // divisor
         return quotient.node
     if kind == "part":
-        return _digits(token, ranges, memo)
+        return _part_node(token, ranges, memo)
     if kind == "data":
-        found: UOp = token[1]
-        return found
+        index: UOp = token[1]
+        return index
     inner = Expr(index_node(token[1], ranges, memo))
     out: Expr = inner + token[2] if kind == "shift" else inner.like(token[2] - 1) - inner
     return out.node
 
 
-def _digits(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
+def _part_node(token: Token, ranges: Mapping[int, UOp], memo: dict[Token, UOp]) -> UOp:
     """Build a "part". A shift by a multiple of its period only changes masked elements, so it is
     dropped: the rest is known to be >= 0."""
-    _, whole, d, n, _ = token
-    if type(whole) is tuple and whole[0] == "shift" and whole[2] % (d * n) == 0:
-        whole = whole[1]
-    inner = Expr(index_node(whole, ranges, memo))
+    _, inner_token, d, n, _ = token
+    if type(inner_token) is tuple and inner_token[0] == "shift" and inner_token[2] % (d * n) == 0:
+        inner_token = inner_token[1]
+    inner = Expr(index_node(inner_token, ranges, memo))
     digits: Expr = (inner if d == 1 else inner // d) % n
     return digits.node

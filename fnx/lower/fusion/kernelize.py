@@ -20,7 +20,7 @@ group waits for the other operands of the BARRIER: for their buffers, or for the
 are computed from.
 
 Values that only effects read are placed after everything else (effects.py). The parts of a CONCAT
-get buffers of their own if that pays; these are views of its buffer (concat_parts.py).
+get buffers of their own if that pays; these are views of its buffer (concat_in_place.py).
 
 A reduction is computed inside a group only at the group's own index or at a subset of it (a row
 reduction); rows must be nested, and their loops are the outer ones. A contraction is computed
@@ -33,37 +33,37 @@ import itertools
 import math
 from collections.abc import Collection, Iterable
 
-from fnx.core import ops, parts
+from fnx.core import accessors, ops
 from fnx.core.uop import UOp, toposort
-from fnx.lower.fusion import concat_parts, cost, effects, recompute
+from fnx.lower.fusion import concat_in_place, cost, effects, recompute
 from fnx.lower.fusion.group import (
-    LYING,
-    MAX_WHOLE,
+    MAX_SINGLE_ROW,
     MEMORY,
+    VIEW_OPS,
     Group,
     are_full,
     are_nested,
-    by_number,
-    common,
-    gathered_from,
-    in_order,
+    common_prefix,
+    creation_order,
+    gather_source,
     is_misaligned,
     loops_of,
     memory_of,
     overlaps,
     read_through,
     reads_any,
-    windows,
+    topological_order,
+    window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
-from fnx.lower.fusion.overwritten import read_elsewhere
-from fnx.lower.fusion.rows import all_fold_in, folds_in
+from fnx.lower.fusion.row_reductions import can_reduce_all_in, can_reduce_in
+from fnx.lower.fusion.scatter_hazards import hazard_operands
 
 MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
-MAX_COPIES = 4               # times a cheap value is recomputed
+MAX_RECOMPUTES = 4               # times a cheap value is recomputed
 PROLOGUE_WEIGHT = 6          # cost of the elementwise ops fused into an operand of a contraction
 
-_CONDITIONAL = (ops.PAD, ops.FOLD, ops.CONCAT)
+_CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
 
 
 class Fusion:
@@ -72,26 +72,26 @@ class Fusion:
     def __init__(self, fn: UOp, cut: frozenset[UOp] = frozenset()) -> None:
         self.fn, self.cut = fn, cut  # nodes that must be written by groups of their own
         self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
-        self._learn(effects.without_tokens(fn.src))
+        self._analyze(effects.drop_tokens(fn.src))
         self.groups: list[Group] = []
         self.writer: dict[UOp, Group] = {}
         self.extent: dict[int, int] = {}  # of reduction loops
         self._loop_depth: dict[int, int] = {}
-        self._around: dict[int, set[int]] = {}  # the loops around a reduction loop
+        self._outer_loops: dict[int, set[int]] = {}  # the loops around a reduction loop
         self._loops: dict[tuple[Tokens, ops.Shape, int], tuple[int, ...]] = {}
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
-        self._waiting: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
-        self._again = recompute.Recomputed()
-        self._folds: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
+        self._waiters: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
+        self._again = recompute.RecomputedValues()
+        self._reductions: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
 
-    def _learn(self, roots: list[UOp]) -> None:
+    def _analyze(self, roots: list[UOp]) -> None:
         """Analyze all nodes that the values of ``roots`` depend on."""
-        self.nodes = toposort(roots, stop=effects.is_behind)
+        self.nodes = toposort(roots, stop=effects.is_effect_token)
         self.cost = cost.costs(self.nodes)
-        self.varies = cost.varying(self.nodes)
+        self.varies = cost.varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
-        self.apart = cost.apart(self.nodes, self.contractions, roots) | self.cut
+        self.apart = cost.materialized_sums(self.nodes, self.contractions, roots) | self.cut
         self.depth = cost.reduction_depths(self.nodes)
 
     @property
@@ -101,100 +101,100 @@ class Fusion:
     # ---- the walk
 
     def run(self) -> Fusion:
-        results = effects.without_tokens(self.fn.src)
+        results = effects.drop_tokens(self.fn.src)
         self._walk(set(results))
         if len(results) < len(self.fn.src):
             self._effects(results)
         live = {self._find(g) for g in self.groups}
-        self.groups = in_order([g for g in self.groups if g in live])
+        self.groups = topological_order([g for g in self.groups if g in live])
         return self
 
     def _walk(self, results: Collection[UOp] = ()) -> None:
         for node in reversed(self.nodes):
             if node in results or node in self._uses:
                 self._place(node, node in results)
-            if node in self._waiting:
-                for group in self._waiting.pop(node):
+            if node in self._waiters:
+                for group in self._waiters.pop(node):
                     for s in (node,) if node in self.writer else () if node.op.closed else node.src:
                         self._wait(s, group)
 
     def _effects(self, roots: list[UOp]) -> None:
         """Place the effects whose values nobody reads, and chain all effects in order."""
-        all = effects.effects_of(self.fn.src)
-        for some, later in effects.between(all, self.writer):
-            behind = {self.writer[e] for e in later}
-            there = {n for n, g in self.writer.items()
-                     if not behind or behind.isdisjoint((g, *read_through([g])))}
-            for effect in some:
+        all_effects = effects.ordered_effects(self.fn.src)
+        for run, placed_later in effects.unplaced_runs(all_effects, self.writer):
+            later_groups = {self.writer[e] for e in placed_later}
+            available = {n for n, g in self.writer.items()
+                         if not later_groups or later_groups.isdisjoint((g, *read_through([g])))}
+            for effect in run:
                 group = self.writer[effect] = self._new_group(())
                 group.call = effect
-                self.operands[effect] = effects.operands(effect, there, self.writer)
-                roots += effects.without_tokens(self.operands[effect])
+                self.operands[effect] = effects.operands(effect, available, self.writer)
+                roots += effects.drop_tokens(self.operands[effect])
                 self._read(effect)
-                there.add(effect)  # later effects may read it
-            self._learn(roots)
+                available.add(effect)  # later effects may read it
+            self._analyze(roots)
             self._walk()
-        for before, after in itertools.pairwise(all):
+        for before, after in itertools.pairwise(all_effects):
             self.writer[after].reads.add(self.writer[before])
 
     def _place(self, node: UOp, is_result: bool) -> None:
         uses = self._resolved(self._uses.pop(node, {}))
         for group in uses:
-            group.ahead.discard(node)
+            group.pending.discard(node)
         op = node.op
-        if not math.prod(node.shape) and op is not ops.GET:
+        if not math.prod(node.shape) and op is not ops.GETTUPLE:
             return  # an empty result has no elements to compute
         if op is ops.PARAM or op is ops.KERNEL:
             return
         is_buffer = is_result or node in self.apart or \
             any(MEMORY in indices for indices in uses.values())
-        if op is ops.CONCAT and (is_buffer or not concat_parts.is_alone(uses)) and \
-                concat_parts.is_dear(node, self.cost):
+        if op is ops.CONCAT and (is_buffer or not concat_in_place.is_only_consumer(uses)) and \
+                concat_in_place.is_expensive(node, self.cost):
             self.apart.add(node)
             is_buffer = True
         if op is ops.CONST or op is ops.IOTA:
             if is_buffer:
                 self._buffer(node, uses)
-        elif op is ops.GET:
+        elif op is ops.GETTUPLE:
             self._get(node, uses)
-        elif op in ops.SEVERAL:
-            self.operands[node] = effects.reads_of(node)
+        elif op in ops.MULTI_RESULT:
+            self.operands[node] = effects.operand_buffers(node)
             self._read(node)
-            for s in parts.operands(node):
+            for s in accessors.operands(node):
                 self._wait_in_memory(s, self.writer[node])
         elif op is ops.SCATTER:
             self._scatter(node, uses)
-        elif op is ops.CONCAT and concat_parts.pays(node, self.cost, is_buffer):
+        elif op is ops.CONCAT and concat_in_place.is_profitable(node, self.cost, is_buffer):
             self._assemble(node, uses)
-        elif op is ops.PAIR or op.kind == "movement" and not (
-                is_buffer or self._is_laid_out(node, uses)):
+        elif op is ops.ARG_PAIR or op.kind == "movement" and not (
+                is_buffer or self._needs_buffer(node, uses)):
             self._compute_everywhere(node, uses)
         elif is_buffer or op.kind == "movement":
             self._buffer(node, uses)
         elif not self._compute(node, uses):
-            store = self._compute_everywhere if cost.widens(node) else self._buffer
+            store = self._compute_everywhere if cost.is_widening_cast(node) else self._buffer
             store(node, self._resolved(uses))
 
-    def _is_laid_out(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
+    def _needs_buffer(self, node: UOp, uses: dict[Group, list[Tokens]]) -> bool:
         """Whether the node should be materialized because a contraction or reduction reads padded
         windows or concatenated rows: from memory these need no conditions and divisions; or because
         it reads strided windows, whose neighbors become contiguous."""
         if self.varies[node] != cost.long_axes(node.shape):
             return False
-        products = [(g, i) for g, found in self._resolved(uses).items() for i in found]
-        return node.op in _CONDITIONAL and any(
+        readers = [(g, i) for g, indices in self._resolved(uses).items() for i in indices]
+        return node.op in _CONDITIONAL_OPS and any(
             g.contraction is not None and (overlaps(i) or is_misaligned(i)) or
-            node.op is ops.CONCAT and concat_parts.is_folded(node, g, i) or
-            g.reduces and (windows(i) > 1 or overlaps(i) and is_misaligned(i))
-            for g, i in products) or node.op is ops.PERMUTE and any(
-            g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in products)
+            node.op is ops.CONCAT and concat_in_place.should_materialize(node, g, i) or
+            g.reduces and (window_count(i) > 1 or overlaps(i) and is_misaligned(i))
+            for g, i in readers) or node.op is ops.PERMUTE and any(
+            g.contraction is not None and overlaps(i) and is_misaligned(i) for g, i in readers)
 
     def _resolved(self, uses: dict[Group, list[Tokens]]) -> dict[Group, list[Tokens]]:
         """Return the uses with merged groups resolved and duplicate indices dropped."""
         out: dict[Group, list[Tokens]] = {}
         for group, indices in uses.items():
-            found = out.setdefault(self._find(group), [])
-            found.extend(i for i in indices if i not in found)
+            resolved = out.setdefault(self._find(group), [])
+            resolved.extend(i for i in indices if i not in resolved)
         return out
 
     # ---- computing a node in the groups that read it
@@ -213,12 +213,12 @@ class Fusion:
             pays = self._fits(node, group, index)
         else:
             elementwise = node.op.kind == "elementwise"
-            pays = copies <= MAX_COPIES and (
+            pays = copies <= MAX_RECOMPUTES and (
                 elementwise and cost.is_cheap(self.cost[node]) or node.op is ops.GATHER) \
-                and not (len(uses) > 1 and cost.rounds_folds(node, self.cost[node]))
+                and not (len(uses) > 1 and cost.narrows_reductions(node, self.cost[node]))
             if elementwise and not pays and len(uses) == 1:
                 (group, indices), = uses.items()
-                pays = copies <= MAX_COPIES and self._is_cheap_in_rows(node, group, indices)
+                pays = copies <= MAX_RECOMPUTES and self._is_cheap_in_rows(node, group, indices)
                 if not pays:
                     return self._stage(node, group, indices)
         if pays:
@@ -227,10 +227,12 @@ class Fusion:
 
     def _is_cheap_in_rows(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Whether it is cheap given row reductions, which are available: x - max, read twice."""
-        found = self.cost[node]
-        rest = found.replace(loads=frozenset([n for n in found.loads if n.op is not ops.REDUCE]))
-        return group.contraction is None and cost.is_cheap(rest) and \
-            all(all_fold_in(group, node, index, self.cost) for index in indices)
+        node_cost = self.cost[node]
+        remaining_cost = node_cost.replace(loads=frozenset([n
+                                                            for n in node_cost.loads
+                                                            if n.op is not ops.REDUCE]))
+        return group.contraction is None and cost.is_cheap(remaining_cost) and \
+            all(can_reduce_all_in(group, node, index, self.cost) for index in indices)
 
     def _compute_everywhere(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         for group, indices in uses.items():
@@ -241,7 +243,7 @@ class Fusion:
         """Whether a node that is read once may be computed where it is read."""
         if are_full((group,), node.op.cost) and not (
                 node.op.kind == "elementwise" and cost.is_cheap(self.cost[node])):
-            group.beyond.append(node)
+            group.overflow.append(node)
             return False
         if group.scatter is not None and node.op is ops.REDUCE:
             return False
@@ -249,9 +251,9 @@ class Fusion:
             if node in self.contractions:
                 return group.covers(index) and group.contraction is None \
                     and not group.reduces and not group.stages
-            return group.contraction is None and folds_in(group, node, index)
+            return group.contraction is None and can_reduce_in(group, node, index)
         if group.is_own(index) or group.is_row(index) or \
-                group.may_be_row(index) and cost.has_folds(self.cost[node]):
+                group.can_be_row(index) and cost.has_reductions(self.cost[node]):
             return True
         if group.contraction is not None and loops_of(index).issuperset(group.own):
             return True  # the contraction itself, not one of its factors
@@ -259,16 +261,17 @@ class Fusion:
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
-        often = group.contraction is not None or overlaps(index) or \
-            group.repeats(index, self._around) > MAX_COPIES
-        return not often or self.cost[node].weight <= PROLOGUE_WEIGHT
+        is_repeated = group.contraction is not None or overlaps(index) or \
+            group.repeats(index, self._outer_loops) > MAX_RECOMPUTES
+        return not is_repeated or self.cost[node].weight <= PROLOGUE_WEIGHT
 
     def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
-        if not cost.has_folds(self.cost[node]):
+        if not cost.has_reductions(self.cost[node]):
             return False
-        has_row = common(index, group.own) or all_fold_in(group, node, index, self.cost)
-        return (group.contraction is not None or not has_row) and not cost.scales(node)
+        has_row = common_prefix(index, group.own) or can_reduce_all_in(group, node, index,
+                                                                       self.cost)
+        return (group.contraction is not None or not has_row) and not cost.is_broadcast_scale(node)
 
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
         """Whether all groups read it at their own index over the same loops, and none depends on
@@ -285,31 +288,32 @@ class Fusion:
             not reads_any(groups, groups)
 
     def _merge(self, groups: list[Group]) -> None:
-        first, *rest = sorted(groups, key=by_number)
-        for g in rest:
+        first, *merged = sorted(groups, key=creation_order)
+        for g in merged:
             first.take(g)
             self._merged[g] = first
             for node, _ in g.roots:
                 self.writer[node] = first
         for h in self.groups:
-            if not h.reads.isdisjoint(rest):
+            if not h.reads.isdisjoint(merged):
                 h.reads = {self._find(r) for r in h.reads}
 
     def _stage(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Stage a row of the value inside the kernel: it is read at several indices of one row."""
         row_of = frozenset.intersection(*map(group.row_of, indices))
         if group.contraction is not None or not are_nested({*group.rows, row_of}) or \
-                not row_of and math.prod(group.space) > MAX_WHOLE:
+                not row_of and math.prod(group.space) > MAX_SINGLE_ROW:
             return False
-        fill = min(indices, key=self._loop_order)  # in the loop that runs first
+        fill_index = min(indices, key=self._loop_order)  # in the loop that runs first
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
-        row = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
-        if row > MAX_STAGE_BYTES or any(type(t) is not int for index in indices for t in index) \
-                or any(fill[i] not in self._loop_depth for i in differing):
+        row_bytes = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
+        if row_bytes > MAX_STAGE_BYTES or any(type(t) is not int for index in indices
+                                              for t in index) \
+                or any(fill_index[i] not in self._loop_depth for i in differing):
             return False
-        group.stages[node] = fill
-        group.add_row(fill)
-        self._add(node, group, fill)
+        group.stages[node] = fill_index
+        group.add_row(fill_index)
+        self._add(node, group, fill_index)
         return True
 
     def _loop_order(self, index: Tokens) -> int:
@@ -319,11 +323,11 @@ class Fusion:
 
     def _add(self, node: UOp, group: Group, index: Tokens) -> None:
         """Compute ``node`` at ``index`` in ``group``; its operands are read there."""
-        here = group.inside.setdefault(node, [])
-        if index in here:
+        indices = group.inside.setdefault(node, [])
+        if index in indices:
             return
-        here.append(index)
-        group.work += node.op.cost + (node.op in _CONDITIONAL)
+        indices.append(index)
+        group.work += node.op.cost + (node.op in _CONDITIONAL_OPS)
         if node.op is ops.REDUCE:
             if node in self.contractions:
                 group.contraction = node
@@ -332,7 +336,7 @@ class Fusion:
                 group.add_row(index)
             self._use(node.src[0], group, self.reduced_index(node, index))
         elif node.op is ops.GATHER:
-            self._use(memory_of(gathered_from(node)), group, MEMORY)
+            self._use(memory_of(gather_source(node)), group, MEMORY)
             self._wait_in_memory(node.src[0], group)
             for s in node.src[1:]:
                 self._use(s, group, index[:len(s.shape)])
@@ -347,13 +351,13 @@ class Fusion:
     def _wait(self, node: UOp, group: Group) -> None:
         """Make a group run after a node is computed."""
         if node not in self.writer:
-            self._waiting.setdefault(node, set()).add(group)
+            self._waiters.setdefault(node, set()).add(group)
         elif self.writer[node] is not self._find(group):
             self._find(group).reads.add(self.writer[node])
 
     def _wait_in_memory(self, node: UOp, group: Group) -> None:
         """As ``_wait``, for the barriers between a node and its memory."""
-        while node.op in LYING:
+        while node.op in VIEW_OPS:
             for s in node.src[1:]:
                 self._wait(s, group)
             node = node.src[0]
@@ -366,7 +370,7 @@ class Fusion:
             return
         self._uses.setdefault(node, {}).setdefault(group, []).append(index)
         if index != MEMORY and cost.is_worth_storing(self.cost[node]):
-            group.ahead.add(node)
+            group.pending.add(node)
 
     def reduced_index(self, node: UOp, index: Tokens) -> Tokens:
         """Return the index at which a REDUCE at ``index`` reads its operand.
@@ -382,9 +386,9 @@ class Fusion:
             loops = self._loops[key] = tuple(range(first, first + len(axes)))
             self.extent.update(zip(loops, lengths))
             self._loop_depth.update(dict.fromkeys(loops, self.depth[node]))
-            self._around.update(dict.fromkeys(loops, loops_of(index)))
-        kept, fresh = iter(index), iter(loops)
-        tokens = [next(fresh if a in axes else kept) for a in range(len(shape))]
+            self._outer_loops.update(dict.fromkeys(loops, loops_of(index)))
+        outer_tokens, reduce_tokens = iter(index), iter(loops)
+        tokens = [next(reduce_tokens if a in axes else outer_tokens) for a in range(len(shape))]
         return tuple([ZERO if n == 1 else token for n, token in zip(shape, tokens)])
 
     # ---- buffers
@@ -397,11 +401,11 @@ class Fusion:
     def _buffer(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         """Give the node a buffer, written by a group that reads it at its own index if possible."""
         uses = self._resolved(uses)  # groups may have been merged since
-        group = next((g for g in sorted(uses, key=by_number)
+        group = next((g for g in sorted(uses, key=creation_order)
                       if node not in self.apart and self._may_join(node, g, uses)), None)
-        beside = self._beside(node, uses) if group is None else None
-        if beside is not None:
-            group, index = beside, identity_index(node.shape)
+        key_group = self._beside(node, uses) if group is None else None
+        if key_group is not None:
+            group, index = key_group, identity_index(node.shape)
         elif group is None:
             group = self._new_group(node.shape)
             index = identity_index(node.shape)
@@ -411,19 +415,19 @@ class Fusion:
         self._write(node, group, uses)
         self._add(node, group, index)
         if node.op is ops.REDUCE:
-            self._folds.setdefault(cost.folded(node), node)
+            self._reductions.setdefault(cost.reduced_value(node), node)
 
     def _beside(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
         """Return the group that reduces the same value over the same axes, as max and argmax do."""
-        other = self._folds.get(cost.folded(node)) if node.op is ops.REDUCE else None
-        if other is None or node in self.contractions or node in self.cut or \
-                ops.PAIR not in (node.src[0].op, other.src[0].op):
+        same_key = self._reductions.get(cost.reduced_value(node)) if node.op is ops.REDUCE else None
+        if same_key is None or node in self.contractions or node in self.cut or \
+                ops.ARG_PAIR not in (node.src[0].op, same_key.src[0].op):
             return None
-        group = self._find(self.writer[other])
-        waiting = map(self._find, self._waiting.get(node, ()))
+        group = self._find(self.writer[same_key])
+        waiting = map(self._find, self._waiters.get(node, ()))
         index = identity_index(node.shape)
-        there = (other, index) in group.roots and group.is_own(index)
-        return group if there and not group.is_fixed and self._fits(node, group, index) \
+        is_same_index = (same_key, index) in group.roots and group.is_own(index)
+        return group if is_same_index and not group.is_fixed and self._fits(node, group, index) \
             and not reads_any([group], {*uses, *waiting}) else None
 
     def _may_join(self, node: UOp, group: Group, uses: dict[Group, list[Tokens]]) -> bool:
@@ -432,9 +436,9 @@ class Fusion:
             return False
         index = indices[0]
         if not group.is_own(index) and not (
-                group.may_be_row(index) and group.contraction is None):
+                group.can_be_row(index) and group.contraction is None):
             return False
-        waiting = map(self._find, self._waiting.get(node, ()))
+        waiting = map(self._find, self._waiters.get(node, ()))
         return self._fits(node, group, index) and not reads_any([group], {*uses, *waiting})
 
     def _write(self, node: UOp, group: Group, readers: Iterable[Group]) -> None:
@@ -445,25 +449,25 @@ class Fusion:
 
     def _scatter(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         """Write the base first; then the updates are combined into it in index order."""
-        first, *indices, updates = node.src
-        base = self._new_group(node.shape)
-        base.base_of = node
-        base.roots.append((first, identity_index(node.shape)))
+        base_value, *indices, updates = node.src
+        base_group = self._new_group(node.shape)
+        base_group.base_of = node
+        base_group.roots.append((base_value, identity_index(node.shape)))
         group = self._new_group(updates.shape)
         group.scatter = node
-        group.reads.add(base)
+        group.reads.add(base_group)
         self._write(node, group, uses)
         index = identity_index(updates.shape)
         varies = self.varies[updates]
         for s in indices:
             varies |= self.varies[s]
         # A loop that no value depends on is dropped: in that case read the updates from memory.
-        runs = varies == cost.long_axes(updates.shape)
-        apart = read_elsewhere(node)
-        self._use(updates, group, index if runs and updates not in apart else MEMORY)
+        is_full_space = varies == cost.long_axes(updates.shape)
+        hazards = hazard_operands(node)
+        self._use(updates, group, index if is_full_space and updates not in hazards else MEMORY)
         for s in indices:
-            self._use(s, group, MEMORY if s in apart else index[:len(s.shape)])
-        self._use(first, base, identity_index(node.shape))
+            self._use(s, group, MEMORY if s in hazards else index[:len(s.shape)])
+        self._use(base_value, base_group, identity_index(node.shape))
 
     def _assemble(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         """Let groups of their own write the parts of a CONCAT."""
@@ -476,7 +480,7 @@ class Fusion:
             self._wait_in_memory(s, group)
 
     def _read(self, call: UOp) -> None:
-        for s in effects.without_tokens(self.operands[call]):
+        for s in effects.drop_tokens(self.operands[call]):
             self._use(s, self.writer[call], MEMORY)
 
     def _get(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:

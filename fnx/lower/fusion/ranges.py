@@ -14,16 +14,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from fnx.core import build, build_commands, dtypes, ops
-from fnx.core.errors import Site, SpecError
+from fnx.core.errors import Location, SpecError
 from fnx.core.expr import Expr, maximum, minimum
+from fnx.core.op_traits import merge_by_axis
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
-from fnx.core.row_parts import interleaved
 from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, inherit, rebuild, toposort
-from fnx.lower.fusion import concat_parts
+from fnx.core.uop import UOp, copy_locs, rebuild, toposort
+from fnx.lower.fusion import concat_in_place
 from fnx.lower.fusion.data_index import data_index
-from fnx.lower.fusion.group import Group, gathered_from, memory_of
+from fnx.lower.fusion.group import Group, gather_source, memory_of
 from fnx.lower.fusion.index_tokens import (
     ZERO,
     Token,
@@ -33,31 +33,31 @@ from fnx.lower.fusion.index_tokens import (
     source_index,
 )
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.memory import BufferOrView, View, nodes_of
+from fnx.lower.memory import LaunchOperand, View, nodes_of
 
 
-class StepBody(Record):
+class KernelStep(Record):
     """One kernel, and the tensor nodes that its buffer slots refer to.
 
-    The kernel may also be the callee of a HOST. ``writes`` are the operands it writes (the last
-    ones); ``schedule`` is the user's for a user-written kernel, else None; ``sliced``: it reads
-    slices of arrays; ``of_loop``: as in its CALL.
+    The kernel may also be the callee of a CALLBACK. ``writes`` are the operands it writes (the last
+    ones); ``schedule`` is the user's for a user-written kernel, else None; ``reads_slices``: it
+    reads slices of arrays; ``is_generated``: as in its CALL.
     """
 
     kernel: UOp
-    operands: tuple[BufferOrView, ...]
+    operands: tuple[LaunchOperand, ...]
     writes: tuple[UOp, ...]
     schedule: Schedule | None
-    sites: tuple[Site, ...]
-    sliced: bool = False
-    of_loop: bool = False
+    locs: tuple[Location, ...]
+    reads_slices: bool = False
+    is_generated: bool = False
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
         return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
 
 
-class BodyStep(Record):
+class ControlFlowStep(Record):
     """A SCAN, WHILE or COND, the nodes whose buffers it reads, and its results."""
 
     node: UOp
@@ -66,30 +66,30 @@ class BodyStep(Record):
     graphs: tuple[UOp, ...] = ()
 
 
-def build_kernels(fusion: Fusion) -> list[StepBody | BodyStep]:
+def build_kernels(fusion: Fusion) -> list[KernelStep | ControlFlowStep]:
     """Build the kernels of all groups, in execution order."""
     position = {n: i for i, n in enumerate(fusion.nodes)}
-    lying = written_in_place(fusion)
-    steps: list[StepBody | BodyStep] = []
+    part_view = written_in_place(fusion)
+    steps: list[KernelStep | ControlFlowStep] = []
     for group in fusion.groups:
         if group.call is not None:
             steps.append(_call_step(group.call, tuple(fusion.operands[group.call])))
         elif group.whole is None:
-            steps.append(_in_place(_Builder(fusion, group, position).step(), lying))
+            steps.append(_redirect_operands(_Builder(fusion, group, position).step(), part_view))
         else:
-            steps += _whole(group.whole, lying)
+            steps += _concat_copies(group.whole, part_view)
     return steps
 
 
-def _whole(concat: UOp, lying: Mapping[UOp, View]) -> Iterator[StepBody]:
+def _concat_copies(concat: UOp, part_view: Mapping[UOp, View]) -> Iterator[KernelStep]:
     """Yield the copies of the parts that are written elsewhere."""
-    for part, view in concat_parts.parts_of(concat):
+    for part, view in concat_in_place.parts_of(concat):
         if part.op is ops.CONST:
-            yield _in_place(_fill(part, view), lying)
+            yield _redirect_operands(_fill_step(part, view), part_view)
         else:
-            step = _in_place(copy(part, part, view), lying)
-            source, to = step.operands
-            if source != to:
+            step = _redirect_operands(copy_step(part, part, view), part_view)
+            source, target = step.operands
+            if source != target:
                 yield step
 
 
@@ -99,52 +99,54 @@ def written_in_place(fusion: Fusion) -> dict[UOp, View]:
     if not wholes:
         return {}
     read = [n for operands in fusion.operands.values() for n in operands]
-    return concat_parts.views(wholes, fusion.writer, {*map(memory_of, (*fusion.fn.src, *read))})
+    return concat_in_place.part_views(wholes, fusion.writer,
+                                      {*map(memory_of, (*fusion.fn.src, *read))})
 
 
-def _in_place(step: StepBody, lying: Mapping[UOp, View]) -> StepBody:
+def _redirect_operands(step: KernelStep, part_view: Mapping[UOp, View]) -> KernelStep:
     """Redirect operands that are parts of a CONCAT to its buffer."""
-    def moved(operand: BufferOrView) -> BufferOrView:
+    def redirect(operand: LaunchOperand) -> LaunchOperand:
         if not isinstance(operand, View):
-            return lying.get(operand, operand)
-        if operand.node not in lying:
+            return part_view.get(operand, operand)
+        if operand.node not in part_view:
             return operand
-        outer = lying[operand.node]
+        outer = part_view[operand.node]
         return operand.replace(node=outer.node, start=outer.start + operand.start)
-    if not any(n in lying for n in nodes_of(step.operands)):
+    if not any(n in part_view for n in nodes_of(step.operands)):
         return step
-    writes = tuple([lying[n].node if n in lying else n for n in step.writes])
-    return step.replace(operands=tuple(map(moved, step.operands)), writes=writes)
+    writes = tuple([part_view[n].node if n in part_view else n for n in step.writes])
+    return step.replace(operands=tuple(map(redirect, step.operands)), writes=writes)
 
 
-def copy(source: BufferOrView, node: UOp, to: BufferOrView) -> StepBody:
+def copy_step(source: LaunchOperand, node: UOp, to: LaunchOperand) -> KernelStep:
     """Return a kernel that copies the buffer of a node to another buffer."""
     r = build.range_(math.prod(node.shape), 0)
-    x, o = (build.at(build.ref(i, node.dtype, r.src), r) for i in (0, 1))
+    x, o = (build.index_into(build.ref(i, node.dtype, r.src), r) for i in (0, 1))
     kernel = build.kernel([build.store(o, build.load(x))], "copy", (0,))
     writes = nodes_of([to])
-    return StepBody(kernel, (source, to), tuple(writes), None, writes[0].sites)
+    return KernelStep(kernel, (source, to), tuple(writes), None, writes[0].locs)
 
 
-def _fill(constant: UOp, to: View) -> StepBody:
+def _fill_step(constant: UOp, to: View) -> KernelStep:
     r = build.range_(math.prod(constant.shape), 0)
-    o = build.at(build.ref(0, constant.dtype, r.src), r)
+    o = build.index_into(build.ref(0, constant.dtype, r.src), r)
     kernel = build.kernel([build.store(o, constant)], "fill", (0,))
-    return StepBody(kernel, (to,), to.nodes, None, to.node.sites)
+    return KernelStep(kernel, (to,), to.nodes, None, to.node.locs)
 
 
-def _call_step(call: UOp, reads: tuple[UOp, ...]) -> StepBody | BodyStep:
+def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowStep:
     writes = build.results(call)
-    if call.op is ops.HOST:
+    if call.op is ops.CALLBACK:
         writes = writes[call.arg.effect:]
-        given = reads[:1] + reads[1 + call.arg.effect:]
-        return StepBody(build_commands.callee(call), given + writes, writes, None, call.sites)
+        operands = reads[:1] + reads[1 + call.arg.effect:]
+        return KernelStep(build_commands.callback_callee(call), operands + writes, writes, None,
+                          call.locs)
     if call.op is ops.SORT:
-        return StepBody(build_commands.sorter(call), reads + writes, writes, None, call.sites)
+        return KernelStep(build_commands.sort_callee(call), reads + writes, writes, None, call.locs)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
-        return BodyStep(call, reads, writes)
-    return StepBody(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.sites,
-                    of_loop=call.arg.of_loop)
+        return ControlFlowStep(call, reads, writes)
+    return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.locs,
+                      is_generated=call.arg.is_generated)
 
 
 class _Builder:
@@ -159,29 +161,31 @@ class _Builder:
         self.done: dict[tuple[UOp, Tokens], UOp] = {}
         self.stages: dict[UOp, tuple[UOp, tuple[int, ...]]] = {}
 
-    def step(self) -> StepBody:
+    def step(self) -> KernelStep:
         group = self.group
         for node in sorted(group.inside, key=self.position.__getitem__):
             for index in group.inside[node]:
                 self.done[node, index] = self._compute(node, index)
         stores, writes = self._scatter() if group.scatter is not None else self._results()
-        sites = tuple(dict.fromkeys(s for n in writes for s in n.sites))
+        sites = tuple(dict.fromkeys(s for n in writes for s in n.locs))
         order = self._order()
         kernel = build.kernel(stores, self._name(), order)
         sliced = any(n.op is ops.SHRINK for n in group.inside)
-        return StepBody(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
+        return KernelStep(kernel, tuple(self.slots), tuple(writes), None, sites, sliced)
 
     def _order(self) -> list[int]:
         """Return the ids of the loops: row loops first, reduction loops after the group's own."""
-        place = {loop: i for i, loop in enumerate(self.group.order)}
-        return sorted([r.arg.id for r in self.ranges.values()], key=lambda id: place.get(id, id))
+        loop_rank = {loop: i for i, loop in enumerate(self.group.order)}
+        return sorted([r.arg.id for r in self.ranges.values()],
+                      key=lambda id: loop_rank.get(id, id))
 
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]
-        into = self.group.base_of  # a scatter's base is written to the scatter's buffer
-        stores = [build.store(self._place(node if into is None else into, index), value)
+        scatter_target = self.group.base_of  # a scatter's base is written to the scatter's buffer
+        stores = [build.store(self._place(node if scatter_target is None else scatter_target,
+                                          index), value)
                   for node, index, value in values]
-        return stores, [node if into is None else into for node, _, _ in values]
+        return stores, [node if scatter_target is None else scatter_target for node, _, _ in values]
 
     def _name(self) -> str:
         """Name the kernel by what it does, from its structure only."""
@@ -197,12 +201,12 @@ class _Builder:
     def _read(self, node: UOp, index: Tokens) -> UOp:
         """Return the value of a node at an index: computed here, staged here, constant or
         loaded."""
-        found = self.done.get((node, index))
-        if found is not None:
-            return found
+        value_built = self.done.get((node, index))
+        if value_built is not None:
+            return value_built
         if node in self.stages:
             stage, positions = self.stages[node]
-            value = build.load(build.at(stage, *[self._index(index[p]) for p in positions]))
+            value = build.load(build.index_into(stage, *[self._index(index[p]) for p in positions]))
         elif node.op is ops.CONST:
             value = node
         elif node.op is ops.IOTA:
@@ -220,7 +224,7 @@ class _Builder:
                                         and node not in self.group.inside)
 
     def _place(self, node: UOp, index: Tokens) -> UOp:
-        return build.at(self._ref(node), *[self._index(t) for t in index])
+        return build.index_into(self._ref(node), *[self._index(t) for t in index])
 
     def _ref(self, node: UOp) -> UOp:
         slot = self.slots.setdefault(memory_of(node), len(self.slots))
@@ -238,7 +242,7 @@ class _Builder:
         limits: list[tuple[Token, int]] = list(zip(index, shape))
         if within:
             for token, _ in limits:  # grows
-                limits += _limits(token)
+                limits += _token_bounds(token)
         conditions: dict[UOp, None] = {}
         for token, n in limits:
             low, high = self._bounds(token)
@@ -290,7 +294,7 @@ class _Builder:
             value = self._read(node.src[0], source_index(node, 0, index))
         if self.group.stages.get(node) == index:
             self._stage(node, index, value)
-        return inherit(value, node)
+        return copy_locs(value, node)
 
     def _stage(self, node: UOp, fill: Tokens, value: UOp) -> None:
         own = set(self.group.own)
@@ -306,23 +310,23 @@ class _Builder:
         return build.reduce_ranges(value, node.arg.monoid, loops)
 
     def gather(self, node: UOp, index: Tokens) -> UOp:
-        x, *rest = node.src
+        x, *index_nodes = node.src
         axes = node.arg.axes
-        first = [("data", self._clamped(self._read(s, index[:len(s.shape)]), x.shape[a]),
-                  x.shape[a]) for a, s in zip(axes, rest)]
-        at = interleaved(axes, first, index[len(rest[0].shape):])
-        below = gathered_from(node)
-        while x is not below:
-            x, at = x.src[0], source_index(x, 0, at)
-        return build.load(self._place(x, at), self._valid(x.shape, at))
+        data_tokens = [("data", self._clamped(self._read(s, index[:len(s.shape)]), x.shape[a]),
+                        x.shape[a]) for a, s in zip(axes, index_nodes)]
+        tokens = merge_by_axis(axes, data_tokens, index[len(index_nodes[0].shape):])
+        source = gather_source(node)
+        while x is not source:
+            x, tokens = x.src[0], source_index(x, 0, tokens)
+        return build.load(self._place(x, tokens), self._valid(x.shape, tokens))
 
     def _clamped(self, i: UOp, n: int) -> UOp:
-        found, (low, high) = data_index(i)
-        at = Expr(found)
-        if found.op is ops.CAST and n - 1 <= i.dtype.limits[1]:
-            at = Expr(i)  # narrower vectors; huge unsigned integers are negative as indices
-        at = maximum(at, 0) if low < 0 else at
-        return (minimum(at, n - 1) if high >= n else at).cast(dtypes.index).node
+        exposed_index, (low, high) = data_index(i)
+        clamped = Expr(exposed_index)
+        if exposed_index.op is ops.CAST and n - 1 <= i.dtype.limits[1]:
+            clamped = Expr(i)  # narrower vectors; huge unsigned integers are negative as indices
+        clamped = maximum(clamped, 0) if low < 0 else clamped
+        return (minimum(clamped, n - 1) if high >= n else clamped).cast(dtypes.index).node
 
     def pad(self, node: UOp, index: Tokens) -> UOp:
         x, fill = node.src
@@ -337,11 +341,11 @@ class _Builder:
         valid = self._valid(y.shape, inner, within=False)
         value = self._read(y, inner)
         if w.stride > 1:
-            whole = Expr(self._index(index[w.axis])) - \
+            offset = Expr(self._index(index[w.axis])) - \
                 Expr(self._index(index[w.offset])) * w.dilation
-            at_window = (whole % w.stride).eq(0).node
+            at_window = (offset % w.stride).eq(0).node
             valid = at_window if valid is None else build.and_(at_window, valid)
-        return value if valid is None else build.where(valid, value, build.like(value, 0))
+        return value if valid is None else build.where(valid, value, build.const_like(value, 0))
 
     def concat(self, node: UOp, index: Tokens) -> UOp:
         """Select the last part that starts at or before the index."""
@@ -364,29 +368,32 @@ class _Builder:
         node = self.group.scatter
         assert node is not None
         x, *index, updates = node.src
-        own = identity_index(updates.shape)
+        update_index = identity_index(updates.shape)
         count = len(index[0].shape)
-        where, inside = [], []
+        index_values, bound_checks = [], []
         for a, i in zip(node.arg.axes, index):
-            at, (low, high) = data_index(self._read(i, own[:count]))
-            where.append(at)
+            at, (low, high) = data_index(self._read(i, update_index[:count]))
+            index_values.append(at)
             if low < 0 or high >= x.shape[a]:
-                inside.append(self._inside(at, x.shape[a], low < 0, high >= x.shape[a]))
-        value = self._read(updates, own)
-        tail = map(self._index, own[count:])
-        place = build.at(self._ref(node), *interleaved(node.arg.axes, where, tail))
+                bound_checks.append(self._inside(at, x.shape[a], low < 0, high >= x.shape[a]))
+        value = self._read(updates, update_index)
+        tail = map(self._index, update_index[count:])
+        target = build.index_into(self._ref(node),
+                                  *merge_by_axis(node.arg.axes, index_values, tail))
         if node.arg.monoid is not None:
-            plain = _simplified([place, value, *inside])
-            runs = set(toposort(plain))
-            missing = [r for i in own if (r := self._index(i)).op is ops.RANGE and r not in runs]
-            if missing:
-                place, value, *inside = plain
-                value = build.reduce_ranges(value, node.arg.monoid, missing)
-        valid = functools.reduce(build.and_, inside) if inside else None
-        return [build.store(place, value, valid, node.arg.monoid or ops.STORE)], [node]
+            simplified = _simplify_indices([target, value, *bound_checks])
+            used_nodes = set(toposort(simplified))
+            unused_ranges = [r
+                             for i in update_index if (r := self._index(i)).op is ops.RANGE and
+                             r not in used_nodes]
+            if unused_ranges:
+                target, value, *bound_checks = simplified
+                value = build.reduce_ranges(value, node.arg.monoid, unused_ranges)
+        valid = functools.reduce(build.and_, bound_checks) if bound_checks else None
+        return [build.store(target, value, valid, node.arg.monoid or ops.STORE)], [node]
 
 
-def _simplified(roots: list[UOp]) -> list[UOp]:
+def _simplify_indices(roots: list[UOp]) -> list[UOp]:
     """Simplify the roots until they only contain the ranges that they depend on: indices are in
     normal form, those of dimensions of length 1 are 0 (kernel/coalesce.py)."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -401,7 +408,7 @@ def _simplified(roots: list[UOp]) -> list[UOp]:
     return rebuild(roots, visit)
 
 
-def _limits(token: Token) -> list[tuple[Token, int]]:
+def _token_bounds(token: Token) -> list[tuple[Token, int]]:
     """Return the tokens that a token was derived from, with their extents."""
     if type(token) is int:
         return []
@@ -411,10 +418,10 @@ def _limits(token: Token) -> list[tuple[Token, int]]:
     if kind == "part":
         return [(token[1], token[4])]
     if kind == "window":
-        return [limit for t, _ in token[1] for limit in _limits(t)]
+        return [limit for t, _ in token[1] for limit in _token_bounds(t)]
     if kind == "data":
         return []
-    return _limits(token[1])
+    return _token_bounds(token[1])
 
 
 class _Ranges(dict[int, UOp]):

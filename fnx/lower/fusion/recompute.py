@@ -20,69 +20,72 @@ from fnx.core.uop import UOp
 from fnx.lower.fusion.group import MEMORY, Group, are_full, is_misaligned, overlaps
 from fnx.lower.fusion.index_tokens import Tokens
 
-FEW = 4                   # elements that a reduction may have to count as elementwise work
-FAR = 16                  # times as many bytes as the inputs of a value
-LARGE = 4 << 20           # bytes that fit in no cache
-BYTES_A_CYCLE = 5         # between a core and memory
-CACHED_BYTES_A_CYCLE = 32  # between a core and a cache
+# elements that a reduction may have to count as elementwise work
+MAX_REDUCE_TERMS = 4
+MIN_EXPANSION = 16                  # times as many bytes as the inputs of a value
+UNCACHED_BYTES = 4 << 20           # bytes that fit in no cache
+DRAM_BYTES_PER_CYCLE = 5         # between a core and memory
+CACHE_BYTES_PER_CYCLE = 32  # between a core and a cache
 VECTOR_BYTES = 64         # that one instruction computes, roughly
-MOST = 64                 # nodes that are examined
+MAX_NODES = 64                 # nodes that are examined
 
-_MOVED = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
+_VIEW_OPS = frozenset({ops.EXPAND, ops.PERMUTE, ops.SHRINK, ops.FLIP, ops.RESHAPE})
 
 
-class Recipe(Record):
+class RecomputeSet(Record):
     """How to recompute a value: the nodes to recompute, and instructions per element of it."""
 
     nodes: frozenset[UOp]
     weight: int
 
 
-def is_few(node: UOp) -> bool:
+def is_small_reduce(node: UOp) -> bool:
     """Whether a REDUCE has no more terms than an elementwise formula would have operands."""
-    return node.op is ops.REDUCE and node.src[0].op is not ops.PAIR and \
-        math.prod([node.src[0].shape[a] for a in node.arg.axes]) <= FEW
+    return node.op is ops.REDUCE and node.src[0].op is not ops.ARG_PAIR and \
+        math.prod([node.src[0].shape[a] for a in node.arg.axes]) <= MAX_REDUCE_TERMS
 
 
-def made_of_less(node: UOp) -> Recipe | None:
+def find_recompute_set(node: UOp) -> RecomputeSet | None:
     """Return how to recompute a value, if its inputs are far smaller than it."""
     nbytes = _nbytes(node)
-    times, stack, read = {node: 1}, [node], set[UOp]()
+    copies_of, stack, inputs = {node: 1}, [node], set[UOp]()
     while stack:
         n = stack.pop()
-        if len(times) > MOST:
+        if len(copies_of) > MAX_NODES:
             return None
-        factor = times[n]
-        if is_few(n):
+        factor = copies_of[n]
+        if is_small_reduce(n):
             factor *= math.prod([n.src[0].shape[a] for a in n.arg.axes])
         for s in n.src:
             if s.op is ops.CONST or s.op is ops.IOTA:
                 continue
-            if _nbytes(s) * FAR * FEW <= nbytes:  # computed once, whoever reads it
-                read.add(s)
-            elif s.op.kind == "elementwise" or s.op in _MOVED or is_few(s):
-                if times.get(s, 0) < factor:
-                    times[s] = factor
+            # computed once, whoever reads it
+            if _nbytes(s) * MIN_EXPANSION * MAX_REDUCE_TERMS <= nbytes:
+                inputs.add(s)
+            elif s.op.kind == "elementwise" or s.op in _VIEW_OPS or is_small_reduce(s):
+                if copies_of.get(s, 0) < factor:
+                    copies_of[s] = factor
                     stack.append(s)
             else:
-                read.add(s)
-    if not read or sum(map(_nbytes, read)) * FAR > nbytes:
+                inputs.add(s)
+    if not inputs or sum(map(_nbytes, inputs)) * MIN_EXPANSION > nbytes:
         return None
-    weight = sum(n.op.cost * k * _share(n, node) for n, k in times.items())
-    return Recipe(frozenset(times), math.ceil(weight))
+    weight = sum(n.op.cost * k * _needed_fraction(n, node) for n, k in copies_of.items())
+    return RecomputeSet(frozenset(copies_of), math.ceil(weight))
 
 
-def pays(node: UOp, made: Recipe, copies: int) -> bool:
+def is_profitable(node: UOp, recompute_set: RecomputeSet, copies: int) -> bool:
     """Whether recomputing it ``copies`` times is faster than writing a buffer and reading it as
     often."""
     elements = math.prod(node.shape)
-    rate = BYTES_A_CYCLE if _nbytes(node) >= LARGE else CACHED_BYTES_A_CYCLE
-    memory = elements * node.dtype.itemsize * (2 + copies) / rate
-    again = elements * made.weight * (copies - 1) * node.dtype.itemsize / VECTOR_BYTES
-    return again < memory
+    rate = DRAM_BYTES_PER_CYCLE if _nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE
+    memory_cycles = elements * node.dtype.itemsize * (2 + copies) / rate
+    recompute_cycles = elements * recompute_set.weight * (copies -
+                                                          1) * node.dtype.itemsize / VECTOR_BYTES
+    return recompute_cycles < memory_cycles
 
 
-class Recomputed:
+class RecomputedValues:
     """The values that are recomputed in one FUNCTION."""
 
     def __init__(self) -> None:
@@ -94,14 +97,15 @@ class Recomputed:
         if node not in self.nodes:
             if copies == 1 or node.op.kind != "elementwise":
                 return False
-            made = made_of_less(node)
-            if made is None or not pays(node, made, copies) or not _fits(made.nodes, uses):
+            recompute_set = find_recompute_set(node)
+            if recompute_set is None or not is_profitable(node, recompute_set, copies) or \
+                    not _can_recompute(recompute_set.nodes, uses):
                 return False
-            self.nodes |= made.nodes
-        return _fits((node,), uses)
+            self.nodes |= recompute_set.nodes
+        return _can_recompute((node,), uses)
 
 
-def _fits(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> bool:
+def _can_recompute(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> bool:
     """Whether all groups may compute the nodes at all their indices."""
     work = sum([n.op.cost for n in nodes])
     return not any(
@@ -109,10 +113,10 @@ def _fits(nodes: Collection[UOp], uses: Mapping[Group, Sequence[Tokens]]) -> boo
         or any(overlaps(index) or is_misaligned(index) for index in i) for g, i in uses.items())
 
 
-def _share(n: UOp, node: UOp) -> float:
+def _needed_fraction(n: UOp, node: UOp) -> float:
     """Return how many elements of ``n`` one element of the value needs: small operands are
     shared."""
-    return min(1.0, math.prod(n.shape) / math.prod(node.shape)) if not is_few(n) else 1.0
+    return min(1.0, math.prod(n.shape) / math.prod(node.shape)) if not is_small_reduce(n) else 1.0
 
 
 def _nbytes(node: UOp) -> int:

@@ -24,18 +24,18 @@ Result = tuple[str, int]  # ("in", argument) or ("out", buffer)
 
 def unique_results(fn: UOp) -> UOp:
     """Return the FUNCTION with each computed buffer once."""
-    return build.function(_buffers(fn), fn.arg.n_params, fn.arg.name)
+    return build.function(_result_buffers(fn), fn.arg.n_params, fn.arg.name)
 
 
 def results_of(fn: UOp) -> tuple[Result, ...]:
     """Return for each result of a FUNCTION which argument or unique result holds it."""
-    number = _buffers(fn)
-    places = [memory_of(out) for out in fn.src]
-    return tuple([("in", p.arg.slot) if p.op is ops.PARAM else ("out", number[p])
-                  for p in places])
+    buffer_number = _result_buffers(fn)
+    memories = [memory_of(out) for out in fn.src]
+    return tuple([("in", p.arg.slot) if p.op is ops.PARAM else ("out", buffer_number[p])
+                  for p in memories])
 
 
-def _buffers(fn: UOp) -> dict[UOp, int]:
+def _result_buffers(fn: UOp) -> dict[UOp, int]:
     """Return the nodes whose buffers hold results, numbered."""
     nodes = dict.fromkeys([memory_of(out) for out in fn.src])
     return {n: i for i, n in enumerate([n for n in nodes if n.op is not ops.PARAM])}

@@ -9,7 +9,7 @@ shapes are equal.
 
 >>> from fnx.core import dtypes
 >>> r, c = build.range_(4, 0), build.range_(6, 1)
->>> x, o = (build.at(build.ref(i, dtypes.float32, (4, 6)), r, c) for i in (0, 1))
+>>> x, o = (build.index_into(build.ref(i, dtypes.float32, (4, 6)), r, c) for i in (0, 1))
 >>> copy = coalesce(build.kernel([build.store(o, build.load(x))], "copy", (0, 1)))
 >>> [build.const_of(r.src[0]) for r in copy.src[0].ranges]
 [24]
@@ -22,9 +22,9 @@ import math
 from collections.abc import Sequence
 
 from fnx.core import build, ops
-from fnx.core.parts import buffer, closed, dims, extent, indices
+from fnx.core.accessors import bound_ranges, buffer, dims, extent, indices
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.kernel.canonical import over_stores
+from fnx.lower.kernel.canonicalize import with_stores
 
 _ONE = build.index_const(1)
 
@@ -32,33 +32,33 @@ _ONE = build.index_const(1)
 def coalesce(kernel: UOp) -> UOp:
     """Merge the loops of a KERNEL that traverse the same memory in the same order."""
     nodes = toposort([kernel])
-    chains = _chains(_successors(nodes))
+    chains = _chains(_adjacent_pairs(nodes))
     if not chains and not any(n.op is ops.REF and _ONE in n.src for n in nodes):
         return kernel
     merged = {chain[0]: build.range_(math.prod(build.const_of(extent(r)) for r in chain),
                                      chain[0].arg.id) for chain in chains}
-    gone = {r for chain in chains for r in chain[1:]}
+    merged_away = {r for chain in chains for r in chain[1:]}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.INDEX and buffer(node).op is ops.REF:
-            kept = [(extent(now) if i in merged else d, now)
-                    for (i, d), now in zip(_sides(node), src[1:])
-                    if d is not _ONE and i not in gone]
-            slim = buffer(node).replace(src=tuple([d for d, _ in kept]))
-            return build.at(slim, *[now for _, now in kept])
-        if gone.isdisjoint(node.src):
+            remaining_dims = [(extent(now) if i in merged else d, now)
+                              for (i, d), now in zip(_index_dims(node), src[1:])
+                              if d is not _ONE and i not in merged_away]
+            coalesced_ref = buffer(node).replace(src=tuple([d for d, _ in remaining_dims]))
+            return build.index_into(coalesced_ref, *[now for _, now in remaining_dims])
+        if merged_away.isdisjoint(node.src):
             return None
-        return node.over(tuple([now for old, now in zip(node.src, src) if old not in gone]))
+        return node.over(tuple([now for old, now in zip(node.src, src) if old not in merged_away]))
 
-    return over_stores(kernel, rebuild(kernel.src, visit, merged), kernel.arg.order)
+    return with_stores(kernel, rebuild(kernel.src, visit, merged), kernel.arg.order)
 
 
-def _sides(place: UOp) -> list[tuple[UOp, UOp]]:
+def _index_dims(place: UOp) -> list[tuple[UOp, UOp]]:
     """Return (index, extent) for each dimension of an INDEX."""
     return list(zip(indices(place), dims(buffer(place))))
 
 
-def _successors(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
+def _adjacent_pairs(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
     """Return the (outer, inner) pairs of ranges that are always used adjacently."""
     after: dict[UOp, UOp | None] = {}
     before: dict[UOp, UOp | None] = {}
@@ -70,26 +70,27 @@ def _successors(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
                 before[r] = left if before.get(r, left) is left else None
 
     for node in nodes:
-        apart: Sequence[UOp] = node.src
+        single_uses: Sequence[UOp] = node.src
         if node.op is ops.INDEX:
-            sides = [(i, d) for i, d in _sides(node)
+            sides = [(i, d) for i, d in _index_dims(node)
                      if d is not _ONE or buffer(node).op is not ops.REF]
-            whole = [i.op is ops.RANGE and extent(i) is d for i, d in sides]
-            link([i if w else None for (i, _), w in zip(sides, whole)])
-            apart = [i for (i, _), w in zip(sides, whole) if not w]
+            is_full_range = [i.op is ops.RANGE and extent(i) is d for i, d in sides]
+            link([i if w else None for (i, _), w in zip(sides, is_full_range)])
+            single_uses = [i for (i, _), w in zip(sides, is_full_range) if not w]
         elif node.op in (ops.REDUCE, ops.STAGE):
-            link(closed(node))
-            apart = node.src[:1]
-        for r in apart:
+            link(bound_ranges(node))
+            single_uses = node.src[:1]
+        for r in single_uses:
             if r.op is ops.RANGE:
                 after[r] = before[r] = None
-    return _alike_in_stages(nodes, {a: b for a, b in after.items()
-                                    if b is not None and before.get(b) is a})
+    return _match_stages(nodes, {a: b for a, b in after.items()
+                                 if b is not None and before.get(b) is a})
 
 
-def _alike_in_stages(nodes: Sequence[UOp], pairs: dict[UOp, UOp]) -> dict[UOp, UOp]:
+def _match_stages(nodes: Sequence[UOp], pairs: dict[UOp, UOp]) -> dict[UOp, UOp]:
     """Drop pairs along dimensions of a STAGE that are not paired in all its accesses."""
-    walks: dict[UOp, list[Sequence[UOp]]] = {n: [closed(n)] for n in nodes if n.op is ops.STAGE}
+    walks: dict[UOp, list[Sequence[UOp]]] = {n: [bound_ranges(n)]
+                                             for n in nodes if n.op is ops.STAGE}
     for n in nodes:
         if n.op is ops.INDEX and buffer(n).op is ops.STAGE:
             walks[buffer(n)].append(indices(n))

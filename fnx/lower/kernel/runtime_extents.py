@@ -9,12 +9,12 @@ splits rows), shift amounts, and in large kernels small strides (``x[::2]``) and
 much faster as constants. For a kernel whose results exceed the caches, that fact
 (``Ref.large``) and which lengths are multiples of a cache line remain static: then stores are
 nontemporal. Also static is whether all indices and lengths fit 32 bits (``Kernel.near``).
-A contraction has its schedule before (``contraction_tiling.shared_schedule``).
+A contraction has its schedule before (``contraction_tiling.generic_schedule``).
 
 >>> from fnx.core import dtypes
 >>> def kernel(n, factor):
 ...     i = build.range_(n, 0)
-...     x, o = (build.at(build.ref(s, dtypes.float32, (n,)), i) for s in (0, 1))
+...     x, o = (build.index_into(build.ref(s, dtypes.float32, (n,)), i) for s in (0, 1))
 ...     value = build.mul(build.load(x), build.const(factor, dtypes.float32))
 ...     return build.kernel([build.store(o, value)], "scale", (0,))
 >>> small, large = generalize(kernel(24, 0.5)), generalize(kernel(70, 2.0))
@@ -29,30 +29,30 @@ import math
 from collections.abc import Sequence
 
 from fnx.core import build, dtypes, ops
-from fnx.core.parts import buffer, dims, extent, indices
+from fnx.core.accessors import buffer, dims, extent, indices
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild, substitute, toposort
-from fnx.lower.kernel.index_sets import are_apart
-from fnx.lower.program.interleaved import MOST
-from fnx.lower.program.streamed import LINE, large_results
+from fnx.lower.kernel.split_index_sets import are_disjoint
+from fnx.lower.program.interleaving import MAX_STRIDE
+from fnx.lower.program.nontemporal import CACHE_LINE, large_results
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """Return the KERNEL over VARs, and the CONST of each VAR slot."""
     nodes = toposort([kernel])
-    if any(n.op is ops.CONST and n.dtype is dtypes.index and abs(build.const_of(n)) > _FAR
+    if any(n.op is ops.CONST and n.dtype is dtypes.index and abs(build.const_of(n)) > _MAX_LENGTH
            for n in nodes):
         return kernel, ()  # no memory is that large: the call raises an error
     if not any(n.op is ops.RANGE for n in nodes):
-        kernel = _with_loop(kernel, nodes)
-    kernel = _undivided(kernel)
+        kernel = _add_unit_loop(kernel, nodes)
+    kernel = _simplify_divisions(kernel)
     nodes = toposort([kernel])
-    kernel = kernel.replace(arg=kernel.arg.replace(apart=_all_apart(kernel.src),
-                                                   near=_are_near(nodes)))
+    kernel = kernel.replace(arg=kernel.arg.replace(apart=_stores_are_disjoint(kernel.src),
+                                                   near=_fits_int32(nodes)))
     return _Generalizer(nodes).run(kernel)
 
 
-def _undivided(kernel: UOp) -> UOp:
+def _simplify_divisions(kernel: UOp) -> UOp:
     """Simplify divisions in indices while their lengths are constants: for the diagonal of 64 rows,
     ``x[i * 65 // 64, i * 65 % 64]`` is ``x[i, i]``, for any length."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -64,43 +64,44 @@ def _undivided(kernel: UOp) -> UOp:
     return made
 
 
-def _all_apart(stores: Sequence[UOp]) -> bool:
+def _stores_are_disjoint(stores: Sequence[UOp]) -> bool:
     """Whether no two stores write the same element, as far as the constants show."""
     return len(stores) > 1 and all(
-        buffer(a) is not buffer(b) or are_apart(indices(a), indices(b))
+        buffer(a) is not buffer(b) or are_disjoint(indices(a), indices(b))
         for a, b in itertools.combinations(stores, 2))
 
 
-def _are_near(nodes: Sequence[UOp]) -> bool:
+def _fits_int32(nodes: Sequence[UOp]) -> bool:
     """Whether buffers, indices and iteration counts are below half of what 32 bits can hold, as a
     schedule rounds lengths up. Data-dependent indices are ignored, and not assumed to fit."""
     counts = [math.prod([build.const_of(d) for d in dims(n)]) for n in nodes if n.op is ops.REF]
     counts += [_iterations(n) for n in nodes if n.op is ops.STORE]
-    of_data: set[UOp] = set()
+    data_dependent: set[UOp] = set()
     for node in nodes:
         if node.dtype is dtypes.index and node.op is not ops.REF:
-            if node.op is ops.CAST or not of_data.isdisjoint(node.src):
-                of_data.add(node)
+            if node.op is ops.CAST or not data_dependent.isdisjoint(node.src):
+                data_dependent.add(node)
             else:
                 counts += map(abs, symbolic.bounds(node))
-    return max(counts, default=0) < NEAR
+    return max(counts, default=0) < INT32_LIMIT
 
 
-def _with_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
+def _add_unit_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
     """Turn a kernel of 0-d arrays into one of arrays of length 1; others keep their indices."""
-    places = {n: buffer(n) for n in nodes if n.op is ops.INDEX}
-    if any(map(indices, places)):
+    access_buffers = {n: buffer(n) for n in nodes if n.op is ops.INDEX}
+    if any(map(indices, access_buffers)):
         return kernel
-    once = build.range_(1, 0)
-    known = {n: build.at(b.replace(src=once.src), once) for n, b in places.items()}
-    return build.kernel(rebuild(kernel.src, known=known), kernel.arg.name, (0,))
+    unit_range = build.range_(1, 0)
+    replacements = {n: build.index_into(b.replace(src=unit_range.src), unit_range) for n,
+                    b in access_buffers.items()}
+    return build.kernel(rebuild(kernel.src, known=replacements), kernel.arg.name, (0,))
 
 
-_FAR = 1 << 40
-NEAR = 1 << 30
-_SHORT = 8  # a length that is specialized for
-_MUCH = 1 << 18  # ... in loops of at least this many iterations
-_FEW = 1 << 16  # iterations above which divisors stay constants
+_MAX_LENGTH = 1 << 40
+INT32_LIMIT = 1 << 30
+_SHORT_LENGTH = 8  # a length that is specialized for
+_LARGE_WORK = 1 << 18  # ... in loops of at least this many iterations
+_SMALL_WORK = 1 << 16  # iterations above which divisors stay constants
 
 
 class _Generalizer:
@@ -110,20 +111,21 @@ class _Generalizer:
         self.nodes = nodes
         self.scalars: list[UOp] = []
         self.large = large_results(nodes)
-        self.line = max([LINE // ref.dtype.itemsize for ref in self.large], default=0)
+        self.line = max([CACHE_LINE // ref.dtype.itemsize for ref in self.large], default=0)
         self.iterations = max([_iterations(n) for n in nodes if n.op is ops.STORE], default=1)
         self.fixed = self._fixed_ranges()
-        self.kept = self._kept_numbers()
+        self.kept = self._static_constants()
         self.ranges: dict[UOp, UOp] = {}
         self.lengths: dict[tuple[UOp, int], UOp] = {}  # dimension of a REF along an axis
 
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
             if r.op is ops.RANGE and r not in self.fixed:
-                length = self._lift(extent(r), min(1, build.const_of(extent(r))), self._most(r))
+                length = self._lift(extent(r), min(1, build.const_of(extent(r))),
+                                    self._max_length(r))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
         general, = rebuild([kernel], self._visit, self.ranges)
-        return _dense(general, self.scalars)
+        return _renumber_vars(general, self.scalars)
 
     def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.REF or node in self.fixed:
@@ -133,19 +135,21 @@ class _Generalizer:
         return self._lift(node) if self._is_liftable(node) else None
 
     def _is_liftable(self, node: UOp) -> bool:
-        if node.op is not ops.CONST or node in self.kept or node.dtype in dtypes.STORED:
+        if node.op is not ops.CONST or node in self.kept or node.dtype in dtypes.STORAGE_ONLY:
             return False
-        if node.dtype.kind in _WHOLE:
+        if node.dtype.kind in _INTEGER_KINDS:
             return build.const_of(node) not in (-1, 0, 1)
-        return build.is_number(node)
+        return build.is_liftable_const(node)
 
-    def _most(self, r: UOp) -> int:
+    def _max_length(self, r: UOp) -> int:
         """Return the upper bound of a length: in large kernels it is specialized for short lengths,
         as short loops cannot be split among workers."""
-        return _SHORT if self.iterations >= _MUCH and build.const_of(extent(r)) <= _SHORT else _FAR
+        return _SHORT_LENGTH \
+            if self.iterations >= _LARGE_WORK and build.const_of(extent(r)) <= _SHORT_LENGTH \
+                else _MAX_LENGTH
 
-    def _lift(self, value: UOp, low: int = 0, high: int = _FAR) -> UOp:
-        if self.line and high == _FAR and value.dtype.kind == "index" and \
+    def _lift(self, value: UOp, low: int = 0, high: int = _MAX_LENGTH) -> UOp:
+        if self.line and high == _MAX_LENGTH and value.dtype.kind == "index" and \
                 build.const_of(value) > 0 and build.const_of(value) % self.line == 0:
             self.scalars.append(build.index_const(build.const_of(value) // self.line))
             return build.mul(build.var(len(self.scalars) - 1, value.dtype, low),
@@ -153,37 +157,40 @@ class _Generalizer:
         self.scalars.append(value)
         if value.dtype.kind == "index":
             below = low == 0 and build.const_of(value) < 0
-            return build.var(len(self.scalars) - 1, value.dtype, -_FAR if below else low, high)
-        low, high = value.dtype.limits if value.dtype.is_integer else (0, _FAR)
+            return build.var(len(self.scalars) - 1, value.dtype, -_MAX_LENGTH if below else low,
+                             high)
+        low, high = value.dtype.limits if value.dtype.is_integer else (0, _MAX_LENGTH)
         return build.var(len(self.scalars) - 1, value.dtype, low, high)
 
     def _fixed_ranges(self) -> set[UOp]:
         """Return the ranges that are used in other ways than linear expressions and comparisons."""
-        seen: list[UOp] = []
+        nonlinear: list[UOp] = []
         for node in self.nodes:
             if node.op is ops.INDEX:
                 if buffer(node).op is not ops.REF:
-                    seen += [i for i, d in zip(indices(node), dims(buffer(node)))
-                             if i.op is not ops.RANGE or extent(i) is not d]
+                    nonlinear += [i for i, d in zip(indices(node), dims(buffer(node)))
+                                  if i.op is not ops.RANGE or extent(i) is not d]
             elif node.op is ops.REDUCE or node.op is ops.STAGE:
-                seen += node.src[:1] if node.src[0].op is ops.RANGE else []
-            elif node.op not in _LINEAR:
-                seen += [s for s in node.src if s.dtype is dtypes.index]
-        return {r for n in seen for r in n.ranges} | {n for n in seen if n.op is ops.RANGE}
+                nonlinear += node.src[:1] if node.src[0].op is ops.RANGE else []
+            elif node.op not in _LINEAR_OPS:
+                nonlinear += [s for s in node.src if s.dtype is dtypes.index]
+        return {r for n in nonlinear for r in n.ranges} | {n
+                                                           for n in nonlinear if n.op is ops.RANGE}
 
-    def _kept_numbers(self) -> set[UOp]:
+    def _static_constants(self) -> set[UOp]:
         """Return the constants with which an op is much faster than with a variable."""
-        known = _BY_NUMBER if self.iterations < _FEW else _BY_NUMBER | _DIVISIONS
-        kept = {s for n in self.nodes for s in n.src[1:] if s.op is ops.CONST and (
-            n.op in known or n.op in _DIVISIONS and n.dtype is dtypes.index)}
-        steps = {s for n in self.nodes if n.op is ops.MUL and n.dtype is dtypes.index
-                 for s in n.src if s.op is ops.CONST and build.const_of(s) <= MOST}
-        return kept | steps if self.iterations >= _FEW else kept
+        static_ops = _STATIC_OPERAND_OPS if self.iterations < _SMALL_WORK \
+            else _STATIC_OPERAND_OPS | _DIVISIONS
+        constants = {s for n in self.nodes for s in n.src[1:] if s.op is ops.CONST and (
+            n.op in static_ops or n.op in _DIVISIONS and n.dtype is dtypes.index)}
+        strides = {s for n in self.nodes if n.op is ops.MUL and n.dtype is dtypes.index
+                   for s in n.src if s.op is ops.CONST and build.const_of(s) <= MAX_STRIDE}
+        return constants | strides if self.iterations >= _SMALL_WORK else constants
 
-    def _index(self, node: UOp, now: tuple[UOp, ...]) -> UOp:
+    def _index(self, node: UOp, rewritten: tuple[UOp, ...]) -> UOp:
         lengths: list[UOp] = []
-        places: list[UOp] = []
-        for axis, (i, d, at) in enumerate(zip(indices(node), dims(buffer(node)), now)):
+        new_indices: list[UOp] = []
+        for axis, (i, d, at) in enumerate(zip(indices(node), dims(buffer(node)), rewritten)):
             if i in self.ranges and extent(i) is d:
                 d = extent(at)
             elif self.fixed.isdisjoint(i.ranges):
@@ -193,10 +200,10 @@ class _Generalizer:
                 d = self.lengths[key]
                 at = self._start(i, at)
             lengths.append(d)
-            places.append(at)
+            new_indices.append(at)
         ref = buffer(node)
         arg = ref.arg.replace(large=True) if ref in self.large else ref.arg
-        return build.at(ref.replace(src=tuple(lengths), arg=arg), *places)
+        return build.index_into(ref.replace(src=tuple(lengths), arg=arg), *new_indices)
 
     def _start(self, i: UOp, at: UOp) -> UOp:
         """Lift the constant start of a slice, even if it is 0."""
@@ -214,16 +221,16 @@ def _iterations(store: UOp) -> int:
     return math.prod([build.const_of(extent(r)) for r in toposort([store]) if r.op is ops.RANGE])
 
 
-def _dense(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
+def _renumber_vars(kernel: UOp, scalars: list[UOp]) -> tuple[UOp, tuple[UOp, ...]]:
     """Renumber the VARs that the KERNEL reads from 0 on; return it and their CONSTs."""
     used = sorted([n for n in toposort([kernel]) if n.op is ops.VAR], key=lambda n: n.arg.slot)
     to = {n: build.var(i, n.dtype, n.arg.low, n.arg.high) for i, n in enumerate(used)}
     return substitute([kernel], to)[0], tuple([scalars[n.arg.slot] for n in used])
 
 
-_WHOLE = frozenset({"int", "uint", "index"})  # kinds of dtypes whose constants are lifted
-_LINEAR = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST, ops.WHERE,
-                     ops.AND, ops.OR, ops.NOT, ops.LOAD, ops.STORE, ops.RANGE, ops.KERNEL,
-                     ops.ITER, ops.CARRY, ops.STEP, ops.GET, *ops.COMPARISONS})
-_BY_NUMBER = frozenset({ops.SHL, ops.SHR})
+_INTEGER_KINDS = frozenset({"int", "uint", "index"})  # kinds of dtypes whose constants are lifted
+_LINEAR_OPS = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST, ops.WHERE,
+                         ops.AND, ops.OR, ops.NOT, ops.LOAD, ops.STORE, ops.RANGE, ops.KERNEL,
+                         ops.LOOP, ops.CARRY, ops.PER_ITERATION, ops.GETTUPLE, *ops.COMPARISONS})
+_STATIC_OPERAND_OPS = frozenset({ops.SHL, ops.SHR})
 _DIVISIONS = frozenset({ops.IDIV, ops.REM})

@@ -1,1 +1,1 @@
-"""Fuse loops with a small body into one kernel: axes -> cells -> KERNEL with an ITER."""
+"""Fuse loops with a small body into one kernel: axes -> cells -> KERNEL with a LOOP."""

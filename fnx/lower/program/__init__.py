@@ -1,6 +1,6 @@
 """Instruction emission: a tiled KERNEL -> a PROGRAM, by these components.
 
-program/linearize.py combines them.
+program/emit.py combines them.
 
     component       holds                           guarantees
     loop_nest       ordered loops and statements    built from the kernel before any line is
@@ -23,6 +23,6 @@ program/linearize.py combines them.
 Each component takes those to its right in its constructor or as an argument. None refers back,
 except that ``addresses`` gets the atoms of an index from ``values`` through a callback.
 
-Passes that run before: program/fills.py chooses the blocks to transpose, and
+Passes that run before: program/vectorize_stage_fills.py chooses the blocks to transpose, and
 program/decompose.py leaves only ops that the target supports.
 """

@@ -9,9 +9,9 @@
 
 REDUCE(ADD, MUL) of floats is MULACC; a matrix unit accumulates by itself. A conditional value is
 excluded by a WHERE on the accumulator.
-A reduction of PAIRs (argmax) has two accumulators, a key and its index. If indices increase from
-one iteration to the next, the first of equal keys wins without a test of the indices. The initial
-index is then that of the first iteration, since a key may equal the identity.
+A reduction of ARG_PAIRs (argmax) has two accumulators, a key and its index. If indices increase
+from one iteration to the next, the first of equal keys wins without a test of the indices. The
+initial index is then that of the first iteration, since a key may equal the identity.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fnx.core import build, dtypes, ops
-from fnx.core.parts import value
-from fnx.core.range_kinds import LOOPS
+from fnx.core.accessors import value
+from fnx.core.range_kinds import LOOP_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, substitute
-from fnx.lower.program import tiles, warps
-from fnx.lower.program.conditions import masked
+from fnx.lower.program import tile_mma, warp_mma
+from fnx.lower.program.conditions import match_masked_reduce
+from fnx.lower.program.expansion import Instance
 from fnx.lower.program.loop_nest import Statement
-from fnx.lower.program.roles import Instance
-from fnx.lower.program.values import Values, columns
+from fnx.lower.program.values import Values, reduced_values
 
-_CHAINS = 4  # results computed at once from which on one accumulator each suffices
+_MIN_RESULTS = 4  # results computed at once from which on one accumulator each suffices
 
 
 class Accumulators:
@@ -37,14 +37,14 @@ class Accumulators:
 
     def __init__(self, values: Values) -> None:
         self.values, self.lines = values, values.lines
-        self.held: dict[Statement, list[UOp]] = {}  # of PAIRs: all keys, then all indices
-        self.growing: dict[Statement, bool] = {}
+        self.held: dict[Statement, list[UOp]] = {}  # of ARG_PAIRs: all keys, then all indices
+        self.index_increases: dict[Statement, bool] = {}
 
     def free(self, s: Statement) -> list[Instance]:
-        return self.values.replication[s.node.ranges].instances()
+        return self.values.expansions[s.node.ranges].instances()
 
     def instances(self, s: Statement) -> list[Instance]:
-        closed = self.values.replication[frozenset(s.closed)]
+        closed = self.values.expansions[frozenset(s.closed)]
         return [i for outer in self.free(s) for i in closed.instances(outer)]
 
     def chains(self, s: Statement) -> list[list[Instance]]:
@@ -54,43 +54,43 @@ class Accumulators:
         latency of additions, the instances of a result share one.
         """
         free = self.free(s)
-        plain = value(s.node).op not in (ops.PAIR, ops.MMA)
-        if len(free) < _CHAINS or not plain or tiles.is_of_tiles(value(s.node)):
+        plain = value(s.node).op not in (ops.ARG_PAIR, ops.MMA)
+        if len(free) < _MIN_RESULTS or not plain or tile_mma.is_tile_mma(value(s.node)):
             return [[i] for i in self.instances(s)]
-        closed = self.values.replication[frozenset(s.closed)]
+        closed = self.values.expansions[frozenset(s.closed)]
         return [closed.instances(outer) for outer in free]
 
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
-            if tiles.is_of_tiles(value(s.node)):
-                self.held[s] = tiles.zeros(self.values, value(s.node), self.instances(s))
+            if tile_mma.is_tile_mma(value(s.node)):
+                self.held[s] = tile_mma.zeros(self.values, value(s.node), self.instances(s))
                 continue
-            first = columns(s.node)[0].dtype
-            lanes = self.values.replication[value(s.node).ranges.union(s.closed)].lanes
-            identity = build.const(s.node.arg.monoid.identity(first), first)
+            dtype = reduced_values(s.node)[0].dtype
+            lanes = self.values.expansions[value(s.node).ranges.union(s.closed)].lanes
+            identity = build.const(s.node.arg.monoid.identity(dtype), dtype)
             self.held[s] = [self.lines.widen(identity, lanes)] * len(self.chains(s))
-            if value(s.node).op is ops.PAIR:
-                self.held[s] += [self.lines.widen(p, lanes) for p in self._first_places(s)]
+            if value(s.node).op is ops.ARG_PAIR:
+                self.held[s] += [self.lines.widen(p, lanes) for p in self._initial_indices(s)]
 
-    def _first_places(self, s: Statement) -> list[UOp]:
+    def _initial_indices(self, s: Statement) -> list[UOp]:
         """Return the initial indices."""
         dtype = s.node.dtype
-        if not self._grows(s):
+        if not self._index_increases(s):
             return [build.const(dtype.limits[1], dtype)] * len(self.instances(s))
-        loops = {r: build.index_const(0) for r in s.closed if r.arg.kind in LOOPS}
-        first, = substitute([_place(s)], loops)
-        return [self.values.value(first, i) for i in self.instances(s)]
+        loops = {r: build.index_const(0) for r in s.closed if r.arg.kind in LOOP_KINDS}
+        initial, = substitute([_pair_index(s)], loops)
+        return [self.values.value(initial, i) for i in self.instances(s)]
 
-    def _grows(self, s: Statement) -> bool:
+    def _index_increases(self, s: Statement) -> bool:
         """Return whether indices increase with the iterations of the reduction's one loop."""
-        if s not in self.growing:
-            place, loops = _place(s), [r for r in s.closed if r.arg.kind in LOOPS]
-            while place.op is ops.CAST and place.dtype.is_integer:
-                place = place.src[0]
-            terms, _ = symbolic.linear(place) if place.dtype is dtypes.index else ({}, 0)
-            self.growing[s] = len(loops) == 1 and terms.get((loops[0],), 0) > 0 and all(
+        if s not in self.index_increases:
+            index, loops = _pair_index(s), [r for r in s.closed if r.arg.kind in LOOP_KINDS]
+            while index.op is ops.CAST and index.dtype.is_integer:
+                index = index.src[0]
+            terms, _ = symbolic.linear_terms(index) if index.dtype is dtypes.index else ({}, 0)
+            self.index_increases[s] = len(loops) == 1 and terms.get((loops[0],), 0) > 0 and all(
                 len(m) == 1 and m[0].op is ops.RANGE for m in terms)
-        return self.growing[s]
+        return self.index_increases[s]
 
     def enter(self, statements: Sequence[Statement]) -> None:
         for s in statements:
@@ -99,84 +99,84 @@ class Accumulators:
     def nexts(self, statements: Sequence[Statement]) -> list[UOp]:
         return [a for s in statements for a in self.held[s]]
 
-    def leave(self, statements: Sequence[Statement], last: Iterator[UOp]) -> None:
+    def leave(self, statements: Sequence[Statement], finals: Iterator[UOp]) -> None:
         for s in statements:
-            self.held[s] = [next(last) for _ in self.held[s]]
+            self.held[s] = [next(finals) for _ in self.held[s]]
 
     def step(self, s: Statement) -> None:
         """Combine each accumulator with the value of its instance."""
         instances = self.instances(s)
-        of = tiles if tiles.is_of_tiles(value(s.node)) else warps if warps.is_of_warp(
+        mma = tile_mma if tile_mma.is_tile_mma(value(s.node)) else warp_mma if warp_mma.is_warp_mma(
             value(s.node)) else None
-        if of is not None:
-            self.held[s] = of.multiplied(self.values, value(s.node), instances, self.held[s])
-        elif value(s.node).op is ops.PAIR:
-            held, n = self.held[s], len(instances)
-            pairs = [self._better(s, *of) for of in zip(held[:n], held[n:], instances)]
+        if mma is not None:
+            self.held[s] = mma.multiplied(self.values, value(s.node), instances, self.held[s])
+        elif value(s.node).op is ops.ARG_PAIR:
+            partials, n = self.held[s], len(instances)
+            pairs = [self._select(s, *of) for of in zip(partials[:n], partials[n:], instances)]
             self.held[s] = [side for column in zip(*pairs) for side in column]
         else:
             for n, chain in enumerate(self.chains(s)):
                 for i in chain:
-                    self.held[s][n] = self._taken_in(s.node, self.held[s][n], i)
+                    self.held[s][n] = self._accumulate(s.node, self.held[s][n], i)
 
-    def _better(self, s: Statement, key: UOp, place: UOp, instance: Instance) -> tuple[UOp, UOp]:
+    def _select(self, s: Statement, key: UOp, index: UOp, instance: Instance) -> tuple[UOp, UOp]:
         """Return the better of (key, index) and those of this iteration."""
         lines, monoid = self.lines, s.node.arg.monoid
-        condition, folded = masked(s.node) or (None, value(s.node))
-        key_now, place_now = [lines.widen(self.values.value(x, instance), key.dtype.lanes)
-                              for x in folded.src]
+        condition, reduced = match_masked_reduce(s.node) or (None, value(s.node))
+        key_now, index_now = [lines.widen(self.values.value(x, instance), key.dtype.lanes)
+                              for x in reduced.src]
         take = lines.is_better(monoid, key_now, key)
-        if not self._grows(s):
-            tie = lines.across(ops.CMPEQ, dtypes.bool_, (key_now, key))
+        if not self._index_increases(s):
+            is_tie = lines.across(ops.CMPEQ, dtypes.bool_, (key_now, key))
             if key.dtype.is_float:
                 both = lines.both(lines.is_nan(key_now), lines.is_nan(key))
                 assert both is not None
-                tie = lines.across(ops.OR, dtypes.bool_, (tie, both))
-            less = lines.across(ops.CMPLT, dtypes.bool_, (place_now, place))
+                is_tie = lines.across(ops.OR, dtypes.bool_, (is_tie, both))
+            is_lower = lines.across(ops.CMPLT, dtypes.bool_, (index_now, index))
             take = lines.across(ops.OR, dtypes.bool_, (
-                take, lines.across(ops.AND, dtypes.bool_, (tie, less))))
+                take, lines.across(ops.AND, dtypes.bool_, (is_tie, is_lower))))
         if condition is not None and not self.values.truth(condition, instance):
             mask = self.values.value(condition, instance)
             take = lines.across(ops.AND, dtypes.bool_, (
                 lines.widen(mask, key.dtype.lanes), take))
         return (lines.across(ops.WHERE, key.dtype.scalar, (take, key_now, key)),
-                lines.across(ops.WHERE, place.dtype.scalar, (take, place_now, place)))
+                lines.across(ops.WHERE, index.dtype.scalar, (take, index_now, index)))
 
-    def _taken_in(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
+    def _accumulate(self, node: UOp, accumulator: UOp, instance: Instance) -> UOp:
         lines, dtype, monoid = self.lines, accumulator.dtype, node.arg.monoid
-        condition, folded = masked(node) or (None, value(node))
+        condition, reduced = match_masked_reduce(node) or (None, value(node))
         truth = condition is None or self.values.truth(condition, instance)
         if truth is False:
             return accumulator
-        multiply = lines.fma and monoid is ops.ADD and folded.op is ops.MUL and dtype.is_float
-        unit = folded.op is ops.MMA and monoid is ops.ADD
+        is_mul_add = lines.fma and monoid is ops.ADD and reduced.op is ops.MUL and dtype.is_float
+        is_mma = reduced.op is ops.MMA and monoid is ops.ADD
         operands = [lines.widen(self.values.value(v, instance), dtype.lanes)
-                    for v in (folded.src if multiply or unit else (folded,))]
-        out = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if multiply else \
-            lines.add(ops.MMA, dtype, (*operands, accumulator), folded.arg) if unit else \
-            lines.combined(monoid, accumulator, operands[0])
+                    for v in (reduced.src if is_mul_add or is_mma else (reduced,))]
+        combined = lines.add(ops.MULACC, dtype, (*operands, accumulator)) if is_mul_add else \
+            lines.add(ops.MMA, dtype, (*operands, accumulator), reduced.arg) if is_mma else \
+            lines.apply_monoid(monoid, accumulator, operands[0])
         if condition is None or truth:
-            return out
+            return combined
         mask = self.values.value(condition, instance)
-        return lines.across(ops.WHERE, dtype.scalar, (mask, out, accumulator))
+        return lines.across(ops.WHERE, dtype.scalar, (mask, combined, accumulator))
 
     def finish(self, statements: Sequence[Statement]) -> None:
         """Reduce the accumulators of each free instance to the value of its REDUCE."""
         for s in statements:
-            held, free = self.held.pop(s), self.free(s)
+            partials, free_instances = self.held.pop(s), self.free(s)
             n = len(self.chains(s))
-            if tiles.is_of_tiles(value(s.node)):
-                held = tiles.rows(self.values, value(s.node), self.instances(s), held)
-            each = n // len(free)
-            for i, instance in enumerate(free):
+            if tile_mma.is_tile_mma(value(s.node)):
+                partials = tile_mma.rows(self.values, value(s.node), self.instances(s), partials)
+            per_instance = n // len(free_instances)
+            for i, instance in enumerate(free_instances):
                 total = self.values.reduced(s.node, [
-                    a for first in range(0, len(held), n)
-                    for a in held[first + i * each:first + (i + 1) * each]])
+                    a for start in range(0, len(partials), n)
+                    for a in partials[start + i * per_instance:start + (i + 1) * per_instance]])
                 self.values.remember(s.node, instance, total, s.own)
 
 
-def _place(s: Statement) -> UOp:
-    """Return the indices of a reduction of PAIRs, without their mask."""
-    _, pair = masked(s.node) or (None, value(s.node))
-    place: UOp = pair.src[1]
-    return place
+def _pair_index(s: Statement) -> UOp:
+    """Return the indices of a reduction of ARG_PAIRs, without their mask."""
+    _, pair = match_masked_reduce(s.node) or (None, value(s.node))
+    index: UOp = pair.src[1]
+    return index

@@ -18,18 +18,18 @@ import math
 from collections.abc import Callable, Mapping
 
 from fnx.core import build, dtypes, op_args, ops
-from fnx.core.parts import buffer
+from fnx.core.accessors import buffer
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.intervals import Bounds, times
+from fnx.core.rewriting.intervals import Bounds, interval_product
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
 from fnx.lower.program import scratch
-from fnx.lower.program.builder import Lines
-from fnx.lower.program.conditions import INEQUALITIES, positive_form
-from fnx.lower.program.roles import SINGLE, Instance, extent_of
+from fnx.lower.program.builder import ProgramBuilder
+from fnx.lower.program.conditions import INEQUALITIES, as_positive
+from fnx.lower.program.expansion import SINGLE_INSTANCE, Instance, extent_of
 
-ALIGNMENT = 64  # of scratch memory, in bytes
+SCRATCH_ALIGNMENT = 64  # of scratch memory, in bytes
 
 
 class Access(Record):
@@ -62,30 +62,30 @@ class Offset(Record):
     grain: int
 
 
-def split_lanes(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polynomial]:
+def split_lane_terms(terms: Polynomial, lane: UOp | None) -> tuple[Polynomial, Polynomial]:
     """Split terms into those that do not depend on the lane, and those that do."""
     if lane is None:
         return terms, {}
-    own = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
-    return {m: c for m, c in terms.items() if m not in own}, own
+    varying = {m: c for m, c in terms.items() if any(lane in a.ranges for a in m)}
+    return {m: c for m, c in terms.items() if m not in varying}, varying
 
 
-def offset_of(place: UOp, lane: UOp | None) -> Offset:
+def offset_of(index: UOp, lane: UOp | None) -> Offset:
     """Return the flat offset of an INDEX."""
-    terms, constant = symbolic.linear(symbolic.element(place))
-    common, own = split_lanes(terms, lane)
+    terms, constant = symbolic.linear_terms(symbolic.element_offset(index))
+    common, varying = split_lane_terms(terms, lane)
     stride = None
-    if lane is None or not own:
+    if lane is None or not varying:
         stride = 0
-    elif list(own) == [(lane,)]:
-        stride = own[(lane,)]
+    elif list(varying) == [(lane,)]:
+        stride = varying[(lane,)]
     lanes = 1 if lane is None else extent_of(lane)
-    moving = [c for m, c in common.items()
-              if not all(a.op is ops.RANGE and a.arg.kind == "UNROLL" for a in m)]
-    return Offset(common, own, constant, stride, lanes, math.gcd(*moving))
+    coefficients = [c for m, c in common.items()
+                    if not all(a.op is ops.RANGE and a.arg.kind == "UNROLL" for a in m)]
+    return Offset(common, varying, constant, stride, lanes, math.gcd(*coefficients))
 
 
-def lies_apart(offset: Offset, lane: UOp | None) -> bool:
+def is_strided(offset: Offset, lane: UOp | None) -> bool:
     """Return whether the lanes are strided, by a constant or a run-time value other than 0, 1, -1.
     """
     if offset.stride is None:
@@ -103,18 +103,18 @@ class Addresses:
         counter: the counter of each range whose loop is open.
     """
 
-    def __init__(self, kernel: UOp, lines: Lines, value: Callable[[UOp, Instance], UOp],
+    def __init__(self, kernel: UOp, lines: ProgramBuilder, value: Callable[[UOp, Instance], UOp],
                  counter: Mapping[UOp, UOp]) -> None:
         self.lines, self.value, self.counter = lines, value, counter
-        self._stages = {s: at for space in ("PRIV", "SHARED")
-                        for s, at in scratch.layout(kernel, space)[0].items()}
+        self._stages = {s: offset for space in ("PRIV", "SHARED")
+                        for s, offset in scratch.layout(kernel, space)[0].items()}
         self._offsets: dict[UOp, Offset] = {}
 
-    def offset(self, place: UOp, lane: UOp | None) -> Offset:
-        found = self._offsets.get(place)
-        if found is None:
-            found = self._offsets[place] = offset_of(place, lane)
-        return found
+    def offset(self, index: UOp, lane: UOp | None) -> Offset:
+        result = self._offsets.get(index)
+        if result is None:
+            result = self._offsets[index] = offset_of(index, lane)
+        return result
 
     # ---- sums ----
 
@@ -146,11 +146,11 @@ class Addresses:
 
     def total(self, terms: Polynomial, constant: int, at: Instance) -> UOp:
         """Emit the whole sum as one integer."""
-        sums, rest = self.parts(terms, constant, at)
+        sums, remainder = self.parts(terms, constant, at)
         out = build.index_const(0)
         for part in sums.values():
             out = self.lines.plus(out, part)
-        return self.lines.plus(out, rest)
+        return self.lines.plus(out, remainder)
 
     def bounds(self, terms: Polynomial, constant: int, at: Instance) -> Bounds:
         """Return the smallest and largest value of a sum, within the open span of each loop."""
@@ -158,14 +158,14 @@ class Addresses:
         for monomial, c in terms.items():
             term = (c, c)
             for atom in monomial:
-                term = times(term, self._bounds_of(atom, at))
+                term = interval_product(term, self._bounds_of(atom, at))
             low, high = low + term[0], high + term[1]
         return low, high
 
     def _bounds_of(self, atom: UOp, at: Instance) -> Bounds:
-        counter, known = self.counter.get(atom), at.get(atom)
-        if known is not None:
-            return known, known
+        counter, unrolled_value = self.counter.get(atom), at.get(atom)
+        if unrolled_value is not None:
+            return unrolled_value, unrolled_value
         if counter is not None and counter.op is ops.CONST:
             return (build.const_of(counter),) * 2
         low, high = symbolic.bounds(atom)
@@ -183,43 +183,43 @@ class Addresses:
         """Emit the pointer to the start of a buffer."""
         if memory.op is ops.REF:
             return UOp(ops.REF, memory.dtype, (), op_args.Ref(memory.arg.slot))
-        offset = self.value(self._stages[memory], SINGLE)
+        offset = self.value(self._stages[memory], SINGLE_INSTANCE)
         return self.lines.add(ops.SCRATCH, memory.dtype, (offset,), memory.arg)
 
-    def access(self, place: UOp, lane: UOp | None, at: Instance) -> Access:
+    def access(self, index: UOp, lane: UOp | None, at: Instance) -> Access:
         """Emit the address of an INDEX."""
-        offset = self.offset(place, lane)
+        offset = self.offset(index, lane)
         if offset.stride not in (0, 1, -1):
-            pointer, constant = self._first_lane(place, offset, at)
+            pointer, constant = self._first_lane(index, offset, at)
             if constant:
-                pointer = self.lines.add(ops.ADDRESS, place.dtype,
+                pointer = self.lines.add(ops.ADDRESS, index.dtype,
                                          (pointer, build.index_const(constant)))
-            apart = self.each_lane(pointer, self._lane_offsets(offset, at))
-            return Access(apart, None, buffer(place), offset.common, offset.constant, at)
-        back = offset.lanes - 1 if offset.stride == -1 else 0
-        first = self.neighbours(place, lane, at, -back, offset.lanes if offset.stride else 1)
-        return Access(first, offset.stride, buffer(place), offset.common, offset.constant - back,
+            addresses = self.lane_addresses(pointer, self._lane_offsets(offset, at))
+            return Access(addresses, None, buffer(index), offset.common, offset.constant, at)
+        shift = offset.lanes - 1 if offset.stride == -1 else 0
+        address = self.contiguous(index, lane, at, -shift, offset.lanes if offset.stride else 1)
+        return Access(address, offset.stride, buffer(index), offset.common, offset.constant - shift,
                       at)
 
-    def neighbours(self, place: UOp, lane: UOp | None, at: Instance, shift: int, lanes: int) -> UOp:
+    def contiguous(self, index: UOp, lane: UOp | None, at: Instance, shift: int, lanes: int) -> UOp:
         """Emit the address of ``lanes`` elements, ``shift`` after the first lane of an INDEX."""
-        offset = self.offset(place, lane)
-        pointer, constant = self._first_lane(place, offset, at)
-        memory, size = buffer(place), place.dtype.itemsize
-        aligned = memory.arg.alignment if memory.op is ops.REF else ALIGNMENT
-        alignment = math.gcd(aligned, (constant + shift) * size, offset.grain * size)
-        return self.lines.add(ops.ADDRESS, place.dtype.vec(lanes),
+        offset = self.offset(index, lane)
+        pointer, constant = self._first_lane(index, offset, at)
+        memory, size = buffer(index), index.dtype.itemsize
+        base_alignment = memory.arg.alignment if memory.op is ops.REF else SCRATCH_ALIGNMENT
+        alignment = math.gcd(base_alignment, (constant + shift) * size, offset.grain * size)
+        return self.lines.add(ops.ADDRESS, index.dtype.vec(lanes),
                               (pointer, build.index_const(constant + shift)), alignment)
 
-    def _first_lane(self, place: UOp, offset: Offset, at: Instance) -> tuple[UOp, int]:
+    def _first_lane(self, index: UOp, offset: Offset, at: Instance) -> tuple[UOp, int]:
         """Return a pointer, and the offset of the first lane from it in elements."""
-        pointer = self.base(buffer(place))
+        pointer = self.base(buffer(index))
         sums, constant = self.parts(offset.common, offset.constant, at)
         for part in sums.values():
-            pointer = self.lines.add(ops.ADDRESS, place.dtype, (pointer, part))
+            pointer = self.lines.add(ops.ADDRESS, index.dtype, (pointer, part))
         return pointer, constant
 
-    def each_lane(self, pointer: UOp, offsets: UOp) -> UOp:
+    def lane_addresses(self, pointer: UOp, offsets: UOp) -> UOp:
         """Emit one address per lane."""
         return self.lines.add(ops.ADDRESS, pointer.dtype.vec(offsets.dtype.lanes),
                               (pointer, offsets), pointer.dtype.itemsize)
@@ -244,18 +244,18 @@ class Addresses:
         """Emit the mask of an inequality linear in the lane; None for any other condition."""
         if condition.op not in INEQUALITIES or condition.src[0].dtype is not dtypes.index:
             return None
-        terms, constant = positive_form(condition)
-        rest, own = split_lanes(terms, lane)
-        step = own.get((lane,), 0)
-        if len(own) != 1 or not (step < 0 or step == 1):
+        terms, constant = as_positive(condition)
+        common, varying = split_lane_terms(terms, lane)
+        step = varying.get((lane,), 0)
+        if len(varying) != 1 or not (step < 0 or step == 1):
             return None
         mask = dtypes.bool_.vec(extent_of(lane))
         lines = self.lines
         if step < 0:  # rest - k*lane > 0: the first ceil(rest / k) lanes
-            count = self.total(rest, constant + (-step - 1), at)
+            count = self.total(common, constant + (-step - 1), at)
             if step != -1:
-                count = lines.divided(lines.integer(ops.MAX, count, 0), -step)
-            return lines.add(ops.LANESBELOW, mask, (count,))
-        count = self.total({m: -c for m, c in rest.items()}, 1 - constant, at)
-        return lines.add(ops.NOT, mask, (lines.add(ops.LANESBELOW, mask, (count,)),))
+                count = lines.divide(lines.integer(ops.MAX, count, 0), -step)
+            return lines.add(ops.LANE_MASK, mask, (count,))
+        count = self.total({m: -c for m, c in common.items()}, 1 - constant, at)
+        return lines.add(ops.NOT, mask, (lines.add(ops.LANE_MASK, mask, (count,)),))
 

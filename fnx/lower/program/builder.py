@@ -18,20 +18,20 @@ from typing import Any
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.dtypes import DType
 from fnx.core.formulas import FORMULAS
-from fnx.core.levels.spec_program import UNLINED
+from fnx.core.levels.spec_program import NON_INSTRUCTIONS
 from fnx.core.ops import Op
 from fnx.core.uop import UOp, toposort
-from fnx.lower.program.decompose import expanded
+from fnx.lower.program.decompose import expand_formula_op
 
-_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF,
-                      ops.SYNC, ops.AWAIT})
+_SIDE_EFFECTS = frozenset({ops.STORE, ops.FOR, ops.PHI, ops.ENDFOR, ops.BREAK, ops.IF, ops.ENDIF,
+                           ops.SYNC, ops.ASYNC_WAIT})
 
 
 ANY_ZERO = "ANY_ZERO"  # the arg of a MAX or MIN that may return either of +0 and -0
-_OF_EXTREMES = frozenset({ops.MAX, ops.MIN})
+_MIN_MAX = frozenset({ops.MAX, ops.MIN})
 
 
-class Lines:
+class ProgramBuilder:
     """A program under construction: a stack of open loops, outermost first.
 
     Args:
@@ -50,28 +50,28 @@ class Lines:
 
     def depth(self, node: UOp) -> int:
         """Return the loop depth of the line that defines ``node``."""
-        return 0 if node.op in UNLINED else self._depth[node]
+        return 0 if node.op in NON_INSTRUCTIONS else self._depth[node]
 
     def add(self, op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None,
-            at_least: int = 0) -> UOp:
+            min_depth: int = 0) -> UOp:
         """Emit a line without side effects, hoisted as far as its operands allow.
 
-        The line stays at least ``at_least`` loops deep. If an equal line exists deeper, it moves
+        The line stays at least ``min_depth`` loops deep. If an equal line exists deeper, it moves
         out: a load under a condition that is known to hold in this part of a loop is the same line
         as the unconditional load.
         """
         node = UOp(op, dtype, src, arg)
-        if op in UNLINED:
+        if op in NON_INSTRUCTIONS:
             return node
-        depth = at_least
+        depth = min_depth
         for s in src:
-            if s.op not in UNLINED:
+            if s.op not in NON_INSTRUCTIONS:
                 depth = max(depth, self._depth[s])
-        there = self._depth.get(node)
-        if there is not None and there <= depth:
+        known_depth = self._depth.get(node)
+        if known_depth is not None and known_depth <= depth:
             return node
-        if there is not None:
-            self.stack[there].remove(node)
+        if known_depth is not None:
+            self.stack[known_depth].remove(node)
         self._depth[node] = depth
         self.stack[depth].append(node)
         return node
@@ -121,7 +121,7 @@ class Lines:
             self._depth.pop(node, None)
         self.stack[-1].extend(inner)
         self._depth[end] = len(self.stack) - 1
-        return [self.put(ops.LAST, n.dtype, (end,), i) for i, n in enumerate(nexts)]
+        return [self.put(ops.LOOP_RESULT, n.dtype, (end,), i) for i, n in enumerate(nexts)]
 
     def branch(self, condition: UOp) -> UOp:
         """Open a branch that runs only if ``condition`` holds."""
@@ -129,8 +129,8 @@ class Lines:
 
     def end_branch(self, branch: UOp) -> None:
         """Close the branch. Values defined in it must not be used afterwards."""
-        here = self.stack[-1]
-        for node in here[here.index(branch):]:
+        lines = self.stack[-1]
+        for node in lines[lines.index(branch):]:
             self._depth.pop(node, None)  # two updates of one element load it twice
         self.put(ops.ENDIF, dtypes.void, (branch,))
 
@@ -140,10 +140,10 @@ class Lines:
         """Emit ADD, MUL, MIN or MAX of two indices."""
         b = build.index_const(b) if isinstance(b, int) else b
         if a.op is ops.CONST and b.op is ops.CONST:
-            return build.index_const(_OF_NUMBERS[op](build.const_of(a), build.const_of(b)))
-        if a is _NEUTRAL.get(op, b):
+            return build.index_const(_FOLD_CONSTANTS[op](build.const_of(a), build.const_of(b)))
+        if a is _IDENTITY.get(op, b):
             return b
-        return a if b is _NEUTRAL.get(op) else self.add(op, a.dtype, (a, b))
+        return a if b is _IDENTITY.get(op) else self.add(op, a.dtype, (a, b))
 
     def plus(self, a: UOp, b: UOp | int) -> UOp:
         return self.integer(ops.ADD, a, b)
@@ -151,7 +151,7 @@ class Lines:
     def times(self, a: UOp, b: UOp | int) -> UOp:
         return self.integer(ops.MUL, a, b)
 
-    def divided(self, a: UOp, divisor: int) -> UOp:
+    def divide(self, a: UOp, divisor: int) -> UOp:
         """Emit a // divisor for a >= 0."""
         if divisor == 1:
             return a
@@ -181,8 +181,8 @@ class Lines:
         lanes = max([s.dtype.lanes for s in src])
         if lanes == 1:
             return self.add(op, dtype, tuple(src), arg)
-        wide = [s if s.dtype.lanes == lanes else self.widen(s, lanes) for s in src]
-        return self.add(op, dtype.vectors[lanes], tuple(wide), arg)
+        vectors = [s if s.dtype.lanes == lanes else self.widen(s, lanes) for s in src]
+        return self.add(op, dtype.vectors[lanes], tuple(vectors), arg)
 
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
         """Return the conjunction of two masks, where None means true."""
@@ -203,74 +203,74 @@ class Lines:
 
     # ---- reductions ----
 
-    def combined(self, monoid: Op, a: UOp, b: UOp, stays: bool = False) -> UOp:
+    def apply_monoid(self, monoid: Op, a: UOp, b: UOp, pinned: bool = False) -> UOp:
         """Combine two values by a monoid: one line, or the lines of its formula.
 
-        With ``stays`` the lines are emitted at the current position instead of hoisted.
+        With ``pinned`` the lines are emitted at the current position instead of hoisted.
         """
-        line = self.put if stays else self.add
+        emit = self.put if pinned else self.add
         if monoid not in FORMULAS:
-            anyhow = monoid in _OF_EXTREMES and a.dtype.is_float
-            return line(monoid, a.dtype, (a, b), ANY_ZERO if anyhow else None)
-        whole = expanded(monoid, a.dtype.scalar, self.fma, self.rounds)
+            any_zero = monoid in _MIN_MAX and a.dtype.is_float
+            return emit(monoid, a.dtype, (a, b), ANY_ZERO if any_zero else None)
+        formula = expand_formula_op(monoid, a.dtype.scalar, self.fma, self.rounds)
         lanes = a.dtype.lanes
-        found = {build.var(0, a.dtype.scalar): a, build.var(1, a.dtype.scalar): b}
-        for node in toposort([whole]):
-            if node.op in UNLINED:
-                found.setdefault(node, node)
+        values = {build.var(0, a.dtype.scalar): a, build.var(1, a.dtype.scalar): b}
+        for node in toposort([formula]):
+            if node.op in NON_INSTRUCTIONS:
+                values.setdefault(node, node)
             else:
-                src = tuple([self.widen(found[s], lanes) for s in node.src])
-                found[node] = line(node.op, node.dtype.vec(lanes), src, node.arg)
-        return found[whole]
+                src = tuple([self.widen(values[s], lanes) for s in node.src])
+                values[node] = emit(node.op, node.dtype.vec(lanes), src, node.arg)
+        return values[formula]
 
     def total(self, monoid: Op, parts: Sequence[UOp]) -> UOp:
         """Reduce all parts in a tree of neighbors."""
         while len(parts) > 1:
-            pairs = [self.combined(monoid, a, b) for a, b in zip(parts[::2], parts[1::2])]
+            pairs = [self.apply_monoid(monoid, a, b) for a, b in zip(parts[::2], parts[1::2])]
             parts = [*pairs, *parts[len(pairs) * 2:]]
         return parts[0]
 
-    def total_of_lanes(self, monoid: Op, x: UOp) -> UOp:
+    def reduce_lanes(self, monoid: Op, x: UOp) -> UOp:
         """Reduce all lanes: in a tree of halves, then an odd remainder sequentially."""
         while (half := x.dtype.lanes // 2) * 2 == x.dtype.lanes:
             low, high = self.lanes(x, 0, half), self.lanes(x, half, half)
-            x = self.combined(monoid, low, high)
+            x = self.apply_monoid(monoid, low, high)
         if x.dtype.lanes == 1:
             return x
         total = self.lanes(x, 0, 1)
         for i in range(1, x.dtype.lanes):
-            total = self.combined(monoid, total, self.lanes(x, i, 1))
+            total = self.apply_monoid(monoid, total, self.lanes(x, i, 1))
         return total
 
-    def place_of(self, monoid: Op, keys: Sequence[UOp], places: Sequence[UOp], across: bool
+    def place_of(self, monoid: Op, keys: Sequence[UOp], indices: Sequence[UOp], across: bool
                  ) -> UOp:
         """Return the smallest index with the extreme key; ``across``: reduce the lanes, too."""
         extreme = self.total(monoid, keys)
         if across:
-            extreme = self.total_of_lanes(monoid, extreme)
-        most = build.const(places[0].dtype.scalar.limits[1], places[0].dtype.scalar)
-        found = []
-        for key, place in zip(keys, places):
-            hit = self.across(ops.CMPEQ, dtypes.bool_, (key, extreme))
+            extreme = self.reduce_lanes(monoid, extreme)
+        limit = build.const(indices[0].dtype.scalar.limits[1], indices[0].dtype.scalar)
+        hits = []
+        for key, index in zip(keys, indices):
+            is_extreme = self.across(ops.CMPEQ, dtypes.bool_, (key, extreme))
             if key.dtype.is_float:
-                hit = self.across(ops.OR, dtypes.bool_, (hit, self.is_nan(key)))
-            found.append(self.across(ops.WHERE, place.dtype.scalar, (hit, place, most)))
-        least = self.total(ops.MIN, found)
-        return self.total_of_lanes(ops.MIN, least) if across else least
+                is_extreme = self.across(ops.OR, dtypes.bool_, (is_extreme, self.is_nan(key)))
+            hits.append(self.across(ops.WHERE, index.dtype.scalar, (is_extreme, index, limit)))
+        least = self.total(ops.MIN, hits)
+        return self.reduce_lanes(ops.MIN, least) if across else least
 
     def is_nan(self, x: UOp) -> UOp:
         return self.across(ops.CMPNE, dtypes.bool_, (x, x))
 
-    def is_better(self, monoid: Op, key: UOp, than: UOp) -> UOp:
-        """Return whether ``key`` is more extreme than ``than``; NaN beats every number."""
+    def is_better(self, monoid: Op, key: UOp, other: UOp) -> UOp:
+        """Return whether ``key`` is more extreme than ``other``; NaN beats every number."""
         if not key.dtype.is_float:
-            sides = (than, key) if monoid is ops.MAX else (key, than)
+            sides = (other, key) if monoid is ops.MAX else (key, other)
             return self.across(ops.CMPLT, dtypes.bool_, sides)
-        sides = (key, than) if monoid is ops.MAX else (than, key)
-        above = self.across(ops.NOT, dtypes.bool_,
-                            (self.across(ops.CMPLE, dtypes.bool_, sides),))
-        number = self.across(ops.CMPEQ, dtypes.bool_, (than, than))
-        return self.across(ops.AND, dtypes.bool_, (above, number))
+        sides = (key, other) if monoid is ops.MAX else (other, key)
+        is_beyond = self.across(ops.NOT, dtypes.bool_,
+                                (self.across(ops.CMPLE, dtypes.bool_, sides),))
+        is_number = self.across(ops.CMPEQ, dtypes.bool_, (other, other))
+        return self.across(ops.AND, dtypes.bool_, (is_beyond, is_number))
 
     # ---- the result ----
 
@@ -280,14 +280,14 @@ class Lines:
         ENDFOR uses the next value of each PHI, so PHIs stay alive.
         """
         used: set[UOp] = set()
-        kept: list[UOp] = []
+        remaining: list[UOp] = []
         for node in reversed(self.stack[0]):
-            if node.op in _EFFECTS or node in used:
-                kept.append(node)
+            if node.op in _SIDE_EFFECTS or node in used:
+                remaining.append(node)
                 used.update(node.src)
-        return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(kept)), group)
+        return UOp(ops.PROGRAM, dtypes.void, tuple(reversed(remaining)), group)
 
 
-_OF_NUMBERS: dict[Op, Callable[[int, int], int]] = {
+_FOLD_CONSTANTS: dict[Op, Callable[[int, int], int]] = {
     ops.ADD: operator.add, ops.MUL: operator.mul, ops.MIN: min, ops.MAX: max}
-_NEUTRAL = {ops.ADD: build.index_const(0), ops.MUL: build.index_const(1)}
+_IDENTITY = {ops.ADD: build.index_const(0), ops.MUL: build.index_const(1)}

@@ -1,14 +1,14 @@
-"""Loop-carried values of an ITER, one for each instance.
+"""Loop-carried values of a LOOP, one for each instance.
 
-    FOR t                        ITER(t, x0, x + CARRY * dt)        i UNROLL 2
+    FOR t                        LOOP(t, x0, x + CARRY * dt)        i UNROLL 2
       x0 = PHI .., x1 = PHI ..     enter      the CARRYs of this iteration
       BREAK stop                   enter      if the loop has a stop condition
       y0 = .., y1 = ..             step       the values for the next iteration
     ENDFOR y0, y1                  nexts, leave
-                                   finish     the values of its GETs
+                                   finish     the values of its GETTUPLEs
 
 A stop condition that varies by lane or instance ends the loop when it holds in all of them;
-program/ended_lanes.py makes inactive lanes keep their values.
+program/mask_finished_lanes.py makes inactive lanes keep their values.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fnx.core import build, dtypes, ops
+from fnx.core.accessors import carries, init_values, next_values, stop_condition
 from fnx.core.errors import KernelError
-from fnx.core.parts import carries, inits, nexts, stop
 from fnx.core.uop import UOp, toposort
+from fnx.lower.program.expansion import Instance
 from fnx.lower.program.loop_nest import Statement, is_statement
-from fnx.lower.program.roles import Instance
 from fnx.lower.program.values import Values
 
 
 class CarriedValues:
-    """The carried values of each open ITER, ordered by CARRY, then by instance."""
+    """The carried values of each open LOOP, ordered by CARRY, then by instance."""
 
     def __init__(self, values: Values, nodes: Sequence[UOp]) -> None:
         self.values, self.lines = values, values.lines
         self.held: dict[Statement, list[UOp]] = {}
-        self.carries = {n: carries(n, nodes) for n in nodes if n.op is ops.ITER}
+        self.carries = {n: carries(n, nodes) for n in nodes if n.op is ops.LOOP}
 
     def places(self, s: Statement) -> list[tuple[int, UOp, Instance]]:
         """Return (position, CARRY, instance) of each carried value."""
         return [(i, carry, at) for i, carry in enumerate(self.carries[s.node])
-                for at in self.values.replication[carry.ranges].instances()]
+                for at in self.values.expansions[carry.ranges].instances()]
 
-    def widened(self, carry: UOp, value: UOp) -> UOp:
-        return self.lines.widen(value, self.values.replication[carry.ranges].lanes)
+    def broadcast(self, carry: UOp, value: UOp) -> UOp:
+        return self.lines.widen(value, self.values.expansions[carry.ranges].lanes)
 
     def start(self, statements: Sequence[Statement]) -> None:
         for s in statements:
-            first = inits(s.node)
-            self.held[s] = [self.widened(c, self.values.value(first[i], at))
+            initial = init_values(s.node)
+            self.held[s] = [self.broadcast(c, self.values.value(initial[i], at))
                             for i, c, at in self.places(s)]
 
     def enter(self, statements: Sequence[Statement], loop: UOp) -> None:
@@ -53,50 +53,50 @@ class CarriedValues:
             depth = len(values.keys) - 1
             for (_, carry, at), value in zip(self.places(s), self.held[s]):
                 values.remember(carry, at, self.lines.phi(value), depth)
-        for condition in dict.fromkeys([stop(s.node) for s in statements]):
+        for condition in dict.fromkeys([stop_condition(s.node) for s in statements]):
             if condition is not None:
-                self.lines.put(ops.BREAK, dtypes.void, (loop, self._ends(condition)))
+                self.lines.put(ops.BREAK, dtypes.void, (loop, self._all_stopped(condition)))
 
-    def _ends(self, condition: UOp) -> UOp:
+    def _all_stopped(self, condition: UOp) -> UOp:
         """Emit whether a stop condition holds in all instances and lanes."""
         if any(is_statement(n) for n in toposort([condition], stop=is_statement)
                if n.ranges & condition.ranges):
             raise KernelError("expected the condition of a loop to be made of its carried values; "
                               "got one with a fold over a loop inside",
                               hint="carry the folded value, and compare it")
-        lines, found = self.lines, None
-        for at in self.values.replication[condition.ranges].instances():
+        lines, all_stopped = self.lines, None
+        for at in self.values.expansions[condition.ranges].instances():
             value = self.values.value(condition, at)
             if value.dtype.lanes > 1:
-                value = lines.add(ops.EVERY, dtypes.bool_, (value,))
-            found = lines.both(found, value)
-        assert found is not None
-        return found
+                value = lines.add(ops.ALL_LANES, dtypes.bool_, (value,))
+            all_stopped = lines.both(all_stopped, value)
+        assert all_stopped is not None
+        return all_stopped
 
     def step(self, s: Statement) -> None:
         """Compute the values for the next iteration."""
-        after = nexts(s.node)
-        self.held[s] = [self.widened(c, self.values.value(after[i], at))
+        updates = next_values(s.node)
+        self.held[s] = [self.broadcast(c, self.values.value(updates[i], at))
                         for i, c, at in self.places(s)]
 
     def nexts(self, statements: Sequence[Statement]) -> list[UOp]:
         return [v for s in statements for v in self.held[s]]
 
-    def leave(self, statements: Sequence[Statement], last: Iterator[UOp]) -> None:
-        """Leave the loop; ``last`` has the final values of those in ``nexts``."""
+    def leave(self, statements: Sequence[Statement], finals: Iterator[UOp]) -> None:
+        """Leave the loop; ``finals`` has the final values of those in ``nexts``."""
         for s in statements:
-            self.held[s] = [next(last) for _ in self.held[s]]
+            self.held[s] = [next(finals) for _ in self.held[s]]
 
     def finish(self, statements: Sequence[Statement]) -> None:
-        """Record the values of the GETs."""
+        """Record the values of the GETTUPLEs."""
         values = self.values
         for s in statements:
-            of: dict[tuple[int, tuple[int, ...]], UOp] = {}
+            finals: dict[tuple[int, tuple[int, ...]], UOp] = {}
             unrolled: dict[int, tuple[UOp, ...]] = {}
             for (i, carry, at), value in zip(self.places(s), self.held.pop(s)):
-                unrolled[i] = values.replication[carry.ranges].unrolled
-                of[i, tuple([at[r] for r in unrolled[i]])] = value
+                unrolled[i] = values.expansions[carry.ranges].unrolled
+                finals[i, tuple([at[r] for r in unrolled[i]])] = value
             for i, get in enumerate(build.results(s.node)):
-                for at in values.replication[get.ranges].instances():
-                    found = of[i, tuple([at[r] for r in unrolled[i]])]
-                    values.remember(get, at, found, s.own)
+                for at in values.expansions[get.ranges].instances():
+                    value_of_get = finals[i, tuple([at[r] for r in unrolled[i]])]
+                    values.remember(get, at, value_of_get, s.own)

@@ -13,20 +13,20 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from fnx.core import build, ops, parts
+from fnx.core import accessors, build, ops
+from fnx.core.kernel_code import KernelCode
 from fnx.core.ops import Op
-from fnx.core.process import deferred
-from fnx.core.program import KernelCode
+from fnx.core.process import lazy_function
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.sources import versions
+from fnx.core.source_digests import source_digest
 from fnx.core.uop import UOp, toposort
 from fnx.lower.driver import Driver
-from fnx.lower.machines import MACHINES, Machine
 from fnx.lower.program import sorting
+from fnx.lower.target_lowerings import TARGET_LOWERINGS, TargetLowering
 
-inlined = deferred("fnx.lower.program.inlined", "inlined")
-resumed = deferred("fnx.lower.program.resumed", "resumed")
-ROOMS = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
+inline_command_loop = lazy_function("fnx.lower.program.inline_command_loop", "inline_command_loop")
+resumable_loop = lazy_function("fnx.lower.program.resumable_loop", "resumable_loop")
+PACKAGES = ("core", "lower", "backends")  # packages that the code of a tiled kernel depends on
 
 
 def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
@@ -36,7 +36,7 @@ def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
     >>> from fnx.core.rewriting import symbolic
     >>> from fnx.core.target import Target
     >>> r = build.range_(8, 0, "PAR")
-    >>> o = build.at(build.ref(0, dtypes.float32, (8,)), r)
+    >>> o = build.index_into(build.ref(0, dtypes.float32, (8,)), r)
     >>> k = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
     >>> code = kernel_code(k, Driver(Target("cpu")))
     >>> symbolic.bounds(code.extents["parallel"])
@@ -44,39 +44,39 @@ def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
     >>> code.text().startswith(f"define void @{code.symbol}(")
     True
     """
-    made: KernelCode = driver.remember("code", kernel, lambda: _code(kernel, driver))
-    return made
+    code: KernelCode = driver.remember("code", kernel, lambda: _code(kernel, driver))
+    return code
 
 
 def _code(kernel: UOp, driver: Driver) -> KernelCode:
     target = driver.target
-    machine = MACHINES[target.kind]
+    machine = TARGET_LOWERINGS[target.kind]
     vectors = "VEC" in machine.kinds
 
     def key() -> bytes:
         content = hashlib.sha256(repr(target).encode())
-        content.update(versions(ROOMS))
+        content.update(source_digest(PACKAGES))
         content.update(_digest(kernel))
         return content.digest()
 
     def program() -> UOp:
-        made: UOp
-        if kernel.op is ops.LOOP:
-            write = resumed if kernel.arg.portion else inlined
-            made = write(kernel, lambda inner: kernel_code(inner, driver).program())
-            return made
-        made = driver.run([p for p in machine.code if p.after != "text"], kernel)
-        return made
+        result: UOp
+        if kernel.op is ops.CMD_LOOP:
+            lower_loop = resumable_loop if kernel.arg.strip_length else inline_command_loop
+            result = lower_loop(kernel, lambda inner: kernel_code(inner, driver).program())
+            return result
+        result = driver.run([p for p in machine.code if p.after != "text"], kernel)
+        return result
 
     def text(symbol: str) -> str:
-        made = sorting.program(kernel, vectors) if kernel.op is ops.SORT else program()
-        body = driver.run([p for p in machine.code if p.after == "text"], made)
+        kernel_program = sorting.program(kernel, vectors) if kernel.op is ops.SORT else program()
+        body = driver.run([p for p in machine.code if p.after == "text"], kernel_program)
         return machine.module(symbol, body)
 
     if kernel.op is ops.SORT:
         return KernelCode(key, lambda: sorting.program(kernel, vectors), text,
                           sort_extents(kernel, vectors))
-    if kernel.op is ops.LOOP:
+    if kernel.op is ops.CMD_LOOP:
         return KernelCode(key, program, text, loop_extents(kernel, machine))
     return KernelCode(key, program, text, machine.extents(kernel))
 
@@ -87,10 +87,11 @@ def sort_extents(sort: UOp, vectors: bool = True) -> dict[str, UOp]:
             "scratch": sorting.scratch(sort, vectors)}
 
 
-def loop_extents(loop: UOp, machine: Machine) -> dict[str, UOp]:
-    """Return the launch parameters of a LOOP of commands: the largest scratch of its kernels."""
+def loop_extents(loop: UOp, machine: TargetLowering) -> dict[str, UOp]:
+    """Return the launch parameters of a CMD_LOOP of commands: the largest scratch of its
+    kernels."""
     nbytes = [0]
-    for run in parts.executions(loop):
+    for run in accessors.all_execs(loop):
         scalars = [build.const_of(s) for s in run.src[1:] if s.op is ops.CONST]
         nbytes.append(evaluate(machine.extents(run.src[0])["scratch"], dict(enumerate(scalars))))
     return {"parallel": build.index_const(1), "scratch": build.index_const(max(nbytes))}
@@ -99,16 +100,16 @@ def loop_extents(loop: UOp, machine: Machine) -> dict[str, UOp]:
 # ---- digests ----------------------------------------------------------------------------------
 
 # The part of each arg that affects the computation; the rest are names.
-_CONTENT: dict[Op, Callable[[Any], Any]] = {
+_ARG_CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.RANGE: lambda arg: (arg.id, arg.kind),
     ops.REF: lambda arg: (arg.slot, arg.alignment, arg.large),
     ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
     ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
     ops.CARRY: lambda arg: (arg.id, arg.i),
-    ops.ITER: lambda arg: (arg.id, len(arg.outs)),
+    ops.LOOP: lambda arg: (arg.id, len(arg.outs)),
     ops.KERNEL: lambda arg: (arg.order, arg.near),
     ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (),
-    ops.LOOP: lambda arg: (arg.trips, arg.portion),
+    ops.CMD_LOOP: lambda arg: (arg.trips, arg.strip_length),
 }
 
 
@@ -117,8 +118,8 @@ def _digest(kernel: UOp) -> bytes:
     number: dict[UOp, int] = {}
     lines = []
     for node in toposort([kernel]):
-        row = _CONTENT.get(node.op)
-        arg = node.arg if row is None else row(node.arg)
+        arg_content = _ARG_CONTENT.get(node.op)
+        arg = node.arg if arg_content is None else arg_content(node.arg)
         lines.append(f"{node.op.name} {node.dtype.name} {arg!r} {[number[s] for s in node.src]}")
         number[node] = len(number)
     return hashlib.sha256("\n".join(lines).encode()).digest()

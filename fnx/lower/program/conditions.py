@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fnx.core import build, dtypes, ops
-from fnx.core.parts import conjuncts, value
+from fnx.core.accessors import conjuncts, value
 from fnx.core.rewriting import polynomial, symbolic
 from fnx.core.rewriting.polynomial import Polynomial
 from fnx.core.uop import UOp
@@ -29,47 +29,47 @@ class Conditions:
         if condition.op is ops.CONST:
             return bool(condition.arg)
         if condition.op is ops.AND:
-            parts = [self.truth(c) for c in conjuncts(condition)]
-            return False if False in parts else None if None in parts else True
+            truths = [self.truth(c) for c in conjuncts(condition)]
+            return False if False in truths else None if None in truths else True
         if condition.op not in ops.COMPARISONS or condition.src[0].dtype is not dtypes.index:
             return None
-        found = self._truth[condition] = symbolic.proves(condition)
-        return found
+        truth = self._truth[condition] = symbolic.prove(condition)
+        return truth
 
-    def untested(self, valid: Sequence[UOp]) -> list[UOp]:
+    def unproven(self, valid: Sequence[UOp]) -> list[UOp]:
         """Return the conjuncts of an optional validity that must be tested."""
         return [c for v in valid for c in conjuncts(v) if self.truth(c) is not True]
 
     @contextmanager
     def assuming(self, known: Iterable[tuple[UOp, bool]]) -> Iterator[None]:
         """Assume the truth of conditions while the context is active."""
-        outside = self._truth
-        self._truth = {**outside, **dict(known)}
+        previous = self._truth
+        self._truth = {**previous, **dict(known)}
         yield
-        self._truth = outside
+        self._truth = previous
 
 
 INEQUALITIES = {ops.CMPLT: 0, ops.CMPLE: 1}
 
 
-def positive_form(condition: UOp) -> tuple[Polynomial, int]:
+def as_positive(condition: UOp) -> tuple[Polynomial, int]:
     """Return (terms, constant) whose sum is positive exactly if a < b or a <= b holds."""
-    (left, c), (right, d) = map(symbolic.linear, condition.src)
+    (left, c), (right, d) = map(symbolic.linear_terms, condition.src)
     return polynomial.add(right, left, -1), d - c + INEQUALITIES[condition.op]
 
 
-def masked(reduce: UOp) -> tuple[UOp, UOp] | None:
+def match_masked_reduce(reduce: UOp) -> tuple[UOp, UOp] | None:
     """Match a REDUCE of WHERE(condition, value, identity). Return (condition, value) or None."""
-    whole = value(reduce)
-    first = whole.src[0] if whole.op is ops.PAIR else whole
+    value_node = value(reduce)
+    first = value_node.src[0] if value_node.op is ops.ARG_PAIR else value_node
     if first.op is not ops.WHERE:
         return None
-    condition, folded, other = first.src
+    condition, reduced, other = first.src
     identity = build.const(reduce.arg.monoid.identity(first.dtype), first.dtype)
     if other is not identity:
         return None
-    if whole.op is ops.PAIR:
-        place = whole.src[1]
-        same = place.op is ops.WHERE and place.src[0] is condition
-        return (condition, build.pair(folded, place.src[1])) if same else None
-    return condition, folded
+    if value_node.op is ops.ARG_PAIR:
+        index = value_node.src[1]
+        is_masked = index.op is ops.WHERE and index.src[0] is condition
+        return (condition, build.arg_pair(reduced, index.src[1])) if is_masked else None
+    return condition, reduced

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from fnx.core import build, ops
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, on_nodes
+from fnx.core.expr import Expr, as_node_function
 from fnx.core.formulas import FORMULAS
 from fnx.core.ops import Op
 from fnx.core.target import Target
@@ -39,8 +39,8 @@ from fnx.lower.program.elementary.remainder import fmod
 Expand = Callable[[UOp], UOp]
 
 
-def _of_operands(formula: Callable[..., Expr]) -> Expand:
-    of_nodes = on_nodes(formula)
+def _from_operands(formula: Callable[..., Expr]) -> Expand:
+    of_nodes = as_node_function(formula)
     return lambda node: of_nodes(*node.src)
 
 
@@ -48,61 +48,61 @@ def _remainder(a: Expr, b: Expr) -> Expr:
     return fmod(a, b) if a.dtype.is_float else integer.remainder(a, b)
 
 
-def _unfused(a: Expr, b: Expr, c: Expr) -> Expr:
+def _mul_add(a: Expr, b: Expr, c: Expr) -> Expr:
     return a * b + c
 
 
 EXPANSIONS: dict[Op, Expand] = {
-    op: _of_operands(formula) for op, formula in (
+    op: _from_operands(formula) for op, formula in (
         *exponential.FORMULAS.items(), *logarithm.FORMULAS.items(), *power.FORMULAS.items(),
         *trigonometric.FORMULAS.items(), (ops.REM, _remainder), (ops.IDIV, integer.divide))}
 EXPANSIONS[ops.THREEFRY] = integer.threefry
 
 
-def _of_formula(node: UOp) -> UOp:
-    to = {build.var(i, node.dtype): s for i, s in enumerate(node.src)}
-    return substitute([expanded(node.op, node.dtype, True)], to)[0]
+def _expand_formula(node: UOp) -> UOp:
+    substitution = {build.var(i, node.dtype): s for i, s in enumerate(node.src)}
+    return substitute([expand_formula_op(node.op, node.dtype, True)], substitution)[0]
 
 
-EXPANSIONS.update(dict.fromkeys(FORMULAS, _of_formula))
+EXPANSIONS.update(dict.fromkeys(FORMULAS, _expand_formula))
 
-WITHOUT_FMA: dict[Op, Expand] = {ops.MULACC: _of_operands(_unfused)}
-WITHOUT_ROUNDING: dict[Op, Expand] = {
-    op: _of_operands(formula) for op, formula in rounding.FORMULAS.items()}
+FMA_EXPANSION: dict[Op, Expand] = {ops.MULACC: _from_operands(_mul_add)}
+ROUNDING_EXPANSIONS: dict[Op, Expand] = {
+    op: _from_operands(formula) for op, formula in rounding.FORMULAS.items()}
 
 
 @functools.cache
-def expanded(op: Op, dtype: DType, fma: bool, rounds: bool = True) -> UOp:
+def expand_formula_op(op: Op, dtype: DType, fma: bool, rounds: bool = True) -> UOp:
     """Expand an op with a formula to basic operations, over VARs as operands."""
     assert op.arity is not None
     operands = [Expr(build.var(i, dtype)) for i in range(op.arity)]
-    return _without(rewritten(FORMULAS[op].of(*operands).node, EXPANSIONS), fma, rounds)
+    return _expand_missing(expand_ops(FORMULAS[op].of(*operands).node, EXPANSIONS), fma, rounds)
 
 
-def _without(root: UOp, fma: bool, rounds: bool) -> UOp:
+def _expand_missing(root: UOp, fma: bool, rounds: bool) -> UOp:
     """Expand MULACC and rounding ops that the target lacks."""
-    root = root if fma else rewritten(root, WITHOUT_FMA)
-    return root if rounds else rewritten(root, WITHOUT_ROUNDING)
+    root = root if fma else expand_ops(root, FMA_EXPANSION)
+    return root if rounds else expand_ops(root, ROUNDING_EXPANSIONS)
 
 
-def rewritten(root: UOp, rows: dict[Op, Expand]) -> UOp:
+def expand_ops(root: UOp, expansions: dict[Op, Expand]) -> UOp:
     """Replace each op that has a row, operands first; a graph without one is unchanged."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op not in rows:
+        if node.op not in expansions:
             return None
-        return _computed(rows[node.op], node.over(src))
+        return _in_compute_dtype(expansions[node.op], node.over(src))
 
     return rebuild([root], visit)[0]
 
 
-def _computed(row: Expand, node: UOp) -> UOp:
+def _in_compute_dtype(expand: Expand, node: UOp) -> UOp:
     """Return the expansion of ``node``, computed in the compute dtype of its dtype."""
-    wide = node.dtype.compute
-    if wide is node.dtype:
-        return row(node)
-    src = [build.const(build.const_of(s), wide) if s.op is ops.CONST else build.cast(s, wide)
+    compute = node.dtype.compute
+    if compute is node.dtype:
+        return expand(node)
+    src = [build.const(build.const_of(s), compute) if s.op is ops.CONST else build.cast(s, compute)
            for s in node.src]
-    return build.cast(row(UOp(node.op, wide, tuple(src), node.arg)), node.dtype)
+    return build.cast(expand(UOp(node.op, compute, tuple(src), node.arg)), node.dtype)
 
 
 def decompose(root: UOp, target: Target) -> UOp:
@@ -114,4 +114,4 @@ def decompose(root: UOp, target: Target) -> UOp:
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False
     """
-    return _without(rewritten(root, EXPANSIONS), target.fma, target.rounds)
+    return _expand_missing(expand_ops(root, EXPANSIONS), target.fma, target.rounds)

@@ -12,7 +12,7 @@ the counter's bounds are known, so most of that folds.
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(400)), 1)
 >>> known = Intervals()
 >>> known.take(i)
->>> known.simpler(ops.MIN, dtypes.index, (i, build.index_const(399))) is i
+>>> known.simplify(ops.MIN, dtypes.index, (i, build.index_const(399))) is i
 True
 """
 
@@ -24,11 +24,11 @@ from fnx.core import build, ops
 from fnx.core.dtypes import DType
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.lower.tensor.decide import ROWS, Interval
+from fnx.lower.tensor.fold_comparisons import INTERVAL_RULES, Interval
 
 
 class Intervals:
-    """Bounds of the scalar integers of a program, by the rules of tensor/decide.py."""
+    """Bounds of the scalar integers of a program, by the rules of tensor/fold_comparisons.py."""
 
     def __init__(self) -> None:
         self._of: dict[UOp, Interval] = {}
@@ -45,30 +45,30 @@ class Intervals:
         if node.op is ops.FOR:
             (first, _), (_, end) = map(self.of, node.src)
             self._of[node] = first, max(first, end - 1)
-        elif (found := self._found(node)) is not None:
-            self._of[node] = found
+        elif (bounds := self._found(node)) is not None:
+            self._of[node] = bounds
 
     def _found(self, node: UOp) -> Interval | None:
         """Return the bounds of an integer operation, or None."""
-        row = ROWS.get(node.op)
-        if row is None or not node.src or \
+        bounds_rule = INTERVAL_RULES.get(node.op)
+        if bounds_rule is None or not node.src or \
                 any(n.dtype.lanes > 1 or n.dtype.is_float for n in (node, *node.src)):
             return None
-        low, high = row(node, [self.of(s) for s in node.src])
+        low, high = bounds_rule(node, [self.of(s) for s in node.src])
         least, most = node.dtype.limits
         return (low, high) if least <= low and high <= most else None
 
-    def simpler(self, op: Op, dtype: DType, src: Sequence[UOp], arg: object = None) -> UOp | None:
+    def simplify(self, op: Op, dtype: DType, src: Sequence[UOp], arg: object = None) -> UOp | None:
         """Fold a line to one of its operands or a CONST; None if it does not fold."""
         if dtype.lanes > 1 or op not in _SIMPLER:
             return None
         if op is ops.WHERE:
             return (src[1] if src[0].arg else src[2]) if src[0].op is ops.CONST else None
-        found = self._found(UOp(op, dtype, tuple(src), arg))
-        if found is None:
+        interval = self._found(UOp(op, dtype, tuple(src), arg))
+        if interval is None:
             return None
-        if found[0] == found[1]:
-            return build.const(found[0], dtype)
+        if interval[0] == interval[1]:
+            return build.const(interval[0], dtype)
         if op in (ops.AND, ops.OR):  # of bools, one of which is constant
             return next((b for a, b in (src, src[::-1]) if a.op is ops.CONST and dtype.is_bool),
                         None)

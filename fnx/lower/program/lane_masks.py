@@ -1,8 +1,8 @@
 """Constant lane masks: which lanes they activate.
 
 >>> from fnx.core import dtypes
->>> mask = UOp(ops.LANESBELOW, dtypes.bool_.vec(4), (build.index_const(3),))
->>> held(mask), held(UOp(ops.NOT, mask.dtype, (mask,)))
+>>> mask = UOp(ops.LANE_MASK, dtypes.bool_.vec(4), (build.index_const(3),))
+>>> active_lanes(mask), active_lanes(UOp(ops.NOT, mask.dtype, (mask,)))
 ((0, 1, 2), (3,))
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from fnx.core import build, ops
-from fnx.core.numpy_semantics import computed
+from fnx.core.numpy_semantics import eval_node
 from fnx.core.uop import UOp, toposort
 
 
-def held(mask: UOp) -> tuple[int, ...] | None:
+def active_lanes(mask: UOp) -> tuple[int, ...] | None:
     """Return the active lanes of a mask; None if known only at run time."""
     values: dict[UOp, Any] = {}
     for node in toposort([mask]):
@@ -27,15 +27,15 @@ def held(mask: UOp) -> tuple[int, ...] | None:
             values[node] = np.arange(node.dtype.lanes, dtype=node.dtype.scalar.np)
         elif any(s not in values for s in node.src) or not node.src:
             return None
-        elif node.op is ops.LANESBELOW:
+        elif node.op is ops.LANE_MASK:
             values[node] = np.arange(node.dtype.lanes) < values[node.src[0]]
         elif node.op is ops.SPLAT:
             values[node] = np.broadcast_to(values[node.src[0]], node.dtype.lanes)
         elif node.op is ops.SHUFFLE:
             values[node] = np.concatenate([values[s] for s in node.src])[list(node.arg)]
         elif node.op in ops.ELEMENTWISE:
-            values[node] = np.asarray(computed(node, *[values[s] for s in node.src]))
+            values[node] = np.asarray(eval_node(node, *[values[s] for s in node.src]))
         else:
             return None
-    found = np.broadcast_to(values[mask], mask.dtype.lanes)
-    return tuple([int(lane) for lane in np.flatnonzero(found)])
+    active = np.broadcast_to(values[mask], mask.dtype.lanes)
+    return tuple([int(lane) for lane in np.flatnonzero(active)])

@@ -5,8 +5,8 @@ Stages are consecutive, aligned to 64 bytes; sizes may depend on run-time extent
 >>> from fnx.core import dtypes
 >>> r = build.range_(100, 0)
 >>> s = build.stage(build.const(1, dtypes.float32), [r], id=0)
->>> o = build.at(build.ref(0, dtypes.float32, (100,)), q := build.range_(100, 1))
->>> copy = build.kernel([build.store(o, build.load(build.at(s, q)))], "copy")
+>>> o = build.index_into(build.ref(0, dtypes.float32, (100,)), q := build.range_(100, 1))
+>>> copy = build.kernel([build.store(o, build.load(build.index_into(s, q)))], "copy")
 >>> symbolic.bounds(layout(copy)[1])
 (448, 448)
 """
@@ -14,12 +14,12 @@ Stages are consecutive, aligned to 64 bytes; sizes may depend on run-time extent
 from __future__ import annotations
 
 from fnx.core import build, ops
+from fnx.core.accessors import dims
 from fnx.core.expr import Expr
-from fnx.core.parts import dims
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
 
-_LINE = 64
+_CACHE_LINE = 64
 
 
 def layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UOp]:
@@ -32,13 +32,13 @@ def layout(kernel: UOp, space: str = "PRIV") -> tuple[dict[UOp, UOp], UOp]:
     for node in toposort(kernel.src):
         if node.op is ops.STAGE and node.arg.space == space:
             offsets[node] = end
-            end = symbolic.simplify(build.add(end, _lines(node)))
+            end = symbolic.simplify(build.add(end, _padded_bytes(node)))
     return offsets, end
 
 
-def _lines(stage: UOp) -> UOp:
+def _padded_bytes(stage: UOp) -> UOp:
     """Return the stage's bytes, rounded up to whole cache lines."""
     size = Expr(build.index_const(stage.dtype.itemsize))
     for n in dims(stage):
         size = size * Expr(n)
-    return ((size + (_LINE - 1)) // _LINE * _LINE).node
+    return ((size + (_CACHE_LINE - 1)) // _CACHE_LINE * _CACHE_LINE).node

@@ -7,7 +7,7 @@ lanes is transposed in registers, and whole vectors are written:
                                         transpose -> 16 vectors along u, written at l = 0 .. 15
 
 If the unrolled range fills the stride between two lanes, instances and lanes are interleaved in
-memory (program/interleaved.py).
+memory (program/interleaving.py).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import accessors, build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
-from fnx.lower.program import interleaved
-from fnx.lower.program.addresses import lies_apart, split_lanes
-from fnx.lower.program.builder import Lines
-from fnx.lower.program.roles import Instance, Replicas, extent_of
-from fnx.lower.program.streamed import LINE, is_line
+from fnx.lower.program import interleaving
+from fnx.lower.program.addresses import is_strided, split_lane_terms
+from fnx.lower.program.builder import ProgramBuilder
+from fnx.lower.program.expansion import Expansion, Instance, extent_of
+from fnx.lower.program.nontemporal import CACHE_LINE, fits_line
 from fnx.lower.program.transpose import can_transpose, transpose
 from fnx.lower.program.values import FALSE, Values
 
-_STREAM = "STREAM"  # the arg of a nontemporal STORE
+_NONTEMPORAL = "STREAM"  # the arg of a nontemporal STORE
 
 
 class Write(Record):
@@ -43,24 +43,24 @@ class Write(Record):
 
 def collect(values: Values, store: UOp) -> list[Write]:
     """Compute values and addresses of all instances of a STORE, without writing."""
-    replicas = values.replication[store.ranges]
-    between = None if replicas.lane is None else _between(values, store, replicas)
-    if between is not None:
-        return _interleaved(values, store, replicas, between)
-    across = None if replicas.lane is None else _across(values, store, replicas)
-    if across is not None:
-        return _transposed(values, store, replicas, across)
-    return [w for i in replicas.instances() for w in instance(values, store, i, replicas.lane)]
+    replicas = values.expansions[store.ranges]
+    gap_range = None if replicas.lane is None else _find_interleaved(values, store, replicas)
+    if gap_range is not None:
+        return _interleave(values, store, replicas, gap_range)
+    contiguous = None if replicas.lane is None else _find_contiguous(values, store, replicas)
+    if contiguous is not None:
+        return _transpose(values, store, replicas, contiguous)
+    return [w for i in replicas.instances() for w in expand_store(values, store, i, replicas.lane)]
 
 
-def instance(values: Values, store: UOp, at: Instance, lane: UOp | None) -> Iterator[Write]:
+def expand_store(values: Values, store: UOp, at: Instance, lane: UOp | None) -> Iterator[Write]:
     """Compute one instance of a STORE, in all its lanes."""
     lines = values.lines
     condition, mask = values.masks(store.src[2:], at)
     if condition is FALSE:
         return
-    value = values.value(parts.value(store), at)
-    access = values.addresses.access(parts.place(store), lane, at)
+    value = values.value(accessors.value(store), at)
+    access = values.addresses.access(accessors.index_node(store), lane, at)
     if lane is not None:
         if access.stride == 0:
             raise KernelError("expected lanes that write to different places, got a VEC range "
@@ -71,27 +71,27 @@ def instance(values: Values, store: UOp, at: Instance, lane: UOp | None) -> Iter
             value = lines.reverse(value)
             mask = None if mask is None else lines.reverse(mask)
     streaming = lane is not None and access.stride == 1 and mask is None and \
-        streams(values, store) and is_line(access.address, value)
+        is_nontemporal(values, store) and fits_line(access.address, value)
     yield Write(access.address, value, condition, mask, store.arg, streaming)
 
 
-def streams(values: Values, store: UOp) -> bool:
+def is_nontemporal(values: Values, store: UOp) -> bool:
     """Return whether the buffer of a STORE is written by nontemporal stores."""
-    ref = parts.buffer(store)
-    return ref.op is ops.REF and ref.arg.slot in values.streamed
+    ref = accessors.buffer(store)
+    return ref.op is ops.REF and ref.arg.slot in values.nontemporal
 
 
-def write(lines: Lines, writes: Sequence[Write]) -> None:
+def emit(lines: ProgramBuilder, writes: Sequence[Write]) -> None:
     """Emit writes; consecutive writes under one condition share a branch."""
     for condition, group in itertools.groupby(writes, key=lambda w: w.condition):
         branch = None if condition is None else lines.branch(condition)
-        for address, value, _, mask, combine, streams in group:
+        for address, value, _, mask, combine, nontemporal in group:
             masks = () if mask is None else (mask,)
             if combine is not None and combine is not ops.STORE:
                 old = lines.put(ops.LOAD, value.dtype, (address, *masks))
-                value = lines.combined(combine, old, value, stays=True)
-            how = _STREAM if streams else None
-            lines.put(ops.STORE, dtypes.void, (address, value, *masks), how)
+                value = lines.apply_monoid(combine, old, value, pinned=True)
+            arg = _NONTEMPORAL if nontemporal else None
+            lines.put(ops.STORE, dtypes.void, (address, value, *masks), arg)
         if branch is not None:
             lines.end_branch(branch)
 
@@ -99,71 +99,74 @@ def write(lines: Lines, writes: Sequence[Write]) -> None:
 # ---- interleaved lanes and instances -----------------------------------------------------------
 
 
-def _between(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
+def _find_interleaved(values: Values, store: UOp, replicas: Expansion) -> UOp | None:
     """Return the UNROLL range whose instances fill the stride between the lanes of a store."""
-    place, value, *valid = store.src
+    index, value, *valid = store.src
     if store.arg is not None:
         return None
-    return interleaved.across(place, values.lines.permuted, values.conditions.untested(valid),
-                              values.addresses.offset(place, replicas.lane), replicas)
+    return interleaving.find_range(index, values.lines.permuted, values.conditions.unproven(valid),
+                                   values.addresses.offset(index, replicas.lane), replicas)
 
 
-def _interleaved(values: Values, store: UOp, replicas: Replicas, between: UOp) -> list[Write]:
+def _interleave(values: Values, store: UOp, replicas: Expansion, gap_range: UOp) -> list[Write]:
     """Return the writes of interleaved instances and lanes."""
     unrolled, lane, lanes = replicas
     assert lane is not None
-    lines, count, out = values.lines, extent_of(between), []
-    others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not between]))
+    lines, count, out = values.lines, extent_of(gap_range), []
+    others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not gap_range]))
     for instance in others.instances():
-        block = [lines.widen(values.value(parts.value(store), {**instance, between: i}), lanes)
+        block = [lines.widen(values.value(accessors.value(store), {**instance, gap_range: i}),
+                             lanes)
                  for i in range(count)]
-        condition, mask = values.masks(store.src[2:], {**instance, between: 0})
+        condition, mask = values.masks(store.src[2:], {**instance, gap_range: 0})
         if condition is FALSE:
             continue
-        for i, vector in enumerate(interleaved.together(lines, block)):
-            access = interleaved.access(values.addresses, parts.place(store), between, lane, i,
-                                        instance)
-            own = None if mask is None else interleaved.mask_of(lines, mask, count, i)
-            streaming = mask is None and streams(values, store) and is_line(access.address, vector)
-            out.append(Write(access.address, vector, condition, own, None, streaming))
+        for i, vector in enumerate(interleaving.interleave(lines, block)):
+            access = interleaving.access(values.addresses, accessors.index_node(store), gap_range,
+                                         lane, i, instance)
+            lane_mask = None if mask is None else interleaving.vector_mask(lines, mask, count, i)
+            streaming = mask is None and is_nontemporal(values, store) and fits_line(access.address,
+                                                                                     vector)
+            out.append(Write(access.address, vector, condition, lane_mask, None, streaming))
     return out
 
 
 # ---- transposed blocks ------------------------------------------------------------------------
 
 
-def _across(values: Values, store: UOp, replicas: Replicas) -> UOp | None:
+def _find_contiguous(values: Values, store: UOp, replicas: Expansion) -> UOp | None:
     """Return the UNROLL range along which a store with strided lanes is contiguous."""
-    place, value, *valid = store.src
-    offset = values.addresses.offset(place, replicas.lane)
-    if store.arg is not None or not lies_apart(offset, replicas.lane) \
+    index, value, *valid = store.src
+    offset = values.addresses.offset(index, replicas.lane)
+    if store.arg is not None or not is_strided(offset, replicas.lane) \
             or not can_transpose(replicas.lanes) or value.dtype.itemsize < 4 \
-            or any(n.op is ops.STAGE for n in toposort([*place.src[1:], *valid])):
+            or any(n.op is ops.STAGE for n in toposort([*index.src[1:], *valid])):
         return None
     for r in replicas.unrolled:
-        _, own = split_lanes(offset.common, r)
-        if own == {(r,): 1} and 2 < extent_of(r) <= replicas.lanes:
+        _, varying = split_lane_terms(offset.common, r)
+        if varying == {(r,): 1} and 2 < extent_of(r) <= replicas.lanes:
             return r
     return None
 
 
-def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> list[Write]:
-    """Return the writes of transposed blocks: ``across`` becomes the lanes, the lanes rows."""
+def _transpose(values: Values, store: UOp, replicas: Expansion, contiguous: UOp) -> list[Write]:
+    """Return the writes of transposed blocks: ``contiguous`` becomes the lanes, the lanes rows."""
     unrolled, lane, lanes = replicas
-    lines, rows = values.lines, extent_of(across)
+    lines, rows = values.lines, extent_of(contiguous)
     assert lane is not None
-    across_lane = build.range_(lanes, across.arg.id, "VEC")
+    lane_range = build.range_(lanes, contiguous.arg.id, "VEC")
     row = build.range_(lanes, lane.arg.id, "UNROLL")
-    buffer, indices = parts.buffer(store), parts.indices(store)
-    turned = substitute([*indices, *values.conditions.untested(store.src[2:])],
-                        {lane: row, across: across_lane})
-    place, valid = build.at(buffer, *turned[:len(indices)]), turned[len(indices):]
+    buffer, indices = accessors.buffer(store), accessors.indices(store)
+    substituted = substitute([*indices, *values.conditions.unproven(store.src[2:])],
+                             {lane: row, contiguous: lane_range})
+    place, valid = build.index_into(buffer, *substituted[:len(indices)]), substituted[len(indices):]
     if rows < lanes:
-        valid.append(build.lt(across_lane, build.index_const(rows)))
+        valid.append(build.lt(lane_range, build.index_const(rows)))
     out = []
-    others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not across]))
+    others = replicas.replace(unrolled=tuple([r for r in unrolled if r is not contiguous]))
     for instance in others.instances():
-        block = [lines.widen(values.value(parts.value(store), {**instance, across: i}), lanes)
+        block = [lines.widen(values.value(accessors.value(store), {**instance, contiguous: i}),
+                             lanes)
                  for i in range(rows)]
         block += block[:1] * (lanes - rows)
         for i, column in enumerate(transpose(lines, block)):
@@ -171,8 +174,8 @@ def _transposed(values: Values, store: UOp, replicas: Replicas, across: UOp) -> 
             condition, mask = values.masks(valid, at)
             if condition is FALSE:
                 continue
-            access = values.addresses.access(place, across_lane, at)
-            streaming = mask is None and streams(values, store) and \
-                is_line(access.address, column, LINE)
+            access = values.addresses.access(place, lane_range, at)
+            streaming = mask is None and is_nontemporal(values, store) and \
+                fits_line(access.address, column, CACHE_LINE)
             out.append(Write(access.address, column, condition, mask, None, streaming))
     return out

@@ -17,16 +17,16 @@ from typing import TypeVar
 
 from fnx.core import ops
 from fnx.core.uop import UOp
-from fnx.lower.program.builder import Lines
+from fnx.lower.program.builder import ProgramBuilder
 
 LaneOrder = tuple[int, ...]
 Shuffle = tuple[LaneOrder, LaneOrder]  # for the first and second vector of a pair
-Labelled = list[tuple[int, int]]  # the original (row, lane) of each element of a vector
+Labels = list[tuple[int, int]]  # the original (row, lane) of each element of a vector
 Row = TypeVar("Row")
-_BLOCK = 16  # bytes
+_BLOCK_BYTES = 16  # bytes
 
 
-def transpose(lines: Lines, rows: Sequence[UOp]) -> list[UOp]:
+def transpose(lines: ProgramBuilder, rows: Sequence[UOp]) -> list[UOp]:
     """Return the columns of the block with these ``rows``."""
     dtype = rows[0].dtype
 
@@ -43,7 +43,7 @@ def can_transpose(lanes: int) -> bool:
     return lanes >= 4 and lanes & (lanes - 1) == 0
 
 
-def _run(steps: list[Shuffle], rows: Sequence[Row], shuffled: Callable[[Row, Row, LaneOrder], Row]
+def _run(steps: list[Shuffle], rows: Sequence[Row], shuffle: Callable[[Row, Row, LaneOrder], Row]
          ) -> list[Row]:
     """Run the steps: step ``bit`` pairs the rows whose numbers differ in that bit."""
     out = list(rows)
@@ -51,46 +51,46 @@ def _run(steps: list[Shuffle], rows: Sequence[Row], shuffled: Callable[[Row, Row
         for i in range(len(out)):
             j = i | 1 << bit
             if i != j:
-                out[i], out[j] = [shuffled(out[i], out[j], lanes) for lanes in step]
+                out[i], out[j] = [shuffle(out[i], out[j], lanes) for lanes in step]
     return out
 
 
 @cache
 def _network(n: int, itemsize: int) -> tuple[list[Shuffle], list[int]]:
     """Return the two shuffles of each step, and the index of the vector for each column."""
-    block = min(n, _BLOCK // itemsize)
-    steps = [_interleaved(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
+    block = min(n, _BLOCK_BYTES // itemsize)
+    steps = [_interleave_steps(n, block, piece) for piece in (1, 2, 4, 8) if 2 * piece <= block]
     for _ in range((n // block).bit_length() - 1):
-        steps.append(_gathered_blocks(n, block))
+        steps.append(_block_steps(n, block))
     columns = _columns(n, steps)
     return steps, [columns.index(c) for c in range(n)]
 
 
 def _columns(n: int, steps: list[Shuffle]) -> list[int]:
     """Return the column that each vector holds after the steps, by running them on labels."""
-    before = [[(row, lane) for lane in range(n)] for row in range(n)]
-    after = _run(steps, before, _picked)
-    columns = [vector[0][1] for vector in after]
-    assert after == [[(row, c) for row in range(n)] for c in columns]
+    labels = [[(row, lane) for lane in range(n)] for row in range(n)]
+    permuted = _run(steps, labels, _shuffle_labels)
+    columns = [vector[0][1] for vector in permuted]
+    assert permuted == [[(row, c) for row in range(n)] for c in columns]
     return columns
 
 
-def _picked(a: Labelled, b: Labelled, lanes: LaneOrder) -> Labelled:
+def _shuffle_labels(a: Labels, b: Labels, lanes: LaneOrder) -> Labels:
     both = a + b
     return [both[lane] for lane in lanes]
 
 
-def _interleaved(n: int, block: int, piece: int) -> Shuffle:
+def _interleave_steps(n: int, block: int, granule: int) -> Shuffle:
     """Interleave pieces of two vectors, from the low or the high half of each block."""
     halves = []
     for half in (0, block // 2):
-        starts = [b + half + p for b in range(0, n, block) for p in range(0, block // 2, piece)]
+        starts = [b + half + p for b in range(0, n, block) for p in range(0, block // 2, granule)]
         halves.append(tuple(lane for s in starts for source in (0, n)
-                            for lane in range(source + s, source + s + piece)))
+                            for lane in range(source + s, source + s + granule)))
     return halves[0], halves[1]
 
 
-def _gathered_blocks(n: int, block: int) -> Shuffle:
+def _block_steps(n: int, block: int) -> Shuffle:
     """Concatenate the even, or the odd, blocks of two vectors."""
     even, odd = (tuple([lane for s in range(first, 2 * n, 2 * block)
                         for lane in range(s, s + block)]) for first in (0, block))

@@ -6,7 +6,7 @@ emit no code.
 
     memo    (node, values of its UNROLL ranges) -> line    valid until ``keys`` drops the entry
     keys    memo keys, by the loop that ends their scope   one list per open loop
-    counter RANGE -> FOR, for the open loops               updated by program/linearize.py
+    counter RANGE -> FOR, for the open loops               updated by program/emit.py
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import accessors, build, dtypes, ops
 from fnx.core.errors import KernelError
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, substitute
-from fnx.lower.program import interleaved, masked
-from fnx.lower.program.addresses import Access, Addresses, split_lanes
-from fnx.lower.program.builder import Lines
-from fnx.lower.program.conditions import INEQUALITIES, Conditions, positive_form
-from fnx.lower.program.roles import SINGLE, Instance, Replication, extent_of
+from fnx.lower.program import interleaving, masked_loads
+from fnx.lower.program.addresses import Access, Addresses, split_lane_terms
+from fnx.lower.program.builder import ProgramBuilder
+from fnx.lower.program.conditions import INEQUALITIES, Conditions, as_positive
+from fnx.lower.program.expansion import SINGLE_INSTANCE, ExpansionTable, Instance, extent_of
 
-_Need = tuple[Any, UOp, Instance]  # key of the memo, node, instance
+_Request = tuple[Any, UOp, Instance]  # key of the memo, node, instance
 
 
 class Values:
     """The values of the nodes of one kernel, emitted to ``lines``."""
 
-    def __init__(self, kernel: UOp, lines: Lines, streamed: frozenset[int] = frozenset()
+    def __init__(self, kernel: UOp, lines: ProgramBuilder, nontemporal: frozenset[int] = frozenset()
                  ) -> None:
-        self.lines, self.streamed = lines, streamed
+        self.lines, self.nontemporal = lines, nontemporal
         self.conditions = Conditions()
-        self.replication = Replication(kernel)
+        self.expansions = ExpansionTable(kernel)
         self.counter: dict[UOp, UOp] = {}
         self.addresses = Addresses(kernel, lines, self.value, self.counter)
         self.level: dict[UOp, int] = {}  # the loop depth of a RANGE
         self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, given the open loops
-        self._decided: dict[Any, bool | None] = {}  # (condition, instance), given the open loops
+        self._known: dict[Any, bool | None] = {}  # (condition, instance), given the open loops
         self.memo: dict[Any, UOp] = {}
         self.keys: list[list[Any]] = [[]]
 
@@ -48,14 +48,14 @@ class Values:
         self.counter[r] = counter
         self.level[r] = len(self.keys)
         self.keys.append([])
-        self._depths, self._decided = {}, {}
+        self._depths, self._known = {}, {}
 
     def leave(self, r: UOp) -> None:
         """Leave the loop and forget the values computed inside."""
         for key in self.keys.pop():
             del self.memo[key]
         del self.counter[r], self.level[r]
-        self._depths, self._decided = {}, {}
+        self._depths, self._known = {}, {}
 
     def bind(self, r: UOp, counter: UOp) -> None:
         """Bind a range to a value in the innermost open loop."""
@@ -70,40 +70,40 @@ class Values:
 
     # ---- conditions -------------------------------------------------------------------------
 
-    def truth(self, condition: UOp, instance: Instance = SINGLE) -> bool | None:
+    def truth(self, condition: UOp, instance: Instance = SINGLE_INSTANCE) -> bool | None:
         """Return whether a condition holds in all lanes of an instance; None if unknown."""
-        known = self.conditions.truth(condition)
-        if known is not None:
-            return known
+        constant_truth = self.conditions.truth(condition)
+        if constant_truth is not None:
+            return constant_truth
         if condition.op is ops.AND:
-            truths = [self.truth(c, instance) for c in parts.conjuncts(condition)]
+            truths = [self.truth(c, instance) for c in accessors.conjuncts(condition)]
             return False if False in truths else None if None in truths else True
         if condition.op not in INEQUALITIES or condition.src[0].dtype is not dtypes.index:
             return None
         key = self.key(condition, instance) if instance else condition
-        if key not in self._decided:
-            low, high = self.addresses.bounds(*positive_form(condition), instance)
-            self._decided[key] = True if low > 0 else False if high <= 0 else None
-        return self._decided[key]
+        if key not in self._known:
+            low, high = self.addresses.bounds(*as_positive(condition), instance)
+            self._known[key] = True if low > 0 else False if high <= 0 else None
+        return self._known[key]
 
-    def untested(self, valid: Sequence[UOp], instance: Instance) -> list[UOp]:
+    def unproven(self, valid: Sequence[UOp], instance: Instance) -> list[UOp]:
         """Return the conjuncts of an optional validity that are not known to hold."""
-        return [c for c in self.conditions.untested(valid) if not self.truth(c, instance)]
+        return [c for c in self.conditions.unproven(valid) if not self.truth(c, instance)]
 
     # ---- the memo ---------------------------------------------------------------------------
 
     def key(self, node: UOp, instance: Instance) -> Any:
-        unrolled = self.replication[node.ranges].unrolled
+        unrolled = self.expansions[node.ranges].unrolled
         return (node, *[instance[r] for r in unrolled]) if unrolled else node
 
     def depth(self, node: UOp) -> int:
         """Return the depth of the innermost open loop that a node depends on."""
-        found = self._depths.get(node.ranges)
-        if found is None:
+        depth = self._depths.get(node.ranges)
+        if depth is None:
             level = self.level
-            found = max([level[r] for r in node.ranges if r in level], default=0)
-            self._depths[node.ranges] = found
-        return found
+            depth = max([level[r] for r in node.ranges if r in level], default=0)
+            self._depths[node.ranges] = depth
+        return depth
 
     def remember(self, node: UOp, instance: Instance, value: UOp, depth: int) -> None:
         """Memoize a value computed elsewhere, in the loop at ``depth``."""
@@ -111,24 +111,24 @@ class Values:
         self.memo[key] = value
         self.keys[depth].append(key)
 
-    def value(self, root: UOp, instance: Instance = SINGLE) -> UOp:
+    def value(self, root: UOp, instance: Instance = SINGLE_INSTANCE) -> UOp:
         """Return the scalar or vector line of a node for one instance."""
         memo = self.memo
         root_key = self.key(root, instance)
         if root_key in memo:
             return memo[root_key]
-        waiting: dict[Any, list[Any]] = {}  # node -> keys of its pending operands
-        stack: list[_Need] = [(root_key, root, instance)]
+        operand_keys: dict[Any, list[Any]] = {}  # node -> keys of its pending operands
+        stack: list[_Request] = [(root_key, root, instance)]
         while stack:
             key, node, at = stack[-1]
             if key not in memo:
-                keys = waiting.pop(key, None)
+                keys = operand_keys.pop(key, None)
                 if keys is None:
                     needs = [(self.key(n, i), n, i) for n, i in self.operands(node, at)]
                     keys = [k for k, _, _ in needs]
                     missing = [need for need in needs if need[0] not in memo]
                     if missing:
-                        waiting[key] = keys
+                        operand_keys[key] = keys
                         stack += reversed(missing)
                         continue
                 memo[key] = self.make(node, at, [memo[k] for k in keys])
@@ -141,17 +141,18 @@ class Values:
     def operands(self, node: UOp, instance: Instance) -> list[tuple[UOp, Instance]]:
         """Return the nodes (and instances) whose values ``make`` needs."""
         op = node.op
-        if op is ops.RANGE or op is ops.CARRY or op is ops.GET:
+        if op is ops.RANGE or op is ops.CARRY or op is ops.GETTUPLE:
             return []
         if op is ops.REDUCE:
-            closed = self.replication[frozenset(node.src[1:])]
-            return [(x, i) for x in columns(node) for i in closed.instances(instance)]
+            expansion = self.expansions[frozenset(node.src[1:])]
+            return [(x, i) for x in reduced_values(node) for i in expansion.instances(instance)]
         if op is ops.LOAD:
-            offset = self.addresses.offset(parts.place(node), self.replication[node.ranges].lane)
+            offset = self.addresses.offset(accessors.index_node(node),
+                                           self.expansions[node.ranges].lane)
             atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
-            found = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
-            src = (*found, *self.untested(node.src[1:], instance))
-        elif op is ops.STEP or op is ops.SHUFFLE_XOR:
+            varying_atoms = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
+            src = (*varying_atoms, *self.unproven(node.src[1:], instance))
+        elif op is ops.PER_ITERATION or op is ops.SHUFFLE_XOR:
             src = node.src[:1]
         elif op is ops.WHERE:
             truth = self.truth(node.src[0], instance)
@@ -172,14 +173,14 @@ class Values:
             return self.load(node, instance)
         if op is ops.REDUCE:
             return self.reduced(node, src)
-        if op is ops.STEP or op is ops.WHERE and len(src) == 1:
+        if op is ops.PER_ITERATION or op is ops.WHERE and len(src) == 1:
             return src[0]
         if op is ops.SHUFFLE_XOR:
             return self.lines.add(op, node.dtype, (src[0],), node.arg)
         if op is ops.MMA:  # outside of a sum: accumulate onto zero
-            lanes = self.replication[node.ranges].lanes
-            wide = [self.lines.widen(s, lanes) for s in (*src, build.const(0, node.dtype))]
-            return self.lines.add(op, node.dtype.vec(lanes), tuple(wide), node.arg)
+            lanes = self.expansions[node.ranges].lanes
+            operands = [self.lines.widen(s, lanes) for s in (*src, build.const(0, node.dtype))]
+            return self.lines.add(op, node.dtype.vec(lanes), tuple(operands), node.arg)
         if op not in ops.ELEMENTWISE:
             raise KernelError(f"expected a value, got {node}")
         truth = self.truth(node, instance) if node.dtype is dtypes.bool_ else None
@@ -199,30 +200,30 @@ class Values:
 
     def elementwise(self, node: UOp, instance: Instance, src: list[UOp]) -> UOp:
         lines = self.lines
-        lane = self.replication[node.ranges].lane
+        lane = self.expansions[node.ranges].lane
         if lane is not None and node.src[0].dtype is dtypes.index:
-            for special in (self.addresses.lane_condition, self.narrow_lanes):
-                found = special(node, lane, instance)
-                if found is not None:
-                    return found
-        if node.dtype is dtypes.index and node.op in _INTEGER and \
+            for match in (self.addresses.lane_condition, self.narrow_lane_cast):
+                line = match(node, lane, instance)
+                if line is not None:
+                    return line
+        if node.dtype is dtypes.index and node.op in _INDEX_OPS and \
                 all(s.dtype.lanes == 1 for s in src):
             return lines.integer(node.op, *src)
         return lines.across(node.op, node.dtype, src, node.arg)
 
-    def narrow_lanes(self, node: UOp, lane: UOp, instance: Instance) -> UOp | None:
+    def narrow_lane_cast(self, node: UOp, lane: UOp, instance: Instance) -> UOp | None:
         """Compute a 32-bit CAST of an index linear in the lane in 32 bits (both wrap)."""
         if node.op is not ops.CAST or not node.dtype.is_integer:
             return None
-        terms, constant = symbolic.linear(node.src[0])
-        rest, own = split_lanes(terms, lane)
-        if list(own) != [(lane,)]:
+        terms, constant = symbolic.linear_terms(node.src[0])
+        common, varying = split_lane_terms(terms, lane)
+        if list(varying) != [(lane,)]:
             return None
         lines, dtype = self.lines, node.dtype
-        total = self.addresses.total(rest, constant, instance)
+        total = self.addresses.total(common, constant, instance)
         first = lines.add(ops.CAST, dtype, (total,))
         steps = UOp(ops.LANES, dtype.vec(extent_of(lane)))
-        step = own[(lane,)] % (1 << dtype.bits)
+        step = varying[(lane,)] % (1 << dtype.bits)
         if step != 1:
             steps = lines.across(ops.MUL, dtype, (steps, UOp(ops.CONST, dtype, (), step)))
         return lines.across(ops.ADD, dtype, (first, steps))
@@ -230,14 +231,14 @@ class Values:
     def reduced(self, node: UOp, values: Sequence[UOp]) -> UOp:
         """Reduce the values of all instances, then the lanes."""
         lines, monoid = self.lines, node.arg.monoid
-        lanes = self.replication[frozenset(node.src[1:])].lanes
-        most = max([lanes, *[v.dtype.lanes for v in values]])  # some instances may be scalars
-        wide = [lines.widen(v, most) for v in values]
-        if node.src[0].op is ops.PAIR:
-            count = len(wide) // 2
-            return lines.place_of(monoid, wide[:count], wide[count:], lanes > 1)
-        total = lines.total(monoid, wide)
-        return total if lanes == 1 else lines.total_of_lanes(monoid, total)
+        lanes = self.expansions[frozenset(node.src[1:])].lanes
+        max_lanes = max([lanes, *[v.dtype.lanes for v in values]])  # some instances may be scalars
+        vectors = [lines.widen(v, max_lanes) for v in values]
+        if node.src[0].op is ops.ARG_PAIR:
+            count = len(vectors) // 2
+            return lines.place_of(monoid, vectors[:count], vectors[count:], lanes > 1)
+        total = lines.total(monoid, vectors)
+        return total if lanes == 1 else lines.reduce_lanes(monoid, total)
 
     # ---- memory -----------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class Values:
         never holds.
         """
         scalar = vector = None
-        for c in self.untested(valid, instance):
+        for c in self.unproven(valid, instance):
             if self.truth(c, instance) is False:
                 return FALSE, None
             v = self.value(c, instance)
@@ -259,43 +260,44 @@ class Values:
         return scalar, vector
 
     def load(self, node: UOp, instance: Instance) -> UOp:
-        replicas = self.replication[node.ranges]
-        _, lane, lanes = replicas
+        expansion = self.expansions[node.ranges]
+        _, lane, lanes = expansion
         lines, dtype, depth = self.lines, node.dtype, self.depth(node)
         if lane is not None:
-            between = interleaved.across(
-                parts.place(node), lines.permuted, self.conditions.untested(node.src[1:]),
-                self.addresses.offset(parts.place(node), lane), replicas)
-            if between is not None:
-                return self.interleaved_load(node, instance, lane, between)
-        if lane is not None and interleaved.is_strided(
-                parts.place(node), lines.permuted, self.addresses.offset(parts.place(node), lane)):
-            return self.strided_load(node, instance, lane)
-        access = self.addresses.access(parts.place(node), lane, instance)
+            gap_range = interleaving.find_range(
+                accessors.index_node(node), lines.permuted, self.conditions.unproven(node.src[1:]),
+                self.addresses.offset(accessors.index_node(node), lane), expansion)
+            if gap_range is not None:
+                return self.load_interleaved(node, instance, lane, gap_range)
+        if lane is not None and interleaving.is_strided(
+                accessors.index_node(node), lines.permuted,
+                self.addresses.offset(accessors.index_node(node), lane)):
+            return self.load_strided(node, instance, lane)
+        access = self.addresses.access(accessors.index_node(node), lane, instance)
         scalar, vector = self.masks(node.src[1:], instance)
         if scalar is FALSE:
             return build.const(0, dtype)
         if access.stride == 0 and vector is None:
             src = (access.address,) if scalar is None else (access.address, scalar)
-            return lines.add(ops.LOAD, dtype, src, at_least=depth)
+            return lines.add(ops.LOAD, dtype, src, min_depth=depth)
         mask = lines.both(scalar, vector)
         if access.stride == 0:
             assert mask is not None
-            return masked.scalar(self.addresses, access, mask, depth)
+            return masked_loads.load_scalar(self.addresses, access, mask, depth)
         if mask is not None:
             mask = lines.widen(mask, lanes)
             if access.stride == -1:
                 mask = lines.reverse(mask)
-        out = masked.load(self.addresses, access, dtype.vec(lanes), mask, depth)
-        return lines.reverse(out) if access.stride == -1 else out
+        loaded = masked_loads.load(self.addresses, access, dtype.vec(lanes), mask, depth)
+        return lines.reverse(loaded) if access.stride == -1 else loaded
 
-    def strided_load(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
+    def load_strided(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
         """Load lanes with a small stride: load contiguous vectors and shuffle the lanes out."""
-        lines, place, lanes = self.lines, parts.place(node), extent_of(lane)
-        step = self.addresses.offset(place, lane).stride
-        assert step is not None
-        first, = substitute([place], {lane: build.index_const(0)})
-        at = self.addresses.access(first, None, instance)
+        lines, place, lanes = self.lines, accessors.index_node(node), extent_of(lane)
+        stride = self.addresses.offset(place, lane).stride
+        assert stride is not None
+        first_index, = substitute([place], {lane: build.index_const(0)})
+        first_access = self.addresses.access(first_index, None, instance)
         mask = lines.both(*self.masks(node.src[1:], instance))
         if mask is FALSE:
             return build.const(0, node.dtype)
@@ -304,37 +306,38 @@ class Values:
         depth = self.depth(node)
 
         def load(access: Access, mask: UOp | None) -> UOp:
-            return masked.load(self.addresses, access, node.dtype.vec(lanes), mask, depth)
-        return interleaved.strided(lines, at, lanes, step, mask, load)
+            return masked_loads.load(self.addresses, access, node.dtype.vec(lanes), mask, depth)
+        return interleaving.load_strided(lines, first_access, lanes, stride, mask, load)
 
-    def interleaved_load(self, node: UOp, instance: Instance, lane: UOp, between: UOp) -> UOp:
-        """Load one instance; those of all values of ``between`` are loaded together."""
+    def load_interleaved(self, node: UOp, instance: Instance, lane: UOp, gap_range: UOp) -> UOp:
+        """Load one instance; those of all values of ``gap_range`` are loaded together."""
         lines, lanes, depth = self.lines, extent_of(lane), self.depth(node)
-        count, loads = extent_of(between), []
+        count, loads = extent_of(gap_range), []
         scalar, vector = self.masks(node.src[1:], instance)
         if scalar is FALSE:
             return build.const(0, node.dtype)
         mask = lines.both(scalar, vector)
         for i in range(count):
-            access = interleaved.access(self.addresses, parts.place(node), between, lane, i,
-                                        instance)
-            own = None if mask is None else lines.widen(mask, lanes)
-            if own is not None and vector is not None:
-                own = interleaved.mask_of(lines, own, count, i)
-            loads.append(masked.load(self.addresses, access, node.dtype.vec(lanes), own, depth))
-        found = interleaved.apart(lines, loads)
-        for i, value in enumerate(found):
-            other = {**instance, between: i}
-            if i != instance[between] and self.key(node, other) not in self.memo:
-                self.remember(node, other, value, depth)
-        return found[instance[between]]
+            access = interleaving.access(self.addresses, accessors.index_node(node), gap_range,
+                                         lane, i, instance)
+            lane_mask = None if mask is None else lines.widen(mask, lanes)
+            if lane_mask is not None and vector is not None:
+                lane_mask = interleaving.vector_mask(lines, lane_mask, count, i)
+            loads.append(masked_loads.load(self.addresses, access, node.dtype.vec(lanes), lane_mask,
+                                           depth))
+        instances = interleaving.deinterleave(lines, loads)
+        for i, value in enumerate(instances):
+            other_instance = {**instance, gap_range: i}
+            if i != instance[gap_range] and self.key(node, other_instance) not in self.memo:
+                self.remember(node, other_instance, value, depth)
+        return instances[instance[gap_range]]
 
 
-def columns(fold: UOp) -> tuple[UOp, ...]:
-    """Return the values that a REDUCE combines: (keys, indices) of a PAIR, or one value."""
-    x = parts.value(fold)
-    return x.src if x.op is ops.PAIR else (x,)
+def reduced_values(reduce: UOp) -> tuple[UOp, ...]:
+    """Return the values that a REDUCE combines: (keys, indices) of an ARG_PAIR, or one value."""
+    x = accessors.value(reduce)
+    return x.src if x.op is ops.ARG_PAIR else (x,)
 
 
-_INTEGER = frozenset({ops.ADD, ops.MUL})
+_INDEX_OPS = frozenset({ops.ADD, ops.MUL})
 FALSE = build.const(False, dtypes.bool_)

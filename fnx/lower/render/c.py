@@ -15,7 +15,7 @@ from fnx.lower.render.opencl import INLINE, ROWS, OpenClPrinter
 _INTEGERS = {"char": 8, "short": 16, "int": 32, "long": 64}
 
 
-def _conversions() -> list[str]:
+def _saturating_casts() -> list[str]:
     """Return functions that convert floats to integers: toward 0, saturating at the limits."""
     out = []
     for name, bits in _INTEGERS.items():
@@ -23,9 +23,9 @@ def _conversions() -> list[str]:
         for t, least, most in ((name, low, high), (f"u{name}", 0.0, 2 * high)):
             top = f"({t})~({t})0" if t != name else f"({t})~((u{name})1 << {bits - 1})"
             bottom = "0" if t != name else f"({t})((u{name})1 << {bits - 1})"
-            edge = "<=" if t == name else "<"
+            comparison = "<=" if t == name else "<"
             out.append(f"static inline {t} convert_{t}_sat_rtz(double x) {{ return x >= {most!r} ? "
-                       f"{top} : x {edge} {least!r} ? {bottom} : ({t})x; }}")
+                       f"{top} : x {comparison} {least!r} ? {bottom} : ({t})x; }}")
     return out
 
 
@@ -68,12 +68,12 @@ static inline ulong fnx_same_ulong(ulong x) { return x; }
 #define as_char(x) ((char)(x))
 #define as_uchar(x) ((uchar)(x))
 #define as_short(x) ((short)(x))
-#define as_ushort(x) ((ushort)(x))""".splitlines() + _conversions()
+#define as_ushort(x) ((ushort)(x))""".splitlines() + _saturating_casts()
 
 
 def render(program: UOp) -> str:
     """Render a function, from its parameters on."""
-    printer = OpenClPrinter({**INLINE, ops.PART: lambda p, n: f"part{n.arg}"})
+    printer = OpenClPrinter({**INLINE, ops.PARALLEL_RANGE: lambda p, n: f"part{n.arg}"})
     for node in program.src:
         ROWS[node.op](printer, node)
     used = {s for node in program.src for s in node.src if s.op in (ops.REF, ops.VAR)}
@@ -81,8 +81,8 @@ def render(program: UOp) -> str:
               for op in (ops.REF, ops.VAR)}
     buffers = [f"uchar* g{i}, ulong at{i}" for i in range(counts[ops.REF])]
     scalars = [f"long s{i}" for i in range(counts[ops.VAR])]
-    given = ", ".join([*buffers, *scalars, "long part0", "long part1", "uchar* priv"])
-    return "\n".join([f"({given}) {{", *printer.first, *printer.out, "}", ""])
+    parameters = ", ".join([*buffers, *scalars, "long part0", "long part1", "uchar* priv"])
+    return "\n".join([f"({parameters}) {{", *printer.first, *printer.out, "}", ""])
 
 
 def module(symbol: str, function: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fnx.core.uop import UOp
 
-_DEEP = 2  # nested shuffles that LLVM may combine
+_MAX_DEPTH = 2  # nested shuffles that LLVM may combine
 
 
 class Fences:
@@ -19,22 +19,22 @@ class Fences:
 
     def __init__(self) -> None:
         self._depths: dict[UOp, int] = {}
-        self._hidden: dict[str, str] = {}  # by name: a line that is emitted twice has two names
+        self._fenced: dict[str, str] = {}  # by name: a line that is emitted twice has two names
 
     def operands(self, shuffle: UOp, operand: Callable[[UOp], str], hide: Callable[[str], str]
                  ) -> list[str]:
         """Return the operand text of a SHUFFLE; ``hide`` emits a fence on a name."""
         depth = max([self._depths.get(s, 0) for s in shuffle.src])
-        if depth < _DEEP or not shuffle.dtype.is_float:
+        if depth < _MAX_DEPTH or not shuffle.dtype.is_float:
             self._depths[shuffle] = depth + 1
             return [operand(s) for s in shuffle.src]
         self._depths[shuffle] = 1
         names = [operand(s) for s in shuffle.src]
         for name in names:
-            if name not in self._hidden:
-                self._hidden[name] = hide(name)
-        return [self._hidden[name] for name in names]
+            if name not in self._fenced:
+                self._fenced[name] = hide(name)
+        return [self._fenced[name] for name in names]
 
     def leave_block(self) -> None:
         """Forget all fences, as they may not dominate the blocks that follow."""
-        self._hidden.clear()
+        self._fenced.clear()

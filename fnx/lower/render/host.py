@@ -20,7 +20,7 @@ from __future__ import annotations
 from fnx.core import dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.uop import UOp
-from fnx.lower.render import host_units, memory
+from fnx.lower.render import host_matrix_units, host_memory
 from fnx.lower.render.llvm import Convention, Printer, body, type_of
 
 _STREAM = ", !nontemporal !0"
@@ -38,8 +38,8 @@ def render(program: UOp) -> str:
 
 def module(symbol: str, function: str) -> str:
     """Return the module that defines ``symbol`` as a kernel function."""
-    streams = "\n!0 = !{i32 1}\n" if _STREAM in function else ""
-    return f"define void @{symbol}{function}{streams}"
+    metadata = "\n!0 = !{i32 1}\n" if _STREAM in function else ""
+    return f"define void @{symbol}{function}{metadata}"
 
 
 def _enter(p: Printer, program: UOp) -> None:
@@ -64,7 +64,7 @@ def from_bits(p: Printer, name: str, t: DType) -> str:
 
 
 def _store(p: Printer, node: UOp) -> None:
-    memory.LINES[ops.STORE](p, node)
+    host_memory.LINES[ops.STORE](p, node)
     if node.arg:
         p.out[-1] += _STREAM
 
@@ -73,5 +73,5 @@ def _scratch(p: Printer, node: UOp) -> None:
     p.define(node, f"getelementptr i8, ptr %scratch, i64 {p.operand(node.src[0])}")
 
 
-_HOST = Convention(_enter, {ops.PART: lambda p, n: ("%lo", "%hi")[n.arg]}, {
-    **memory.LINES, ops.SCRATCH: _scratch, ops.STORE: _store, **host_units.LINES})
+_HOST = Convention(_enter, {ops.PARALLEL_RANGE: lambda p, n: ("%lo", "%hi")[n.arg]}, {
+    **host_memory.LINES, ops.SCRATCH: _scratch, ops.STORE: _store, **host_matrix_units.LINES})

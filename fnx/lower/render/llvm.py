@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnx.core import build, dtypes, ops
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
+from fnx.core.matrix_units import TILE_LANES
 from fnx.core.ops import Op
 from fnx.core.record import Record
-from fnx.core.units import TILE
 from fnx.core.uop import UOp
 from fnx.lower.render.constants import constant
 from fnx.lower.render.fences import Fences
-from fnx.lower.render.zeros import quotient
+from fnx.lower.render.quotient_workaround import quotient
 
 _FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
@@ -54,8 +54,8 @@ class Convention(Record):
 def body(program: UOp, convention: Convention) -> list[str]:
     """Render the lines of the body of a function for a PROGRAM."""
     printer = Printer(convention)
-    if any(map(_tests_a_sign, program.src)):
-        printer.waits = _waits(program.src)
+    if any(map(_tests_sign, program.src)):
+        printer.readiness = _rank_readiness(program.src)
     convention.enter(printer, program)
     rows = {**ROWS, **convention.lines}
     for node in program.src:
@@ -66,10 +66,11 @@ def body(program: UOp, convention: Convention) -> list[str]:
 def type_of(t: DType) -> str:
     """Return LLVM's name of the type of a value."""
     scalar = _FLOATS[t.scalar.name] if t.is_float else f"i{t.bits}"
-    return "x86_amx" if t.lanes == TILE else scalar if t.lanes == 1 else f"<{t.lanes} x {scalar}>"
+    return "x86_amx" if t.lanes == TILE_LANES else scalar if t.lanes == 1 \
+        else f"<{t.lanes} x {scalar}>"
 
 
-def in_memory(t: DType) -> DType:
+def memory_dtype(t: DType) -> DType:
     """Return the dtype in memory: a bool is a byte."""
     return dtypes.int8.vec(t.lanes) if t.is_bool else t
 
@@ -104,7 +105,7 @@ class Printer:
         self.whole: dict[UOp, str] = {}  # tile registers that were copied to vectors
         self.loops: dict[UOp, _OpenFor] = {}
         self.fences = Fences()
-        self.waits: dict[UOp, int] = {}
+        self.readiness: dict[UOp, int] = {}
         self.block = "B0"
         self.count = 0
 
@@ -148,7 +149,7 @@ def _vector(t: str, values: Iterable[int]) -> str:
     return f"<{', '.join(f'{t} {v}' for v in values)}>"
 
 
-def _filled(t: DType, value: str) -> str:
+def _uniform(t: DType, value: str) -> str:
     """Return a constant broadcast to all lanes."""
     return value if t.lanes == 1 else f"splat ({type_of(t.scalar)} {value})"
 
@@ -201,24 +202,24 @@ _TEMPLATES: dict[Op, dict[str, str]] = {
 }
 
 
-def _tests_a_sign(node: UOp) -> bool:
+def _tests_sign(node: UOp) -> bool:
     """Return whether LLVM (x86) expands a MAX or MIN with a test of its first operand's sign."""
     return node.op in (ops.MAX, ops.MIN) and node.dtype.is_float and node.arg is None and \
         all((s.src[0] if s.op is ops.SPLAT else s).op is not ops.CONST for s in node.src)
 
 
-def _waits(lines: Sequence[UOp]) -> dict[UOp, int]:
+def _rank_readiness(lines: Sequence[UOp]) -> dict[UOp, int]:
     """Rank values by when they are available: by line, but all that depend on a PHI come last."""
-    found: dict[UOp, int] = {}
+    readiness: dict[UOp, int] = {}
     for i, node in enumerate(lines):
-        late = node.op is ops.PHI or any(found.get(s, 0) > len(lines) for s in node.src)
-        found[node] = i + late * (len(lines) + 1)
-    return found
+        is_late = node.op is ops.PHI or any(readiness.get(s, 0) > len(lines) for s in node.src)
+        readiness[node] = i + is_late * (len(lines) + 1)
+    return readiness
 
 
-def _soonest_first(p: Printer, node: UOp) -> Sequence[UOp]:
+def _ordered_operands(p: Printer, node: UOp) -> Sequence[UOp]:
     """Order the operands so that the sign of the earlier one is tested first."""
-    return sorted(node.src, key=lambda s: p.waits.get(s, -1)) if _tests_a_sign(node) else node.src
+    return sorted(node.src, key=lambda s: p.readiness.get(s, -1)) if _tests_sign(node) else node.src
 
 
 def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
@@ -229,9 +230,10 @@ def _elementwise(op: Op) -> Callable[[Printer, UOp], None]:
         text = rows.get(_LETTER[t.kind])
         if text is None:
             raise KernelError(f"{op} of {t.scalar} has no instruction; decompose rewrites it")
-        p.define(node, text.format(*[p.operand(s) for s in _soonest_first(p, node)],
+        p.define(node, text.format(*[p.operand(s) for s in _ordered_operands(p, node)],
                                    t=type_of(t), s=suffix_of(t), zero=zero_of(t),
-                                   ones=_filled(t, "-1"), zeros="" if node.arg is None else "nsz "))
+                                   ones=_uniform(t, "-1"),
+                                   zeros="" if node.arg is None else "nsz "))
     return row
 
 
@@ -242,22 +244,22 @@ def _divide(p: Printer, node: UOp) -> None:
 
 def _shift(p: Printer, node: UOp) -> None:
     """Emit a shift. Past the width, where LLVM's is undefined, it gives 0 or all sign bits."""
-    x, by = node.src
+    x, amount = node.src
     t, last = type_of(x.dtype), x.dtype.bits - 1
     signed = node.op is ops.SHR and x.dtype.kind != "uint"
     mnemonic = "shl" if node.op is ops.SHL else "ashr" if signed else "lshr"
-    count = by.src[0] if by.op is ops.SPLAT else by
+    count = amount.src[0] if amount.op is ops.SPLAT else amount
     if count.op is ops.CONST and 0 <= build.const_of(count) <= last:
-        p.define(node, f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
+        p.define(node, f"{mnemonic} {t} {p.operand(x)}, {p.operand(amount)}")
     elif signed:
-        low = p.line(f"call {t} @llvm.umin.{suffix_of(by.dtype)}({p.typed(by)}, "
-                     f"{t} {_filled(by.dtype, str(last))})")
+        low = p.line(f"call {t} @llvm.umin.{suffix_of(amount.dtype)}({p.typed(amount)}, "
+                     f"{t} {_uniform(amount.dtype, str(last))})")
         p.define(node, f"ashr {t} {p.operand(x)}, {low}")
     else:
-        inside = p.line(f"icmp ule {p.typed(by)}, {_filled(by.dtype, str(last))}")
-        shifted = p.line(f"{mnemonic} {t} {p.operand(x)}, {p.operand(by)}")
+        in_range = p.line(f"icmp ule {p.typed(amount)}, {_uniform(amount.dtype, str(last))}")
+        shifted = p.line(f"{mnemonic} {t} {p.operand(x)}, {p.operand(amount)}")
         mask = type_of(dtypes.bool_.vec(x.dtype.lanes))
-        p.define(node, f"select {mask} {inside}, {t} {shifted}, {t} {zero_of(x.dtype)}")
+        p.define(node, f"select {mask} {in_range}, {t} {shifted}, {t} {zero_of(x.dtype)}")
 
 
 def _where(p: Printer, node: UOp) -> None:
@@ -272,7 +274,7 @@ def _cast(p: Printer, node: UOp) -> None:
     elif a.is_float and not b.is_float:
         sign = "u" if b.kind == "uint" else "s"
         if a.lanes > 1:
-            _saturated(p, node, sign)
+            _saturating_cast(p, node, sign)
             return
         p.define(node, f"call {to} @llvm.fpto{sign}i.sat.{suffix_of(b)}.{suffix_of(a)}({x})")
     else:
@@ -283,28 +285,28 @@ def _cast(p: Printer, node: UOp) -> None:
             p.names[node] = p.operand(node.src[0])
 
 
-def _saturated(p: Printer, node: UOp, sign: str) -> None:
+def _saturating_cast(p: Printer, node: UOp, sign: str) -> None:
     """Emit a saturating vector float -> integer cast, as LLVM scalarizes its own intrinsic."""
     a, b = node.src[0].dtype, node.dtype
     x, ta, tb = p.operand(node.src[0]), type_of(a), type_of(b)
     mask = type_of(dtypes.bool_.vec(a.lanes))
     low, high = b.scalar.limits
     bits = max(0, high.bit_length() - a.scalar.mantissa - 1)
-    inside = high >> bits << bits  # the largest limit that is exact in the float type
+    exact_limit = high >> bits << bits  # the largest limit that is exact in the float type
 
-    def both(value: int) -> str:
-        return _filled(a, constant(build.const(value, a.scalar)))
+    def both(limit: int) -> str:
+        return _uniform(a, constant(build.const(limit, a.scalar)))
 
-    below = p.line(f"fcmp olt {ta} {x}, {both(inside)}")
-    cut = p.line(f"select {mask} {below}, {ta} {x}, {ta} {both(inside)}")
-    above = p.line(f"fcmp ogt {ta} {cut}, {both(low)}")
-    cut = p.line(f"select {mask} {above}, {ta} {cut}, {ta} {both(low)}")
-    whole = p.line(f"fpto{sign}i {ta} {cut} to {tb}")
-    if inside != high:
-        past = p.line(f"fcmp oge {ta} {x}, {both(high + 1)}")
-        whole = p.line(f"select {mask} {past}, {tb} {_filled(b, str(high))}, {tb} {whole}")
-    number = p.line(f"fcmp ord {ta} {x}, {x}")
-    p.define(node, f"select {mask} {number}, {tb} {whole}, {tb} {zero_of(b)}")
+    below = p.line(f"fcmp olt {ta} {x}, {both(exact_limit)}")
+    clamped = p.line(f"select {mask} {below}, {ta} {x}, {ta} {both(exact_limit)}")
+    above = p.line(f"fcmp ogt {ta} {clamped}, {both(low)}")
+    clamped = p.line(f"select {mask} {above}, {ta} {clamped}, {ta} {both(low)}")
+    whole = p.line(f"fpto{sign}i {ta} {clamped} to {tb}")
+    if exact_limit != high:
+        is_above = p.line(f"fcmp oge {ta} {x}, {both(high + 1)}")
+        whole = p.line(f"select {mask} {is_above}, {tb} {_uniform(b, str(high))}, {tb} {whole}")
+    is_number = p.line(f"fcmp ord {ta} {x}, {x}")
+    p.define(node, f"select {mask} {is_number}, {tb} {whole}, {tb} {zero_of(b)}")
 
 
 def _conversion(a: DType, b: DType) -> str:
@@ -335,7 +337,7 @@ def _address(p: Printer, node: UOp) -> None:
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = p.operand(pointer)
         return
-    element = type_of(in_memory(node.dtype.scalar))
+    element = type_of(memory_dtype(node.dtype.scalar))
     p.define(node, f"getelementptr {element}, ptr {p.operand(pointer)}, {p.typed(offset)}")
 
 
@@ -344,11 +346,11 @@ def _address(p: Printer, node: UOp) -> None:
 
 def _splat(p: Printer, node: UOp) -> None:
     x, t = node.src[0], node.dtype
-    p.names[node] = _filled(t, constant(x)) if x.op is ops.CONST else \
-        _spread(p, p.typed(x), type_of(t), t.lanes)
+    p.names[node] = _uniform(t, constant(x)) if x.op is ops.CONST else \
+        _broadcast(p, p.typed(x), type_of(t), t.lanes)
 
 
-def _spread(p: Printer, x: str, vector: str, lanes: int) -> str:
+def _broadcast(p: Printer, x: str, vector: str, lanes: int) -> str:
     """Broadcast a typed scalar to a vector."""
     first = p.line(f"insertelement {vector} poison, {x}, i64 0")
     return p.line(f"shufflevector {vector} {first}, {vector} poison, "
@@ -359,13 +361,13 @@ def _lanes_below(p: Printer, node: UOp) -> None:
     """Emit the mask of lanes below a count, compared in 32 bits."""
     w, count = node.dtype.lanes, p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
-        known = build.const_of(node.src[0])
-        p.names[node] = _vector("i1", [int(i < known) for i in range(w)])
+        constant_count = build.const_of(node.src[0])
+        p.names[node] = _vector("i1", [int(i < constant_count) for i in range(w)])
         return
     low = p.line(f"call i64 @llvm.smax.i64(i64 {count}, i64 0)")
     high = p.line(f"call i64 @llvm.umin.i64(i64 {low}, i64 {w})")
-    every = _spread(p, f"i32 {p.line(f'trunc i64 {high} to i32')}", f"<{w} x i32>", w)
-    p.define(node, f"icmp ult <{w} x i32> {_vector('i32', range(w))}, {every}")
+    broadcast_count = _broadcast(p, f"i32 {p.line(f'trunc i64 {high} to i32')}", f"<{w} x i32>", w)
+    p.define(node, f"icmp ult <{w} x i32> {_vector('i32', range(w))}, {broadcast_count}")
 
 
 def _shuffle(p: Printer, node: UOp) -> None:
@@ -380,7 +382,7 @@ def _extract(p: Printer, node: UOp) -> None:
     p.define(node, f"extractelement {p.typed(node.src[0])}, i64 {node.arg}")
 
 
-def _every(p: Printer, node: UOp) -> None:
+def _all_lanes(p: Printer, node: UOp) -> None:
     name = f"llvm.vector.reduce.and.{suffix_of(node.src[0].dtype)}"
     p.define(node, f"call i1 @{name}({p.typed(node.src[0])})")
 
@@ -390,19 +392,19 @@ def _every(p: Printer, node: UOp) -> None:
 
 def _for(p: Printer, node: UOp) -> None:
     start, stop = node.src
-    known = start.op is ops.CONST and stop.op is ops.CONST \
+    runs_once = start.op is ops.CONST and stop.op is ops.CONST \
         and build.const_of(start) < build.const_of(stop)
     n = node.arg
-    first = p.operand(start)
-    before = p.block
-    if known:
+    first_value = p.operand(start)
+    entry_block = p.block
+    if runs_once:
         p.out.append(f"  br label %L{n}")
     else:
-        guard = p.line(f"icmp slt {type_of(node.dtype)} {first}, {p.operand(stop)}")
+        guard = p.line(f"icmp slt {type_of(node.dtype)} {first_value}, {p.operand(stop)}")
         p.out.append(f"  br i1 {guard}, label %L{n}, label %X{n}")
     p.label(f"L{n}")
     p.names[node] = p.fresh()
-    p.loops[node] = _OpenFor(before, not known, len(p.out))
+    p.loops[node] = _OpenFor(entry_block, not runs_once, len(p.out))
     p.out.append("")
 
 
@@ -417,10 +419,10 @@ def _endfor(p: Printer, node: UOp) -> None:
     n, state = loop.arg, p.loops[loop]
     state.latch = p.block
     counter, (start, stop), t = p.names[loop], loop.src, type_of(loop.dtype)
-    opaque = "" if state.phis else f"\n  {counter} = freeze {t} %i{n}"
-    counter = f"%i{n}" if opaque else counter
+    freeze = "" if state.phis else f"\n  {counter} = freeze {t} %i{n}"
+    counter = f"%i{n}" if freeze else counter
     p.out[state.at] = (f"  {counter} = phi {t} [ {p.operand(start)}, %{state.before} ], "
-                       f"[ %n{n}, %{p.block} ]{opaque}")
+                       f"[ %n{n}, %{p.block} ]{freeze}")
     for (phi, at), next_ in zip(state.phis, node.src[1:]):
         p.out[at] = (f"  {p.names[phi]} = phi {type_of(phi.dtype)} "
                      f"[ {p.operand(phi.src[1])}, %{state.before} ], "
@@ -438,13 +440,13 @@ def _last(p: Printer, node: UOp) -> None:
     if not state.guarded and not state.left:
         p.names[node] = p.operand(next_)
         return
-    ways = [(next_, state.latch)]
+    incoming = [(next_, state.latch)]
     if state.left:
-        ways.insert(0, (phi, state.left))
+        incoming.insert(0, (phi, state.left))
     if state.guarded:
-        ways.insert(0, (phi.src[1], state.before))
+        incoming.insert(0, (phi.src[1], state.before))
     p.define(node, f"phi {type_of(node.dtype)} "
-             + ", ".join([f"[ {p.operand(value)}, %{block} ]" for value, block in ways]))
+             + ", ".join([f"[ {p.operand(value)}, %{block} ]" for value, block in incoming]))
 
 
 def _break(p: Printer, node: UOp) -> None:
@@ -468,8 +470,8 @@ def _endif(p: Printer, node: UOp) -> None:
 ROWS: dict[Op, Callable[[Printer, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.DIV: _divide,
     ops.SHL: _shift, ops.SHR: _shift, ops.WHERE: _where, ops.CAST: _cast,
-    ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.SPLAT: _splat, ops.LANESBELOW: _lanes_below,
+    ops.BITCAST: _bitcast, ops.ADDRESS: _address, ops.SPLAT: _splat, ops.LANE_MASK: _lanes_below,
     ops.SHUFFLE: _shuffle, ops.EXTRACT: _extract, ops.FOR: _for, ops.PHI: _phi,
-    ops.ENDFOR: _endfor, ops.BREAK: _break, ops.LAST: _last, ops.IF: _if, ops.ENDIF: _endif,
-    ops.EVERY: _every,
+    ops.ENDFOR: _endfor, ops.BREAK: _break, ops.LOOP_RESULT: _last, ops.IF: _if, ops.ENDIF: _endif,
+    ops.ALL_LANES: _all_lanes,
 }

@@ -13,7 +13,7 @@ integers are added and multiplied as unsigned ones, so they wrap; shifts past th
 the sign. A program is ``HEADER`` and any number of kernels.
 
 A kernel with a loop that a condition ends, or that is very long, has one more parameter: a word
-that the host sets to cancel such loops (``ABORTED``).
+that the host sets to cancel such loops (``ABORT_FLAG``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import build, ops
-from fnx.core.bindings import ABORTED
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
+from fnx.core.kernel_interface import ABORT_FLAG
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.lower.program.endless import EVERY, endless
-from fnx.lower.render.braces import LOOPS, BracesPrinter, Inline
+from fnx.lower.program.unbounded_loops import POLL_INTERVAL, unbounded_loops
+from fnx.lower.render.c_like import LOOPS, CLikePrinter, Inline
 
 _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long",
           "uint8": "uchar", "uint16": "ushort", "uint32": "uint", "uint64": "ulong",
@@ -55,12 +55,12 @@ HEADER = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
 def render(program: UOp) -> str:
     """Render a kernel function, from its parameters on."""
     group = program.arg
-    printer = OpenClPrinter(ended=endless(program.src))
+    printer = OpenClPrinter(ended=unbounded_loops(program.src))
     for node in program.src:
         ROWS[node.op](printer, node)
     buffers = [f"__global uchar* g{i}, ulong at{i}" for i in range(group.buffers)]
     scalars = [f"long s{i}" for i in range(group.scalars)]
-    scalars += [ABORTED] if printer.ended else []
+    scalars += [ABORT_FLAG] if printer.ended else []
     memory = [f"  {_SPACES[space]} uchar {space.lower()}[{size}] __attribute__((aligned(64)));"
               for space, size in (("SHARED", group.shared), ("PRIV", group.private)) if size]
     return "\n".join([f"({', '.join([*buffers, *scalars])}) {{", *memory, *printer.first,
@@ -91,11 +91,11 @@ def constant(node: UOp) -> str:
     if t.is_bool:
         return "true" if node.arg else "false"
     if t.is_float:
-        wide = t.bits == 64
+        is_double = t.bits == 64
         if value == value and abs(value) != float("inf"):
-            text = f"{float(value).hex()}{'' if wide else 'f'}"
+            text = f"{float(value).hex()}{'' if is_double else 'f'}"
             return f"({text})" if text.startswith("-") else text
-        return f"as_double(0x{node.arg:016X}UL)" if wide else f"as_float(0x{node.arg:08X}U)"
+        return f"as_double(0x{node.arg:016X}UL)" if is_double else f"as_float(0x{node.arg:08X}U)"
     if t.kind == "uint":
         return f"({type_of(t)}){value}{'UL' if t.bits == 64 else 'U'}"
     suffix = "L" if t.bits == 64 else ""
@@ -104,7 +104,7 @@ def constant(node: UOp) -> str:
     return text if t.bits >= 32 and value >= 0 else f"({type_of(t)})({text})"
 
 
-class OpenClPrinter(BracesPrinter):
+class OpenClPrinter(CLikePrinter):
     """Emits lines of OpenCL C."""
 
     value, variable = "const {t} {name} = {x};", "{t} {name} = {x};"
@@ -212,9 +212,9 @@ def _bitcast(p: OpenClPrinter, node: UOp) -> None:
 def _scratch(p: OpenClPrinter, node: UOp) -> None:
     space = node.arg.space
     p.space[node] = _SPACES[space]
-    at = p.operand(node.src[0])
+    offset = p.operand(node.src[0])
     pointer = f"{_SPACES[space]} {_in_memory(node.dtype)}*"
-    p.line(f"{pointer} const {p.name(node)} = ({pointer})({space.lower()} + {at});")
+    p.line(f"{pointer} const {p.name(node)} = ({pointer})({space.lower()} + {offset});")
 
 
 def _address(p: OpenClPrinter, node: UOp) -> None:
@@ -224,43 +224,43 @@ def _address(p: OpenClPrinter, node: UOp) -> None:
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = base
         return
-    at = p.operand(offset)
+    offset_name = p.operand(offset)
     t = _in_memory(node.dtype.scalar)
-    p.line(f"{p.space[node]} {t}* const {p.name(node)} = {base} + {at};")
+    p.line(f"{p.space[node]} {t}* const {p.name(node)} = {base} + {offset_name};")
 
 
-def _vector(t: DType) -> str:
+def _vector_type(t: DType) -> str:
     return type_of(t) if t.lanes == 1 else f"{type_of(t.scalar)}{t.lanes}"
 
 
-def _place(p: OpenClPrinter, place: UOp) -> str:
+def _lvalue(p: OpenClPrinter, address: UOp) -> str:
     """Return the lvalue at an address; a vector has the alignment of its type."""
-    at = p.operand(place)
-    if place.dtype.lanes == 1:
-        return f"*{at}"
-    return f"*({p.space[place]} {_vector(place.dtype)}*){at}"
+    pointer = p.operand(address)
+    if address.dtype.lanes == 1:
+        return f"*{pointer}"
+    return f"*({p.space[address]} {_vector_type(address.dtype)}*){pointer}"
 
 
 def _load(p: OpenClPrinter, node: UOp) -> None:
     if node.dtype.lanes > 1:
-        read, wide = _place(p, node.src[0]), _vector(node.dtype)
+        read, vector_type = _lvalue(p, node.src[0]), _vector_type(node.dtype)
         if len(node.src) > 1:
-            read = f"{p.operand(node.src[1])} ? {read} : ({wide})(0)"
-        p.line(f"const {wide} {p.name(node)} = {read};")
+            read = f"{p.operand(node.src[1])} ? {read} : ({vector_type})(0)"
+        p.line(f"const {vector_type} {p.name(node)} = {read};")
         return
-    at, t = p.operand(node.src[0]), type_of(node.dtype)
-    read = f"*{at} != 0" if node.dtype.is_bool else f"*{at}"
+    pointer, t = p.operand(node.src[0]), type_of(node.dtype)
+    read = f"*{pointer} != 0" if node.dtype.is_bool else f"*{pointer}"
     p.define(node, read if len(node.src) == 1 else
              f"{p.operand(node.src[1])} ? {read} : ({t})0")
 
 
 def _store(p: OpenClPrinter, node: UOp) -> None:
     value, *mask = map(p.operand, node.src[1:])
-    p.line(f"{f'if ({mask[0]}) ' if mask else ''}{_place(p, node.src[0])} = {value};")
+    p.line(f"{f'if ({mask[0]}) ' if mask else ''}{_lvalue(p, node.src[0])} = {value};")
 
 
-def _vector_of(p: OpenClPrinter, node: UOp) -> None:
-    p.names[node] = f"({_vector(node.dtype)})({', '.join(map(p.operand, node.src))})"
+def _vector_literal(p: OpenClPrinter, node: UOp) -> None:
+    p.names[node] = f"({_vector_type(node.dtype)})({', '.join(map(p.operand, node.src))})"
 
 
 def _splat(p: OpenClPrinter, node: UOp) -> None:
@@ -275,7 +275,7 @@ def _extract(p: OpenClPrinter, node: UOp) -> None:
 def _for(p: OpenClPrinter, node: UOp) -> None:
     LOOPS[ops.FOR](p, node)
     if node in p.ended:
-        p.line(f"if (({p.names[node]} & {EVERY - 1}) == 0 && *aborted) {{ break; }}")
+        p.line(f"if (({p.names[node]} & {POLL_INTERVAL - 1}) == 0 && *aborted) {{ break; }}")
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -283,6 +283,6 @@ def _for(p: OpenClPrinter, node: UOp) -> None:
 ROWS: dict[Op, Callable[[OpenClPrinter, UOp], None]] = {
     **{op: _elementwise(op) for op in _TEMPLATES}, ops.WHERE: _where, ops.CAST: _cast,
     ops.BITCAST: _bitcast, ops.SCRATCH: _scratch, ops.ADDRESS: _address, ops.LOAD: _load,
-    ops.STORE: _store, ops.VECTOR: _vector_of, ops.EXTRACT: _extract,
+    ops.STORE: _store, ops.VECTOR: _vector_literal, ops.EXTRACT: _extract,
     ops.SPLAT: _splat, **LOOPS, ops.FOR: _for,
 }

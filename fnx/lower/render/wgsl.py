@@ -21,15 +21,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import build, dtypes, ops
-from fnx.core.bindings import AXIS
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
+from fnx.core.kernel_interface import MAX_GROUPS_PER_AXIS
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.lower.render.braces import LOOPS, BracesPrinter
-from fnx.lower.render.wgsl_functions import HELPERS, PAIRS, accessors, letter_of, type_of
+from fnx.lower.render.c_like import LOOPS, CLikePrinter
+from fnx.lower.render.wgsl_functions import (
+    HELPERS,
+    UINT64_HELPERS,
+    letter_of,
+    memory_accessors,
+    type_of,
+)
 
-ZERO, GROUPS, FIRST = 0, 1, 2  # indices of words of P
+ZERO, GROUPS, FIRST_OFFSET = 0, 1, 2  # indices of words of P
 
 def render(program: UOp) -> str:
     """Render declarations, then a kernel function from its parameters on."""
@@ -37,41 +43,41 @@ def render(program: UOp) -> str:
     printer = WgslPrinter()
     for node in program.src:
         _ROWS[node.op](printer, node)
-    numbered = _BY_SUBGROUPS if printer.subgroups else _BY_ITSELF
-    words = -(-(FIRST + group.buffers + group.scalars) // 4)
-    out = [f"struct Params {{ w: array<vec4<i32>, {words}> }}",
+    thread_index = _SUBGROUP_INDEX if printer.subgroups else _THREAD_INDEX
+    word_count = -(-(FIRST_OFFSET + group.buffers + group.scalars) // 4)
+    out = [f"struct Params {{ w: array<vec4<i32>, {word_count}> }}",
            f"@group(0) @binding({group.buffers}) var<uniform> P: Params;", HELPERS.rstrip()]
     if any(node.dtype is dtypes.uint64 for node in program.src):
-        out.append(PAIRS.rstrip())
-    any_narrow = not {"SHARED", "PRIV"}.issuperset(printer.narrow)
+        out.append(UINT64_HELPERS.rstrip())
+    any_subword = not {"SHARED", "PRIV"}.issuperset(printer.narrow)
     for i in range(group.buffers):
-        kind = "atomic<u32>" if any_narrow else "u32"
+        kind = "atomic<u32>" if any_subword else "u32"
         out += [f"@group(0) @binding({i}) var<storage, read_write> g{i}: array<{kind}>;",
-                *accessors(f"g{i}", str(i), any_narrow)]
+                *memory_accessors(f"g{i}", str(i), any_subword)]
     for space, size in (("SHARED", group.shared), ("PRIV", group.private)):
         if size:
             atomic = space == "SHARED" and space in printer.narrow
             kind = "atomic<u32>" if atomic else "u32"
             where = {"SHARED": "workgroup", "PRIV": "private"}[space]
             out += [f"var<{where}> g{space}: array<{kind}, {size // 4}>;",
-                    *accessors(f"g{space}", space, atomic)]
+                    *memory_accessors(f"g{space}", space, atomic)]
     return "\n".join([*out, f"@compute @workgroup_size({group.threads})", "fn SYMBOL("
                       "@builtin(workgroup_id) group_at: vec3<u32>, "
-                      f"{numbered[0]}) {{",
-                      f"  let group = i32(group_at.x + group_at.y * {AXIS}u);",
-                      f"  let thread = i32({numbered[1]});", f"  if (group >= {_word(GROUPS)}) "
+                      f"{thread_index[0]}) {{",
+                      f"  let group = i32(group_at.x + group_at.y * {MAX_GROUPS_PER_AXIS}u);",
+                      f"  let thread = i32({thread_index[1]});", f"  if (group >= {_word(GROUPS)}) "
                       "{ return; }", "  let zero = P.w[0][0];",
-                      *[f"  let W{i} = {_word(FIRST + group.buffers + i)};"
+                      *[f"  let W{i} = {_word(FIRST_OFFSET + group.buffers + i)};"
                         for i in range(group.scalars)],
                       *printer.first, *printer.out, "}", ""])
 
 
 # The index of a thread in its group. With subgroups it is computed from the index in the subgroup,
 # since WGSL does not guarantee that local_invocation_id is consecutive within a subgroup.
-_BY_ITSELF = "@builtin(local_invocation_id) thread_at: vec3<u32>", "thread_at.x"
-_BY_SUBGROUPS = ("@builtin(subgroup_id) subgroup_at: u32, @builtin(subgroup_size) subgroup: u32, "
-                 "@builtin(subgroup_invocation_id) thread_at: u32",
-                 "subgroup_at * subgroup + thread_at")
+_THREAD_INDEX = "@builtin(local_invocation_id) thread_at: vec3<u32>", "thread_at.x"
+_SUBGROUP_INDEX = ("@builtin(subgroup_id) subgroup_at: u32, @builtin(subgroup_size) subgroup: u32, "
+                   "@builtin(subgroup_invocation_id) thread_at: u32",
+                   "subgroup_at * subgroup + thread_at")
 
 
 def module(symbol: str, function: str) -> str:
@@ -88,7 +94,7 @@ def _width(t: DType) -> int:
     return 32 if t.kind == "index" else t.bits
 
 
-def _cut(t: DType, text: str) -> str:
+def _wrap(t: DType, text: str) -> str:
     """Truncate a 32-bit integer to the width of its dtype."""
     drop = 32 - _width(t)
     if drop <= 0 or not t.is_integer:
@@ -122,7 +128,7 @@ _OPAQUE = {"f": "bits(bitcast<u32>({0}))", "s": "({0} | zero)", "u": "({0} | u32
            "b": "({0} & (zero == 0))", "w": "({0} | vec2<u32>(u32(zero)))"}
 
 
-class WgslPrinter(BracesPrinter):
+class WgslPrinter(CLikePrinter):
     """Emits lines of WGSL."""
 
     value, variable = "let {name}: {t} = {x};", "var {name}: {t} = {x};"
@@ -145,7 +151,7 @@ def _ref(p: WgslPrinter, node: UOp) -> str:
     slot = node.arg.slot
     shift = node.dtype.itemsize.bit_length() - 1
     name = f"b{slot}_{node.dtype.itemsize}"
-    line = f"  let {name} = {_word(FIRST + slot)} >> {shift}u;"
+    line = f"  let {name} = {_word(FIRST_OFFSET + slot)} >> {shift}u;"
     if line not in p.first:
         p.first.append(line)
     p.memory[node] = str(slot)
@@ -205,22 +211,22 @@ def _elementwise(op: Op) -> Callable[[WgslPrinter, UOp], None]:
         names = [p.operand(s) for s in node.src]
         if all(s.op is ops.CONST for s in node.src):  # constants that overflow are errors
             names[0] = _OPAQUE[letter_of(t)].format(names[0])
-        by = node.src[-1]
-        if by.op is ops.CONST and (op in (ops.IDIV, ops.REM) or
-                                   op in (ops.SHL, ops.SHR) and build.const_of(by) < 0):
+        divisor = node.src[-1]
+        if divisor.op is ops.CONST and (op in (ops.IDIV, ops.REM) or
+                                        op in (ops.SHL, ops.SHR) and build.const_of(divisor) < 0):
             names[1] = _OPAQUE[letter_of(t)].format(names[1])
         if t.is_float:
-            for i in _folded(node):
+            for i in _foldable_operands(node):
                 names[i] = _OPAQUE["f"].format(names[i])
-        if t.is_float and op in _SUMS:
+        if t.is_float and op in _SUM_OPS:
             for i, (a, b) in enumerate((node.src, node.src[::-1])):
-                if a.op in _SUMS and not {b, *b.src}.isdisjoint(a.src):
+                if a.op in _SUM_OPS and not {b, *b.src}.isdisjoint(a.src):
                     names[i] = _OPAQUE["f"].format(names[i])
-        p.define(node, _cut(node.dtype, text.format(*names, bits=_width(t))))
+        p.define(node, _wrap(node.dtype, text.format(*names, bits=_width(t))))
     return row
 
 
-def _folded(node: UOp) -> list[int]:
+def _foldable_operands(node: UOp) -> list[int]:
     """Return the operands to make opaque, against value-changing simplifications of compilers.
 
     They fold 0 * x and x - x to 0, and (x * a) * b to x * (a * b), even if those are infinite or
@@ -231,18 +237,18 @@ def _folded(node: UOp) -> list[int]:
     if node.op not in (ops.MUL, ops.DIV):
         return []
     return [i for i, (s, other) in enumerate(zip(node.src, node.src[::-1]))
-            if s.op is ops.CONST and _leaves_range(build.const_of(s), other)]
+            if s.op is ops.CONST and _leaves_normal_range(build.const_of(s), other)]
 
 
-def _leaves_range(value: float, other: UOp) -> bool:
+def _leaves_normal_range(value: float, other: UOp) -> bool:
     """Return whether a factor or divisor is 0, or leaves the normal range when combined."""
     factors = [build.const_of(c) for c in other.src if c.op is ops.CONST] \
         if other.op in (ops.MUL, ops.DIV) else []
-    return value == 0 or any(not 2.0 ** -126 < abs(made) < 2.0 ** 126
-                             for f in factors if f for made in (value * f, value / f))
+    return value == 0 or any(not 2.0 ** -126 < abs(combined) < 2.0 ** 126
+                             for f in factors if f for combined in (value * f, value / f))
 
 
-_SUMS = (ops.ADD, ops.SUB)  # compilers simplify (a + b) - b to a, which loses rounding errors
+_SUM_OPS = (ops.ADD, ops.SUB)  # compilers simplify (a + b) - b to a, which loses rounding errors
 
 
 def _where(p: WgslPrinter, node: UOp) -> None:
@@ -255,7 +261,7 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
     if node.src[0].op is ops.CONST:
         x = _OPAQUE[a].format(x)
     if "w" in (a, b):
-        p.define(node, _cast_of_pair(x, a, b, node.dtype))
+        p.define(node, _cast_uint64(x, a, b, node.dtype))
     elif a == "f":
         text = {"b": f"(bitcast<u32>({x}) & 0x7fffffffu) != 0u", "s": f"to_i32({x})",
                 "u": f"to_u32({x})", "f": x}[b]
@@ -274,10 +280,10 @@ def _cast(p: WgslPrinter, node: UOp) -> None:
     else:
         if a == "u" and node.dtype is dtypes.index:  # no index exceeds 31 bits
             x = f"min({x}, 0x7fffffffu)"
-        p.define(node, _cut(node.dtype, x if a == b else f"bitcast<{type_of(node.dtype)}>({x})"))
+        p.define(node, _wrap(node.dtype, x if a == b else f"bitcast<{type_of(node.dtype)}>({x})"))
 
 
-def _cast_of_pair(x: str, a: str, b: str, t: DType) -> str:
+def _cast_uint64(x: str, a: str, b: str, t: DType) -> str:
     """Return a cast to or from uint64; ``a`` and ``b`` are the letters of the types."""
     if b == "w":
         high = f"bitcast<u32>({x} >> 31u)" if a == "s" else "0u"
@@ -285,14 +291,15 @@ def _cast_of_pair(x: str, a: str, b: str, t: DType) -> str:
         if a != "w" and low is None:
             raise KernelError(f"expected a whole number, got one of {t}")
         return x if a == "w" else f"vec2<u32>({low}, {high})"
-    return _cut(t, {"u": f"{x}.x", "s": f"bitcast<i32>({x}.x)", "b": f"any({x} != vec2<u32>())"}[b])
+    return _wrap(t,
+                 {"u": f"{x}.x", "s": f"bitcast<i32>({x}.x)", "b": f"any({x} != vec2<u32>())"}[b])
 
 
 def _bitcast(p: WgslPrinter, node: UOp) -> None:
     x = p.operand(node.src[0])
     if node.src[0].op is ops.CONST:
         x = _OPAQUE[letter_of(node.src[0].dtype)].format(x)
-    p.define(node, _cut(node.dtype, f"bitcast<{type_of(node.dtype)}>({x})"))
+    p.define(node, _wrap(node.dtype, f"bitcast<{type_of(node.dtype)}>({x})"))
 
 
 def _shuffle_xor(p: WgslPrinter, node: UOp) -> None:
@@ -300,9 +307,9 @@ def _shuffle_xor(p: WgslPrinter, node: UOp) -> None:
     p.subgroups = True
     letter, x = letter_of(node.dtype), p.operand(node.src[0])
     word = f"select(0u, 1u, {x})" if letter == "b" else f"bitcast<u32>({x})"
-    moved = f"subgroupShuffleXor({word}, {node.arg}u)"
-    p.define(node, f"{moved} != 0u" if letter == "b" else
-             f"bitcast<{type_of(node.dtype)}>({moved})")
+    shuffled = f"subgroupShuffleXor({word}, {node.arg}u)"
+    p.define(node, f"{shuffled} != 0u" if letter == "b" else
+             f"bitcast<{type_of(node.dtype)}>({shuffled})")
 
 
 # ---- memory -----------------------------------------------------------------------------------
@@ -321,8 +328,8 @@ def _address(p: WgslPrinter, node: UOp) -> None:
     if offset.op is ops.CONST and offset.arg == 0:
         p.names[node] = base
         return
-    at = p.operand(offset)
-    p.line(f"let {p.name(node)}: i32 = {base} + {at};")
+    offset_name = p.operand(offset)
+    p.line(f"let {p.name(node)}: i32 = {base} + {offset_name};")
 
 
 def _base(node: UOp) -> UOp:
@@ -332,20 +339,20 @@ def _base(node: UOp) -> UOp:
 
 
 def _load(p: WgslPrinter, node: UOp) -> None:
-    place, t = node.src[0], node.dtype
-    i, of = p.operand(place), p.memory[place]
+    address, t = node.src[0], node.dtype
+    i, mem = p.operand(address), p.memory[address]
     mask = p.operand(node.src[1]) if len(node.src) > 1 else ""
     if mask:  # otherwise the first element is read, and not used
-        i = f"select({p.operand(_base(place))}, {i}, {mask})"
+        i = f"select({p.operand(_base(address))}, {i}, {mask})"
     letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
     if letter == "w":
-        text = f"vec2<u32>(l{of}(2 * ({i})), l{of}(2 * ({i}) + 1))"
+        text = f"vec2<u32>(l{mem}(2 * ({i})), l{mem}(2 * ({i}) + 1))"
     elif bits == 32:
         read = {"f": "bitcast<f32>({0})", "s": "bitcast<i32>({0})", "u": "{0}"}[letter]
-        text = read.format(f"l{of}({i})")
+        text = read.format(f"l{mem}({i})")
     else:
         each = 32 // bits
-        word = f"l{of}(({i}) >> {each.bit_length() - 1}u) >> (u32(({i}) & {each - 1}) * {bits}u)"
+        word = f"l{mem}(({i}) >> {each.bit_length() - 1}u) >> (u32(({i}) & {each - 1}) * {bits}u)"
         text = {"b": f"(({word}) & 255u) != 0u", "u": f"({word}) & {(1 << bits) - 1}u",
                 "s": f"bitcast<i32>(({word}) << {32 - bits}u) >> {32 - bits}u"}[letter]
     zero = {"f": "0f", "s": "0", "u": "0u", "b": "false", "w": "vec2<u32>()"}[letter]
@@ -353,19 +360,19 @@ def _load(p: WgslPrinter, node: UOp) -> None:
 
 
 def _store(p: WgslPrinter, node: UOp) -> None:
-    place, value, *mask = map(p.operand, node.src)
-    t, of = node.src[1].dtype, p.memory[node.src[0]]
+    index, value, *mask = map(p.operand, node.src)
+    t, mem = node.src[1].dtype, p.memory[node.src[0]]
     letter, bits = letter_of(t), 8 if t.is_bool else _width(t)
     word = f"select(0u, 1u, {value})" if letter == "b" else \
         value if letter in "uw" else f"bitcast<u32>({value})"
     if letter == "w":
-        text = f"s{of}(2 * ({place}), {word}.x); s{of}(2 * ({place}) + 1, {word}.y);"
+        text = f"s{mem}(2 * ({index}), {word}.x); s{mem}(2 * ({index}) + 1, {word}.y);"
     elif bits == 32:
-        text = f"s{of}({place}, {word});"
+        text = f"s{mem}({index}, {word});"
     else:
-        p.narrow.add(of)
+        p.narrow.add(mem)
         each, ones = 32 // bits, (1 << bits) - 1
-        text = (f"n{of}({place} >> {each.bit_length() - 1}u, u32({place} & {each - 1}) * {bits}u, "
+        text = (f"n{mem}({index} >> {each.bit_length() - 1}u, u32({index} & {each - 1}) * {bits}u, "
                 f"{ones}u, {word} & {ones}u);")
     p.line(f"if ({mask[0]}) {{ {text} }}" if mask else text)
 

@@ -44,7 +44,7 @@ fn to_u32(x: f32) -> u32 {
 }
 """
 
-PAIRS = """fn shifted_up(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
+UINT64_HELPERS = """fn shifted_up(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
   let above = select(v.x >> ((32u - by.x) & 31u), 0u, (by.x & 31u) == 0u);
   let low = v.x << (by.x & 31u);
   let made = select(vec2<u32>(low, (v.y << (by.x & 31u)) | above), vec2<u32>(0u, low),
@@ -61,16 +61,16 @@ fn shifted_down(v: vec2<u32>, by: vec2<u32>) -> vec2<u32> {
 """
 
 
-def accessors(name: str, of: str, atomic: bool) -> list[str]:
+def memory_accessors(name: str, mem: str, atomic: bool) -> list[str]:
     """Return the functions that load and store words of a memory, and store parts of a word."""
     if atomic:
-        return [f"fn l{of}(i: i32) -> u32 {{ return atomicLoad(&{name}[i]); }}",
-                f"fn s{of}(i: i32, v: u32) {{ atomicStore(&{name}[i], v); }}",
-                f"fn n{of}(i: i32, at: u32, mask: u32, v: u32) {{",
+        return [f"fn l{mem}(i: i32) -> u32 {{ return atomicLoad(&{name}[i]); }}",
+                f"fn s{mem}(i: i32, v: u32) {{ atomicStore(&{name}[i], v); }}",
+                f"fn n{mem}(i: i32, at: u32, mask: u32, v: u32) {{",
                 f"  atomicAnd(&{name}[i], ~(mask << at)); atomicOr(&{name}[i], v << at);", "}"]
-    return [f"fn l{of}(i: i32) -> u32 {{ return {name}[i]; }}",
-            f"fn s{of}(i: i32, v: u32) {{ {name}[i] = v; }}",
-            f"fn n{of}(i: i32, at: u32, mask: u32, v: u32) {{",
+    return [f"fn l{mem}(i: i32) -> u32 {{ return {name}[i]; }}",
+            f"fn s{mem}(i: i32, v: u32) {{ {name}[i] = v; }}",
+            f"fn n{mem}(i: i32, at: u32, mask: u32, v: u32) {{",
             f"  {name}[i] = ({name}[i] & ~(mask << at)) | (v << at);", "}"]
 
 

@@ -12,19 +12,21 @@ import math
 from collections.abc import Iterable
 from operator import attrgetter
 
-from fnx.core import build, ops, parts, tiling
-from fnx.core.parts import buffer, closed, dims, indices, validity
+from fnx.core import accessors, build, ops, tiling
+from fnx.core.accessors import bound_ranges, buffer, dims, indices, validity
+from fnx.core.matrix_units import MatrixUnit
 from fnx.core.record import Record
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import Transform
-from fnx.core.units import Unit
 from fnx.core.uop import UOp, toposort
-from fnx.lower.factors import two_factors
+from fnx.lower.contraction_factors import two_factors
 from fnx.lower.schedule.loops import ranges_of
-from fnx.lower.schedule.workload import epilogue_cost, extent, loads_below, product, stride
+from fnx.lower.schedule.workload import epilogue_cost, extent, leaf_loads, stride, volume
 
-_LONG = 16  # summed extent over rows from which strided stores across lanes cost less than packing
-_WHOLE = 1.05  # most padded terms of a sum, relative to its terms, in whole register words
+# summed extent over rows from which strided stores across lanes cost less than packing
+_LONG_SUM_RATIO = 16
+# most padded terms of a sum, relative to its terms, in whole register words
+_MAX_WORD_PADDING = 1.05
 
 
 class Contraction(Record):
@@ -41,14 +43,14 @@ class Contraction(Record):
     epilogue: int
 
 
-def find(kernel: UOp) -> Contraction | None:
+def match_contraction(kernel: UOp) -> Contraction | None:
     """Match a kernel that is a contraction. None if it is not."""
     nodes = toposort(kernel.src)
     reduces = [n for n in nodes if n.op is ops.REDUCE]
     if len(reduces) != 1 or any(n.op is ops.STAGE for n in nodes) or any(
             s.arg is not None or s.ranges != reduces[0].ranges for s in kernel.src):
         return None
-    summed = frozenset(closed(reduces[0]))
+    summed = frozenset(bound_ranges(reduces[0]))
     factors = two_factors(reduces[0], attrgetter("ranges"), summed)
     if factors is None:
         return None
@@ -59,8 +61,8 @@ def find(kernel: UOp) -> Contraction | None:
                  and stride(kernel.src[0], r) == 1), None)
     if lane in rows:
         left, right, rows, columns = right, left, columns, rows
-    if contiguous(left, rows) > contiguous(right, columns) and (
-            lane not in columns or product(summed) >= _LONG * product(rows)):
+    if count_contiguous(left, rows) > count_contiguous(right, columns) and (
+            lane not in columns or volume(summed) >= _LONG_SUM_RATIO * volume(rows)):
         left, right, rows, columns = right, left, columns, rows
 
     def in_order(some: frozenset[UOp]) -> tuple[UOp, ...]:
@@ -71,14 +73,14 @@ def find(kernel: UOp) -> Contraction | None:
                        epilogue_cost(kernel.src))
 
 
-def contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
-    return sum(stride(load, r) == 1 for load in loads_below(factor) for r in ranges)
+def count_contiguous(factor: UOp, ranges: Iterable[UOp]) -> int:
+    return sum(stride(load, r) == 1 for load in leaf_loads(factor) for r in ranges)
 
 
-def walked(found: Contraction) -> UOp | None:
+def contiguous_sum_range(matmul: Contraction) -> UOp | None:
     """Return a summed range along which both factors are contiguous, or None."""
-    loads = [*loads_below(found.left), *loads_below(found.right)]
-    return next((r for r in found.summed if all(stride(x, r) in (0, 1) for x in loads)), None)
+    loads = [*leaf_loads(matmul.left), *leaf_loads(matmul.right)]
+    return next((r for r in matmul.summed if all(stride(x, r) in (0, 1) for x in loads)), None)
 
 
 def is_plain(factor: UOp) -> bool:
@@ -86,55 +88,57 @@ def is_plain(factor: UOp) -> bool:
     return factor.op is ops.LOAD and validity(factor) is None
 
 
-def overlaps(factor: UOp) -> bool:
+def has_overlap(factor: UOp) -> bool:
     """Return whether the ranges of a load outnumber its buffer's elements: overlapping windows,
     which packing would duplicate."""
-    return any(product(load.ranges) > math.prod(
+    return any(volume(load.ranges) > math.prod(
         [build.const_of(d) if d.op is ops.CONST else 1 << 40 for d in dims(buffer(load))])
-        for load in loads_below(factor))
+        for load in leaf_loads(factor))
 
 
-def stages(found: Contraction, factor: UOp, at: str | None, row: str, column: str,
-           space: str = "PRIV") -> list[Transform]:
+def stage_factor(matmul: Contraction, factor: UOp, loop_name: str | None, row: str, column: str,
+                 space: str = "PRIV") -> list[Transform]:
     """Return the stage of the operand whose load stands for a factor; in ``x @ x`` only that of
     this factor."""
-    own = row if factor is found.left else column
-    both = {*slots_of(found.left)} & {*slots_of(found.right)}
-    return [tiling.stage(slot, at, space, own if slot in both else None)
-            for slot in slots_of(factor)[:1]]
+    result_range = row if factor is matmul.left else column
+    shared_slots = {*operand_slots(matmul.left)} & {*operand_slots(matmul.right)}
+    return [tiling.stage(slot, loop_name, space, result_range if slot in shared_slots else None)
+            for slot in operand_slots(factor)[:1]]
 
 
-def terms_of(found: Contraction, unit: Unit) -> UOp:
+def word_range(matmul: Contraction, unit: MatrixUnit) -> UOp:
     """Choose the summed range whose adjacent terms form a register word: one whose extent fills
     whole words, if there is one, and along which more of the factors are contiguous."""
-    loads = [*loads_below(found.left), *loads_below(found.right)]
+    loads = [*leaf_loads(matmul.left), *leaf_loads(matmul.right)]
 
-    def suits(r: UOp) -> tuple[bool, int, int]:
-        whole = -(-extent(r) // unit.in_word) * unit.in_word
-        return whole <= _WHOLE * extent(r), sum(stride(x, r) == 1 for x in loads), extent(r)
+    def fitness(r: UOp) -> tuple[bool, int, int]:
+        padded = -(-extent(r) // unit.terms_per_word) * unit.terms_per_word
+        return padded <= _MAX_WORD_PADDING * extent(r), sum(stride(x, r) == 1
+                                                            for x in loads), extent(r)
 
-    return max(found.summed, key=suits)
+    return max(matmul.summed, key=fitness)
 
 
-def words_along(load: UOp, along: UOp, unit: Unit) -> bool:
+def is_word_aligned(load: UOp, sum_range: UOp, unit: MatrixUnit) -> bool:
     """Return whether adjacent elements along a summed range form a register word, at every word's
     start."""
-    count = unit.in_word
-    return extent(along) % count == 0 and stride(load, along) == 1 and \
+    count = unit.terms_per_word
+    return extent(sum_range) % count == 0 and stride(load, sum_range) == 1 and \
         load.dtype.itemsize * count == 4 and \
-        not any(stride(load, r) % count for r in load.ranges if r is not along) and \
-        not symbolic.linear(symbolic.element(load))[1] % count
+        not any(stride(load, r) % count for r in load.ranges if r is not sum_range) and \
+        not symbolic.linear_terms(symbolic.element_offset(load))[1] % count
 
 
-def has_words(factor: UOp, along: UOp, unit: Unit) -> bool:
+def is_packed_words(factor: UOp, sum_range: UOp, unit: MatrixUnit) -> bool:
     """Return whether a factor lies in memory as the register words that the unit takes."""
     load = factor.src[0] if factor.op is ops.CAST else factor
-    return unit.left is unit.right and is_plain(load) and words_along(load, along, unit) and \
-        indices(load)[-1] is along and dims(buffer(load))[-1] is parts.extent(along)
+    return unit.left is unit.right and is_plain(load) and is_word_aligned(load, sum_range,
+                                                                          unit) and \
+        indices(load)[-1] is sum_range and dims(buffer(load))[-1] is accessors.extent(sum_range)
 
 
-def slots_of(factor: UOp) -> list[int]:
+def operand_slots(factor: UOp) -> list[int]:
     """Return the slots of the operands whose loads stand for a factor: those with all of its
     ranges."""
-    return [buffer(load).arg.slot for load in loads_below(factor)
+    return [buffer(load).arg.slot for load in leaf_loads(factor)
             if load.ranges == factor.ranges and buffer(load).op is ops.REF]

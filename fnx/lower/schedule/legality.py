@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fnx.core import ops
+from fnx.core.accessors import bound_ranges, buffer, indices
 from fnx.core.errors import KernelError
-from fnx.core.parts import buffer, closed, indices
-from fnx.core.range_kinds import GIVEN, LOOPS, RANGE_KINDS
+from fnx.core.range_kinds import LOOP_KINDS, PARALLEL_KINDS, RANGE_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, toposort
-from fnx.lower.places import told_apart
-from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quoted
+from fnx.lower.index_injectivity import determined_ranges
+from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quote_names
 
 
-def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:
+def check_loops(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:
     """Raise KernelError if the loops of a kernel would change its meaning.
 
     Args:
@@ -36,97 +36,101 @@ def check(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]
     position = {id: i for i, id in enumerate(order)}
     _check_parallel(stores, loops)
     for node in toposort(stores):
-        if node.op is ops.REDUCE or node.op is ops.ITER:
+        if node.op is ops.REDUCE or node.op is ops.LOOP:
             _check_closed(node, position)
         if node.op in (ops.REDUCE, ops.STAGE, ops.STORE):
             _check_lanes(node)
     for store in kernel.src:
-        kept = kept_in_order(store)
-        if kept:
-            _check_order(store, [loops.of[r] for r in kept], loops)
+        ordered = ordered_ranges(store)
+        if ordered:
+            _check_order(store, [loops.of[r] for r in ordered], loops)
 
 
 def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
-    given = [loop for loop in loops.leaves.values() if loop.kind in GIVEN]
-    counts = Counter(loop.kind for loop in given)
-    outermost = list(loops.leaves.values())[:len(given)]
-    if given != outermost or any(n > (RANGE_KINDS[k].most or n) for k, n in counts.items()):
+    parallel_loops = [loop for loop in loops.leaves.values() if loop.kind in PARALLEL_KINDS]
+    counts = Counter(loop.kind for loop in parallel_loops)
+    outermost = list(loops.leaves.values())[:len(parallel_loops)]
+    if parallel_loops != outermost or any(n > (RANGE_KINDS[k].most or n) for k,
+                                          n in counts.items()):
         raise KernelError(f"parallel: expected the outermost range {outermost[0].name!r}, got "
-                          f"{quoted(loop.name for loop in given)}",
+                          f"{quote_names(loop.name for loop in parallel_loops)}",
                           hint="put one range first with order(...) and make that parallel")
-    for loop in given:
-        _check_given(stores, loop)
+    for loop in parallel_loops:
+        _check_parallel_range(stores, loop)
 
 
-def _check_given(stores: Sequence[UOp], first: ScheduledLoop) -> None:
+def _check_parallel_range(stores: Sequence[UOp], loop: ScheduledLoop) -> None:
     """Check a parallel range."""
-    r = first.final
+    r = loop.final_range
     if r is None or r.op is not ops.RANGE:
         return
     for node in toposort(stores):
-        if node.op in (ops.REDUCE, ops.STAGE, ops.ITER) and r in closed(node):
-            raise KernelError(f"parallel({first.name!r}): expected a range of the result, got "
+        if node.op in (ops.REDUCE, ops.STAGE, ops.LOOP) and r in bound_ranges(node):
+            raise KernelError(f"parallel({loop.name!r}): expected a range of the result, got "
                               "one that a sum or another fold runs over",
                               hint="how a sum is split must not depend on the workers")
     for store in stores:
         if r not in store.ranges:
-            raise KernelError(f"parallel({first.name!r}): expected every store to depend on it; "
+            raise KernelError(f"parallel({loop.name!r}): expected every store to depend on it; "
                               f"the one to {buffer_name(store)} does not")
 
 
 def _check_closed(node: UOp, position: dict[int, int]) -> None:
-    own = [r for r in closed(node) if r.arg.kind in LOOPS]
-    if not own:
+    closed_loops = [r for r in bound_ranges(node) if r.arg.kind in LOOP_KINDS]
+    if not closed_loops:
         return
-    first = min(own, key=lambda r: position[r.arg.id])
+    outermost = min(closed_loops, key=lambda r: position[r.arg.id])
     for r in node.ranges:
-        if r.arg.kind in LOOPS and position[r.arg.id] > position[first.arg.id]:
+        if r.arg.kind in LOOP_KINDS and position[r.arg.id] > position[outermost.arg.id]:
             raise KernelError(
-                f"expected the loop {name_of(r)!r} outside of {name_of(first)!r}, which is "
+                f"expected the loop {name_of(r)!r} outside of {name_of(outermost)!r}, which is "
                 "folded, or carries values: else there is one accumulator for each of its values",
                 hint=f"change the order, or unroll or vectorize {name_of(r)!r}")
 
 
 def _check_lanes(node: UOp) -> None:
-    seen = node.ranges.union(*[s.ranges for s in node.src[:2]])
-    lanes = sorted(name_of(r) for r in seen if r.arg.kind == "VEC")
+    ranges = node.ranges.union(*[s.ranges for s in node.src[:2]])
+    lanes = sorted(name_of(r) for r in ranges if r.arg.kind == "VEC")
     if len(lanes) > 1:
         raise KernelError(f"vectorize: expected one vectorized range in a value, got "
-                          f"{quoted(lanes)}", hint="unroll the others")
+                          f"{quote_names(lanes)}", hint="unroll the others")
 
 
-def kept_in_order(store: UOp) -> list[UOp]:
+def ordered_ranges(store: UOp) -> list[UOp]:
     """Return the ranges of a STORE whose iterations must keep their order, outermost first.
 
     Empty for a plain store at distinct indices.
     """
-    if store.arg is None and not is_data(store):
+    if store.arg is None and not has_data_index(store):
         return []
-    told = told_apart(indices(store))
-    free = [r for r in store.ranges if r not in told and symbolic.bounds(r)[1] > 0]
-    return sorted(free, key=lambda r: r.arg.id)
+    distinct = determined_ranges(indices(store))
+    colliding = [r for r in store.ranges if r not in distinct and symbolic.bounds(r)[1] > 0]
+    return sorted(colliding, key=lambda r: r.arg.id)
 
 
-def carried(nodes: Iterable[UOp]) -> set[UOp]:
-    """Return the ranges that ITERs run over: their iterations are sequential."""
-    return {closed(n)[0] for n in nodes if n.op is ops.ITER}
+def carried_ranges(nodes: Iterable[UOp]) -> set[UOp]:
+    """Return the ranges that LOOPs run over: their iterations are sequential."""
+    return {bound_ranges(n)[0] for n in nodes if n.op is ops.LOOP}
 
 
-def is_data(store: UOp) -> bool:
+def has_data_index(store: UOp) -> bool:
     """Return whether the index of a STORE is read from memory."""
     return any(n.op is ops.LOAD for n in toposort(indices(store)))
 
 
-def _check_order(store: UOp, kept: Sequence[ScheduledLoop], loops: Loops) -> None:
-    wanted = [leaf for loop in kept for leaf in loop.leaves()]
-    there = [leaf for leaf in loops.leaves.values() if leaf in wanted]
-    what = f"the store to {buffer_name(store)}, whose order counts"
-    if there != wanted:
-        raise KernelError(f"order: expected {quoted(leaf.name for leaf in wanted)} in this order "
-                          f"for {what}; got {quoted(leaf.name for leaf in there)}")
-    for leaf in wanted:
-        if leaf.kind in GIVEN | {"VEC"} or (leaf.kind == "UNROLL" and leaf is not wanted[-1]):
-            raise KernelError(f"expected a plain loop {leaf.name!r} for {what}; got {leaf.kind}",
+def _check_order(store: UOp, ordered: Sequence[ScheduledLoop], loops: Loops) -> None:
+    expected = [leaf for loop in ordered for leaf in loop.leaves()]
+    actual = [leaf for leaf in loops.leaves.values() if leaf in expected]
+    description = f"the store to {buffer_name(store)}, whose order counts"
+    if actual != expected:
+        raise KernelError(f"order: expected {quote_names(leaf.name for leaf in expected)} in this "
+                          "order "
+                          f"for {description}; got {quote_names(leaf.name for leaf in actual)}")
+    for leaf in expected:
+        if leaf.kind in PARALLEL_KINDS | {"VEC"} or (leaf.kind == "UNROLL" and
+                                                     leaf is not expected[-1]):
+            raise KernelError(f"expected a plain loop {leaf.name!r} for {description}; got "
+                              f"{leaf.kind}",
                               hint="two of its iterations may write one place")
 
 

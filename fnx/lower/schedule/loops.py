@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fnx.core import build, dtypes, ops
+from fnx.core.accessors import bound_ranges, extent
 from fnx.core.errors import KernelError
 from fnx.core.expr import Expr, minimum
-from fnx.core.parts import closed, extent
-from fnx.core.range_kinds import REPLICATED
+from fnx.core.matrix_units import UNITS, MatrixUnit
+from fnx.core.range_kinds import REPLICATED_KINDS
 from fnx.core.rewriting import symbolic
 from fnx.core.tiling import (
     Bind,
@@ -29,7 +30,6 @@ from fnx.core.tiling import (
     Unroll,
     Vectorize,
 )
-from fnx.core.units import UNITS, Unit
 from fnx.core.uop import UOp, toposort
 
 
@@ -42,24 +42,24 @@ def ranges_of(kernel: UOp) -> list[UOp]:
     """Return all ranges: those of ``order``, outermost first, then the others in topological
     order."""
     position = {id: i for i, id in enumerate(kernel.arg.order)}
-    found = [n for n in toposort(kernel.src) if n.op is ops.RANGE]
-    return sorted(found, key=lambda r: position.get(r.arg.id, len(position)))
+    ranges = [n for n in toposort(kernel.src) if n.op is ops.RANGE]
+    return sorted(ranges, key=lambda r: position.get(r.arg.id, len(position)))
 
 
-def quoted(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
 class ScheduledLoop:
     """A range of the kernel, or a loop made by a split. ``parts`` is (outer, inner) once split;
-    ``carries`` means that an ITER runs over it, so it stays as it is."""
+    ``carries`` means that a LOOP runs over it, so it stays as it is."""
 
-    __slots__ = ("name", "extent", "kind", "carries", "parts", "final", "_whole")
+    __slots__ = ("name", "extent", "kind", "carries", "parts", "final_range", "_whole")
 
     def __init__(self, name: str, extent: UOp, kind: str = "SEQ", carries: bool = False) -> None:
         self.name, self.extent, self.kind, self.carries = name, extent, kind, carries
         self.parts: tuple[ScheduledLoop, ScheduledLoop] | None = None
-        self.final: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
+        self.final_range: UOp | None = None  # its RANGE in the tiled kernel; a CONST 0 for extent 1
         self._whole: UOp | None = None  # the cached value of its parts
 
     def split(self, factor: int, outer: str, inner: str) -> tuple[ScheduledLoop, ScheduledLoop]:
@@ -79,18 +79,18 @@ class ScheduledLoop:
 
     def ranges(self) -> list[UOp]:
         """Return the RANGEs that it became in the tiled kernel."""
-        return [f for leaf in self.leaves() if (f := leaf.final) is not None
+        return [f for leaf in self.leaves() if (f := leaf.final_range) is not None
                 and f.op is ops.RANGE]
 
     def value(self) -> UOp:
         """Return the expression that replaces it in the tiled kernel."""
         if self.parts is None:
-            assert self.final is not None
-            return self.final
+            assert self.final_range is not None
+            return self.final_range
         if self._whole is None:
             outer, inner = self.parts
-            whole = Expr(outer.value()) * Expr(inner.extent) + Expr(inner.value())
-            self._whole = symbolic.simplify(whole.node)
+            combined = Expr(outer.value()) * Expr(inner.extent) + Expr(inner.value())
+            self._whole = symbolic.simplify(combined.node)
         return self._whole
 
     def clamped(self) -> UOp:
@@ -99,12 +99,12 @@ class ScheduledLoop:
         if next(self.guards(), None) is None or self.parts is None:
             return self.value()
         outer, inner = self.parts
-        even = symbolic.simplify(build.mul(outer.extent, inner.extent)) is self.extent
-        if even and next(inner.guards(), None) is None:
-            whole = Expr(outer.clamped()) * Expr(inner.extent) + Expr(inner.value())
+        is_even = symbolic.simplify(build.mul(outer.extent, inner.extent)) is self.extent
+        if is_even and next(inner.guards(), None) is None:
+            combined = Expr(outer.clamped()) * Expr(inner.extent) + Expr(inner.value())
         else:
-            whole = minimum(Expr(self.value()), Expr(self.extent) - 1)
-        return symbolic.simplify(whole.node)
+            combined = minimum(Expr(self.value()), Expr(self.extent) - 1)
+        return symbolic.simplify(combined.node)
 
     def moved(self) -> tuple[UOp, UOp] | None:
         """Return (value, condition) for unrolled iterations whose last part rounds up: the last
@@ -122,12 +122,12 @@ class ScheduledLoop:
         outer, inner = self.parts
         if inner.kind != "UNROLL" or inner.parts or outer.parts or self.extent.op is not ops.CONST:
             return None
-        many, count = build.const_of(self.extent), build.const_of(inner.extent)
-        if many < count or many % count == 0:
+        total, count = build.const_of(self.extent), build.const_of(inner.extent)
+        if total < count or total % count == 0:
             return None
-        first, at = Expr(outer.value()) * count, Expr(inner.value())
-        return (symbolic.simplify((minimum(first, first.like(many - count)) + at).node),
-                symbolic.simplify((first + (count - 1) - at < many).node))
+        base, offset = Expr(outer.value()) * count, Expr(inner.value())
+        return (symbolic.simplify((minimum(base, base.like(total - count)) + offset).node),
+                symbolic.simplify((base + (count - 1) - offset < total).node))
 
     def guards(self) -> Iterator[UOp]:
         """Yield the conditions under which it is in bounds: one for each split that rounds up."""
@@ -142,32 +142,32 @@ class ScheduledLoop:
     def digits(self, index: UOp) -> list[UOp]:
         """Return the indices of its leaves (those with a RANGE) when it has the value ``index``."""
         if self.parts is None:
-            assert self.final is not None
-            return [index] if self.final.op is ops.RANGE else []
+            assert self.final_range is not None
+            return [index] if self.final_range.op is ops.RANGE else []
         outer, inner = self.parts
-        at, length = Expr(index), Expr(inner.extent)
-        return [*outer.digits(symbolic.simplify((at // length).node)),
-                *inner.digits(symbolic.simplify((at % length).node))]
+        position, length = Expr(index), Expr(inner.extent)
+        return [*outer.digits(symbolic.simplify((position // length).node)),
+                *inner.digits(symbolic.simplify((position % length).node))]
 
 
 class Loops:
     """All loops of a kernel. ``leaves`` are in loop order; each iteration of a loop in
-    ``subtotals`` is summed by itself (blocked summation); loops in ``units`` belong to a matrix
+    ``blocked_sums`` is summed by itself (blocked summation); loops in ``units`` belong to a matrix
     unit."""
 
     def __init__(self, kernel: UOp) -> None:
         self.of: dict[UOp, ScheduledLoop] = {}
         self.leaves: dict[str, ScheduledLoop] = {}
-        self.subtotals: set[ScheduledLoop] = set()
+        self.blocked_sums: set[ScheduledLoop] = set()
         # of the loops over terms of a register word: the unit, and its loop over words
-        self.units: dict[ScheduledLoop, tuple[Unit, ScheduledLoop | None]] = {}
-        carried = {closed(n)[0] for n in toposort(kernel.src) if n.op is ops.ITER}
+        self.units: dict[ScheduledLoop, tuple[MatrixUnit, ScheduledLoop | None]] = {}
+        carried_ranges = {bound_ranges(n)[0] for n in toposort(kernel.src) if n.op is ops.LOOP}
         for r in ranges_of(kernel):
             name = name_of(r)
             if name in self.leaves:
                 raise KernelError(f"expected ranges of different names, got two named {name!r}")
             self.of[r] = self.leaves[name] = ScheduledLoop(name, extent(r), r.arg.kind,
-                                                            r in carried)
+                                                            r in carried_ranges)
 
     def apply(self, schedule: Iterable[Transform]) -> None:
         """Apply splits, orders and kinds in sequence."""
@@ -177,7 +177,7 @@ class Loops:
             elif isinstance(step, Order):
                 self._order(step)
             elif isinstance(step, Subtotal):
-                self.subtotals.add(self._leaf(step.range, step))
+                self.blocked_sums.add(self._leaf(step.range, step))
             elif isinstance(step, Tensorize):
                 loop = self._leaf(step.range, step)
                 words = None if step.words is None else self._leaf(step.words, step)
@@ -185,11 +185,11 @@ class Loops:
             elif isinstance(step, Parallel | Vectorize | Unroll | Bind):
                 self._kind(step)
             elif isinstance(step, Collect):
-                self._check_collected(step)
+                self._check_rolled(step)
 
     def _leaf(self, name: str, step: Transform) -> ScheduledLoop:
         if name not in self.leaves:
-            raise KernelError(f"{step}: expected one of the ranges {quoted(self.leaves)}; "
+            raise KernelError(f"{step}: expected one of the ranges {quote_names(self.leaves)}; "
                               f"got {name!r}",
                               hint="give the range this name in the kernel: k.range(n, name)")
         if self.leaves[name].carries and not isinstance(step, Order):
@@ -197,18 +197,20 @@ class Loops:
                               hint="its iterations follow one another; tile the ranges around it")
         return self.leaves[name]
 
-    def _check_collected(self, step: Collect) -> None:
+    def _check_rolled(self, step: Collect) -> None:
         if self._leaf(step.range, step).kind != "UNROLL":
             raise KernelError(f"{step}: expected a range that is unrolled",
                               hint=f"unroll({step.range!r}) before")
 
-    def _unit(self, step: Tensorize) -> Unit:
+    def _unit(self, step: Tensorize) -> MatrixUnit:
         """Return the unit that multiplies along a loop, whose extent is the terms of a register
         word."""
         unit, loop = UNITS[step.unit], self.leaves[step.range]
-        if symbolic.bounds(loop.extent) != (unit.in_word, unit.in_word):
-            raise KernelError(f"{step}: expected a loop over the {unit.in_word} terms of a word",
-                              hint=f"split({step.range!r}, {unit.in_word}), and name the inner "
+        if symbolic.bounds(loop.extent) != (unit.terms_per_word, unit.terms_per_word):
+            raise KernelError(f"{step}: expected a loop over the {unit.terms_per_word} terms of a "
+                              "word",
+                              hint=f"split({step.range!r}, {unit.terms_per_word}), and name the "
+                                   "inner "
                               "part")
         words = 1 if step.words is None else symbolic.bounds(self.leaves[step.words].extent)[1]
         if words != unit.words:
@@ -222,52 +224,54 @@ class Loops:
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}",
                               hint="split first, then name the part to vectorize or unroll")
         parts = loop.split(step.factor, step.outer, step.inner)
-        if loop in self.subtotals:
-            self.subtotals.remove(loop)
-            self.subtotals.add(parts[1])
+        if loop in self.blocked_sums:
+            self.blocked_sums.remove(loop)
+            self.blocked_sums.add(parts[1])
         leaves: dict[str, ScheduledLoop] = {}
         for name, leaf in self.leaves.items():
-            for new in parts if leaf is loop else (leaf,):
-                if new.name in leaves or (leaf is loop and new.name != name
-                                          and new.name in self.leaves):
+            for piece in parts if leaf is loop else (leaf,):
+                if piece.name in leaves or (leaf is loop and piece.name != name
+                                            and piece.name in self.leaves):
                     raise KernelError(f"{step}: expected new names for the parts, got "
-                                      f"{new.name!r}, which is there already")
-                leaves[new.name] = new
+                                      f"{piece.name!r}, which is there already")
+                leaves[piece.name] = piece
         self.leaves = leaves
 
     def _order(self, step: Order) -> None:
         for name in step.names:
             self._leaf(name, step)
         if sorted(step.names) != sorted(self.leaves):
-            raise KernelError(f"{step}: expected each of {quoted(self.leaves)} once")
+            raise KernelError(f"{step}: expected each of {quote_names(self.leaves)} once")
         self.leaves = {name: self.leaves[name] for name in step.names}
 
     def _kind(self, step: Parallel | Vectorize | Unroll | Bind) -> None:
         loop = self._leaf(step.range, step)
         if loop.kind != "SEQ":
             raise KernelError(f"{step}: expected a plain loop, got one that is {loop.kind}")
-        if step.kind in REPLICATED and loop.extent.op is not ops.CONST:
+        if step.kind in REPLICATED_KINDS and loop.extent.op is not ops.CONST:
             raise KernelError(f"{step}: expected a range whose extent is a number",
                               hint=f"split it: split({step.range!r}, 16), then name the inner part")
         loop.kind = step.kind
 
     def levels(self, ranges: Iterable[UOp]) -> list[list[UOp]]:
         """Group the loops of a sum's ranges by the partial sums that they make: the loops inside of
-        a loop in ``subtotals`` make a sum of their own. Innermost first; lanes and unrolled loops
-        belong to the outermost."""
-        mine = [leaf for r in ranges for leaf in self.of[r].leaves()]
-        place = {loop: i for i, loop in enumerate(self.leaves.values())}
-        parts: list[list[UOp]] = [[]]
-        for loop in sorted(mine, key=place.__getitem__, reverse=True):
-            final = loop.final
-            if final is None or final.op is not ops.RANGE or loop.kind in REPLICATED:
+        a loop in ``blocked_sums`` make a sum of their own. Innermost first; lanes and unrolled
+        loops belong to the outermost."""
+        sum_loops = [leaf for r in ranges for leaf in self.of[r].leaves()]
+        positions = {loop: i for i, loop in enumerate(self.leaves.values())}
+        partial_sums: list[list[UOp]] = [[]]
+        for loop in sorted(sum_loops, key=positions.__getitem__, reverse=True):
+            final = loop.final_range
+            if final is None or final.op is not ops.RANGE or loop.kind in REPLICATED_KINDS:
                 continue
-            if loop in self.subtotals and parts[-1]:
-                parts.append([])
-            parts[-1].append(final)
-        kept = [f for loop in mine if loop.kind in REPLICATED and (f := loop.final) is not None
-                and f.op is ops.RANGE]
-        return [*[part[::-1] for part in parts[:-1]], [*parts[-1][::-1], *kept]]
+            if loop in self.blocked_sums and partial_sums[-1]:
+                partial_sums.append([])
+            partial_sums[-1].append(final)
+        replicated = [f
+                      for loop in sum_loops if loop.kind in REPLICATED_KINDS and
+                      (f := loop.final_range) is not None
+                      and f.op is ops.RANGE]
+        return [*[part[::-1] for part in partial_sums[:-1]], [*partial_sums[-1][::-1], *replicated]]
 
     def finish(self) -> tuple[int, ...]:
         """Make the RANGEs, numbered in loop order, and return their ids. Loops of extent 1 are
@@ -275,8 +279,8 @@ class Loops:
         number = 0
         for loop in self.leaves.values():
             if symbolic.bounds(loop.extent) == (1, 1) and not loop.carries:
-                loop.final = build.const(0, dtypes.index)
+                loop.final_range = build.const(0, dtypes.index)
             else:
-                loop.final = build.range_(loop.extent, number, loop.kind, loop.name)
+                loop.final_range = build.range_(loop.extent, number, loop.kind, loop.name)
                 number += 1
         return tuple(range(number))

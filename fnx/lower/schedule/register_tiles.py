@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 from fnx.core.record import Record
 from fnx.core.target import Target
 
-_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
-TALLEST = 14  # most rows of a tile
-_TRIED, _WORSE = 12, 1.5  # alternatives that a search tries; most cost relative to the best
+_MAX_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
+MAX_TILE_ROWS = 14  # most rows of a tile
+# alternatives that a search tries; most cost relative to the best
+_MAX_ALTERNATIVES, _MAX_COST_RATIO = 12, 1.5
 
 
 class Tile(Record):
@@ -27,56 +28,59 @@ class Tile(Record):
     lanes: int
 
 
-def register_tile(rows: int, columns: int, size: int, target: Target,
-                  among: Iterable[tuple[int, int]] | None = None, shares: int = 1,
-                  tallest: int = TALLEST) -> Tile:
+def choose_register_tile(rows: int, columns: int, size: int, target: Target,
+                         allowed: Iterable[tuple[int, int]] | None = None, processors: int = 1,
+                         max_rows: int = MAX_TILE_ROWS) -> Tile:
     """Choose the tile that wastes the least time in arithmetic units or loads per step of k; one of
-    ``among`` (rows, vectors) if given. ``shares`` is the number of processors that share the tiles
-    of rows: the busiest one counts.
+    ``allowed`` (rows, vectors) if given. ``processors`` is the number of processors that share the
+    tiles of rows: the busiest one counts.
 
-    >>> register_tile(1024, 1024, 4, Target("cpu")), register_tile(1024, 10, 8, Target("cpu"))
+    >>> (choose_register_tile(1024, 1024, 4, Target("cpu")),
+    ...  choose_register_tile(1024, 10, 8, Target("cpu")))
     (Tile(rows=4, vectors=4, lanes=16), Tile(rows=8, vectors=2, lanes=8))
-    >>> register_tile(1024, 1024, 4, Target("cpu", vector_bits=256, vector_registers=16))
+    >>> choose_register_tile(1024, 1024, 4, Target("cpu", vector_bits=256, vector_registers=16))
     Tile(rows=6, vectors=2, lanes=8)
-    >>> [register_tile(36, 16, 4, Target("cpu"), shares=n).rows for n in (1, 2)]
+    >>> [choose_register_tile(36, 16, 4, Target("cpu"), processors=n).rows for n in (1, 2)]
     [12, 9]
     """
     lanes = target.lanes(size)
-    best, least = Tile(1, 1, lanes), float("inf")
-    for height, vectors in _all_tiles(rows, target) if among is None else among:
-        if height > _highest(vectors, target, tallest):
+    best, lowest = Tile(1, 1, lanes), float("inf")
+    for tile_rows, vectors in _all_tiles(rows, target) if allowed is None else allowed:
+        if tile_rows > _max_tile_rows(vectors, target, max_rows):
             continue
-        cost = _cost_of_tiles(rows, columns, height, vectors * lanes, lanes, shares)
-        if cost < least * 0.99:
-            best, least = Tile(height, vectors, lanes), cost
+        cost = _tile_cycles(rows, columns, tile_rows, vectors * lanes, lanes, processors)
+        if cost < lowest * 0.99:
+            best, lowest = Tile(tile_rows, vectors, lanes), cost
     return best
 
 
-def _cost_of_tiles(rows: int, columns: int, height: int, width: int, lanes: int,
-                   shares: int = 1) -> float:
+def _tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes: int,
+                 processors: int = 1) -> float:
     """Return the approximate cycles of all tiles for one step of the sum."""
-    tiles = -(-rows // (height * shares)) * shares * -(-columns // width)
-    vectors = width // lanes
-    return tiles * (max(height * vectors, height + vectors, 8) + 0.5 + (height + vectors) / 8)
+    tiles = -(-rows // (tile_rows * processors)) * processors * -(-columns // tile_width)
+    vectors = tile_width // lanes
+    return tiles * (max(tile_rows * vectors, tile_rows + vectors,
+                        8) + 0.5 + (tile_rows + vectors) / 8)
 
 
-def other_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
+def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
     """Return (rows, vectors) of the tiles that are not much worse than the best, which comes
     first."""
-    found = sorted((_cost_of_tiles(rows, columns, height, vectors * lanes, lanes), i,
-                    (height, vectors))
-                   for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
-    return [tile for cost, _, tile in found[:_TRIED] if cost < _WORSE * found[0][0]]
+    ranked = sorted((_tile_cycles(rows, columns, height, vectors * lanes, lanes), i,
+                     (height, vectors))
+                    for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
+    return [tile for cost, _,
+            tile in ranked[:_MAX_ALTERNATIVES] if cost < _MAX_COST_RATIO * ranked[0][0]]
 
 
-def _highest(vectors: int, target: Target, tallest: int = TALLEST) -> int:
+def _max_tile_rows(vectors: int, target: Target, max_rows: int = MAX_TILE_ROWS) -> int:
     """Return the most rows of a tile whose accumulators fit the registers. More than hide the
     latency would not be faster, and the code would take LLVM twice as long."""
-    most = min(target.vector_registers - 2 - vectors, _ACCUMULATORS)
-    return min(most // vectors, tallest)
+    accumulators = min(target.vector_registers - 2 - vectors, _MAX_ACCUMULATORS)
+    return min(accumulators // vectors, max_rows)
 
 
 def _all_tiles(rows: int, target: Target) -> Iterator[tuple[int, int]]:
     for vectors in (2, 1, 3, 4):
-        for height in range(min(_highest(vectors, target), max(rows, 1)), 0, -1):
-            yield height, vectors
+        for tile_rows in range(min(_max_tile_rows(vectors, target), max(rows, 1)), 0, -1):
+            yield tile_rows, vectors

@@ -1,6 +1,6 @@
 """Inline: replace calls of FUNCTIONs by their bodies.
 
-    before  FUNCTION(GET(CALL(FUNCTION(ADD(p0, p0)), MUL(p0, p1)), 0))
+    before  FUNCTION(GETTUPLE(CALL(FUNCTION(ADD(p0, p0)), MUL(p0, p1)), 0))
     after   FUNCTION(ADD(MUL(p0, p1), MUL(p0, p1)))
 
 A CUSTOM is inlined as its function: its rules are for derivatives only. Calls of user-written
@@ -17,7 +17,7 @@ True
 
 from __future__ import annotations
 
-from fnx.core import build_calls, ops, parts
+from fnx.core import accessors, build_calls, ops
 from fnx.core.array import trace
 from fnx.core.uop import UOp, rebuild, toposort
 
@@ -26,92 +26,93 @@ MIN_CALLS = 8  # calls of one body, in one FUNCTION or loop, from which it is lo
 
 def inline(fn: UOp) -> UOp:
     """Return a FUNCTION without calls, except calls of bodies that are called often."""
-    flat: dict[UOp, UOp] = {}
-    order = _inner_first(fn)
-    often = _called_often(fn, order)
-    for body in order:
-        flat[body] = _inline_one(body, flat, often)
-    return flat[fn]
+    inlined: dict[UOp, UOp] = {}
+    bodies = _callees_first(fn)
+    frequent = _frequently_called(fn, bodies)
+    for body in bodies:
+        inlined[body] = _inline_one(body, inlined, frequent)
+    return inlined[fn]
 
 
-def _called_often(fn: UOp, order: list[UOp]) -> set[UOp]:
+def _frequently_called(fn: UOp, bodies: list[UOp]) -> set[UOp]:
     """Return bodies that some FUNCTION would have ``MIN_CALLS`` copies of and that lose little by
     not being inlined.
 
-    ``order`` lists the FUNCTIONs, callees first.
+    ``bodies`` lists the FUNCTIONs, callees first.
     """
     calls: dict[UOp, list[UOp]] = {}
-    frames = [fn]  # bodies that are lowered separately
-    heavy: set[UOp] = set()
-    for body in order:
+    roots = [fn]  # bodies that are lowered separately
+    expensive: set[UOp] = set()
+    for body in bodies:
         nodes = toposort(body.src)
         calls[body] = [n.src[0] for n in nodes if _calls_function(n)]
-        frames += [b for n in nodes if n.op in _FRAMES for b in parts.bodies(n)]
-        if any(map(_is_heavy, nodes)) and not any(n.op is ops.HOST or build_calls.is_token(n)
+        roots += [b for n in nodes if n.op in _CONTROL_OPS for b in accessors.bodies(n)]
+        if any(map(_is_heavy, nodes)) and not any(n.op is ops.CALLBACK or build_calls.is_token(n)
                                                   for n in nodes):
-            heavy.add(body)
-    often: set[UOp] = set()
-    for frame in frames:  # grows during iteration
+            expensive.add(body)
+    frequent: set[UOp] = set()
+    for frame in roots:  # grows during iteration
         copies = {frame: 1}
-        for body in reversed(order):
+        for body in reversed(bodies):
             count = copies.get(body, 0)
-            if count >= MIN_CALLS and body in heavy:
-                if body not in often:
-                    often.add(body)
-                    frames.append(body)
-            elif count and body not in often or body is frame:
+            if count >= MIN_CALLS and body in expensive:
+                if body not in frequent:
+                    frequent.add(body)
+                    roots.append(body)
+            elif count and body not in frequent or body is frame:
                 for callee in calls[body]:
                     copies[callee] = copies.get(callee, 0) + count
-    return often
+    return frequent
 
 
-_FRAMES = frozenset({ops.SCAN, ops.WHILE, ops.COND})
+_CONTROL_OPS = frozenset({ops.SCAN, ops.WHILE, ops.COND})
 
 
 def _is_heavy(node: UOp) -> bool:
     """Return whether a node is at least a kernel of its own: a matrix product, a loop, a
     scatter."""
-    if node.op in _FRAMES or node.op is ops.SCATTER:
+    if node.op in _CONTROL_OPS or node.op is ops.SCATTER:
         return True
     x = node.src[0] if node.op is ops.REDUCE else node
     return node.op is ops.REDUCE and x.op is ops.MUL and all(s.op is ops.EXPAND for s in x.src)
 
 
-def _inner_first(fn: UOp) -> list[UOp]:
+def _callees_first(fn: UOp) -> list[UOp]:
     """Return the FUNCTIONs that are computed, callees first, without rules that nothing applies."""
-    inside: dict[UOp, list[UOp]] = {}
-    done: dict[UOp, None] = {}
+    callees: dict[UOp, list[UOp]] = {}
+    ordered: dict[UOp, None] = {}
     stack = [fn]
     while stack:
         body = stack[-1]
-        if body not in inside:
-            inside[body] = [b for node in toposort(body.src) if node.op in ops.STRUCTURAL
-                            for b in parts.bodies(node)[:1 if node.op is ops.CUSTOM else None]]
-        missing = [b for b in inside[body] if b not in done]
-        stack += missing
-        if not missing:
-            done[stack.pop()] = None
-    return list(done)
+        if body not in callees:
+            callees[body] = [b for node in toposort(body.src) if node.op in ops.HIGHER_ORDER
+                             for b in accessors.bodies(node)[:1 if node.op is ops.CUSTOM else None]]
+        pending = [b for b in callees[body] if b not in ordered]
+        stack += pending
+        if not pending:
+            ordered[stack.pop()] = None
+    return list(ordered)
 
 
-def _inline_one(fn: UOp, flat: dict[UOp, UOp], often: set[UOp]) -> UOp:
-    """Return ``fn`` with its calls replaced; the bodies it calls are in ``flat`` already."""
+def _inline_one(fn: UOp, inlined: dict[UOp, UOp], frequent: set[UOp]) -> UOp:
+    """Return ``fn`` with its calls replaced; the bodies it calls are in ``inlined`` already."""
     results: dict[UOp, list[UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        made = None
-        if _calls_function(node) and node.src[0] in often:
-            results[node] = [*build_calls.call(flat[node.src[0]], src[len(parts.bodies(node)):],
-                                               node.arg.name)]
-            made = node
+        replacement = None
+        if _calls_function(node) and node.src[0] in frequent:
+            results[node] = [*build_calls.call(inlined[node.src[0]],
+                                               src[len(accessors.bodies(node)):], node.arg.name)]
+            replacement = node
         elif _calls_function(node):
-            results[node] = trace.inline(flat[node.src[0]], src[len(parts.bodies(node)):])
-            made = node
-        elif node.op is ops.GET and node.src[0] in results:
-            made = results[node.src[0]][node.arg]
+            results[node] = trace.inline_function(inlined[node.src[0]],
+                                                  src[len(accessors.bodies(node)):])
+            replacement = node
+        elif node.op is ops.GETTUPLE and node.src[0] in results:
+            replacement = results[node.src[0]][node.arg]
         elif node.op is ops.FUNCTION:
-            made = flat.get(node)
-        return made
+            replacement = inlined.get(node)
+        return replacement
     return fn.over(tuple(rebuild(fn.src, visit)))
 
 

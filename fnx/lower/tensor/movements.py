@@ -15,17 +15,18 @@ from __future__ import annotations
 import math
 
 from fnx.core import build, build_calls, ops
-from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, constant_of, var
+from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, underlying_const, var
 from fnx.core.rewriting.rewrite import RewriteRule
 from fnx.core.uop import UOp
-from fnx.lower.tensor.algebra import spread
+from fnx.lower.tensor.algebra import broadcast_like
 
-MANY = 64  # parts above which a kernel does not select among them (fusion/concat_parts.py)
+# parts above which a kernel does not select among them (fusion/concat_in_place.py)
+MAX_CONCAT_PARTS = 64
 x = var("x")
-_OF_LANES = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has removed these
+_NAMED_AXIS_OPS = {ops.ALL_GATHER, ops.AXIS_INDEX}  # batching has removed these
 _VALUES = frozenset(op for op in ops.OPS.values() if "t" in op.levels
-                    and op.kind not in ("scope", "source", "host", "pair")) - _OF_LANES | {
-    ops.GET, ops.IOTA}
+                    and op.kind not in ("scope", "source", "host", "pair")) - _NAMED_AXIS_OPS | {
+    ops.GETTUPLE, ops.IOTA}
 _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP,
                             ops.CONCAT, ops.PAD, ops.UNFOLD})
 
@@ -33,47 +34,47 @@ _SAME_ELEMENTS = frozenset({ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, op
 # ---- constants --------------------------------------------------------------------------------
 
 
-def _constant(node: UOp) -> UOp | None:
+def _move_constant(node: UOp) -> UOp | None:
     """Rewrite a movement whose elements are all one constant as an EXPAND."""
-    first = constant_of(node.src[0])
-    if first is None or any(constant_of(s) is not first for s in node.src[1:]):
+    first = underlying_const(node.src[0])
+    if first is None or any(underlying_const(s) is not first for s in node.src[1:]):
         return None
     return build.expand(first, node.shape)
 
 
-def _gathered_constant(node: UOp) -> UOp | None:
-    value = constant_of(node.src[0])
+def _gather_constant(node: UOp) -> UOp | None:
+    value = underlying_const(node.src[0])
     return None if value is None else build.expand(value, node.shape)
 
 
-def _placed_constant(node: UOp) -> UOp | None:
+def _fold_zeros(node: UOp) -> UOp | None:
     """Fold a FOLD of zeros, or of no windows, into zeros."""
-    value = constant_of(node.src[0])
+    value = underlying_const(node.src[0])
     zeros = value is not None and value.arg == 0 or 0 in node.src[0].shape
-    return spread(0, node) if zeros else None
+    return broadcast_like(0, node) if zeros else None
 
 
-def _folded_constant(node: UOp) -> UOp | None:
+def _reduce_constant(node: UOp) -> UOp | None:
     """Fold a MAX, MIN, AND or OR of equal elements, and any reduction over no elements."""
-    monoid, value = node.arg.monoid, constant_of(node.src[0])
+    monoid, value = node.arg.monoid, underlying_const(node.src[0])
     if math.prod(node.src[0].shape) == 0:
-        return spread(monoid.identity(node.dtype), node)
+        return broadcast_like(monoid.identity(node.dtype), node)
     if value is not None and monoid in (ops.MAX, ops.MIN, ops.AND, ops.OR):
         return build.expand(value, node.shape)
     return None
 
 
-CONSTANTS = [
-    RewriteRule(UPat(_VALUES, None, "node"), lambda node: spread(0, node),
-                lambda node: 0 in node.shape and constant_of(node) is None
-                and not (node.op is ops.GET and node.src[0].op is not ops.SORT
+CONSTANT_RULES = [
+    RewriteRule(UPat(_VALUES, None, "node"), lambda node: broadcast_like(0, node),
+                lambda node: 0 in node.shape and underlying_const(node) is None
+                and not (node.op is ops.GETTUPLE and node.src[0].op is not ops.SORT
                          and build_calls.is_token(node)), "no elements"),
-    RewriteRule(UPat(_SAME_ELEMENTS, None, "node"), _constant, name="movement of a constant",
+    RewriteRule(UPat(_SAME_ELEMENTS, None, "node"), _move_constant, name="movement of a constant",
                 needs=CONSTANT_OPS),
-    RewriteRule(UPat(ops.FOLD, None, "node"), _placed_constant, name="fold of zeros",
+    RewriteRule(UPat(ops.FOLD, None, "node"), _fold_zeros, name="fold of zeros",
                 needs=CONSTANT_OPS),
-    RewriteRule(UPat(ops.REDUCE, None, "node"), _folded_constant, name="fold of a constant"),
-    RewriteRule(UPat(ops.GATHER, None, "node"), _gathered_constant, name="gather from a constant",
+    RewriteRule(UPat(ops.REDUCE, None, "node"), _reduce_constant, name="fold of a constant"),
+    RewriteRule(UPat(ops.GATHER, None, "node"), _gather_constant, name="gather from a constant",
                 needs=CONSTANT_OPS),
     RewriteRule(UPat(ops.SCATTER, None, "node"), lambda node: node.src[0],
                 lambda node: 0 in node.src[-1].shape, "scatter of nothing"),
@@ -106,8 +107,8 @@ def _shrink_pad(x: UOp, fill: UOp, inner: UOp, outer: UOp) -> UOp:
 
 
 def _shrink_expand(x: UOp, outer: UOp) -> UOp:
-    kept = [(0, 1) if n == 1 else bounds for n, bounds in zip(x.shape, outer.arg)]
-    return build.expand(build.shrink(x, kept), outer.shape)
+    inner_bounds = [(0, 1) if n == 1 else bounds for n, bounds in zip(x.shape, outer.arg)]
+    return build.expand(build.shrink(x, inner_bounds), outer.shape)
 
 
 def _shrink_concat(inner: UOp, outer: UOp) -> UOp | None:
@@ -134,26 +135,26 @@ def _concat(node: UOp) -> UOp | None:
     return build.concat(parts, node.arg) if parts and tuple(parts) != node.src else None
 
 
-def _along_first(node: UOp) -> UOp | None:
+def _concat_first_axis(node: UOp) -> UOp | None:
     """Concatenate many parts along the first axis, then transpose: there the parts are
     contiguous."""
     axis, rank = node.arg, len(node.shape)
-    if len(node.src) <= MANY or math.prod(node.shape[:axis]) == 1:
+    if len(node.src) <= MAX_CONCAT_PARTS or math.prod(node.shape[:axis]) == 1:
         return None
     order = (axis, *[a for a in range(rank) if a != axis])
-    back = tuple([order.index(a) for a in range(rank)])
-    return build.permute(build.concat([build.permute(s, order) for s in node.src], 0), back)
+    inverse = tuple([order.index(a) for a in range(rank)])
+    return build.permute(build.concat([build.permute(s, order) for s in node.src], 0), inverse)
 
 
-def _unmoved(node: UOp) -> UOp | None:
+def _permute_to_reshape(node: UOp) -> UOp | None:
     """Rewrite a PERMUTE that moves only axes of length 1 as a RESHAPE."""
-    moved = [a for a in node.arg if node.src[0].shape[a] != 1]
-    return build.reshape(node.src[0], node.shape) if moved == sorted(moved) else None
+    moved_axes = [a for a in node.arg if node.src[0].shape[a] != 1]
+    return build.reshape(node.src[0], node.shape) if moved_axes == sorted(moved_axes) else None
 
 
 _inner, _fill = UPat(ops.PAD, (x, var("fill")), "inner"), var("fill")
 
-def _single(node: UOp) -> UOp | None:
+def _unfold_to_shrink(node: UOp) -> UOp | None:
     """Rewrite consecutive windows of one element as a SHRINK."""
     x, w = node.src[0], node.arg
     if x.shape[w.offset] != 1 or w.stride != 1:
@@ -161,13 +162,13 @@ def _single(node: UOp) -> UOp | None:
     return build.shrink(x, [(0, w.length if a == w.axis else n) for a, n in enumerate(x.shape)])
 
 
-MOVEMENTS = [
-    RewriteRule(UPat(ops.UNFOLD, None, "node"), _single, name="windows of one element"),
+MOVEMENT_RULES = [
+    RewriteRule(UPat(ops.UNFOLD, None, "node"), _unfold_to_shrink, name="windows of one element"),
     RewriteRule(UPat(ops.RESHAPE, (UPat(ops.RESHAPE, (x,)),), "node"),
                 lambda x, node: build.reshape(x, node.arg), name="reshape of reshape"),
     RewriteRule(UPat(ops.PERMUTE, (UPat(ops.PERMUTE, (x,)),), "node"),
                 lambda x, node: build.permute(node.src[0], node.arg), name="permute of permute"),
-    RewriteRule(UPat(ops.PERMUTE, None, "node"), _unmoved, name="permute as reshape"),
+    RewriteRule(UPat(ops.PERMUTE, None, "node"), _permute_to_reshape, name="permute as reshape"),
     RewriteRule(UPat(ops.EXPAND, (UPat(ops.EXPAND, (x,)),), "node"),
                 lambda x, node: build.expand(x, node.arg), name="expand of expand"),
     RewriteRule(UPat(ops.FLIP, (UPat(ops.FLIP, (x,), "inner"),), "node"),
@@ -182,8 +183,8 @@ MOVEMENTS = [
     RewriteRule(UPat(ops.SHRINK, (UPat(ops.CONCAT, None, "inner"),), "outer"), _shrink_concat,
                 name="shrink of concat"),
     RewriteRule(UPat(ops.CONCAT, None, "node"), _concat, name="concat of concat"),
-    RewriteRule(UPat(ops.CONCAT, None, "node"), _along_first, name="concat of many parts"),
-    RewriteRule(UPat(ops.STOP, (x,)), x, name="stop: only derivatives see it"),
+    RewriteRule(UPat(ops.CONCAT, None, "node"), _concat_first_axis, name="concat of many parts"),
+    RewriteRule(UPat(ops.STOP_GRADIENT, (x,)), x, name="stop: only derivatives see it"),
 ]
 
 
@@ -192,11 +193,11 @@ MOVEMENTS = [
 
 def _before_expand(node: UOp) -> UOp | None:
     """Move elementwise work before the EXPAND that all operands share, to fewer elements."""
-    constants = [constant_of(s) for s in node.src]
-    moved = [s for s, k in zip(node.src, constants) if k is None]
-    if any(s.op is not ops.EXPAND for s in moved):
+    constants = [underlying_const(s) for s in node.src]
+    operands = [s for s, k in zip(node.src, constants) if k is None]
+    if any(s.op is not ops.EXPAND for s in operands):
         return None
-    shapes = {s.src[0].shape for s in moved} or {()}
+    shapes = {s.src[0].shape for s in operands} or {()}
     shape = shapes.pop()
     if shapes or math.prod(shape) >= math.prod(node.shape):
         return None
@@ -205,46 +206,47 @@ def _before_expand(node: UOp) -> UOp | None:
     return build.expand(UOp(node.op, node.dtype, tuple(src), node.arg), node.shape)
 
 
-def _unit_axes(node: UOp) -> UOp | None:
+def _drop_unit_axes(node: UOp) -> UOp | None:
     """Drop reduced axes of length 1. A float sum starts from +0, so -0.0 is lost."""
     operand, monoid = node.src[0], node.arg.monoid
-    starts = node.dtype.is_float and (monoid is ops.ADD or not monoid.exact)
-    ones = [a for a in node.arg.axes if operand.shape[a] == 1]
-    if not ones or operand.op is ops.PAIR or (starts and len(ones) < len(node.arg.axes)):
+    starts_from_zero = node.dtype.is_float and (monoid is ops.ADD or not monoid.exact)
+    unit_axes = [a for a in node.arg.axes if operand.shape[a] == 1]
+    if not unit_axes or operand.op is ops.ARG_PAIR or (starts_from_zero and
+                                                       len(unit_axes) < len(node.arg.axes)):
         return None
-    kept = [a for a in range(len(operand.shape)) if a not in ones]
-    less = build.reshape(operand, tuple(operand.shape[a] for a in kept))
-    left = [kept.index(a) for a in node.arg.axes if a not in ones]
-    if left:
-        return build.reduce(less, monoid, left)
-    first = spread(monoid.identity(node.dtype), less)
-    return build.elementwise(monoid, less, first) if starts else less
+    remaining = [a for a in range(len(operand.shape)) if a not in unit_axes]
+    squeezed = build.reshape(operand, tuple(operand.shape[a] for a in remaining))
+    reduced_axes = [remaining.index(a) for a in node.arg.axes if a not in unit_axes]
+    if reduced_axes:
+        return build.reduce(squeezed, monoid, reduced_axes)
+    identity = broadcast_like(monoid.identity(node.dtype), squeezed)
+    return build.elementwise(monoid, squeezed, identity) if starts_from_zero else squeezed
 
 
-def _fold_twice(x: UOp, inner: UOp, node: UOp) -> UOp | None:
+def _merge_reduces(x: UOp, inner: UOp, node: UOp) -> UOp | None:
     """Merge two REDUCEs, if reassociation changes no bit."""
     monoid = node.arg.monoid
-    if inner.arg.monoid is not monoid or x.op is ops.PAIR or (
+    if inner.arg.monoid is not monoid or x.op is ops.ARG_PAIR or (
             node.dtype.is_float and monoid not in (ops.MAX, ops.MIN)):
         return None
-    left = [a for a in range(len(x.shape)) if a not in inner.arg.axes]
-    return build.reduce(x, monoid, [*inner.arg.axes, *[left[a] for a in node.arg.axes]])
+    remaining = [a for a in range(len(x.shape)) if a not in inner.arg.axes]
+    return build.reduce(x, monoid, [*inner.arg.axes, *[remaining[a] for a in node.arg.axes]])
 
 
-def _negated(x: UOp, node: UOp) -> UOp:
+def _negate_sum(x: UOp, node: UOp) -> UOp:
     """Negate the sum instead, by subtracting from zero: a sum of zeros is +0 either way."""
     total = build.reduce(x, ops.ADD, node.arg.axes)
-    return build.sub(spread(0, total), total)
+    return build.sub(broadcast_like(0, total), total)
 
 
-PAST = [
-    RewriteRule(UPat(ops.REDUCE, (UPat(ops.NEG, (x,)),), "node"), _negated,
+COMMUTING_RULES = [
+    RewriteRule(UPat(ops.REDUCE, (UPat(ops.NEG, (x,)),), "node"), _negate_sum,
                 lambda x, node: node.arg.monoid is ops.ADD, "sum of -x"),
     RewriteRule(UPat(ops.ELEMENTWISE, None, "node"), _before_expand,
                 name="elementwise before expand", needs=CONSTANT_OPS),
-    RewriteRule(UPat(ops.REDUCE, None, "node"), _unit_axes, name="fold of axes of length 1"),
-    RewriteRule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _fold_twice,
+    RewriteRule(UPat(ops.REDUCE, None, "node"), _drop_unit_axes, name="fold of axes of length 1"),
+    RewriteRule(UPat(ops.REDUCE, (UPat(ops.REDUCE, (x,), "inner"),), "node"), _merge_reduces,
                 name="fold of fold"),
 ]
 
-RULES = (*CONSTANTS, *MOVEMENTS, *PAST)
+RULES = (*CONSTANT_RULES, *MOVEMENT_RULES, *COMMUTING_RULES)

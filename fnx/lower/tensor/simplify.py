@@ -6,7 +6,7 @@ KERNELs are left alone. Unused PARAMs stay, as the signature does not change.
 
 >>> from fnx.core import build, dtypes, ops
 >>> x = build.param(0, dtypes.float32, (2, 3))
->>> y = build.mul(build.neg(build.neg(x)), build.like(x, 1.0))
+>>> y = build.mul(build.neg(build.neg(x)), build.const_like(x, 1.0))
 >>> before = build.function([build.permute(build.permute(y, (1, 0)), (1, 0))], 1)
 >>> simplify(before).src[0] is x
 True
@@ -27,10 +27,10 @@ RULES = RuleSet((*algebra.RULES, *movements.RULES))
 
 def simplify(fn: UOp) -> UOp:
     """Return the simplified FUNCTION; the same object if nothing changed."""
-    done: dict[UOp, UOp] = {}
+    rewritten: dict[UOp, UOp] = {}
     for node in toposort([fn], into_functions=True, stop=lambda n: n.op is KERNEL):
         if node.op is KERNEL:
-            done[node] = node
+            rewritten[node] = node
         elif node.op is FUNCTION:
-            done[node] = node.over(tuple(graph_rewrite(node.src, RULES, known=done)))
-    return done[fn]
+            rewritten[node] = node.over(tuple(graph_rewrite(node.src, RULES, known=rewritten)))
+    return rewritten[fn]

@@ -7,13 +7,13 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
-from fnx.scipy.special import gammas, integrals, plain
-from fnx.scipy.special.gammas import *
+from fnx.core.errors import lazy_module
+from fnx.scipy.special import elementary, gamma_beta, integrals
+from fnx.scipy.special.elementary import *
+from fnx.scipy.special.gamma_beta import *
 from fnx.scipy.special.integrals import *
-from fnx.scipy.special.plain import *
 
-__all__ = [*gammas.__all__, *integrals.__all__, *plain.__all__]
+__all__ = [*gamma_beta.__all__, *integrals.__all__, *elementary.__all__]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -7,7 +7,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 
 if TYPE_CHECKING:  # loaded on first use
     from fnx.scipy.stats import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # loaded on first use
         vonmises,
         wrapcauchy,
     )
-    from fnx.scipy.stats.ranks import mode, rankdata, sem
+    from fnx.scipy.stats.descriptive import mode, rankdata, sem
 
 __all__ = [
     "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma",
@@ -47,10 +47,10 @@ __all__ = [
     "truncnorm", "uniform", "vonmises", "wrapcauchy",
 ]
 
-_RANKS = ("mode", "rankdata", "sem")
+_DESCRIPTIVE = ("mode", "rankdata", "sem")
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(
+    __getattr__, __dir__ = lazy_module(
         __name__, __all__, frozenset({"gaussian_kde"}),
-        {name: "fnx.scipy.stats.ranks" if name in _RANKS else f"fnx.scipy.stats.{name}"
+        {name: "fnx.scipy.stats.descriptive" if name in _DESCRIPTIVE else f"fnx.scipy.stats.{name}"
          for name in __all__})

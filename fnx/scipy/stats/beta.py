@@ -8,16 +8,16 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.scipy.special import betainc, betaln, xlog1py, xlogy
-from fnx.scipy.stats.making import family, floats
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-_family = family("beta", a="above 0.", b="above 0.")
+_docstr = docstring_for("beta", a="above 0.", b="above 0.")
 
 
-@_family()
+@_docstr()
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the probability density.
@@ -25,14 +25,14 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     >>> print(beta.logpdf(0.5, 2.0, 2.0).round(4))
     0.4055
     """
-    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
     z = (x - loc) / scale
-    found = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
-    found = jnp.where((x > loc + scale) | (x < loc), -np.inf, found)
-    return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), np.nan, found)
+    logp = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - jnp.log(scale)
+    logp = jnp.where((x > loc + scale) | (x < loc), -np.inf, logp)
+    return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), np.nan, logp)
 
 
-@_family()
+@_docstr()
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Return the probability density.
@@ -43,7 +43,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     return jnp.exp(logpdf(x, a, b, loc, scale))
 
 
-@_family()
+@_docstr()
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Return the cumulative distribution function (CDF).
@@ -51,11 +51,11 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     >>> print(beta.cdf(0.5, 2.0, 2.0).round(4))
     0.5
     """
-    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
     return betainc(a, b, jnp.clip((x - loc) / scale, 0, 1))
 
 
-@_family()
+@_docstr()
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the CDF.
@@ -66,18 +66,18 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     return jnp.log(cdf(x, a, b, loc, scale))
 
 
-@_family()
+@_docstr()
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the survival function, 1 - CDF.
 
     >>> print(beta.sf(0.5, 2.0, 2.0).round(4))
     0.5
     """
-    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
     return betainc(b, a, 1 - jnp.clip((x - loc) / scale, 0, 1))
 
 
-@_family()
+@_docstr()
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the survival function.
@@ -89,4 +89,4 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

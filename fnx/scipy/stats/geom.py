@@ -8,28 +8,28 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.scipy.special import xlog1py
-from fnx.scipy.stats.making import family, floats
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["logpmf", "pmf"]
 
-_family = family("geom")
+_docstr = docstring_for("geom")
 
 
-@_family()
+@_docstr()
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Return the logarithm of the probability mass.
 
     >>> print(geom.logpmf(2.0, 0.25).round(4))
     -1.674
     """
-    k, p, loc = floats(k, p, loc)
+    k, p, loc = promote_floats(k, p, loc)
     y = k - loc
     return jnp.where(y <= 0, -np.inf, xlog1py(y - 1, -p) + jnp.log(p))
 
 
-@_family()
+@_docstr()
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Return the probability mass.
 
@@ -40,4 +40,4 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

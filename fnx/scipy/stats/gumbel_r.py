@@ -8,28 +8,28 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.nn import log1mexp
-from fnx.scipy.stats.making import family, floats
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
-_family = family("gumbel_r")
+_docstr = docstring_for("gumbel_r")
 
 
-@_family()
+@_docstr()
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the probability density.
 
     >>> print(gumbel_r.logpdf(0.5).round(4))
     -1.1065
     """
-    x, loc, scale = floats(x, loc, scale)
+    x, loc, scale = promote_floats(x, loc, scale)
     z = (x - loc) / scale
     return jnp.where(scale > 0, -(z + jnp.exp(-z)) - jnp.log(scale), np.nan)
 
 
-@_family()
+@_docstr()
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the probability density.
 
@@ -39,18 +39,18 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return jnp.exp(logpdf(x, loc, scale))
 
 
-@_family()
+@_docstr()
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the CDF.
 
     >>> print(gumbel_r.logcdf(0.5).round(4))
     -0.6065
     """
-    x, loc, scale = floats(x, loc, scale)
+    x, loc, scale = promote_floats(x, loc, scale)
     return jnp.where(scale > 0, -jnp.exp((loc - x) / scale), np.nan)
 
 
-@_family()
+@_docstr()
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the cumulative distribution function (CDF).
 
@@ -60,39 +60,39 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return jnp.exp(logcdf(x, loc, scale))
 
 
-@_family()
+@_docstr()
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the survival function, 1 - CDF.
 
     >>> print(gumbel_r.sf(0.5).round(4))
     0.4548
     """
-    x, loc, scale = floats(x, loc, scale)
+    x, loc, scale = promote_floats(x, loc, scale)
     return -jnp.expm1(logcdf(x, loc, scale))
 
 
-@_family()
+@_docstr()
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the survival function.
 
     >>> print(gumbel_r.logsf(0.5).round(4))
     -0.788
     """
-    x, loc, scale = floats(x, loc, scale)
+    x, loc, scale = promote_floats(x, loc, scale)
     return log1mexp(-logcdf(x, loc, scale))
 
 
-@_family()
+@_docstr()
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the quantile function, the inverse of ``cdf``.
 
     >>> print(gumbel_r.ppf(0.75).round(4))
     1.2459
     """
-    q, loc, scale = floats(q, loc, scale)
-    place = loc - scale * jnp.log(-jnp.log(q))
-    return jnp.where((q > 0) & (q < 1) & (scale > 0), place, np.nan)
+    q, loc, scale = promote_floats(q, loc, scale)
+    quantile = loc - scale * jnp.log(-jnp.log(q))
+    return jnp.where((q > 0) & (q < 1) & (scale > 0), quantile, np.nan)
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.scipy.special import gammaln
-from fnx.scipy.stats.making import family, floats
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["logpdf", "pdf"]
 
-_family = family("t", df="degrees of freedom; above 0.")
+_docstr = docstring_for("t", df="degrees of freedom; above 0.")
 
 
-@_family()
+@_docstr()
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the probability density.
 
     >>> print(t.logpdf(0.5, 2.0).round(4))
     -1.2164
     """
-    x, df, loc, scale = floats(x, df, loc, scale)
+    x, df, loc, scale = promote_floats(x, df, loc, scale)
     z = (x - loc) / scale
-    front = gammaln(df / 2) - gammaln(df / 2 + 0.5) + jnp.log(math.pi * df * scale * scale) / 2
-    return -front - (df / 2 + 0.5) * jnp.log1p(z * z / df)
+    log_norm = gammaln(df / 2) - gammaln(df / 2 + 0.5) + jnp.log(math.pi * df * scale * scale) / 2
+    return -log_norm - (df / 2 + 0.5) * jnp.log1p(z * z / df)
 
 
-@_family()
+@_docstr()
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the probability density.
 
@@ -40,4 +40,4 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -8,14 +8,14 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.scipy.special import log_ndtr, ndtr
 from fnx.scipy.stats import norm
-from fnx.scipy.stats.making import family, floats
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-_family = family(
+_docstr = docstring_for(
     "truncnorm",
     a="the lower bound, in standard deviations.",
     b="the upper bound, in standard deviations.")
@@ -30,22 +30,22 @@ def _log_mass(a: Array, b: Array) -> Array:
     right, left = a > 0, b <= 0
     low, high = jnp.where(right, -b, a), jnp.where(right, -a, b)
     tail = right | left
-    more, less = (log_ndtr(jnp.where(tail, y, d)) for y, d in ((high, -1.0), (low, -2.0)))
+    log_high, log_low = (log_ndtr(jnp.where(tail, y, d)) for y, d in ((high, -1.0), (low, -2.0)))
     middle = jnp.log1p(-ndtr(jnp.where(tail, 0, a)) - ndtr(jnp.where(tail, -1, -b)))
-    return jnp.where(tail, more + jnp.log(-jnp.expm1(less - more)), middle)
+    return jnp.where(tail, log_high + jnp.log(-jnp.expm1(log_low - log_high)), middle)
 
 
-def _log_below(z: Array, a: Array, b: Array) -> Array:
+def _log_cdf(z: Array, a: Array, b: Array) -> Array:
     """Return the logarithm of the CDF at z; near 0 it is computed from the survival function."""
     inside = jnp.clip(z, a, b)
-    whole = _log_mass(a, b)
-    below, above = _log_mass(a, inside) - whole, _log_mass(inside, b) - whole
-    found = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
-    found = jnp.where(z >= b, 0, jnp.where(z <= a, -np.inf, found))
-    return jnp.where(a >= b, np.nan, found)
+    log_mass = _log_mass(a, b)
+    below, above = _log_mass(a, inside) - log_mass, _log_mass(inside, b) - log_mass
+    logp = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
+    logp = jnp.where(z >= b, 0, jnp.where(z <= a, -np.inf, logp))
+    return jnp.where(a >= b, np.nan, logp)
 
 
-@_family()
+@_docstr()
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the probability density.
@@ -53,14 +53,14 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     >>> print(truncnorm.logpdf(0.5, -1.0, 2.0).round(4))
     -0.8438
     """
-    x, a, b, loc, scale = floats(x, a, b, loc, scale)
+    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
     z = (x - loc) / scale
-    found = norm.logpdf(x, loc, scale) - _log_mass(a, b)
-    found = jnp.where((z < a) | (z > b), -np.inf, found)
-    return jnp.where(a >= b, np.nan, found)
+    logp = norm.logpdf(x, loc, scale) - _log_mass(a, b)
+    logp = jnp.where((z < a) | (z > b), -np.inf, logp)
+    return jnp.where(a >= b, np.nan, logp)
 
 
-@_family()
+@_docstr()
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Return the probability density.
@@ -71,7 +71,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     return jnp.exp(logpdf(x, a, b, loc, scale))
 
 
-@_family()
+@_docstr()
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the CDF.
@@ -79,11 +79,11 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     >>> print(truncnorm.logcdf(0.5, -1.0, 2.0).round(4))
     -0.4294
     """
-    x, a, b, loc, scale = floats(x, a, b, loc, scale)
-    return _log_below((x - loc) / scale, a, b)
+    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
+    return _log_cdf((x - loc) / scale, a, b)
 
 
-@_family()
+@_docstr()
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Return the cumulative distribution function (CDF).
@@ -94,7 +94,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     return jnp.exp(logcdf(x, a, b, loc, scale))
 
 
-@_family()
+@_docstr()
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
     """Return the logarithm of the survival function.
@@ -102,11 +102,11 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     >>> print(truncnorm.logsf(0.5, -1.0, 2.0).round(4))
     -1.0523
     """
-    x, a, b, loc, scale = floats(x, a, b, loc, scale)
-    return _log_below((loc - x) / scale, -b, -a)
+    x, a, b, loc, scale = promote_floats(x, a, b, loc, scale)
+    return _log_cdf((loc - x) / scale, -b, -a)
 
 
-@_family()
+@_docstr()
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Return the survival function, 1 - CDF.
 
@@ -117,4 +117,4 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
+from fnx.core.errors import lazy_module
 from fnx.scipy.special import i0e
-from fnx.scipy.stats.making import family, floats
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["logpdf", "pdf"]
 
-_family = family("vonmises", kappa="how narrow it is.")
+_docstr = docstring_for("vonmises", kappa="the concentration.")
 
 
-@_family()
+@_docstr()
 def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """Return the logarithm of the probability density.
 
     >>> print(vonmises.logpdf(0.5, 2.0).round(4))
     -0.9067
     """
-    x, kappa = floats(x, kappa)
+    x, kappa = promote_floats(x, kappa)
     return kappa * (jnp.cos(x) - 1) - jnp.log(2 * math.pi * i0e(kappa))
 
 
-@_family()
+@_docstr()
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """Return the probability density.
 
@@ -38,4 +38,4 @@ def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -9,29 +9,29 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import module_face
-from fnx.scipy.stats.making import family, floats
+from fnx.core.errors import lazy_module
+from fnx.scipy.stats.common import docstring_for, promote_floats
 
 __all__ = ["logpdf", "pdf"]
 
-_family = family("wrapcauchy", c="how narrow it is, from 0 to 1.")
+_docstr = docstring_for("wrapcauchy", c="the concentration, 0 to 1.")
 
 
-@_family()
+@_docstr()
 def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Return the logarithm of the probability density.
 
     >>> print(wrapcauchy.logpdf(0.5, 0.5).round(4))
     -1.1378
     """
-    x, c = floats(x, c)
+    x, c = promote_floats(x, c)
     below = jnp.log(1 + c * c - 2 * c * jnp.cos(x))
-    found = jnp.log(1 - c * c) - math.log(2 * math.pi) - below
-    found = jnp.where((x >= 0) & (x <= 2 * math.pi), found, -np.inf)
-    return jnp.where((c > 0) & (c < 1), found, np.nan)
+    logp = jnp.log(1 - c * c) - math.log(2 * math.pi) - below
+    logp = jnp.where((x >= 0) & (x <= 2 * math.pi), logp, -np.inf)
+    return jnp.where((c > 0) & (c < 1), logp, np.nan)
 
 
-@_family()
+@_docstr()
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Return the probability density.
 
@@ -42,4 +42,4 @@ def pdf(x: ArrayLike, c: ArrayLike) -> Array:
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = module_face(__name__, __all__)
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -10,10 +10,10 @@ import numpy as np
 
 from fnx.core import build
 from fnx.core.array import tree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.containers import WHOLE, register_pytree_node
-from fnx.core.array.public import asarray
+from fnx.core.array.pytree_registry import OPAQUE_TYPES, register_pytree_node
 from fnx.core.errors import (
     ArgumentError,
     DTypeError,
@@ -46,7 +46,7 @@ class Float0(np.ndarray[Any, Any]):
 
 
 register_pytree_node(Float0, lambda x: ((), x.shape), lambda shape, _: Float0.like(shape))
-WHOLE.add(Float0)
+OPAQUE_TYPES.add(Float0)
 
 
 class Layout(Record):
@@ -66,25 +66,25 @@ class Layout(Record):
 
     def filled(self, floats: Iterable[Array]) -> Any:
         """Return the tree with these float leaves, and float0 for the others."""
-        rest = iter(floats)
+        remaining = iter(floats)
         return self.tree.unflatten(
-            [next(rest) if a.dtype.is_float else Float0.like(a.shape) for a in self.avals])
+            [next(remaining) if a.dtype.is_float else Float0.like(a.shape) for a in self.avals])
 
     def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
         """Return the arguments tuple, built from the gradients of its float leaves."""
-        found: tuple[tuple[Any, ...], Any] = self.filled(grads)
-        return found[0]
+        args: tuple[tuple[Any, ...], Any] = self.filled(grads)
+        return args[0]
 
 
-def flatten(args: Sequence[Any], chosen: Sequence[int], allow_int: bool
-             ) -> tuple[list[Array], Layout]:
+def flatten_args(args: Sequence[Any], argnums: Sequence[int], allow_int: bool
+                  ) -> tuple[list[Array], Layout]:
     """Return all leaves of the chosen arguments as Arrays, which must be floats unless
     ``allow_int``."""
-    leaves, in_tree = tree.flatten((tuple([args[i] for i in chosen]), {}))
+    leaves, in_tree = tree.flatten((tuple([args[i] for i in argnums]), {}))
 
     def where(i: int) -> str:
         _, position, *rest = tree.paths(in_tree)[i]
-        return f"args[{chosen[position.idx]}]{tree.keystr(tuple(rest))}"
+        return f"args[{argnums[position.idx]}]{tree.keystr(tuple(rest))}"
 
     arrays = [_leaf(x, where, i, allow_int) for i, x in enumerate(leaves)]
     return arrays, Layout(in_tree, tuple([x._aval for x in arrays]))
@@ -105,7 +105,7 @@ def _leaf(x: Any, where: Callable[[int], str], i: int, allow_int: bool) -> Array
     return array
 
 
-def like(x: Any, aval: Aval, what: str, of: str) -> UOp:
+def check_like(x: Any, aval: Aval, what: str, of: str) -> UOp:
     """Return ``what``, a tangent or a cotangent, as a node, checked to match the aval of ``of``."""
     shape, dtype, _ = aval
     array = asarray(x)
@@ -118,17 +118,17 @@ def like(x: Any, aval: Aval, what: str, of: str) -> UOp:
     return build.cast(array._node, dtype)
 
 
-def is_nothing(x: Any) -> bool:
+def is_no_derivative(x: Any) -> bool:
     """Whether x stands for the tangent or cotangent of an integer: None, or float0."""
     return x is None or getattr(x, "dtype", None) == FLOAT0
 
 
-def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> list[int]:
+def resolve_argnums(argnums: int | Sequence[int], n: int, kind: str, name: str) -> list[int]:
     """Return the positional arguments, of ``n``, to differentiate with respect to."""
     out: list[int] = []
-    for given in argnums if isinstance(argnums, Sequence) else (argnums,):
+    for number in argnums if isinstance(argnums, Sequence) else (argnums,):
         try:
-            i = operator.index(given)
+            i = operator.index(number)
         except TypeError:
             raise ArgumentError(f"{kind} of {name}: expected an integer, or several, as argnums; "
                                 f"got {argnums!r}", hint="0 is the first argument") from None
@@ -143,41 +143,41 @@ def positions(argnums: int | Sequence[int], n: int, kind: str, name: str) -> lis
     return out
 
 
-def of_chosen(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
-              chosen: Sequence[int]) -> Callable[..., Any]:
+def fix_others(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+               argnums: Sequence[int]) -> Callable[..., Any]:
     """Return f as a function of the chosen arguments, with the others fixed.
 
-    >>> of_chosen(pow, (2, 3, 5), {}, [1])(4)
+    >>> fix_others(pow, (2, 3, 5), {}, [1])(4)
     1
     """
     def g(*given: Any) -> Any:
         filled = list(args)
-        for i, x in zip(chosen, given):
+        for i, x in zip(argnums, given):
             filled[i] = x
         return f(*filled, **kwargs)
     return g
 
 
-def refuse_complex(kind: str, holomorphic: bool) -> None:
+def reject_holomorphic(kind: str, holomorphic: bool) -> None:
     """Raise for derivatives of complex functions, which are not supported."""
     if holomorphic:
         raise NotBuiltError(f"{kind}: expected holomorphic=False, as there are no complex numbers")
 
 
-def directions(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
+def tangent_nodes(layout: Layout, tangents: Sequence[Any]) -> list[UOp]:
     """Return the tangents of the float leaves of arguments, checked against these."""
-    found = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
+    leaves = tree.flatten_up_to(layout.tree, (tuple(tangents), {}))
     out = []
-    for i, (x, aval) in enumerate(zip(found, layout.avals)):
+    for i, (x, aval) in enumerate(zip(leaves, layout.avals)):
         if not aval.dtype.is_float:
-            if not is_nothing(x):
+            if not is_no_derivative(x):
                 raise DTypeError(f"expected None or float0 as the tangent at {layout.path(i)}, "
                                  f"which is {aval}, got {type(x).__name__}",
                                  hint="integers and bools have no derivative")
             continue
-        if tree.structure(x) != tree.LEAF or is_nothing(x):
+        if tree.structure(x) != tree.LEAF or is_no_derivative(x):
             raise PytreeError(f"expected a tangent for {layout.path(i)}, which is {aval}, got "
-                              f"{'float0' if x is not None and is_nothing(x) else repr(x)}",
+                              f"{'float0' if x is not None and is_no_derivative(x) else repr(x)}",
                               hint="give zeros where the direction has none")
-        out.append(like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
+        out.append(check_like(x, aval, f"a tangent at {layout.path(i)}", "the primal"))
     return out

@@ -15,7 +15,7 @@ norm'(0) = 0 and relu'(0) = 0 follow from these.
 >>> from fnx.core import dtypes
 >>> x = build.param(0, dtypes.float32, ())
 >>> y = build.sqrt(x)
->>> DERIVATIVES[ops.SQRT].pull(y, 0, build.const(1.0, dtypes.float32))
+>>> DERIVATIVES[ops.SQRT].vjp(y, 0, build.const(1.0, dtypes.float32))
 <DIV float32[] of 2>
 """
 
@@ -27,15 +27,16 @@ from collections.abc import Callable
 from typing import Any
 
 from fnx.core import build, dtypes, op_args, ops
-from fnx.core.expr import Expr, clamped, cos, digamma, exp, log, rint, sin, sqrt, where
+from fnx.core.expr import Expr, clamp, cos, digamma, exp, log, rint, sin, sqrt, where
 from fnx.core.formulas import FORMULAS
 from fnx.core.ops import OPS, Op
-from fnx.core.process import deferred, load
+from fnx.core.process import lazy_function, load
 from fnx.core.uop import UOp, substitute, toposort
-from fnx.transforms.ad import reduce_scatter as indexed
-from fnx.transforms.ad.custom import CustomOpRule
-from fnx.transforms.ad.host import HostRule
-from fnx.transforms.ad.loaded import LoadedRule
+from fnx.transforms.ad import reduce_gather_scatter as indexed
+from fnx.transforms.ad.callback_rules import CallbackRule
+from fnx.transforms.ad.custom_rules import CustomOpRule
+from fnx.transforms.ad.higher_order import CallRule, GetTupleRule
+from fnx.transforms.ad.lazy_rule import LazyRule
 from fnx.transforms.ad.rules import (
     DerivativeRule,
     Elementwise,
@@ -43,15 +44,14 @@ from fnx.transforms.ad.rules import (
     Linear,
     ReduceRule,
     ScatterRule,
-    total,
+    sum_or_any,
 )
-from fnx.transforms.ad.structural import CallRule, ResultRule
 
 DERIVATIVES: dict[Op, DerivativeRule] = {}
 
-_FAR = 30.0  # exp(-x**2) underflows to 0 below this
+_ERF_CUTOFF = 30.0  # exp(-x**2) underflows to 0 below this
 
-trigamma = deferred("fnx.core.array.gamma", "trigamma")
+trigamma = lazy_function("fnx.core.array.gamma", "trigamma")
 
 
 # ---- registrars -------------------------------------------------------------------------------
@@ -64,9 +64,9 @@ def elementwise(op: Op, *along: JvpTerm | None,
     DERIVATIVES[op] = Elementwise(along, True, singular)
 
 
-def piecewise(op: Op, *along: JvpTerm | None, taken: Callable[..., Expr] | None = None) -> None:
+def piecewise(op: Op, *along: JvpTerm | None, selected: Callable[..., Expr] | None = None) -> None:
     """Register partials that are constants (1, -1, a half, 0), or select by a condition."""
-    DERIVATIVES[op] = Elementwise(along, False, taken=taken)
+    DERIVATIVES[op] = Elementwise(along, False, taken=selected)
 
 
 def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
@@ -77,14 +77,14 @@ def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
     DERIVATIVES[op] = Linear(transpose, operands, drops, where)
 
 
-def zero(*names: str) -> None:
+def nondiff(*names: str) -> None:
     """Register ops without derivative: integers, bools, and steps that are flat where
     continuous."""
     for name in names:
         DERIVATIVES[OPS[name]] = DerivativeRule()
 
 
-def dear(*which: Op) -> None:
+def save_residual(*which: Op) -> None:
     """Mark ops whose results are saved for the backward pass; cheap elementwise and movement ops
     are recomputed."""
     for op in which:
@@ -94,7 +94,7 @@ def dear(*which: Op) -> None:
 # ---- conditions -------------------------------------------------------------------------------
 
 
-def number_of(node: UOp) -> Any:
+def constant_value(node: UOp) -> Any:
     """Return the value of a constant that may be expanded, else None."""
     while node.op is ops.EXPAND or node.op is ops.RESHAPE:
         node = node.src[0]
@@ -106,36 +106,36 @@ def _always(node: UOp) -> bool:
 
 
 def _divides_by_variable(node: UOp) -> bool:
-    return number_of(node.src[1]) in (None, 0)
+    return constant_value(node.src[1]) in (None, 0)
 
 
-def _powers(node: UOp) -> bool:
+def _is_singular_power(node: UOp) -> bool:
     """Whether partials of some order may be non-finite: all exponents but 0, 1, 2. Other powers are
     NaN below 0, infinite at 0 (themselves or a partial of some order), or overflow."""
-    return number_of(node.src[1]) not in (0, 1, 2)
+    return constant_value(node.src[1]) not in (0, 1, 2)
 
 
 # ---- partials of more than a line -------------------------------------------------------------
 
 
-def _sign(t: Expr, y: Expr, x: Expr) -> Expr:
+def _abs_jvp(t: Expr, y: Expr, x: Expr) -> Expr:
     return where(x > 0, t, where(x < 0, -t, 0))
 
 
-def _base(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
+def _pow_base_jvp(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
     """t * b * a**(b - 1), and 0 where that is 0 / 0."""
-    n = number_of(b.node)
+    n = constant_value(b.node)
     if n is not None:
         return t.like(0) if n == 0 else t * (n * a**(n - 1))
     return where(a.eq(0) & b.eq(0), 0, t * (b * a**(b - 1)))
 
 
-def _exponent(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
+def _pow_exponent_jvp(t: Expr, y: Expr, a: Expr, b: Expr) -> Expr:
     """t * a**b * log(a), and its limit 0 at a = 0 where it exists."""
     return where(a.eq(0) & (0 <= b), 0, t * (y * log(a)))
 
 
-def _share(i: int, wins: Callable[[Expr, Expr], Expr]) -> JvpTerm:
+def _winner_jvp(i: int, wins: Callable[[Expr, Expr], Expr]) -> JvpTerm:
     """Everything to the winner, half in a tie. ``wins(a, b)``: a is strictly better."""
     def along(t: Expr, y: Expr, *src: Expr) -> Expr:
         return where(wins(src[i], src[1 - i]), t, where(src[0].eq(src[1]), 0.5 * t, 0))
@@ -150,17 +150,17 @@ def _at_most(i: int, *src: Expr) -> Expr:
     return src[i] <= src[1 - i]
 
 
-def _along_formula(of: Callable[..., Expr], i: int) -> JvpTerm:
+def _formula_jvp(formula: Callable[..., Expr], i: int) -> JvpTerm:
     """The jvp of a formula in operand i, by the rules of the ops that it consists of."""
     def along(t: Expr, y: Expr, *operands: Expr) -> Expr:
         leaves = [UOp(ops.LEAF, y.dtype, (), op_args.Leaf(-1 - k, y.shape))
                   for k in range(len(operands) + 1)]
         pushed: dict[UOp, UOp] = {leaves[i]: leaves[-1]}
-        out = of(*map(Expr, leaves[:-1])).node
+        out = formula(*map(Expr, leaves[:-1])).node
         for node in toposort([out]):
             tangents = [pushed.get(s) for s in node.src]
             if node not in pushed and any(s in pushed for s in node.src):
-                tangent = DERIVATIVES[node.op].push(node, tangents)
+                tangent = DERIVATIVES[node.op].jvp(node, tangents)
                 if tangent is not None:
                     pushed[node] = tangent
         values = [x.node for x in (*operands, t)]
@@ -168,70 +168,70 @@ def _along_formula(of: Callable[..., Expr], i: int) -> JvpTerm:
     return along
 
 
-def _chosen(i: int, c: Expr, a: Expr, b: Expr) -> Expr:
+def _where_mask(i: int, c: Expr, a: Expr, b: Expr) -> Expr:
     return c if i == 1 else ~c
 
 
 # ---- transposes -------------------------------------------------------------------------------
 
 
-def _permute_back(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_permute(node: UOp, i: int, ct: UOp) -> UOp:
     return build.permute(ct, sorted(range(len(node.arg)), key=node.arg.__getitem__))
 
 
-def _sum_repeats(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_expand(node: UOp, i: int, ct: UOp) -> UOp:
     shape = node.src[0].shape
     axes = [a for a, (n, m) in enumerate(zip(shape, node.shape)) if n != m]
-    return build.reshape(total(ct, axes), shape)
+    return build.reshape(sum_or_any(ct, axes), shape)
 
 
-def _cut_padding(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_pad(node: UOp, i: int, ct: UOp) -> UOp:
     if i == 0:
         return build.shrink(ct, [(lo, lo + n) for (lo, _), n in
                                  zip(node.arg, node.src[0].shape)])
     inside = Expr(build.pad(build.const(True, dtypes.bool_, node.src[0].shape), node.arg))
-    return total(where(inside, 0, Expr(ct)).node, range(len(ct.shape)))
+    return sum_or_any(where(inside, 0, Expr(ct)).node, range(len(ct.shape)))
 
 
-def _pad_back(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_shrink(node: UOp, i: int, ct: UOp) -> UOp:
     return build.pad(ct, [(lo, n - hi) for (lo, hi), n in zip(node.arg, node.src[0].shape)])
 
 
-def _flip_back(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_flip(node: UOp, i: int, ct: UOp) -> UOp:
     return build.flip(ct, node.arg)
 
 
-def _fold_back(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_unfold(node: UOp, i: int, ct: UOp) -> UOp:
     w = node.arg
     return build.fold(ct, w.axis, w.offset, w.stride, w.dilation, node.src[0].shape[w.axis])
 
 
-def _unfold_back(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_fold(node: UOp, i: int, ct: UOp) -> UOp:
     w = node.arg
     return build.unfold(ct, w.axis, w.offset, w.stride, w.dilation, node.src[0].shape[w.axis])
 
 
-def _piece(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_concat(node: UOp, i: int, ct: UOp) -> UOp:
     axis, start = node.arg, sum(s.shape[node.arg] for s in node.src[:i])
     bounds = [(0, n) for n in node.shape]
     bounds[axis] = (start, start + node.src[i].shape[axis])
     return build.shrink(ct, bounds)
 
 
-def _own_part(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_all_gather(node: UOp, i: int, ct: UOp) -> UOp:
     """Sum what all batch elements contribute to this one."""
     axis = node.arg
-    handed = total(build.all_gather(ct, axis), (0,))
+    handed = sum_or_any(build.all_gather(ct, axis), (0,))
     return build.gather(handed, build.axis_index(axis)) if axis.size else ct
 
 
-def _cast_back(node: UOp, i: int, ct: UOp) -> UOp:
+def _transpose_cast(node: UOp, i: int, ct: UOp) -> UOp:
     return ct if ct.dtype.is_bool else build.cast(ct, node.src[0].dtype)
 
 
-def _bell(x: Expr) -> Expr:
+def _erf_derivative(x: Expr) -> Expr:
     """The derivative of erf, clamped where it is 0 so that higher orders are finite."""
-    size = clamped(x, -_FAR, _FAR)
+    size = clamp(x, -_ERF_CUTOFF, _ERF_CUTOFF)
     return 2 / math.sqrt(math.pi) * exp(-(size * size))
 
 
@@ -240,19 +240,19 @@ def _bell(x: Expr) -> Expr:
 # t times the partial derivative of y with respect to it.
 # fmt: off
 
-zero("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
-     "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
-     "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY", "STOP",
-     "AXIS_INDEX", "PAIR")
+nondiff("PARAM", "LEAF", "BUFFER", "CONST", "IOTA",
+        "NOT", "FLOOR", "CEIL", "TRUNC", "ROUND", "BITCAST", "IDIV",
+        "CMPLT", "CMPLE", "CMPEQ", "CMPNE", "AND", "OR", "XOR", "SHL", "SHR", "THREEFRY",
+        "STOP_GRADIENT", "AXIS_INDEX", "ARG_PAIR")
 
 piecewise(ops.NEG, lambda t, y, x: -t)
-piecewise(ops.ABS, _sign)
+piecewise(ops.ABS, _abs_jvp)
 piecewise(ops.ADD, lambda t, y, a, b: t, lambda t, y, a, b: t)
 piecewise(ops.SUB, lambda t, y, a, b: t, lambda t, y, a, b: -t)
-piecewise(ops.MAX, _share(0, operator.gt), _share(1, operator.gt), taken=_at_least)
-piecewise(ops.MIN, _share(0, operator.lt), _share(1, operator.lt), taken=_at_most)
+piecewise(ops.MAX, _winner_jvp(0, operator.gt), _winner_jvp(1, operator.gt), selected=_at_least)
+piecewise(ops.MIN, _winner_jvp(0, operator.lt), _winner_jvp(1, operator.lt), selected=_at_most)
 piecewise(ops.WHERE, None, lambda t, y, c, a, b: where(c, t, 0),
-          lambda t, y, c, a, b: where(c, 0, t), taken=_chosen)
+          lambda t, y, c, a, b: where(c, 0, t), selected=_where_mask)
 
 elementwise(ops.MUL, lambda t, y, a, b: t * b, lambda t, y, a, b: t * a)
 elementwise(ops.MULACC, lambda t, y, a, b, c: t * b, lambda t, y, a, b, c: t * a,
@@ -261,7 +261,7 @@ elementwise(ops.DIV, lambda t, y, a, b: t / b, lambda t, y, a, b: -(t / b * y),
             singular=_divides_by_variable)
 elementwise(ops.REM, lambda t, y, a, b: t, lambda t, y, a, b: -(t * rint((a - y) / b)),
             singular=_divides_by_variable)  # y = a - n * b; (a - y) / b is n but for rounding
-elementwise(ops.POW, _base, _exponent, singular=_powers)
+elementwise(ops.POW, _pow_base_jvp, _pow_exponent_jvp, singular=_is_singular_power)
 elementwise(ops.SQRT, lambda t, y, x: t / (y + y), singular=_always)
 elementwise(ops.EXP, lambda t, y, x: t * y, singular=_always)
 elementwise(ops.EXPM1, lambda t, y, x: t * exp(x), singular=_always)
@@ -273,41 +273,43 @@ elementwise(ops.COS, lambda t, y, x: -(t * sin(x)))
 elementwise(ops.TAN, lambda t, y, x: t * (1 + y * y))
 elementwise(ops.ATAN, lambda t, y, x: t / (1 + x * x))
 elementwise(ops.ASIN, lambda t, y, x: t / sqrt((1 - x) * (1 + x)), singular=_always)
-elementwise(ops.ERF, lambda t, y, x: t * _bell(x))
+elementwise(ops.ERF, lambda t, y, x: t * _erf_derivative(x))
 elementwise(ops.LGAMMA, lambda t, y, x: t * digamma(x), singular=_always)
 elementwise(ops.DIGAMMA, lambda t, y, x: t * trigamma(x), singular=_always)
 elementwise(ops.TANH, lambda t, y, x: (t + t * y) * (1 - y))
 
-linear(ops.CAST, _cast_back)
+linear(ops.CAST, _transpose_cast)
 linear(ops.RESHAPE, lambda node, i, ct: build.reshape(ct, node.src[0].shape))
-linear(ops.PERMUTE, _permute_back)
-linear(ops.EXPAND, _sum_repeats)
-linear(ops.PAD, _cut_padding, operands=(0, 1))
-linear(ops.SHRINK, _pad_back, drops=True)
-linear(ops.FLIP, _flip_back)
-linear(ops.UNFOLD, _fold_back, drops=True)
-linear(ops.FOLD, _unfold_back)
-linear(ops.CONCAT, _piece, operands=None)
+linear(ops.PERMUTE, _transpose_permute)
+linear(ops.EXPAND, _transpose_expand)
+linear(ops.PAD, _transpose_pad, operands=(0, 1))
+linear(ops.SHRINK, _transpose_shrink, drops=True)
+linear(ops.FLIP, _transpose_flip)
+linear(ops.UNFOLD, _transpose_unfold, drops=True)
+linear(ops.FOLD, _transpose_fold)
+linear(ops.CONCAT, _transpose_concat, operands=None)
 linear(ops.BARRIER, lambda node, i, ct: ct)
-linear(ops.ALL_GATHER, _own_part)
-linear(ops.GATHER, indexed.put_back, drops=True, where=indexed.read_inside)
+linear(ops.ALL_GATHER, _transpose_all_gather)
+linear(ops.GATHER, indexed.transpose_gather, drops=True, where=indexed.gather_in_bounds)
 
 for _op, _row in FORMULAS.items():
     if _op not in DERIVATIVES:
-        elementwise(_op, *[_along_formula(_row.of, i) for i in range(_op.arity or 0)],
+        elementwise(_op, *[_formula_jvp(_row.of, i) for i in range(_op.arity or 0)],
                     singular=_always)
 
 DERIVATIVES[ops.REDUCE] = ReduceRule(
-    along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_others,
-           ops.MAX: indexed.share, ops.MIN: indexed.share, **indexed.BY_SHARE},
-    taken={ops.MAX: indexed.winners, ops.MIN: indexed.winners})
-DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.KEPT, indexed.WRITTEN, indexed.read)
+    along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_other_elements,
+           ops.MAX: indexed.split_ties, ops.MIN: indexed.split_ties, **indexed.REDUCE_FACTORS},
+    taken={ops.MAX: indexed.winner_mask, ops.MIN: indexed.winner_mask})
+DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.SCATTER_X, indexed.SCATTER_UPDATES,
+                                       indexed.gather_at)
 
-DERIVATIVES.update({ops.CALL: CallRule(), ops.GET: ResultRule(), ops.FUNCTION: DerivativeRule(),
-                    ops.HOST: HostRule(), ops.CUSTOM: CustomOpRule(),
-                    ops.SCAN: LoadedRule(lambda: load("fnx.transforms.ad.scan").ScanRule()),
-                    ops.WHILE: LoadedRule(lambda: load("fnx.transforms.ad.whiles").WhileRule()),
-                    ops.SORT: LoadedRule(lambda: load("fnx.transforms.ad.sort").SortRule()),
-                    ops.COND: LoadedRule(lambda: load("fnx.transforms.ad.cond").CondRule())})
-dear(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
+DERIVATIVES.update({ops.CALL: CallRule(), ops.GETTUPLE: GetTupleRule(),
+                    ops.FUNCTION: DerivativeRule(), ops.CALLBACK: CallbackRule(),
+                    ops.CUSTOM: CustomOpRule(),
+                    ops.SCAN: LazyRule(lambda: load("fnx.transforms.ad.scan_rules").ScanRule()),
+                    ops.WHILE: LazyRule(lambda: load("fnx.transforms.ad.while_rules").WhileRule()),
+                    ops.SORT: LazyRule(lambda: load("fnx.transforms.ad.sort_rules").SortRule()),
+                    ops.COND: LazyRule(lambda: load("fnx.transforms.ad.cond_rules").CondRule())})
+save_residual(ops.REDUCE, ops.GATHER, ops.SCATTER, ops.THREEFRY)
 # fmt: on

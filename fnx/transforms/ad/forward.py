@@ -19,28 +19,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core import build, dtypes, ops
-from fnx.core.derived import Steps, derives, form, run
-from fnx.core.uop import UOp, current_site, toposort
-from fnx.transforms.ad.dependence import TakingPart
+from fnx.core.derivations import Derivation, derive, register_derivation, run_derivation
+from fnx.core.uop import UOp, current_loc, toposort
+from fnx.transforms.ad.dependence import ActivityAnalysis
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.rules import DerivativeRule, Tangent, add_all, zeros
-from fnx.transforms.ad.singular import is_singular
-from fnx.transforms.ad.structural import Push, Pushed, Pushes, ResultRule, Structural
+from fnx.transforms.ad.higher_order import (
+    GetTupleRule,
+    HigherOrderRule,
+    JvpForm,
+    JvpKey,
+    MaskedTangents,
+)
+from fnx.transforms.ad.rules import DerivativeRule, Tangent, add_all, zeros_like
+from fnx.transforms.ad.singularity import is_singular
 
-PushedOuts = tuple[list[UOp], list[Tangent | None]]
+PushforwardOuts = tuple[list[UOp], list[Tangent | None]]
 
 
-def jvp(body: UOp, push: Push) -> Pushed:
+def jvp_form(body: UOp, key: JvpKey) -> JvpForm:
     """Return a FUNCTION that computes the results of ``body`` and their tangents.
 
     >>> from fnx.core import ops
     >>> x = build.param(0, dtypes.float32, ())
-    >>> pushed = jvp(build.function([build.elementwise(ops.SIN, x)], 1, "f"), Push((0,)))
+    >>> pushed = jvp_form(build.function([build.elementwise(ops.SIN, x)], 1, "f"), JvpKey((0,)))
     >>> pushed.function.arg.n_params, pushed.given
     (2, ((1, None),))
     """
-    found: Pushed = form(body, push)
-    return found
+    derived: JvpForm = derive(body, key)
+    return derived
 
 
 def pushforward(outs: Sequence[UOp], tangents: Mapping[UOp, UOp]
@@ -50,15 +56,15 @@ def pushforward(outs: Sequence[UOp], tangents: Mapping[UOp, UOp]
     Raises:
         GradError: a user-written kernel without a derivative.
     """
-    nodes, found = run(_push(outs, {x: Tangent(t) for x, t in tangents.items()}))
-    return nodes, [None if t is None else t.value for t in found]
+    nodes, dots = run_derivation(_jvp_steps(outs, {x: Tangent(t) for x, t in tangents.items()}))
+    return nodes, [None if t is None else t.value for t in dots]
 
 
-def _push(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp] = (),
-          guarded: Iterable[UOp] = ()) -> Steps[PushedOuts]:
-    """The steps of ``pushforward``. ``wild`` are sources whose value may be infinite or NaN,
-    ``guarded`` the outs whose tangents need their masks."""
-    walk = _ForwardWalk(outs, tangents, wild, guarded)
+def _jvp_steps(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], nonfinite: Iterable[UOp] = (),
+               needs_mask: Iterable[UOp] = ()) -> Derivation[PushforwardOuts]:
+    """The steps of ``pushforward``. ``nonfinite`` are sources whose value may be infinite or NaN,
+    ``needs_mask`` the outs whose tangents need their masks."""
+    walk = _ForwardWalk(outs, tangents, nonfinite, needs_mask)
     yield from walk.run()
     return [walk.primals[o] for o in outs], [walk.tangents.get(o) for o in outs]
 
@@ -66,50 +72,50 @@ def _push(outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[U
 class _ForwardWalk:
     """One walk: each node gets its primal in the new graph, and its tangent if it is active."""
 
-    def __init__(self, outs: Sequence[UOp], tangents: Mapping[UOp, Tangent], wild: Iterable[UOp],
-                 guarded: Iterable[UOp]) -> None:
+    def __init__(self, outs: Sequence[UOp], tangents: Mapping[UOp, Tangent],
+                 nonfinite: Iterable[UOp], needs_mask: Iterable[UOp]) -> None:
         self.order = toposort(outs)
         self.primals: dict[UOp, UOp] = {}
         self.tangents: dict[UOp, Tangent] = dict(tangents)
         self.active: set[UOp] = set(tangents)
-        self.wild: set[UOp] = set(wild)
+        self.may_be_nonfinite: set[UOp] = set(nonfinite)
         self.singular: set[UOp] = set()
         self.summed: set[UOp] = set()  # products that only sums read
-        self.guarded: set[UOp] = set(guarded)  # a singular partial lies ahead
-        self.results: dict[UOp, tuple[Sequence[UOp], Pushes]] = {}  # of higher-order nodes
+        self.guarded: set[UOp] = set(needs_mask)  # a singular partial lies ahead
+        self.results: dict[UOp, tuple[Sequence[UOp], MaskedTangents]] = {}  # of higher-order nodes
         self.read: set[UOp] = set()  # those with an active result that is read
         self.parts: dict[UOp, list[int]] = {}  # results of these that need masks
         self._classify(outs)
 
     def _classify(self, outs: Iterable[UOp]) -> None:
-        taking = TakingPart(self.active)
+        activity = ActivityAnalysis(self.active)
         for node in self.order:
             rule = DERIVATIVES.get(node.op)
             if not node.src or rule is None or not rule.is_active(node):
                 continue
             if is_singular(node):
                 self.singular.add(node)
-            if (node in self.singular or any(s in self.wild for s in node.src)) \
-                    and not rule.hides_masks(node):
-                self.wild.add(node)
+            if (node in self.singular or any(s in self.may_be_nonfinite for s in node.src)) \
+                    and not rule.blocks_masks(node):
+                self.may_be_nonfinite.add(node)
             if any(node.src[i] in self.active for i in rule.operands(node)) and not (
-                    isinstance(rule, ResultRule) and not taking.takes_part(node)):
+                    isinstance(rule, GetTupleRule) and not activity.is_active(node)):
                 self.active.add(node)
-                self._look_at_products(node)
-                if isinstance(rule, ResultRule):
+                self._track_products(node)
+                if isinstance(rule, GetTupleRule):
                     self.read.add(node.src[0])
         self.summed.difference_update(outs)
         for node in reversed(self.order):
             if node not in self.active or not node.src:
                 continue
             rule = DERIVATIVES[node.op]
-            if self._applies(rule, node) or (
-                    node in self.guarded and not rule.hides_masks(node)):
+            if self._masks_matter(rule, node) or (
+                    node in self.guarded and not rule.blocks_masks(node)):
                 self.guarded.update([node.src[i] for i in rule.operands(node)])
-                if isinstance(rule, ResultRule) and node in self.guarded:
+                if isinstance(rule, GetTupleRule) and node in self.guarded:
                     self.parts.setdefault(node.src[0], []).append(node.arg)
 
-    def _look_at_products(self, node: UOp) -> None:
+    def _track_products(self, node: UOp) -> None:
         """Track products that are only summed: an infinity in one shows in the sum, so no mask
         is needed."""
         if node.op is ops.MUL:
@@ -117,91 +123,95 @@ class _ForwardWalk:
         if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD:
             self.summed.difference_update(node.src)
 
-    def _applies(self, rule: DerivativeRule, node: UOp) -> bool:
+    def _masks_matter(self, rule: DerivativeRule, node: UOp) -> bool:
         """Whether masks of tangents matter at the node."""
         return node in self.singular or (
             rule.scales(node) and node not in self.summed
-            and any(s in self.wild for s in node.src))
+            and any(s in self.may_be_nonfinite for s in node.src))
 
-    def run(self) -> Steps[None]:
+    def run(self) -> Derivation[None]:
         for node in self.order:
             rule = DERIVATIVES.get(node.op)
             if rule is None or node.op.closed or not node.src:
                 self.primals[node] = node
                 continue
-            current_site.derive(node)
-            if isinstance(rule, ResultRule) and node.src[0] in self.results:
+            current_loc.set_from(node)
+            if isinstance(rule, GetTupleRule) and node.src[0] in self.results:
                 primals, tangents = self.results[node.src[0]]
                 self.primals[node], t = primals[node.arg], tangents[node.arg]
                 if t is not None:
                     self.tangents[node] = t
                 continue
             src = tuple([self.primals[s] for s in node.src])
-            made = self.primals[node] = node.over(src)
+            primal = self.primals[node] = node.over(src)
             if node not in self.active:
                 continue
-            given = [self.tangents.get(s) for s in node.src]
-            if made.src != src:  # a commutative op orders its operands
-                given.reverse()
-            if isinstance(rule, Structural):
+            in_dots = [self.tangents.get(s) for s in node.src]
+            if primal.src != src:  # a commutative op orders its operands
+                in_dots.reverse()
+            if isinstance(rule, HigherOrderRule):
                 if node not in self.read:
-                    given = list(rule.unread(made, given))
-                if any(t is not None for t in given):
-                    wild = {self.primals[s] for s in node.src if s in self.wild}
-                    guarded = sorted(self.parts.get(node, ()))
-                    self.results[node] = yield from rule.push_all(made, given, guarded, wild)
+                    in_dots = list(rule.effect_tangents(primal, in_dots))
+                if any(t is not None for t in in_dots):
+                    nonfinite = {self.primals[s] for s in node.src if s in self.may_be_nonfinite}
+                    needs_mask = sorted(self.parts.get(node, ()))
+                    self.results[node] = yield from rule.jvp_all(primal, in_dots, needs_mask,
+                                                                 nonfinite)
             else:
-                t = self._tangent(rule, node, made, given)
+                t = self._tangent(rule, node, primal, in_dots)
                 if t is not None:
                     self.tangents[node] = t
 
-    def _tangent(self, rule: DerivativeRule, node: UOp, made: UOp, given: Pushes) -> Tangent | None:
-        values = [None if t is None else t.value for t in given]
-        masks = [None if t is None else t.mask for t in given]
+    def _tangent(self, rule: DerivativeRule, node: UOp, primal: UOp,
+                 in_dots: MaskedTangents) -> Tangent | None:
+        values = [None if t is None else t.value for t in in_dots]
+        masks = [None if t is None else t.mask for t in in_dots]
         value: UOp | None
-        if any(m is not None for m in masks) and self._applies(rule, node):
-            value = add_all([_masked(rule, made, i, values, masks) for i in rule.operands(node)
+        if any(m is not None for m in masks) and self._masks_matter(rule, node):
+            value = add_all([_masked_jvp(rule, primal, i, values, masks)
+                             for i in rule.operands(node)
                              if values[i] is not None])
         else:
-            value = rule.push(made, values)
+            value = rule.jvp(primal, values)
         if value is None:
             return None
-        mask = rule.push_mask(made, values, masks) \
-            if node in self.guarded and not rule.hides_masks(node) else None
+        mask = rule.jvp_mask(primal, values, masks) \
+            if node in self.guarded and not rule.blocks_masks(node) else None
         return Tangent(value, mask)
 
 
-def _masked(rule: DerivativeRule, node: UOp, i: int, values: Sequence[UOp | None],
-            masks: Sequence[UOp | None]) -> UOp | None:
+def _masked_jvp(rule: DerivativeRule, node: UOp, i: int, values: Sequence[UOp | None],
+                masks: Sequence[UOp | None]) -> UOp | None:
     """Return what the tangent of one operand adds to that of the node, zeroed outside of its
     mask."""
-    alone = [t if j == i else None for j, t in enumerate(values)]
-    value = rule.push(node, alone)
+    single = [t if j == i else None for j, t in enumerate(values)]
+    value = rule.jvp(node, single)
     if value is None or masks[i] is None:
         return value
-    mask = rule.push_mask(node, alone, masks)
-    return value if mask is None else build.where(mask, value, zeros(value))
+    mask = rule.jvp_mask(node, single, masks)
+    return value if mask is None else build.where(mask, value, zeros_like(value))
 
 
 # ---- bodies -------------------------------------------------------------------------------------
 
 
-@derives(Push, "pushed bodies")
-def _derive(body: UOp, push: Push) -> Steps[Pushed]:
+@register_derivation(JvpKey, "pushed bodies")
+def _derive(body: UOp, key: JvpKey) -> Derivation[JvpForm]:
     n, params = body.arg.n_params, build.params(body)
-    slots = {i: n + k for k, i in enumerate(push.inputs)}
-    masks = {i: n + len(slots) + k for k, i in enumerate(push.masked)}
+    slots = {i: n + k for k, i in enumerate(key.inputs)}
+    masks = {i: n + len(slots) + k for k, i in enumerate(key.masked)}
 
     def tangent(i: int) -> Tangent:
         node = params[i]
         return Tangent(build.param(slots[i], node.dtype, node.shape), build.param(
             masks[i], dtypes.bool_, node.shape) if i in masks else None)
 
-    given = {params[i]: tangent(i) for i in push.inputs if i in params}
-    outs, found = yield from _push(body.src, given, [params[i] for i in push.wild if i in params],
-                                   [body.src[o] for o in push.guarded])
-    for o in push.full:
-        found[o] = found[o] or Tangent(zeros(outs[o]))
+    tangent_of = {params[i]: tangent(i) for i in key.inputs if i in params}
+    outs, dots = yield from _jvp_steps(body.src, tangent_of,
+                                       [params[i] for i in key.may_be_nonfinite if i in params],
+                                       [body.src[o] for o in key.guarded])
+    for o in key.full:
+        dots[o] = dots[o] or Tangent(zeros_like(outs[o]))
     flat = list(outs)
 
     def place(node: UOp | None) -> int | None:
@@ -210,8 +220,8 @@ def _derive(body: UOp, push: Push) -> Steps[Pushed]:
         flat.append(node)
         return len(flat) - 1
 
-    places = tuple([(None, None) if t is None else
-                    (place(t.value), place(t.mask) if o in push.guarded else None)
-                    for o, t in enumerate(found)])
+    indices = tuple([(None, None) if t is None else
+                     (place(t.value), place(t.mask) if o in key.guarded else None)
+                     for o, t in enumerate(dots)])
     function = build.function(flat, n + len(slots) + len(masks), f"{body.arg.name}.jvp")
-    return Pushed(function, places)
+    return JvpForm(function, indices)

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-from fnx.core import build, ops, parts
-from fnx.core.derived import Steps, derives, run
+from fnx.core import accessors, build, ops
+from fnx.core.derivations import Derivation, register_derivation, run_derivation
 from fnx.core.errors import GradError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.higher_order import kernel_as_function
 from fnx.transforms.ad.rules import Linear
-from fnx.transforms.ad.structural import computed_by
 
 
 class LinearKind(Enum):
@@ -34,55 +34,55 @@ ZERO, CONSTANT, LINEAR = LinearKind
 Kinds = tuple[LinearKind, ...]
 
 
-class Linearity(Record):
+class LinearityKey(Record):
     """The kinds of the operands of a body: the key of the kinds of its results."""
 
     operands: Kinds
 
 
-def check(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
+def check_linear(outs: Sequence[UOp], linear: Sequence[UOp]) -> None:
     """Check that results of a trace are linear in some of its leaves.
 
     Raises:
         GradError: they are not; the message names the operation and the user's line.
     """
-    run(checked(outs, linear))
+    run_derivation(check_linear_steps(outs, linear))
 
 
-def checked(outs: Sequence[UOp], linear: Sequence[UOp]) -> Steps[None]:
-    """The steps of ``check``."""
+def check_linear_steps(outs: Sequence[UOp], linear: Sequence[UOp]) -> Derivation[None]:
+    """The steps of ``check_linear``."""
     for kind, out in zip((yield from _walk(outs, dict.fromkeys(linear, LINEAR))), outs):
         if kind is CONSTANT and out.dtype.is_float:
-            raise _refusal(out, "returns a result that is a constant")
+            raise _not_linear_error(out, "returns a result that is a constant")
 
 
-def _refusal(node: UOp, does: str) -> GradError:
+def _not_linear_error(node: UOp, does: str) -> GradError:
     return GradError(f"expected a function that is linear in its arguments, got one that {does}: "
                      f"{node.op} of {node.dtype}{list(node.shape)}",
-                     sites=node.sites if node.src else (),
+                     locs=node.locs if node.src else (),
                      hint="what does not depend on the arguments may only multiply them; use vjp "
                           "for functions that are not linear")
 
 
-@derives(Linearity, "linearity of bodies")
-def _kinds_of(body: UOp, asked: Linearity) -> Steps[Kinds]:
-    return (yield from _walk(body.src, {node: asked.operands[slot]
+@register_derivation(LinearityKey, "linearity of bodies")
+def _derive_kinds(body: UOp, key: LinearityKey) -> Derivation[Kinds]:
+    return (yield from _walk(body.src, {node: key.operands[slot]
                                         for slot, node in build.params(body).items()}))
 
 
-def _walk(outs: Sequence[UOp], given: Mapping[UOp, LinearKind]) -> Steps[Kinds]:
-    kinds = dict(given)
+def _walk(outs: Sequence[UOp], source_kinds: Mapping[UOp, LinearKind]) -> Derivation[Kinds]:
+    kinds = dict(source_kinds)
     results: dict[UOp, Kinds] = {}
     for node in toposort(outs, stop=lambda n: n.op is ops.KERNEL):
-        if node in given:
+        if node in source_kinds:
             continue
-        if node.op is ops.GET:
+        if node.op is ops.GETTUPLE:
             kinds[node] = results[node.src[0]][node.arg]
         elif node.op.closed or not node.src or node.op is ops.KERNEL:
             kinds[node] = ZERO if node.op is ops.CONST and build.const_of(node) == 0 else CONSTANT
-        elif node.op in BODIES:
-            operands = tuple([kinds[s] for s in parts.operands(node)])
-            results[node] = (yield from BODIES[node.op](node, operands)) \
+        elif node.op in BODY_RULES:
+            operands = tuple([kinds[s] for s in accessors.operands(node)])
+            results[node] = (yield from BODY_RULES[node.op](node, operands)) \
                 if {LINEAR, ZERO} & set(operands) else (CONSTANT,) * len(node.arg.outs)
             kinds[node] = CONSTANT
         else:
@@ -95,22 +95,22 @@ def _kind(node: UOp, src: list[LinearKind]) -> LinearKind:
     if node.op is ops.BARRIER:
         return src[0]
     if LINEAR not in src:
-        together = _together(node)
-        nothing = all(src[i] is ZERO for i in together) if together else \
+        joint = _jointly_linear(node)
+        is_zero = all(src[i] is ZERO for i in joint) if joint else \
             node.op is ops.MUL and ZERO in src or node.op is ops.DIV and src[0] is ZERO
-        return ZERO if nothing else CONSTANT
+        return ZERO if is_zero else CONSTANT
     if node.op is ops.MUL and src.count(LINEAR) == 1 or node.op is ops.DIV and src[1] is not LINEAR:
         return LINEAR
-    together = _together(node)
-    if any(k is LINEAR and i not in together for i, k in enumerate(src)):
-        raise _refusal(node, "multiplies them with one another" if node.op is ops.MUL
-                       else "is not linear")
-    if any(src[i] is CONSTANT for i in together):
-        raise _refusal(node, "adds a constant to them")
+    joint = _jointly_linear(node)
+    if any(k is LINEAR and i not in joint for i, k in enumerate(src)):
+        raise _not_linear_error(node, "multiplies them with one another" if node.op is ops.MUL
+                                else "is not linear")
+    if any(src[i] is CONSTANT for i in joint):
+        raise _not_linear_error(node, "adds a constant to them")
     return LINEAR
 
 
-def _together(node: UOp) -> Sequence[int]:
+def _jointly_linear(node: UOp) -> Sequence[int]:
     """Return the operands in which a node is jointly linear, whatever the others are."""
     rule = DERIVATIVES[node.op]
     if isinstance(rule, Linear):
@@ -129,83 +129,84 @@ def _together(node: UOp) -> Sequence[int]:
 # ---- bodies -----------------------------------------------------------------------------------
 
 
-def _joined(node: UOp, one: Kinds, other: Kinds) -> Kinds:
+def _join_kinds(node: UOp, kinds: Kinds, other_kinds: Kinds) -> Kinds:
     """Join the kinds of values of which either may be present."""
     def join(a: LinearKind, b: LinearKind) -> LinearKind:
         if {a, b} == {CONSTANT, LINEAR}:
-            raise _refusal(node, "hands on a constant in the place of one of them")
+            raise _not_linear_error(node, "hands on a constant in the place of one of them")
         return a if b is ZERO else b
-    return tuple(map(join, one, other))
+    return tuple(map(join, kinds, other_kinds))
 
 
-def _call(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    body = computed_by(node) if node.src[0].op is ops.KERNEL else parts.bodies(node)[0]
-    found: Kinds = yield body, Linearity(operands)
-    return found
+def _call(node: UOp, operands: Kinds) -> Derivation[Kinds]:
+    body = kernel_as_function(node) if node.src[0].op is ops.KERNEL else accessors.bodies(node)[0]
+    kinds: Kinds = yield body, LinearityKey(operands)
+    return kinds
 
 
-def _custom(node: UOp, operands: Kinds) -> Steps[Kinds]:
+def _custom(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     """The solution of a linear system is linear by declaration, whatever its solver does."""
     last = len(operands) - node.arg.linear
     if LINEAR in operands[:last] or LINEAR not in operands[last:]:
         return (yield from _call(node, operands))
     if CONSTANT in operands[last:]:
-        raise _refusal(node, "adds a constant to them")
+        raise _not_linear_error(node, "adds a constant to them")
     return tuple([CONSTANT if i < node.arg.effects else LINEAR
                   for i in range(len(node.arg.outs))])
 
 
-def _scan(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    return (yield from _loop(node, parts.bodies(node)[0], operands, node.arg.n_consts,
+def _scan(node: UOp, operands: Kinds) -> Derivation[Kinds]:
+    return (yield from _loop(node, accessors.bodies(node)[0], operands, node.arg.n_consts,
                              node.arg.n_carries))
 
 
-def _while(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    condition, body = parts.bodies(node)
+def _while(node: UOp, operands: Kinds) -> Derivation[Kinds]:
+    condition, body = accessors.bodies(node)
     n = node.arg.n_consts
-    found = yield from _loop(node, body, operands, n, len(operands) - n)
-    yield condition, Linearity((*operands[:n], *found))  # raises if it reads them
-    return found
+    kinds = yield from _loop(node, body, operands, n, len(operands) - n)
+    yield condition, LinearityKey((*operands[:n], *kinds))  # raises if it reads them
+    return kinds
 
 
-def _loop(node: UOp, body: UOp, operands: Kinds, n_consts: int, n_carries: int) -> Steps[Kinds]:
+def _loop(node: UOp, body: UOp, operands: Kinds, n_consts: int,
+          n_carries: int) -> Derivation[Kinds]:
     """Iterate until the kinds of the carries are a fixpoint."""
     end = n_consts + n_carries
     carries = operands[n_consts:end]
     while True:
-        found: Kinds = yield body, Linearity((*operands[:n_consts], *carries, *operands[end:]))
-        joined = _joined(node, carries, found[:n_carries])
+        kinds: Kinds = yield body, LinearityKey((*operands[:n_consts], *carries, *operands[end:]))
+        joined = _join_kinds(node, carries, kinds[:n_carries])
         if joined == carries:
-            return (*carries, *found[n_carries:])
+            return (*carries, *kinds[n_carries:])
         carries = joined
 
 
-def _cond(node: UOp, operands: Kinds) -> Steps[Kinds]:
-    given = operands[1:]
+def _cond(node: UOp, operands: Kinds) -> Derivation[Kinds]:
+    operand_kinds = operands[1:]
     out: Kinds | None = None
-    for branch in parts.bodies(node):
-        found: Kinds = yield branch, Linearity(given)
-        out = found if out is None else _joined(node, out, found)
+    for branch in accessors.bodies(node):
+        kinds: Kinds = yield branch, LinearityKey(operand_kinds)
+        out = kinds if out is None else _join_kinds(node, out, kinds)
     assert out is not None
     return out
 
 
-def _opaque(node: UOp, operands: Kinds) -> Steps[Kinds]:
+def _callback(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     """The result of a Python callback."""
     if LINEAR in operands and any(dtype.is_float for _, dtype in node.arg.outs):
-        raise _refusal(node, "is not linear")
+        raise _not_linear_error(node, "is not linear")
     yield from ()
     return (CONSTANT,) * len(node.arg.outs)
 
 
-def _sort(node: UOp, operands: Kinds) -> Steps[Kinds]:
+def _sort(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     """Operands that are not keys are permuted by a constant order."""
     if LINEAR in operands[:node.arg.n_keys]:
-        raise _refusal(node, "is not linear")
+        raise _not_linear_error(node, "is not linear")
     yield from ()
     return tuple([CONSTANT if i < 0 else operands[i] for i in node.arg.kept])
 
 
-BODIES: dict[ops.Op, Callable[[UOp, Kinds], Steps[Kinds]]] = {
+BODY_RULES: dict[ops.Op, Callable[[UOp, Kinds], Derivation[Kinds]]] = {
     ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while, ops.COND: _cond,
-    ops.SORT: _sort, ops.HOST: _opaque, ops.CUSTOM: _custom}
+    ops.SORT: _sort, ops.CALLBACK: _callback, ops.CUSTOM: _custom}

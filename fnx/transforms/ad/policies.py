@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from fnx.core import ops, parts
+from fnx.core import accessors, ops
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.ad.rules import DerivativeRule
@@ -31,76 +31,77 @@ class Policy(Record):
 
     def saves(self, node: UOp, rule: DerivativeRule) -> bool:
         """Whether the value of a node of the forward pass is saved."""
-        if node.op is ops.GET and node.src[0].op is ops.HOST:
+        if node.op is ops.GETTUPLE and node.src[0].op is ops.CALLBACK:
             return not (node.src[0].arg.effect and node.arg == 0)  # callbacks never run again
-        return _SAVES[self.kind](self, node, rule) or any(p.saves(node, rule) for p in self.others)
+        return _RULES[self.kind](self, node, rule) or any(p.saves(node, rule) for p in self.others)
 
 
-_NAMED = "checkpoint_name("
+_NAME_PREFIX = "checkpoint_name("
 
 
 def label(name: str) -> str:
     """Return the name of the CALL that names its operand."""
-    return f"{_NAMED}{name})"
+    return f"{_NAME_PREFIX}{name})"
 
 
-def gives_name(call: UOp) -> bool:
+def is_name_call(call: UOp) -> bool:
     """Whether a CALL only names its operand."""
     text: str = call.arg.name
-    return text.startswith(_NAMED)
+    return text.startswith(_NAME_PREFIX)
 
 
-def name_of(node: UOp) -> str | None:
+def checkpoint_name_of(node: UOp) -> str | None:
     """Return the name that ``checkpoint_name`` gave a value, or None."""
-    if node.op is not ops.GET or node.arg or node.src[0].op is not ops.CALL or \
-            not gives_name(node.src[0]):
+    if node.op is not ops.GETTUPLE or node.arg or node.src[0].op is not ops.CALL or \
+            not is_name_call(node.src[0]):
         return None
     text: str = node.src[0].arg.name
-    return text[len(_NAMED):-1]
+    return text[len(_NAME_PREFIX):-1]
 
 
-def is_apart(node: UOp) -> bool:
+def has_own_policy(node: UOp) -> bool:
     """Whether a node has its own checkpoint: a nested checkpoint, or a mere name."""
     if node.op is ops.CALL:
-        return node.arg.policy is not None or gives_name(node)
+        return node.arg.policy is not None or is_name_call(node)
     return node.op is ops.SCAN and node.arg.checkpoint > 0
 
 
-def _has_one(names: Container[str], node: UOp) -> bool:
+def _has_any_name(names: Container[str], node: UOp) -> bool:
     """Whether a value, or one in the bodies that compute it, has one of these names."""
-    if name_of(node) is not None or node.op is not ops.GET or node.src[0].op is ops.HOST:
-        return name_of(node) in names
-    return any(name_of(n) in names for body in parts.bodies(node.src[0])
+    if checkpoint_name_of(node) is not None or node.op is not ops.GETTUPLE or \
+            node.src[0].op is ops.CALLBACK:
+        return checkpoint_name_of(node) in names
+    return any(checkpoint_name_of(n) in names for body in accessors.bodies(node.src[0])
                for n in toposort([body], into_functions=True))
 
 
 def _is_plain_dot(node: UOp, rule: DerivativeRule) -> bool:
     """Whether it is a matrix product without batch axes: each axis of the result varies in one
     factor only."""
-    if not rule.hides_masks(node):
+    if not rule.blocks_masks(node):
         return False
-    shape, kept = node.src[0].shape, [a for a in range(len(node.src[0].shape))
-                                      if a not in node.arg.axes]
-    factors = [_varies(s) for s in node.src[0].src]
-    return not any(shape[a] != 1 and all(a in axes for axes in factors) for a in kept)
+    shape, out_axes = node.src[0].shape, [a for a in range(len(node.src[0].shape))
+                                          if a not in node.arg.axes]
+    factors = [_varying_axes(s) for s in node.src[0].src]
+    return not any(shape[a] != 1 and all(a in axes for axes in factors) for a in out_axes)
 
 
-def _varies(node: UOp) -> set[int]:
+def _varying_axes(node: UOp) -> set[int]:
     """Return the axes along which an operand is not broadcast."""
     if node.op is ops.EXPAND:
         return {a for a, n in enumerate(node.src[0].shape) if n != 1}
     if node.op is ops.PERMUTE:
-        inner = _varies(node.src[0])
+        inner = _varying_axes(node.src[0])
         return {i for i, a in enumerate(node.arg) if a in inner}
     return {a for a, n in enumerate(node.shape) if n != 1}
 
 
-_SAVES: dict[str, Callable[[Policy, UOp, DerivativeRule], bool]] = {
+_RULES: dict[str, Callable[[Policy, UOp, DerivativeRule], bool]] = {
     "nothing": lambda policy, node, rule: False,
     "everything": lambda policy, node, rule: rule.dear,
-    "dots": lambda policy, node, rule: rule.hides_masks(node),
+    "dots": lambda policy, node, rule: rule.blocks_masks(node),
     "plain_dots": lambda policy, node, rule: _is_plain_dot(node, rule),
-    "names": lambda policy, node, rule: name_of(node) in policy.names,
-    "other_names": lambda policy, node, rule: name_of(node) not in (None, *policy.names),
-    "unnamed": lambda policy, node, rule: rule.dear and not _has_one(policy.names, node),
+    "names": lambda policy, node, rule: checkpoint_name_of(node) in policy.names,
+    "other_names": lambda policy, node, rule: checkpoint_name_of(node) not in (None, *policy.names),
+    "unnamed": lambda policy, node, rule: rule.dear and not _has_any_name(policy.names, node),
 }

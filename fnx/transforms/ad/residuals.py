@@ -16,11 +16,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from fnx.core import build, build_calls, ops
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.structural import ResultRule, Source
+from fnx.transforms.ad.higher_order import GetTupleRule, Source
 
 
 def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source], n_inputs: int,
-          name: str, kept: Sequence[UOp] | None = None, apart: bool = False
+          name: str, policy_saved: Sequence[UOp] | None = None, prevent_cse: bool = False
           ) -> tuple[UOp, UOp, tuple[Source, ...]]:
     """Split a graph of results and gradients in two: forward, backward, sources (Linearized).
 
@@ -29,24 +29,25 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
         grads: cotangents over these, and over the cotangents of the results.
         inputs: the source of the backward pass that each of these PARAMs is.
         n_inputs: number of PARAMs of the FUNCTION.
-        kept: for a checkpoint: the values to save instead.
-        apart: put what the backward pass reads behind a BARRIER with the cotangents: so it is
+        policy_saved: for a checkpoint: the values to save instead.
+        prevent_cse: put what the backward pass reads behind a BARRIER with the cotangents: so it is
             really recomputed, and only when they are available.
     """
     primal = set(toposort(outs))
     results = {o for o in outs if o.op in ops.ELEMENTWISE}
-    chosen = set(kept or ())
+    policy_set = set(policy_saved or ())
 
     def saved(node: UOp) -> bool:
-        if kept is not None:
-            return node in chosen
+        if policy_saved is not None:
+            return node in policy_set
         rule = DERIVATIVES[node.op]
-        there = (node.src[0] if isinstance(rule, ResultRule) else node) in primal
-        return node in results or node in sums or rule.dear and there
+        is_primal = (node.src[0] if isinstance(rule, GetTupleRule) else node) in primal
+        return node in results or node in sums or rule.dear and is_primal
 
     sums: set[UOp] = set()
-    if kept is None:
-        sums = _smaller(toposort(grads, stop=saved), primal, lambda n: saved(n) and n not in outs)
+    if policy_saved is None:
+        sums = _merge_saved(toposort(grads, stop=saved), primal,
+                            lambda n: saved(n) and n not in outs)
     params: dict[UOp, UOp] = {}
     sources: list[Source] = []
     number = {node: i for i, node in reversed(list(enumerate(outs)))}
@@ -62,7 +63,7 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
             source = "result", number[node]
         sources.append(source)
         params[node] = build.param(len(params), node.dtype, node.shape)
-    if apart:
+    if prevent_cse:
         cts = [params[node] for node in params if inputs.get(node, ("",))[0] == "cotangent"]
         params.update({node: build.barrier(x, *cts) for node, x in params.items()
                        if x not in cts and not build_calls.is_token(x)})
@@ -71,8 +72,8 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
     return forward, backward, tuple(sources)
 
 
-def _smaller(order: Sequence[UOp], primal: Container[UOp], saved: Callable[[UOp], bool]
-             ) -> set[UOp]:
+def _merge_saved(order: Sequence[UOp], primal: Container[UOp], saved: Callable[[UOp], bool]
+                 ) -> set[UOp]:
     """Return elementwise results to save in the place of several residuals that only they read.
 
         x @ w + h @ u    ->    the sum is saved, and not both products
@@ -82,11 +83,11 @@ def _smaller(order: Sequence[UOp], primal: Container[UOp], saved: Callable[[UOp]
         if not saved(n):
             for s in n.src:
                 readers.setdefault(s, set()).add(n)
-    found: set[UOp] = set()
+    merged: set[UOp] = set()
     for n in order:
         if n.op in ops.ELEMENTWISE and n in primal and not saved(n):
-            alone = [s for s in set(n.src) if (saved(s) or s in found) and readers[s] == {n}]
-            if len(alone) > 1:
-                found.difference_update(alone)
-                found.add(n)
-    return found
+            exclusive = [s for s in set(n.src) if (saved(s) or s in merged) and readers[s] == {n}]
+            if len(exclusive) > 1:
+                merged.difference_update(exclusive)
+                merged.add(n)
+    return merged

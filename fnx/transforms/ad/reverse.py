@@ -27,19 +27,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.derived import Steps, derives, form, run
+from fnx.core.derivations import Derivation, derive, register_derivation, run_derivation
 from fnx.core.dtypes import DType
 from fnx.core.process import load
-from fnx.core.uop import UOp, current_site, rebuild, toposort
-from fnx.transforms.ad.dependence import TakingPart
+from fnx.core.uop import UOp, current_loc, rebuild, toposort
+from fnx.transforms.ad.dependence import ActivityAnalysis
 from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.transforms.ad.higher_order import (
+    TOKEN,
+    Activity,
+    GetTupleRule,
+    HigherOrderRule,
+    Linearized,
+    Source,
+)
 from fnx.transforms.ad.residuals import split
-from fnx.transforms.ad.rules import Cotangent, summed, zeros
-from fnx.transforms.ad.singular import is_singular
-from fnx.transforms.ad.structural import TOKEN, Activity, Linearized, ResultRule, Source, Structural
+from fnx.transforms.ad.rules import Cotangent, sum_cotangents, zeros_like
+from fnx.transforms.ad.singularity import is_singular
 
 # The outs, the cotangents of ``wrt``, and the last token.
-PulledOuts = tuple[list[UOp], list[Cotangent | None], UOp | None]
+PullbackOuts = tuple[list[UOp], list[Cotangent | None], UOp | None]
 
 
 def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp]
@@ -58,47 +65,48 @@ def pullback(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence
     Raises:
         GradError: a user-written kernel without a derivative.
     """
-    return run(pulling(outs, cts, wrt))[:2]
+    return run_derivation(pullback_steps(outs, cts, wrt))[:2]
 
 
 def linearize(body: UOp, activity: Activity) -> Linearized:
     """Return the forward and the backward form of a FUNCTION."""
-    found: Linearized = form(body, activity)
-    return found
+    linearized: Linearized = derive(body, activity)
+    return linearized
 
 
-def pulling(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
-            wild: Iterable[UOp] = (), guarded: Iterable[UOp] = (), token: UOp | None = None
-            ) -> Steps[PulledOuts]:
-    """The steps of ``pullback``. ``wild`` are sources whose value may be infinite or NaN,
-    ``guarded`` those whose cotangents need their masks. ``token`` is the out that the effects of
+def pullback_steps(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Sequence[UOp],
+                   nonfinite: Iterable[UOp] = (), needs_mask: Iterable[UOp] = (),
+                   token: UOp | None = None
+                   ) -> Derivation[PullbackOuts]:
+    """The steps of ``pullback``. ``nonfinite`` are sources whose value may be infinite or NaN,
+    ``needs_mask`` those whose cotangents need their masks. ``token`` is the out that the effects of
     the backward pass follow; None: these are dropped."""
-    walk = _ReverseWalk(outs, wrt, wild, guarded, token)
+    walk = _ReverseWalk(outs, wrt, nonfinite, needs_mask, token)
     for out, ct in zip(outs, cts):
         walk.give(out, ct)
     yield from walk.run()
-    found = [walk.take(w) for w in wrt]
-    flat = [n for ct in found if ct is not None for n in ct if n is not None]
+    wrt_cts = [walk.take(w) for w in wrt]
+    flat = [n for ct in wrt_cts if ct is not None for n in ct if n is not None]
     if walk.token is not None:
         flat.append(walk.token)
-    done = rebuild([*outs, *flat], walk.forward) if walk.forms else [*outs, *flat]
-    new = dict(zip(flat, done[len(outs):]))
+    rebuilt = rebuild([*outs, *flat], walk.forward) if walk.forms else [*outs, *flat]
+    new = dict(zip(flat, rebuilt[len(outs):]))
     grads = [None if ct is None else
-             Cotangent(new[ct.value], None if ct.mask is None else new[ct.mask]) for ct in found]
-    return done[:len(outs)], grads, None if walk.token is None else new[walk.token]
+             Cotangent(new[ct.value], None if ct.mask is None else new[ct.mask]) for ct in wrt_cts]
+    return rebuilt[:len(outs)], grads, None if walk.token is None else new[walk.token]
 
 
 class _ReverseWalk:
     """One walk. ``pending`` holds what the readers of a node have contributed so far."""
 
-    def __init__(self, outs: Sequence[UOp], wrt: Sequence[UOp], wild: Iterable[UOp],
-                 guarded: Iterable[UOp], token: UOp | None) -> None:
+    def __init__(self, outs: Sequence[UOp], wrt: Sequence[UOp], nonfinite: Iterable[UOp],
+                 needs_mask: Iterable[UOp], token: UOp | None) -> None:
         self.order = toposort(outs)
         self.token = token  # the token for the next effect of the backward
         self.active: set[UOp] = set(wrt)
-        self.taking = TakingPart(self.active)
-        self.wild: set[UOp] = set(wild)
-        self.guarded: set[UOp] = set(guarded)  # a singular partial at or behind them
+        self.activity = ActivityAnalysis(self.active)
+        self.may_be_nonfinite: set[UOp] = set(nonfinite)
+        self.guarded: set[UOp] = set(needs_mask)  # a singular partial at or behind them
         self.pending: dict[UOp, list[Cotangent]] = {}
         self.results: dict[UOp, dict[int, Cotangent]] = {}  # of higher-order nodes
         self.forms: dict[UOp, Linearized] = {}  # which replace these
@@ -112,15 +120,15 @@ class _ReverseWalk:
         if not rule.is_active(node):
             return
         singular = is_singular(node)
-        inner = singular or any(s in self.wild for s in node.src)
-        if inner and not rule.hides_masks(node):
-            self.wild.add(node)
-        read = [s for i in rule.operands(node) if (s := node.src[i]) in self.active]
-        if not read or isinstance(rule, ResultRule) and not self.taking.takes_part(node):
+        nonfinite_here = singular or any(s in self.may_be_nonfinite for s in node.src)
+        if nonfinite_here and not rule.blocks_masks(node):
+            self.may_be_nonfinite.add(node)
+        active_src = [s for i in rule.operands(node) if (s := node.src[i]) in self.active]
+        if not active_src or isinstance(rule, GetTupleRule) and not self.activity.is_active(node):
             return
         self.active.add(node)
-        if singular or (inner and rule.scales(node)) or (
-                any(s in self.guarded for s in read) and not rule.hides_masks(node)):
+        if singular or (nonfinite_here and rule.scales(node)) or (
+                any(s in self.guarded for s in active_src) and not rule.blocks_masks(node)):
             self.guarded.add(node)
 
     def forward(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -131,7 +139,7 @@ class _ReverseWalk:
         it.
         """
         form, rule = self.forms.get(node), DERIVATIVES.get(node.op)
-        return rule.forward(node, src, form) if form and isinstance(rule, Structural) else None
+        return rule.forward(node, src, form) if form and isinstance(rule, HigherOrderRule) else None
 
     def give(self, node: UOp, ct: Cotangent | None) -> None:
         """Add a contribution to the cotangent of a node."""
@@ -146,32 +154,33 @@ class _ReverseWalk:
         if len(parts) == 1:
             return parts[0]
         masks = [part.mask for part in parts if part.mask is not None]
-        return Cotangent(summed([part.value for part in parts]),
-                         summed(masks) if len(masks) == len(parts) else None)
+        return Cotangent(sum_cotangents([part.value for part in parts]),
+                         sum_cotangents(masks) if len(masks) == len(parts) else None)
 
-    def run(self) -> Steps[None]:
+    def run(self) -> Derivation[None]:
         for node in reversed(self.order):
             rule = DERIVATIVES.get(node.op)
-            if isinstance(rule, Structural):
-                got = self.results.pop(node, None)
-                if got is not None:
-                    form = yield from rule.forms(node, got, self.active, self.guarded, self.wild)
+            if isinstance(rule, HigherOrderRule):
+                out_cts = self.results.pop(node, None)
+                if out_cts is not None:
+                    form = yield from rule.forms(node, out_cts, self.active, self.guarded,
+                                                 self.may_be_nonfinite)
                     self.forms[node] = form
-                    cts, self.token = rule.pull_all(node, got, self.active, form, self.token)
+                    cts, self.token = rule.vjp_all(node, out_cts, self.active, form, self.token)
                     for operand, ct in cts:
                         self.give(operand, ct)
             elif node in self.pending and node not in self.sources:
-                products = self._products(node)
+                products = self._split_products(node)
                 ct = self.take(node)
-                if isinstance(rule, ResultRule):
+                if isinstance(rule, GetTupleRule):
                     assert ct is not None
                     self.results.setdefault(node.src[0], {})[node.arg] = ct
                     continue
-                current_site.derive(node)
+                current_loc.set_from(node)
                 for part in products if ct is None else (*products, ct):
-                    self._pull(node, part)
+                    self._vjp_operands(node, part)
 
-    def _products(self, node: UOp) -> list[Cotangent]:
+    def _split_products(self, node: UOp) -> list[Cotangent]:
         """Split off contributions that are cheaper to sum after they are pulled through the
         node.
 
@@ -188,27 +197,28 @@ class _ReverseWalk:
             del self.pending[node]
         return products
 
-    def _pull(self, node: UOp, ct: Cotangent) -> None:
+    def _vjp_operands(self, node: UOp, ct: Cotangent) -> None:
         rule = DERIVATIVES[node.op]
         apply = ct.mask is not None and (
-            rule.singular(node) or (rule.scales(node) and any(s in self.wild for s in node.src)))
+            rule.singular(node) or
+            (rule.scales(node) and any(s in self.may_be_nonfinite for s in node.src)))
         for i in rule.operands(node):
             operand = node.src[i]
             if operand not in self.active:
                 continue
-            value = rule.pull(node, i, ct.value)
+            value = rule.vjp(node, i, ct.value)
             mask = None
             if apply or operand in self.guarded:
-                mask = rule.pull_mask(node, i, ct.mask)
+                mask = rule.vjp_mask(node, i, ct.mask)
                 if apply and mask is not None:
-                    value = build.where(mask, value, zeros(value))
+                    value = build.where(mask, value, zeros_like(value))
             self.give(operand, Cotangent(value, mask if operand in self.guarded else None))
 
 
 # ---- bodies -------------------------------------------------------------------------------------
 
-@derives(Activity, "derivatives")
-def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
+@register_derivation(Activity, "derivatives")
+def _derive(body: UOp, activity: Activity) -> Derivation[Linearized]:
     n = body.arg.n_params
     params = build.params(body)
     inputs: dict[UOp, Source] = {node: ("input", i) for i, node in params.items()}
@@ -223,14 +233,15 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
     cts = [Cotangent(values[o], masks.get(o)) if o in values else None
            for o in range(len(body.src))]
 
-    def those(numbers: Iterable[int]) -> list[UOp]:
-        return [params[i] for i in numbers if i in params]
+    def those(slots: Iterable[int]) -> list[UOp]:
+        return [params[i] for i in slots if i in params]
 
     wrt = those(activity.inputs)
     first = build.param(n + len(inputs) - len(params), build_calls.TOKEN[1], build_calls.TOKEN[0])
     inputs[first] = TOKEN
-    outs, found, last = yield from pulling(body.src, cts, wrt, those(activity.wild),
-                                           those(activity.guarded), first)
+    outs, found, last = yield from pullback_steps(body.src, cts, wrt,
+                                                  those(activity.may_be_nonfinite),
+                                                  those(activity.guarded), first)
     by_param = dict(zip(wrt, found))
     flat: list[UOp] = []
 
@@ -241,13 +252,13 @@ def _derive(body: UOp, activity: Activity) -> Steps[Linearized]:
         return len(flat) - 1
 
     grads = [by_param.get(params[i]) if i in params else None for i in activity.inputs]
-    given = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
-                   for ct in grads])
+    indices = tuple([(None, None) if ct is None else (place(ct.value), place(ct.mask))
+                     for ct in grads])
     token = place(None if last is first else last)
-    kept: Sequence[UOp] | None = None
+    saved: Sequence[UOp] | None = None
     if activity.policy is not None:
-        reach = load("fnx.transforms.ad.reach").reached  # rarely needed
-        outs, flat, kept = yield from reach(outs, flat, inputs, activity.policy)
-    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, kept,
+        partial_eval = load("fnx.transforms.ad.remat_partial_eval").partial_eval  # rarely needed
+        outs, flat, saved = yield from partial_eval(outs, flat, inputs, activity.policy)
+    forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, saved,
                                        activity.policy is not None and activity.policy.apart)
-    return Linearized(None if forward is body else forward, backward, sources, given, token)
+    return Linearized(None if forward is body else forward, backward, sources, indices, token)

@@ -11,7 +11,7 @@ reversed, binomial(c + r, c) blocks can be reversed (Griewank and Walther, 2000)
 ``advance`` goes exactly so far that both the rest, with one snapshot less, and the skipped blocks,
 with one run less, stay within that bound.
 
->>> cost(1_000_000)
+>>> reverse_cost(1_000_000)
 ReverseCost(steps=4856864, saved=64, factor=4.857)
 """
 
@@ -22,9 +22,9 @@ from math import comb
 from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.record import Record
 
-LEAF = 32           # steps per block
-PLACES = 32         # snapshots: initial states of blocks
-FIRST = 24          # snapshots of the forward pass: even; the rest stay free
+BLOCK = 32           # steps per block
+MAX_SNAPSHOTS = 32         # snapshots: initial states of blocks
+FORWARD_SNAPSHOTS = 24          # snapshots of the forward pass: even; the rest stay free
 MAX_RUNS = 12       # runs of a block that are planned for: enough for 2**33 steps
 
 
@@ -33,16 +33,16 @@ def advance(blocks: Expr, free: Expr) -> Expr:
 
     0 if there is only one; all the way if no snapshot is free. Counts are integral floats.
     """
-    places, ahead = free + 1, blocks - 1
+    snapshots, ahead = free + 1, blocks - 1
     bounds = [blocks.like(0), blocks.like(1)]  # binomial(places + r, r) for r = -1, 0, 1, ...
     for r in range(1, MAX_RUNS + 1):
-        bounds.append(bounds[-1] * (places + r) / r)  # exact
-    found = ahead
+        bounds.append(bounds[-1] * (snapshots + r) / r)  # exact
+    best = ahead
     for r in range(MAX_RUNS, 0, -1):
-        skipped, before, bound = bounds[r - 1:r + 2]
-        fits = maximum(skipped, blocks - (bound - before))
-        found = where(bound >= blocks, fits, found)
-    return where(free.eq(0), ahead, minimum(maximum(found, 1), ahead))
+        skipped, bound_before, bound = bounds[r - 1:r + 2]
+        least_move = maximum(skipped, blocks - (bound - bound_before))
+        best = where(bound >= blocks, least_move, best)
+    return where(free.eq(0), ahead, minimum(maximum(best, 1), ahead))
 
 
 class ReverseCost(Record):
@@ -53,35 +53,35 @@ class ReverseCost(Record):
     factor: float   # steps per step of the loop
 
 
-def cost(n: int) -> ReverseCost:
+def reverse_cost(n: int) -> ReverseCost:
     """Return the cost of reverse mode through a WHILE of n steps, by simulating its passes."""
-    blocks = -(-n // LEAF)
-    kept: list[int] = []
+    blocks = -(-n // BLOCK)
+    saved_at: list[int] = []
     stride = 1
-    while len(kept) * stride < blocks:
-        if len(kept) == FIRST:
-            kept, stride = kept[::2], 2 * stride
-        kept.append(len(kept) * stride)
-    steps, most = 2 * n, len(kept)  # forward, and once more before each block is reversed
+    while len(saved_at) * stride < blocks:
+        if len(saved_at) == FORWARD_SNAPSHOTS:
+            saved_at, stride = saved_at[::2], 2 * stride
+        saved_at.append(len(saved_at) * stride)
+    steps, peak = 2 * n, len(saved_at)  # forward, and once more before each block is reversed
     while blocks:
-        free, ahead = PLACES - len(kept), blocks - 1 - kept[-1]
+        free, ahead = MAX_SNAPSHOTS - len(saved_at), blocks - 1 - saved_at[-1]
         move = _advance(ahead + 1, free)
-        steps += move * LEAF
+        steps += move * BLOCK
         if move and free:
-            kept.append(kept[-1] + move)
-            most = max(most, len(kept))
+            saved_at.append(saved_at[-1] + move)
+            peak = max(peak, len(saved_at))
         if move == ahead:
             blocks -= 1
             if free or not move:
-                kept.pop()
-    return ReverseCost(steps, most and most + min(n, LEAF), round(steps / n, 3) if n else 0.0)
+                saved_at.pop()
+    return ReverseCost(steps, peak and peak + min(n, BLOCK), round(steps / n, 3) if n else 0.0)
 
 
 def _advance(blocks: int, free: int) -> int:
     if not free:
         return blocks - 1
-    places, r = free + 1, 0
-    while comb(places + r, r) < blocks:
+    snapshots, r = free + 1, 0
+    while comb(snapshots + r, r) < blocks:
         r += 1
-    before = comb(places + r - 2, r - 2) if r > 1 else 1
-    return min(blocks - 1, max(before, blocks - comb(places + r - 1, r)))
+    bound_before = comb(snapshots + r - 2, r - 2) if r > 1 else 1
+    return min(blocks - 1, max(bound_before, blocks - comb(snapshots + r - 1, r)))

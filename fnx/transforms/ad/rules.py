@@ -8,15 +8,15 @@ A rule says with respect to which operands a node is differentiable, its jvp (ta
     linear       the op itself, and its transpose EXPAND: sum over the new axes
     reduction    REDUCE                           MAX: the winners share
     scatter      SCATTER                          None: the last of duplicates
-    higher-order by deriving a body               CALL, and GET (structural.py)
+    higher-order by deriving a body               CALL, and GETTUPLE (higher_order.py)
 
 A partial is written as its product with a tangent, ``along(t, y, *operands)``. It is diagonal,
 so its product with a cotangent is the same.
 
 **Symbolic zeros.** A cotangent that is zero because a branch was not taken has a mask (bool, None:
-true everywhere) outside of which it is zero, whatever it is multiplied by. ``pull_mask`` returns
+true everywhere) outside of which it is zero, whatever it is multiplied by. ``vjp_mask`` returns
 where the cotangent of the operand may be nonzero: it transposes the mask like the cotangent, with
-"or" for the sum, and restricts it to where the operand was selected. ``push_mask`` does the same
+"or" for the sum, and restricts it to where the operand was selected. ``jvp_mask`` does the same
 for tangents, which are zero where nothing differentiable was selected.
 """
 
@@ -33,28 +33,28 @@ JvpTerm = Callable[..., Expr]               # (t, y, *operands) -> t times a par
 Factor = Callable[[Expr, UOp], Expr]        # (t, node) -> the same, for REDUCE and SCATTER
 
 
-def total(x: UOp, axes: Iterable[int]) -> UOp:
+def sum_or_any(x: UOp, axes: Iterable[int]) -> UOp:
     """Sum numbers, or "or" bools, over axes; for bools, axes that were only broadcast are not
     reduced."""
     axes = tuple(axes)
     if not x.dtype.is_bool:
         return build.reduce(x, ops.ADD, axes)
     if x.op is ops.EXPAND and 0 not in x.shape:
-        kept = tuple(n if i in axes and x.src[0].shape[i] == 1 else m
-                     for i, (n, m) in enumerate(zip(x.src[0].shape, x.shape)))
-        once = build.expand(x.src[0], kept)
-        left = [i for i in axes if kept[i] != 1]
+        once_shape = tuple(n if i in axes and x.src[0].shape[i] == 1 else m
+                           for i, (n, m) in enumerate(zip(x.src[0].shape, x.shape)))
+        once = build.expand(x.src[0], once_shape)
+        remaining_axes = [i for i in axes if once_shape[i] != 1]
         out = tuple(m for i, m in enumerate(x.shape) if i not in axes)
-        return build.reshape(build.reduce(once, ops.OR, left), out)
+        return build.reshape(build.reduce(once, ops.OR, remaining_axes), out)
     return build.reduce(x, ops.OR, axes)
 
 
-def both(a: UOp | None, b: UOp | None) -> UOp | None:
+def and_masks(a: UOp | None, b: UOp | None) -> UOp | None:
     """Return the "and" of two masks; None is true everywhere."""
     return b if a is None else a if b is None else a if a is b else build.and_(a, b)
 
 
-def either(masks: Iterable[UOp | None]) -> UOp | None:
+def or_masks(masks: Iterable[UOp | None]) -> UOp | None:
     """Return the "or" of masks; None is true everywhere."""
     out: UOp | None = None
     for mask in masks:
@@ -64,8 +64,8 @@ def either(masks: Iterable[UOp | None]) -> UOp | None:
     return out
 
 
-def zeros(node: UOp) -> UOp:
-    return build.like(node, 0)
+def zeros_like(node: UOp) -> UOp:
+    return build.const_like(node, 0)
 
 
 def add_all(parts: Iterable[UOp | None]) -> UOp | None:
@@ -77,43 +77,43 @@ def add_all(parts: Iterable[UOp | None]) -> UOp | None:
     return out
 
 
-def summed(parts: Sequence[UOp]) -> UOp:
+def sum_cotangents(parts: Sequence[UOp]) -> UOp:
     """Sum numbers, or "or" bools. PADs that do not overlap are concatenated: the cotangent of
     ``split`` is a CONCAT, not a sum of arrays of mostly zeros. Scatters into zeros come last,
     and scatter into the sum of the rest."""
-    cut: dict[int, list[UOp]] = {}
+    padded: dict[int, list[UOp]] = {}
     rest: list[UOp] = []
     for part in parts:
         axis = _padded_axis(part)
         if axis is None:
             rest.append(part)
         else:
-            cut.setdefault(axis, []).append(part)
-    rest += [joined for axis, pieces in cut.items() for joined in _side_by_side(pieces, axis)]
-    out, *others = sorted(rest, key=_is_added_to_zeros)
+            padded.setdefault(axis, []).append(part)
+    rest += [joined for axis, pieces in padded.items() for joined in _concat_pads(pieces, axis)]
+    out, *others = sorted(rest, key=_is_scatter_into_zeros)
     for part in others:
-        out = build.or_(out, part) if out.dtype.is_bool else added(out, part)
+        out = build.or_(out, part) if out.dtype.is_bool else add(out, part)
     return out
 
 
-def added(total: UOp, part: UOp) -> UOp:
+def add(total: UOp, part: UOp) -> UOp:
     """Return the sum of both: a scatter into zeros is added by scattering into ``total``.
 
     >>> from fnx.core import dtypes
     >>> x, i = build.param(0, dtypes.float32, (9,)), build.param(1, dtypes.int32, (2,))
     >>> u = build.param(2, dtypes.float32, (2,))
-    >>> added(x, build.scatter(zeros(x), [i], u, ops.ADD)) is build.scatter(x, [i], u, ops.ADD)
+    >>> add(x, build.scatter(zeros_like(x), [i], u, ops.ADD)) is build.scatter(x, [i], u, ops.ADD)
     True
     """
-    if not _is_added_to_zeros(part):
+    if not _is_scatter_into_zeros(part):
         return build.add(total, part)
     _, *index, updates = part.src
     return build.scatter(total, index, updates, ops.ADD, part.arg.axes)
 
 
-def _is_added_to_zeros(node: UOp) -> bool:
+def _is_scatter_into_zeros(node: UOp) -> bool:
     return node.op is ops.SCATTER and node.arg.monoid is ops.ADD and \
-        node.src[0] is zeros(node) and node.dtype.storage is None
+        node.src[0] is zeros_like(node) and node.dtype.storage is None
 
 
 def _padded_axis(node: UOp) -> int | None:
@@ -124,33 +124,33 @@ def _padded_axis(node: UOp) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
-def _side_by_side(pieces: Sequence[UOp], axis: int) -> list[UOp]:
+def _concat_pads(pieces: Sequence[UOp], axis: int) -> list[UOp]:
     """Join PADs along an axis into few arrays: those that do not overlap become one."""
     rows: list[list[UOp]] = []
     for piece in sorted(pieces, key=lambda p: (p.arg[axis][0], p.number)):
-        row = next((r for r in rows if _end(r[-1], axis) <= piece.arg[axis][0]), None)
+        row = next((r for r in rows if _pad_end(r[-1], axis) <= piece.arg[axis][0]), None)
         if row is None:
             rows.append([piece])
         else:
             row.append(piece)
-    return [_joined(row, axis) if len(row) > 1 else row[0] for row in rows]
+    return [_concat_row(row, axis) if len(row) > 1 else row[0] for row in rows]
 
 
-def _end(piece: UOp, axis: int) -> int:
+def _pad_end(piece: UOp, axis: int) -> int:
     after: int = piece.arg[axis][1]
     return piece.shape[axis] - after
 
 
-def _joined(row: Sequence[UOp], axis: int) -> UOp:
-    shape, parts, at = row[0].shape, list[UOp](), 0
+def _concat_row(row: Sequence[UOp], axis: int) -> UOp:
+    shape, parts, position = row[0].shape, list[UOp](), 0
     for piece in row:
-        parts += _gap(piece, axis, piece.arg[axis][0] - at)
+        parts += _zero_gap(piece, axis, piece.arg[axis][0] - position)
         parts.append(piece.src[0])
-        at = _end(piece, axis)
-    return build.concat([*parts, *_gap(row[0], axis, shape[axis] - at)], axis)
+        position = _pad_end(piece, axis)
+    return build.concat([*parts, *_zero_gap(row[0], axis, shape[axis] - position)], axis)
 
 
-def _gap(like: UOp, axis: int, n: int) -> list[UOp]:
+def _zero_gap(like: UOp, axis: int, n: int) -> list[UOp]:
     shape = (*like.shape[:axis], n, *like.shape[axis + 1:])
     return [build.const(0, like.dtype, shape)] if n else []
 
@@ -189,7 +189,7 @@ class DerivativeRule:
         """Whether the node has a derivative if its operands have one."""
         return node.dtype.is_float
 
-    def hides_masks(self, node: UOp) -> bool:
+    def blocks_masks(self, node: UOp) -> bool:
         """Whether masks do not pass through the node: see contractions in reverse.py."""
         return False
 
@@ -197,20 +197,20 @@ class DerivativeRule:
         """Positions in ``node.src`` that the node is differentiable with respect to."""
         return ()
 
-    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+    def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         """Return the tangent of the node from those of its operands (None: zero)."""
         return None
 
-    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
-        """Return the mask outside of which ``push`` is a symbolic zero."""
+    def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        """Return the mask outside of which ``jvp`` is a symbolic zero."""
         return None
 
-    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+    def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
         """Return what the cotangent of the node contributes to that of operand i."""
         raise NotImplementedError(f"{node.op} has no derivative in operand {i}")
 
-    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        """Return the mask outside of which ``pull`` is a symbolic zero."""
+    def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        """Return the mask outside of which ``vjp`` is a symbolic zero."""
         return None
 
     def singular(self, node: UOp) -> bool:
@@ -239,23 +239,23 @@ class Elementwise(DerivativeRule):
     def operands(self, node: UOp) -> Sequence[int]:
         return self.positions
 
-    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+    def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         pairs = [(i, tangents[i]) for i in self.positions]
-        return add_all([self.pull(node, i, t) for i, t in pairs if t is not None])
+        return add_all([self.vjp(node, i, t) for i, t in pairs if t is not None])
 
-    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+    def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
         if all(tangents[i] is not None and masks[i] is None for i in self.positions):
             return None  # one of them is selected
-        return either([self.pull_mask(node, i, masks[i])
-                       for i in self.positions if tangents[i] is not None])
+        return or_masks([self.vjp_mask(node, i, masks[i])
+                         for i in self.positions if tangents[i] is not None])
 
-    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
-        along = self.along[i]
-        assert along is not None
-        return along(Expr(ct), Expr(node), *map(Expr, node.src)).node
+    def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
+        jvp_term = self.along[i]
+        assert jvp_term is not None
+        return jvp_term(Expr(ct), Expr(node), *map(Expr, node.src)).node
 
-    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        return mask if self.taken is None else both(
+    def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        return mask if self.taken is None else and_masks(
             mask, self.taken(i, *map(Expr, node.src)).node)
 
     def singular(self, node: UOp) -> bool:
@@ -281,30 +281,30 @@ class Linear(DerivativeRule):
     def operands(self, node: UOp) -> Sequence[int]:
         return range(len(node.src)) if self.positions is None else self.positions
 
-    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+    def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         src = list(node.src)
         for i in self.operands(node):
             t = tangents[i]
-            src[i] = zeros(src[i]) if t is None else t
+            src[i] = zeros_like(src[i]) if t is None else t
         out = node.replace(src=tuple(src))
-        return out if self.where is None else build.where(self.where(node), out, zeros(out))
+        return out if self.where is None else build.where(self.where(node), out, zeros_like(out))
 
-    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
-        src, cut = list(node.src), False
+    def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        src, is_partial = list(node.src), False
         for i in self.operands(node):
             zero, mask = tangents[i] is None, masks[i]
-            cut = cut or zero or mask is not None
+            is_partial = is_partial or zero or mask is not None
             src[i] = build.const(not zero, dtypes.bool_, src[i].shape) if mask is None else mask
-        inside = None if self.where is None else self.where(node)
-        if not cut:
-            return inside
+        in_bounds = None if self.where is None else self.where(node)
+        if not is_partial:
+            return in_bounds
         moved = src[0] if node.op is ops.CAST else node.replace(dtype=dtypes.bool_, src=tuple(src))
-        return both(moved, inside)
+        return and_masks(moved, in_bounds)
 
-    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+    def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self.transpose(node, i, ct)
 
-    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+    def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
         if mask is None:
             if not self.drops:
                 return None
@@ -312,11 +312,11 @@ class Linear(DerivativeRule):
         return self.transpose(node, i, mask)
 
 
-def spread(node: UOp, x: UOp) -> UOp:
+def broadcast_reduced(node: UOp, x: UOp) -> UOp:
     """Broadcast a result of a REDUCE back over the reduced axes."""
     shape = node.src[0].shape
-    kept = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
-    return build.expand(build.reshape(x, kept), shape)
+    keepdims_shape = tuple(1 if i in node.arg.axes else n for i, n in enumerate(shape))
+    return build.expand(build.reshape(x, keepdims_shape), shape)
 
 
 class ReduceRule(DerivativeRule):
@@ -329,38 +329,38 @@ class ReduceRule(DerivativeRule):
     def _along(self, t: UOp, node: UOp) -> UOp:
         return self.along[node.arg.monoid](Expr(t), node).node
 
-    def hides_masks(self, node: UOp) -> bool:
+    def blocks_masks(self, node: UOp) -> bool:
         """Whether it is a contraction: a sum over the product of two broadcast arrays."""
         product = node.src[0]
         return node.arg.monoid is ops.ADD and product.op is ops.MUL and \
-            all(map(_is_repeated, product.src))
+            all(map(_is_broadcast, product.src))
 
     def operands(self, node: UOp) -> Sequence[int]:
         return (0,) if node.arg.monoid in self.along else ()
 
-    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+    def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         t = tangents[0]
         if t is None:
             return None
         terms = self._along(t, node)
-        if terms.op is ops.ADD and self.hides_masks(node):  # each term is a contraction
+        if terms.op is ops.ADD and self.blocks_masks(node):  # each term is a contraction
             return add_all([build.reduce(s, ops.ADD, node.arg.axes) for s in terms.src])
         return build.reduce(terms, ops.ADD, node.arg.axes)
 
-    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
-        mask, taken = masks[0], self.taken.get(node.arg.monoid)
+    def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+        mask, winner_of = masks[0], self.taken.get(node.arg.monoid)
         if mask is None:
             return None
-        chosen = mask if taken is None else build.and_(mask, taken(node).node)
-        return total(chosen, node.arg.axes)
+        selected_mask = mask if winner_of is None else build.and_(mask, winner_of(node).node)
+        return sum_or_any(selected_mask, node.arg.axes)
 
-    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
-        return self._along(spread(node, ct), node)
+    def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
+        return self._along(broadcast_reduced(node, ct), node)
 
-    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        taken = self.taken.get(node.arg.monoid)
-        return both(None if mask is None else spread(node, mask),
-                    None if taken is None else taken(node).node)
+    def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+        winner_of = self.taken.get(node.arg.monoid)
+        return and_masks(None if mask is None else broadcast_reduced(node, mask),
+                         None if winner_of is None else winner_of(node).node)
 
     def scales(self, node: UOp) -> bool:
         return node.arg.monoid is ops.MUL
@@ -387,28 +387,28 @@ class ScatterRule(DerivativeRule):
     def operands(self, node: UOp) -> Sequence[int]:
         return (0, len(node.src) - 1) if node.arg.monoid in self.kept else ()
 
-    def push(self, node: UOp, tangents: Tangents) -> UOp | None:
+    def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         x, index, updates = tangents[0], node.src[1:-1], tangents[-1]
-        base = zeros(node) if x is None else self._factor(node, 0, x)
+        base = zeros_like(node) if x is None else self._factor(node, 0, x)
         return base if updates is None else build.scatter(
             base, index, self._factor(node, -1, updates), ops.ADD, node.arg.axes)
 
-    def push_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
+    def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
         index, nowhere = node.src[1:-1], build.const(False, dtypes.bool_, node.shape)
-        kept = nowhere if tangents[0] is None else self._cut(node, 0, masks[0])
-        if tangents[-1] is None or kept is None:
-            return kept
-        written = self._cut(node, -1, masks[-1])
+        x_mask = nowhere if tangents[0] is None else self._cut(node, 0, masks[0])
+        if tangents[-1] is None or x_mask is None:
+            return x_mask
+        update_mask = self._cut(node, -1, masks[-1])
         count = build.const(0, dtypes.int32, node.shape)
-        ones = build.const(1, dtypes.int32, node.src[-1].shape) if written is None else \
-            build.cast(written, dtypes.int32)
+        ones = build.const(1, dtypes.int32, node.src[-1].shape) if update_mask is None else \
+            build.cast(update_mask, dtypes.int32)
         marks = build.scatter(count, index, ones, ops.ADD, node.arg.axes)
-        return build.or_(kept, build.ne(marks, count))
+        return build.or_(x_mask, build.ne(marks, count))
 
-    def pull(self, node: UOp, i: int, ct: UOp) -> UOp:
+    def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
         return self._factor(node, i, self._read(node, i, ct))
 
-    def pull_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+    def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
         return self._cut(node, i, None if mask is None else self._read(node, i, mask))
 
     def _cut(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
@@ -416,15 +416,15 @@ class ScatterRule(DerivativeRule):
         result."""
         if node.arg.monoid is ops.MUL:  # a factor of zero is a value, not a selection
             return mask
-        ones = build.like(node.src[i], 1)
+        ones = build.const_like(node.src[i], 1)
         factor = self._factor(node, i, ones)
-        return mask if factor is ones else both(mask, build.ne(factor, zeros(ones)))
+        return mask if factor is ones else and_masks(mask, build.ne(factor, zeros_like(ones)))
 
     def scales(self, node: UOp) -> bool:
         return node.arg.monoid is ops.MUL
 
 
-def _is_repeated(node: UOp) -> bool:
+def _is_broadcast(node: UOp) -> bool:
     while node.op is ops.PERMUTE or node.op is ops.RESHAPE:
         node = node.src[0]
     return node.op is ops.EXPAND

@@ -12,16 +12,16 @@ so it reads the residuals that reverse mode saves, and splits loops as reverse m
 from __future__ import annotations
 
 from fnx.core import build, build_calls
-from fnx.core.derived import Steps, derives, form
+from fnx.core.derivations import Derivation, derive, register_derivation
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.reverse import pulling
+from fnx.transforms.ad.drop_effects import drop_effects
+from fnx.transforms.ad.higher_order import Linearized
+from fnx.transforms.ad.reverse import pullback_steps
 from fnx.transforms.ad.rules import Cotangent
-from fnx.transforms.ad.silent import silent
-from fnx.transforms.ad.structural import Linearized
 
 
-class Transpose(Record):
+class TransposeKey(Record):
     """The linear operands, and the results that have a cotangent: the key of a transpose.
 
     ``effects``: whether effects of rules take place (for ``linearize`` they do not: it is no
@@ -33,7 +33,7 @@ class Transpose(Record):
     effects: bool = False
 
 
-class Transposed(Record):
+class TransposeForm(Record):
     """``function`` takes the operands of the body (it does not read the linear ones), then the
     cotangents, then a token if it has effects; ``given`` says which of its results is the
     cotangent of each linear operand; None: zero. ``token`` is the result after the effects."""
@@ -44,7 +44,7 @@ class Transposed(Record):
 
 
 def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...],
-              effects: bool = False) -> Transposed:
+              effects: bool = False) -> TransposeForm:
     """Return the transpose of a FUNCTION that is linear in these operands (linearity.py).
 
     >>> from fnx.core import dtypes
@@ -52,11 +52,11 @@ def transpose(body: UOp, linear: tuple[int, ...], outputs: tuple[int, ...],
     >>> transpose(build.function([build.mul(w, x)], 2, "f"), (1,), (0,)).function.src
     (<MUL float32[] of 2>,)
     """
-    found: Transposed = form(body, Transpose(linear, outputs, effects))
-    return found
+    transposed: TransposeForm = derive(body, TransposeKey(linear, outputs, effects))
+    return transposed
 
 
-def pushing(linearized: Linearized) -> tuple[Transposed, tuple[int, ...]]:
+def transpose_to_jvp(linearized: Linearized) -> tuple[TransposeForm, tuple[int, ...]]:
     """Return the map from tangents of the active operands to those of the results with a
     cotangent.
 
@@ -66,28 +66,29 @@ def pushing(linearized: Linearized) -> tuple[Transposed, tuple[int, ...]]:
     linear = tuple([i for i, (kind, _) in enumerate(linearized.sources) if kind == "cotangent"])
     active = tuple([k for k, (value, _) in enumerate(linearized.given) if value is not None])
     outputs = tuple([v for v, _ in linearized.given if v is not None])
-    backward = silent(linearized.backward, "a linear map", "use vjp, whose pullback calls it")
+    backward = drop_effects(linearized.backward, "a linear map", "use vjp, whose pullback calls it")
     return transpose(backward, linear, outputs), active
 
 
-@derives(Transpose, "transposed bodies")
-def _transpose(body: UOp, asked: Transpose) -> Steps[Transposed]:
+@register_derivation(TransposeKey, "transposed bodies")
+def _transpose(body: UOp, key: TransposeKey) -> Derivation[TransposeForm]:
     n, params = body.arg.n_params, build.params(body)
     cts = [build.param(n + k, body.src[o].dtype, body.src[o].shape)
-           for k, o in enumerate(asked.outputs)]
-    wrt = [params[i] for i in asked.linear if i in params]
-    outs = [body.src[o] for o in asked.outputs]
+           for k, o in enumerate(key.outputs)]
+    wrt = [params[i] for i in key.linear if i in params]
+    outs = [body.src[o] for o in key.outputs]
     shape, dtype = build_calls.TOKEN
-    first = build.param(n + len(cts), dtype, shape) if asked.effects else None
-    _, found, last = yield from pulling(outs, [Cotangent(ct) for ct in cts], wrt, token=first)
+    first = build.param(n + len(cts), dtype, shape) if key.effects else None
+    _, found, last = yield from pullback_steps(outs, [Cotangent(ct) for ct in cts], wrt,
+                                               token=first)
     by_param = {x: ct.value for x, ct in zip(wrt, found) if ct is not None}
     results = substitute([*by_param.values(), *([] if last is None else [last])],
-                         {x: build.like(x, 0) for x in wrt})
+                         {x: build.const_like(x, 0) for x in wrt})
     number = {x: k for k, x in enumerate(by_param)}
-    function = build.function(results, n + len(cts) + asked.effects,
+    function = build.function(results, n + len(cts) + key.effects,
                               f"{body.arg.name}.transpose")
-    return Transposed(function, tuple([number.get(params[i]) if i in params else None
-                                       for i in asked.linear]),
-                      None if last is None else len(number))
+    return TransposeForm(function, tuple([number.get(params[i]) if i in params else None
+                                          for i in key.linear]),
+                         None if last is None else len(number))
 
 

@@ -5,7 +5,7 @@
 
 One walk in topological order. A node that depends on no batched operand stays as it is, and is
 computed once; any other node gets the rule of its kind, from rules.py or, for ops with bodies,
-from bodies.py.
+from higher_order.py.
 
 >>> from fnx.core import dtypes
 >>> x, y = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
@@ -20,18 +20,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fnx.core import build, op_args, ops
-from fnx.core.again import belongs
-from fnx.core.derived import derives, form
-from fnx.core.parts import bodies
-from fnx.core.uop import UOp, current_site, inherit, toposort
-from fnx.transforms.batching.bodies import BODIES
+from fnx.core.accessors import bodies
+from fnx.core.derivations import derive, register_derivation
+from fnx.core.recursive_rules import is_rule_local
+from fnx.core.uop import UOp, copy_locs, current_loc, toposort
 from fnx.transforms.batching.collectives import COLLECTIVES
-from fnx.transforms.batching.rules import RULES, spread
-from fnx.transforms.batching.values import Asking, Batched, BatchPattern, Lanes, Lifted, named_axes
+from fnx.transforms.batching.higher_order import BODY_RULES
+from fnx.transforms.batching.patterns import (
+    BatchAxis,
+    BatchedFunction,
+    BatchedValue,
+    BatchPattern,
+    BatchSteps,
+    named_axes,
+)
+from fnx.transforms.batching.rules import RULES, broadcast_batch
 
 
 def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | None = None
-          ) -> Batched:
+          ) -> BatchedFunction:
     """Batch a FUNCTION.
 
     Args:
@@ -44,53 +51,54 @@ def batch(body: UOp, size: int, batched: Sequence[bool], axis: op_args.Axis | No
         The FUNCTION, with PARAMs in the same slots; and which of its results have a batch axis
         in front. The others are the same for all batch elements.
     """
-    found: Batched = form(*Lanes(size, axis).of(body, tuple(batched)))
-    return found
+    result: BatchedFunction = derive(*BatchAxis(size, axis).of(body, tuple(batched)))
+    return result
 
 
-@derives(BatchPattern, "batched bodies")
-def _batch(body: UOp, pattern: BatchPattern) -> Asking[Batched]:
+@register_derivation(BatchPattern, "batched bodies")
+def _batch(body: UOp, pattern: BatchPattern) -> BatchSteps[BatchedFunction]:
     """The steps of ``batch``; yields requests for batched forms of called bodies."""
-    lanes, size, done = pattern.lanes, pattern.lanes.size, dict[UOp, Lifted]()
-    results: dict[UOp, Sequence[Lifted]] = {}  # of nodes with bodies
+    batch_axis, size, new = pattern.lanes, pattern.lanes.size, dict[UOp, BatchedValue]()
+    results: dict[UOp, Sequence[BatchedValue]] = {}  # of nodes with bodies
     for slot, param in build.params(body).items():
         if pattern.batched[slot]:
-            wide = build.param(slot, param.dtype, (size, *param.shape))
-            done[param] = Lifted(inherit(wide, param), True)
+            batched_param = build.param(slot, param.dtype, (size, *param.shape))
+            new[param] = BatchedValue(copy_locs(batched_param, param), True)
     for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
-        if node in done:
+        if node in new:
             continue
         op = node.op
-        if op is ops.GET:
-            done[node] = results[node.src[0]][node.arg]
+        if op is ops.GETTUPLE:
+            new[node] = results[node.src[0]][node.arg]
             continue
         if op.batching == "collective":
-            done[node] = COLLECTIVES[op](node, [done[s] for s in node.src], lanes)
+            new[node] = COLLECTIVES[op](node, [new[s] for s in node.src], batch_axis)
             continue
         if not node.src or op is ops.FUNCTION or op is ops.KERNEL:
-            done[node] = Lifted(node, False)
+            new[node] = BatchedValue(node, False)
             continue
-        src, flags = zip(*[done[s] for s in node.src])
-        current_site.derive(node)
+        src, flags = zip(*[new[s] for s in node.src])
+        current_loc.set_from(node)
         if op.batching == "body":
-            if any(flags) or belongs(node) or \
-                    any(lanes.axis in named_axes(b) for b in bodies(node)):
-                results[node] = yield from BODIES[op](node, src, flags, lanes)
-                done[node] = Lifted(node, True)
+            if any(flags) or is_rule_local(node) or \
+                    any(batch_axis.axis in named_axes(b) for b in bodies(node)):
+                results[node] = yield from BODY_RULES[op](node, src, flags, batch_axis)
+                new[node] = BatchedValue(node, True)
             else:
-                kept = node.over(src)
-                results[node] = [Lifted(x, False) for x in build.results(kept)]
-                done[node] = Lifted(kept, False)
+                rebuilt = node.over(src)
+                results[node] = [BatchedValue(x, False) for x in build.results(rebuilt)]
+                new[node] = BatchedValue(rebuilt, False)
         elif flags[0] if op.batching == "first" else any(flags):
-            done[node] = Lifted(inherit(RULES[op.batching](node, src, flags, size), node), True)
+            new[node] = BatchedValue(copy_locs(RULES[op.batching](node, src, flags, size), node),
+                                     True)
         else:
-            done[node] = Lifted(node.over(src), False)
-    outs = [done[o] for o in body.src]
+            new[node] = BatchedValue(node.over(src), False)
+    outs = [new[o] for o in body.src]
     if pattern.outs:
-        wanted = pattern.outs + (False,) * len(outs)
-        outs = [Lifted(spread(out.node, out.batched, size), True) if w else out
-                for out, w in zip(outs, wanted)]
+        forced = pattern.outs + (False,) * len(outs)
+        outs = [BatchedValue(broadcast_batch(out.node, out.batched, size), True) if w else out
+                for out, w in zip(outs, forced)]
     name = f"{body.arg.name}.batched"  # so that it is always a different FUNCTION
     function = build.function([o.node for o in outs], body.arg.n_params, name)
-    return Batched(function, tuple([o.batched for o in outs]))
+    return BatchedFunction(function, tuple([o.batched for o in outs]))
 

@@ -12,24 +12,24 @@ from collections.abc import Callable, Sequence
 from fnx.core import build, ops
 from fnx.core.ops import Op
 from fnx.core.uop import UOp
-from fnx.transforms.batching.rules import spread
-from fnx.transforms.batching.values import Lanes, Lifted
+from fnx.transforms.batching.patterns import BatchAxis, BatchedValue
+from fnx.transforms.batching.rules import broadcast_batch
 
-CollectiveRule = Callable[[UOp, Sequence[Lifted], Lanes], Lifted]
+CollectiveRule = Callable[[UOp, Sequence[BatchedValue], BatchAxis], BatchedValue]
 
 
-def _all_gather(node: UOp, src: Sequence[Lifted], lanes: Lanes) -> Lifted:
+def _all_gather(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
     (x, batched), = src
-    if node.arg == lanes.axis:
-        return Lifted(spread(x, batched, lanes.size), False)
-    made = build.all_gather(x, node.arg)
-    order = (1, 0, *range(2, len(made.shape)))
-    return Lifted(build.permute(made, order) if batched else made, batched)
+    if node.arg == batch.axis:
+        return BatchedValue(broadcast_batch(x, batched, batch.size), False)
+    gathered = build.all_gather(x, node.arg)
+    order = (1, 0, *range(2, len(gathered.shape)))
+    return BatchedValue(build.permute(gathered, order) if batched else gathered, batched)
 
 
-def _axis_index(node: UOp, src: Sequence[Lifted], lanes: Lanes) -> Lifted:
-    own = node.arg == lanes.axis
-    return Lifted(build.iota(lanes.size) if own else node, own)
+def _axis_index(node: UOp, src: Sequence[BatchedValue], batch: BatchAxis) -> BatchedValue:
+    is_batched = node.arg == batch.axis
+    return BatchedValue(build.iota(batch.size) if is_batched else node, is_batched)
 
 
 COLLECTIVES: dict[Op, CollectiveRule] = {ops.ALL_GATHER: _all_gather, ops.AXIS_INDEX: _axis_index}

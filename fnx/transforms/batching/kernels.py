@@ -14,17 +14,17 @@ from fnx.core import build, ops
 from fnx.core.op_args import Call
 from fnx.core.tiling import Order, Parallel, Schedule
 from fnx.core.uop import UOp, rebuild, toposort
-from fnx.transforms.batching.values import Lifted
-from fnx.transforms.kernels.carried import completed
+from fnx.transforms.batching.patterns import BatchedValue
+from fnx.transforms.kernels.carried_values import complete_carries
 
 
 def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
-                ) -> list[Lifted]:
+                ) -> list[BatchedValue]:
     """Return the results of a CALL of a KERNEL over a batch; they all have a batch axis.
 
     >>> from fnx.core import dtypes
     >>> i = build.range_(4, 0)
-    >>> x, o = (build.at(build.ref(s, dtypes.float32, (4,)), i) for s in (0, 1))
+    >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (4,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", (0,))
     >>> p = build.param(0, dtypes.float32, (4,))
     >>> call = UOp(ops.CALL, dtypes.void, (copy, p), Call("copy", (((4,), dtypes.float32),)))
@@ -33,38 +33,39 @@ def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size
     [(8, 4)]
     """
     kernel, *args = src
-    alone = {slot for slot, b in enumerate(batched[1:]) if not b}
+    shared = {slot for slot, b in enumerate(batched[1:]) if not b}
     name = _fresh_name(kernel)
-    first = _goes_first(node.arg.schedule)
-    made = over_lanes(kernel, size, alone, name, first)
+    outer = _is_outermost(node.arg.schedule)
+    mapped = add_batch_range(kernel, size, shared, name, outer)
     arg = Call(node.arg.name, tuple([((size, *shape), t) for shape, t in node.arg.outs]),
-               tuple([_with_lanes(step, name, node.arg.schedule) for step in node.arg.schedule]))
-    return [Lifted(x, True) for x in build.results(UOp(ops.CALL, node.dtype, (made, *args), arg))]
+               tuple([_add_to_order(step, name, node.arg.schedule) for step in node.arg.schedule]))
+    return [BatchedValue(x, True)
+            for x in build.results(UOp(ops.CALL, node.dtype, (mapped, *args), arg))]
 
 
-def over_lanes(kernel: UOp, size: int, alone: Container[int], name: str, first: bool) -> UOp:
-    """Add a range over a leading dimension of all buffers except those of slots ``alone``.
+def add_batch_range(kernel: UOp, size: int, shared: Container[int], name: str, outer: bool) -> UOp:
+    """Add a range over a leading dimension of all buffers except those of slots ``shared``.
 
     Args:
         kernel: a KERNEL that is not yet tiled.
         size: the batch size.
-        alone: slots of the buffers without a batch axis.
+        shared: slots of the buffers without a batch axis.
         name: the name of the range.
-        first: put the range outside of all others; else just inside of the first.
+        outer: put the range outside of all others; else just inside of the first.
     """
     ids = [n.arg.id for n in toposort(kernel.src) if n.op is ops.RANGE]
-    lane = build.range_(size, 1 + max(ids, default=-1), "SEQ", name)
+    batch_range = build.range_(size, 1 + max(ids, default=-1), "SEQ", name)
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.REF and node.arg.slot not in alone:
+        if node.op is ops.REF and node.arg.slot not in shared:
             return node.over((build.index_const(size), *src))
         if node.op is ops.INDEX and node.src[0] is not src[0] and src[0].op is ops.REF:
-            return node.over((src[0], lane, *src[1:]))
-        return node.over((*src, lane)) if node.op is ops.CARRY else None
+            return node.over((src[0], batch_range, *src[1:]))
+        return node.over((*src, batch_range)) if node.op is ops.CARRY else None
 
-    at = 0 if first else 1
-    order = kernel.arg.order[:at] + (lane.arg.id,) + kernel.arg.order[at:]
-    stores = completed(rebuild(kernel.src, visit))  # loops carry one value per batch element
+    position = 0 if outer else 1
+    order = kernel.arg.order[:position] + (batch_range.arg.id,) + kernel.arg.order[position:]
+    stores = complete_carries(rebuild(kernel.src, visit))  # loops carry one value per batch element
     return build.kernel(stores, kernel.arg.name, order)
 
 
@@ -74,13 +75,13 @@ def _fresh_name(kernel: UOp) -> str:
                 if n not in names)
 
 
-def _goes_first(schedule: Schedule) -> bool:
+def _is_outermost(schedule: Schedule) -> bool:
     return not any(isinstance(step, Parallel) for step in schedule)
 
 
-def _with_lanes(step: object, name: str, schedule: Schedule) -> object:
+def _add_to_order(step: object, name: str, schedule: Schedule) -> object:
     """Add the batch loop to an ``order`` transform."""
     if not isinstance(step, Order):
         return step
-    at = 0 if _goes_first(schedule) else 1
-    return Order(step.names[:at] + (name,) + step.names[at:])
+    position = 0 if _is_outermost(schedule) else 1
+    return Order(step.names[:position] + (name,) + step.names[position:])

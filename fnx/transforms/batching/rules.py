@@ -21,27 +21,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fnx.core import build, dtypes, op_args, ops
+from fnx.core.op_traits import other_axes
 from fnx.core.ops import Op
-from fnx.core.row_parts import others
 from fnx.core.uop import UOp
 
 BatchingRule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
 
 
-def spread(x: UOp, batched: bool, size: int) -> UOp:
+def broadcast_batch(x: UOp, batched: bool, size: int) -> UOp:
     """Return x with a batch axis in front, broadcasting it if it has none."""
     return x if batched else build.expand(x, (size, *x.shape))
 
 
-def _spread_all(src: Sequence[UOp], batched: Sequence[bool], size: int) -> tuple[UOp, ...]:
-    return tuple([spread(x, b, size) for x, b in zip(src, batched)])
+def _broadcast_all(src: Sequence[UOp], batched: Sequence[bool], size: int) -> tuple[UOp, ...]:
+    return tuple([broadcast_batch(x, b, size) for x, b in zip(src, batched)])
 
 
 def _elementwise(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
-    return node.over(_spread_all(src, batched, size))
+    return node.over(_broadcast_all(src, batched, size))
 
 
-def _first(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
+def _first_operand(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
     """Rebuild an op whose value depends on its first operand only."""
     return node.over(src)
 
@@ -62,14 +62,14 @@ def _pad(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) ->
     x, fill = src
     if not batched[1]:
         return build.pad(x, [(0, 0), *node.arg], fill)
-    padded = build.pad(spread(x, batched[0], size), [(0, 0), *node.arg])
-    inside = build.pad(build.const(True, dtypes.bool_, node.src[0].shape), node.arg)
+    padded = build.pad(broadcast_batch(x, batched[0], size), [(0, 0), *node.arg])
+    in_bounds = build.pad(build.const(True, dtypes.bool_, node.src[0].shape), node.arg)
     fills = build.reshape(fill, (size,) + (1,) * len(node.shape))
-    return build.where(build.expand(inside, padded.shape), padded,
+    return build.where(build.expand(in_bounds, padded.shape), padded,
                        build.expand(fills, padded.shape))
 
 
-def _behind(w: op_args.Window) -> tuple[int, int, int, int, int]:
+def _shift_window(w: op_args.Window) -> tuple[int, int, int, int, int]:
     """Shift the arguments of a window by a leading batch axis."""
     return w.axis + 1, w.offset + 1, w.stride, w.dilation, w.length
 
@@ -82,36 +82,36 @@ MOVEMENTS: dict[Op, BatchingRule] = {
     ops.PAD: _pad,
     ops.SHRINK: lambda node, src, batched, size: build.shrink(src[0], [(0, size), *node.arg]),
     ops.FLIP: lambda node, src, batched, size: build.flip(src[0], [a + 1 for a in node.arg]),
-    ops.UNFOLD: lambda node, src, batched, size: build.unfold(src[0], *_behind(node.arg)),
-    ops.FOLD: lambda node, src, batched, size: build.fold(src[0], *_behind(node.arg)),
+    ops.UNFOLD: lambda node, src, batched, size: build.unfold(src[0], *_shift_window(node.arg)),
+    ops.FOLD: lambda node, src, batched, size: build.fold(src[0], *_shift_window(node.arg)),
     ops.CONCAT: lambda node, src, batched, size: build.concat(
-        _spread_all(src, batched, size), node.arg + 1),
+        _broadcast_all(src, batched, size), node.arg + 1),
 }
 
 
 # ---- indexed reads and writes -----------------------------------------------------------------
 
 
-def _lane(size: int, like: UOp) -> UOp:
+def _element(size: int, like: UOp) -> UOp:
     """The number of the batch element, at each element of an index array with a batch axis.
 
-    The STOP distinguishes it from indices of the user.
+    The STOP_GRADIENT distinguishes it from indices of the user.
     """
-    lanes = build.reshape(build.iota(size), (size,) + (1,) * (len(like.shape) - 1))
-    return build.stop_gradient(build.expand(lanes, like.shape))
+    element_index = build.reshape(build.iota(size), (size,) + (1,) * (len(like.shape) - 1))
+    return build.stop_gradient(build.expand(element_index, like.shape))
 
 
 def _gather(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
     x, *index = src
     axes = node.arg.axes
-    behind = [a + 1 for a in axes]
+    moved = [a + 1 for a in axes]
     if not any(batched[1:]):  # only x is batched: the batch axis is not indexed
-        read, at = build.gather(x, *index, axes=behind), len(index[0].shape)
-        return build.permute(read, (at, *others((at,), len(read.shape))))
+        gathered, ndim = build.gather(x, *index, axes=moved), len(index[0].shape)
+        return build.permute(gathered, (ndim, *other_axes((ndim,), len(gathered.shape))))
     if index == [build.iota(size)] and not batched[0] and axes == (0,) and x.shape[0] == size:
         return x  # each element reads its own row
-    index = list(_spread_all(index, batched[1:], size))
-    return build.gather(x, _lane(size, index[0]), *index, axes=(0, *behind)) if batched[0] else \
+    index = list(_broadcast_all(index, batched[1:], size))
+    return build.gather(x, _element(size, index[0]), *index, axes=(0, *moved)) if batched[0] else \
         build.gather(x, *index, axes=axes)
 
 
@@ -119,18 +119,18 @@ def _scatter(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int
     """Duplicates of a batch element stay in order, because the rows of an index array are
     consecutive."""
     x, *index, updates = src
-    monoid, behind = node.arg.monoid, [a + 1 for a in node.arg.axes]
+    monoid, moved = node.arg.monoid, [a + 1 for a in node.arg.axes]
     if not any(batched[1:-1]):
-        at = len(index[0].shape)
-        updates = spread(updates, batched[-1], size)
-        updates = build.permute(updates, (*range(1, at + 1), 0,
-                                          *range(at + 1, len(updates.shape))))
-        return build.scatter(spread(x, batched[0], size), index, updates, monoid, behind)
-    x, *index, updates = _spread_all(src, batched, size)
-    return build.scatter(x, [_lane(size, index[0]), *index], updates, monoid, (0, *behind))
+        ndim = len(index[0].shape)
+        updates = broadcast_batch(updates, batched[-1], size)
+        updates = build.permute(updates, (*range(1, ndim + 1), 0,
+                                          *range(ndim + 1, len(updates.shape))))
+        return build.scatter(broadcast_batch(x, batched[0], size), index, updates, monoid, moved)
+    x, *index, updates = _broadcast_all(src, batched, size)
+    return build.scatter(x, [_element(size, index[0]), *index], updates, monoid, (0, *moved))
 
 
 RULES: dict[str, BatchingRule] = {
-    "elementwise": _elementwise, "first": _first, "movement": _movement, "reduce": _reduce,
+    "elementwise": _elementwise, "first": _first_operand, "movement": _movement, "reduce": _reduce,
     "gather": _gather, "scatter": _scatter,
 }

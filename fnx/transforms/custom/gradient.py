@@ -8,12 +8,12 @@ from typing import Any
 
 from fnx.core import build_calls
 from fnx.core.array import tree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.array.containers import register_pytree_node
-from fnx.core.array.public import asarray
-from fnx.core.array.trace import Closed, name_of, trace
+from fnx.core.array.pytree_registry import register_pytree_node
+from fnx.core.array.trace import ClosedFunction, function_name, trace
 from fnx.core.errors import ArgumentError
-from fnx.transforms.custom.results import Told, pair_of
+from fnx.transforms.custom.check_results import RuleInfo, check_pair
 from fnx.transforms.custom.vjp import custom_vjp
 
 
@@ -21,14 +21,14 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custo
     """Make a function with a custom vjp, which ``fun`` returns together with the value.
 
     Args:
-        fun: takes arrays; returns (result, pull), where ``pull(ct)`` takes a cotangent like the
+        fun: takes arrays; returns (result, pull), where ``vjp(ct)`` takes a cotangent like the
             result and returns one for each argument (not in a tuple, if there is one argument).
 
     Returns:
         A function that returns only the result.
 
     Raises:
-        RuleError: ``fun`` or ``pull`` returns something else.
+        RuleError: ``fun`` or ``vjp`` returns something else.
 
     >>> import fnx
     >>> @fnx.custom_gradient
@@ -39,41 +39,41 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[..., Any]]]) -> custo
     """
     if not callable(fun):
         raise ArgumentError(f"custom_gradient: expected a function, got {type(fun).__name__}")
-    told = Told(fun, "gradient", name_of(fun))
+    info = RuleInfo(fun, "gradient", function_name(fun))
 
     @functools.wraps(fun)
     def value(*args: Any) -> Any:
-        return pair_of(fun(*args), told, "(result, pull)")[0]
+        return check_pair(fun(*args), info, "(result, pull)")[0]
 
     def fwd(*args: Any) -> Any:
-        out, pull = pair_of(fun(*args), told, "(result, pull)")
+        out, pull = check_pair(fun(*args), info, "(result, pull)")
         if not callable(pull):
-            raise told.error("a function as the second of the pair", type(pull).__name__,
+            raise info.error("a function as the second of the pair", type(pull).__name__,
                              "end it with `return result, pull`")
         leaves, structure = tree.flatten(out)
         avals = [asarray(x)._aval for x in leaves]
-        closed = trace(pull, avals, tree.structure(((out,), {})), by="the gradient of",
-                       name=name_of(fun)).close()
-        return structure.unflatten(leaves), _Saved([Array(n) for n in closed.captures], closed)
+        closed = trace(pull, avals, tree.structure(((out,), {})), transform="the gradient of",
+                       name=function_name(fun)).close()
+        return structure.unflatten(leaves), _PullbackFn([Array(n) for n in closed.captures], closed)
 
-    def bwd(saved: _Saved, ct: Any) -> Any:
+    def bwd(saved: _PullbackFn, ct: Any) -> Any:
         closed = saved.closed
-        given = [asarray(x)._node for x in tree.leaves(ct)]
-        nodes = build_calls.call(closed.function, [*given, *[x._node for x in saved.arrays]])
+        ct_nodes = [asarray(x)._node for x in tree.leaves(ct)]
+        nodes = build_calls.call(closed.function, [*ct_nodes, *[x._node for x in saved.arrays]])
         out = closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
         return out if isinstance(out, tuple) else (out,)
 
-    made: custom_vjp[..., Any] = custom_vjp(value)
-    made.defvjp(fwd, bwd)
-    return made
+    result: custom_vjp[..., Any] = custom_vjp(value)
+    result.defvjp(fwd, bwd)
+    return result
 
 
-class _Saved:
+class _PullbackFn:
     """The captures of a pullback, and the pullback."""
 
-    def __init__(self, arrays: Sequence[Array], closed: Closed) -> None:
+    def __init__(self, arrays: Sequence[Array], closed: ClosedFunction) -> None:
         self.arrays, self.closed = list(arrays), closed
 
 
-register_pytree_node(_Saved, lambda s: (s.arrays, s.closed), lambda closed, arrays:
-                     _Saved(arrays, closed))
+register_pytree_node(_PullbackFn, lambda s: (s.arrays, s.closed), lambda closed, arrays:
+                     _PullbackFn(arrays, closed))

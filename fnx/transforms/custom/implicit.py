@@ -16,15 +16,15 @@ import numpy as np
 
 from fnx.core import build, build_calls
 from fnx.core.array import tree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.array.public import asarray
-from fnx.core.array.trace import Closed, name_of, trace
+from fnx.core.array.trace import ClosedFunction, function_name, trace
 from fnx.core.errors import GradError, PytreeError, ShapeError
 from fnx.core.ops import Shape
 from fnx.core.record import Record
-from fnx.transforms.ad.arguments import Float0, is_nothing
-from fnx.transforms.custom.results import SymbolicZero
-from fnx.transforms.custom.ruled import Ruled
+from fnx.transforms.ad.arguments import Float0, is_no_derivative
+from fnx.transforms.custom.check_results import SymbolicZero
+from fnx.transforms.custom.vmap import CallWithRules
 from fnx.transforms.jvp import jvp
 from fnx.transforms.vjp import linear_transpose, vjp
 
@@ -34,13 +34,13 @@ Solver = Callable[..., Any]
 class _Equation(Record):
     """A function of x, whose captures are its other arguments."""
 
-    closed: Closed
+    closed: ClosedFunction
     f: Callable[..., Any]
 
     @property
     def name(self) -> str:
         """Its name, for messages."""
-        return name_of(self.f)
+        return function_name(self.f)
 
     @property
     def consts(self) -> list[Array]:
@@ -50,38 +50,38 @@ class _Equation(Record):
     def at(self, x: Any, consts: Sequence[Any]) -> Any:
         """Evaluate it."""
         closed, arrays = self.closed, [asarray(v) for v in tree.leaves(x)]
-        given = [asarray(c)._node for c in consts]
+        const_nodes = [asarray(c)._node for c in consts]
         params = build.params(closed.function)
         if any(i in params and params[i].dtype != v._dtype for i, v in enumerate(arrays)):
-            known = dict(zip(closed.captures, given))  # another dtype: 3 / 2
-            closed = _traced(self.f, arrays, tree.structure(x), "an equation")
-            given = [known.get(node, node) for node in closed.captures]
-        nodes = build_calls.call(closed.function, [*[v._node for v in arrays], *given])
+            known = dict(zip(closed.captures, const_nodes))  # another dtype: 3 / 2
+            closed = _trace(self.f, arrays, tree.structure(x), "an equation")
+            const_nodes = [known.get(node, node) for node in closed.captures]
+        nodes = build_calls.call(closed.function, [*[v._node for v in arrays], *const_nodes])
         return closed.out_tree.unflatten([Array(n, a.weak) for n, a in zip(nodes, closed.outs)])
 
 
-def _traced(f: Callable[..., Any], arrays: Sequence[Array], structure: tree.TreeDef, by: str
-            ) -> Closed:
+def _trace(f: Callable[..., Any], arrays: Sequence[Array], structure: tree.TreeDef, by: str
+           ) -> ClosedFunction:
     args = tree.structure(((structure.unflatten(arrays),), {}))
-    return trace(f, [v._aval for v in arrays], args, by=by, name=name_of(f)).close()
+    return trace(f, [v._aval for v in arrays], args, transform=by, name=function_name(f)).close()
 
 
-def _equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
+def _trace_equation(f: Callable[..., Any], x: Any, by: str) -> _Equation:
     """Trace a function from x to a pytree like x."""
     leaves, structure = tree.flatten(x)
     arrays = [asarray(v) for v in leaves]
-    closed = _traced(f, arrays, structure, by)
-    _refuse_unlike(f"{by}: expected {name_of(f)} to return what is like its argument",
-                   (closed.out_tree, [out.shape for out in closed.outs]), x)
+    closed = _trace(f, arrays, structure, by)
+    _check_like(f"{by}: expected {function_name(f)} to return what is like its argument",
+                (closed.out_tree, [out.shape for out in closed.outs]), x)
     return _Equation(closed, f)
 
 
-def _refuse_unlike(expected: str, got: tuple[tree.TreeDef, Sequence[Shape]], like: Any) -> None:
+def _check_like(expected: str, got: tuple[tree.TreeDef, Sequence[Shape]], like: Any) -> None:
     """Raise if the structure or the shapes differ from those of ``like``."""
     leaves, structure = tree.flatten(like)
     if got[0] != structure:
         raise PytreeError(f"{expected}, {structure}; got {got[0]}",
-                          hint=tree.difference(structure, got[0]))
+                          hint=tree.first_difference(structure, got[0]))
     for shape, want, path in zip(got[1], leaves, tree.paths(structure)):
         if shape != np.shape(want):
             raise ShapeError(f"{expected}, {list(np.shape(want))} at "
@@ -89,27 +89,27 @@ def _refuse_unlike(expected: str, got: tuple[tree.TreeDef, Sequence[Shape]], lik
                              hint="as many equations as unknowns")
 
 
-def _solution(by: str, solver: Solver, found: Any, like: Any, has_aux: bool = False) -> Any:
+def _check_solution(by: str, solver: Solver, result: Any, like: Any, has_aux: bool = False) -> Any:
     """Check what a solver returned, which must be like the unknowns."""
-    if has_aux and not (isinstance(found, tuple) and len(found) == 2):
-        raise PytreeError(f"{by}: expected {name_of(solver)} to return (solution, aux), as "
-                          f"has_aux=True says, got {type(found).__name__}",
+    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
+        raise PytreeError(f"{by}: expected {function_name(solver)} to return (solution, aux), as "
+                          f"has_aux=True says, got {type(result).__name__}",
                           hint="return a tuple of two")
-    leaves, structure = tree.flatten(found[0] if has_aux else found)
-    _refuse_unlike(f"{by}: expected {name_of(solver)} to return a solution that is like the "
-                   "unknowns", (structure, [asarray(v)._shape for v in leaves]), like)
-    return found
+    leaves, structure = tree.flatten(result[0] if has_aux else result)
+    _check_like(f"{by}: expected {function_name(solver)} to return a solution that is like the "
+                "unknowns", (structure, [asarray(v)._shape for v in leaves]), like)
+    return result
 
 
-def _split(out: Any, has_aux: bool) -> tuple[Any, Any]:
+def _split_aux(out: Any, has_aux: bool) -> tuple[Any, Any]:
     return out if has_aux else (out, None)
 
 
-def _joined(x: Any, aux: Any, has_aux: bool) -> Any:
+def _join(x: Any, aux: Any, has_aux: bool) -> Any:
     return (x, aux) if has_aux else x
 
 
-def _still(aux: Any) -> Any:
+def _zero_tangent(aux: Any) -> Any:
     """Return a zero tangent for aux."""
     return tree.map(lambda a: SymbolicZero(asarray(a)), aux)
 
@@ -122,19 +122,19 @@ def _has_floats(x: Any) -> bool:
     return any(v._dtype.is_float for v in tree.leaves(x))
 
 
-def _dense(tangent: Any, like: Any) -> Any:
+def _zeros_for_ints(tangent: Any, like: Any) -> Any:
     """Replace float0 and None in a tangent by zeros like the integers in ``like``, as solvers
     need."""
-    by_place = iter(tree.leaves(tangent, is_leaf=is_nothing))
-    return tree.map(lambda v: v * 0 if is_nothing(t := next(by_place)) else t, like)
+    by_place = iter(tree.leaves(tangent, is_leaf=is_no_derivative))
+    return tree.map(lambda v: v * 0 if is_no_derivative(t := next(by_place)) else t, like)
 
 
-def _tangent(dense: Any, like: Any, no_tangent: Callable[[Array], Any] = _float0) -> Any:
+def _float_tangent(dense: Any, like: Any, no_tangent: Callable[[Array], Any] = _float0) -> Any:
     """Replace the entries of a dense tangent that belong to integers in ``like``."""
     return tree.map(lambda t, v: t if v._dtype.is_float else no_tangent(v), dense, like)
 
 
-def _minus(x: Any) -> Any:
+def _negate(x: Any) -> Any:
     return tree.map(lambda v: -v, x)
 
 
@@ -142,35 +142,35 @@ def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver
          ) -> Any:
     """Implement ``lax.custom_root``."""
     guess = tree.map(asarray, guess)
-    equation = _equation(f, guess, "custom_root")
+    equation = _trace_equation(f, guess, "custom_root")
 
     def find(consts: Any, guess: Any) -> Any:
-        return _solution("custom_root", solve, solve(lambda x: equation.at(x, consts), guess),
-                         guess, has_aux)
+        return _check_solution("custom_root", solve, solve(lambda x: equation.at(x, consts), guess),
+                               guess, has_aux)
 
     def rule(primals: Any, tangents: Any) -> Any:
         consts, _ = primals
-        x, aux = _split(found(*primals), has_aux)
+        x, aux = _split_aux(find_root(*primals), has_aux)
         if not _has_floats(x):
-            return _joined(x, aux, has_aux), _still(_joined(x, aux, has_aux))
+            return _join(x, aux, has_aux), _zero_tangent(_join(x, aux, has_aux))
         _, moved = jvp(lambda *c: equation.at(x, c), consts, tangents[0])
-        moved = _dense(moved, x)
-        dx = _solution("custom_root", tangent_solve, tangent_solve(
-            lambda v: _dense(jvp(lambda x: equation.at(x, consts), (x,),
-                                 (_tangent(v, x),))[1], x), moved), moved)
-        return _joined(x, aux, has_aux), _joined(_tangent(_minus(dx), x, SymbolicZero),
-                                                 _still(aux), has_aux)
+        moved = _zeros_for_ints(moved, x)
+        dx = _check_solution("custom_root", tangent_solve, tangent_solve(
+            lambda v: _zeros_for_ints(jvp(lambda x: equation.at(x, consts), (x,),
+                                          (_float_tangent(v, x),))[1], x), moved), moved)
+        return _join(x, aux, has_aux), _join(_float_tangent(_negate(dx), x, SymbolicZero),
+                                             _zero_tangent(aux), has_aux)
 
     find.__name__ = f"root of {equation.name}"
-    found: Callable[..., Any] = Ruled(find, jvp=rule, stops=True)
-    return found(tuple(equation.consts), guess)
+    find_root: Callable[..., Any] = CallWithRules(find, jvp=rule, stops=True)
+    return find_root(tuple(equation.consts), guess)
 
 
 def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_solve: Solver | None,
                  symmetric: bool, has_aux: bool) -> Any:
     """Implement ``lax.custom_linear_solve``."""
     b = tree.map(asarray, b)
-    equation = _equation(matvec, b, "custom_linear_solve")
+    equation = _trace_equation(matvec, b, "custom_linear_solve")
 
     def turned(y: Any, consts: Any) -> Any:
         return linear_transpose(lambda x: equation.at(x, consts), y)(y)[0]
@@ -182,8 +182,8 @@ def linear_solve(matvec: Callable[..., Any], b: Any, solve: Solver, transpose_so
         backward = forward
     elif transpose_solve is not None:
         backward = _LinearSystem(turned, transpose_solve, has_aux, linear)
-        backward.solved = backward.ruled(equation.name, forward)
-    forward.solved = forward.ruled(equation.name, backward)
+        backward.solved = backward.with_rules(equation.name, forward)
+    forward.solved = forward.with_rules(equation.name, backward)
     return forward.solved(tuple(equation.consts), b)
 
 
@@ -196,40 +196,40 @@ class _LinearSystem:
                  ) -> None:
         self.apply, self.solve, self.has_aux, self.linear = apply, solve, has_aux, linear
 
-    def ruled(self, name: str, turned: _LinearSystem | None) -> Ruled[..., Any]:
-        """Return ``solved`` with derivative rules; ``turned`` is the transposed system."""
+    def with_rules(self, name: str, adjoint: _LinearSystem | None) -> CallWithRules[..., Any]:
+        """Return ``solved`` with derivative rules; ``adjoint`` is the transposed system."""
         def solved(consts: Any, b: Any) -> Any:
-            return _solution("custom_linear_solve", self.solve,
-                             self.solve(lambda x: self.apply(x, consts), b), b, self.has_aux)
+            return _check_solution("custom_linear_solve", self.solve,
+                                   self.solve(lambda x: self.apply(x, consts), b), b, self.has_aux)
 
         def forward(primals: Any, tangents: Any) -> Any:
             (consts, _), (moved, db) = primals, tangents
             out = self.solved(*primals)
-            x, aux = _split(out, self.has_aux)
+            x, aux = _split_aux(out, self.has_aux)
             if not _has_floats(x):
-                return out, _still(out)
+                return out, _zero_tangent(out)
             _, dax = jvp(lambda *c: self.apply(x, c), consts, moved)
-            right = tree.map(lambda p, q: p - q, _dense(db, x), _dense(dax, x))
-            dx, _ = _split(self.solved(consts, right), self.has_aux)
-            return out, _joined(_tangent(dx, x, SymbolicZero), _still(aux), self.has_aux)
+            right = tree.map(lambda p, q: p - q, _zeros_for_ints(db, x), _zeros_for_ints(dax, x))
+            dx, _ = _split_aux(self.solved(consts, right), self.has_aux)
+            return out, _join(_float_tangent(dx, x, SymbolicZero), _zero_tangent(aux), self.has_aux)
 
         def saving(consts: Any, b: Any) -> Any:
             out = self.solved(consts, b)
-            return out, (consts, _split(out, self.has_aux)[0])
+            return out, (consts, _split_aux(out, self.has_aux)[0])
 
         def back(saved: Any, ct: Any) -> Any:
-            if turned is None:
+            if adjoint is None:
                 raise GradError(f"expected a transpose_solve for {name} in reverse mode, got none",
                                 hint="give it to custom_linear_solve, or say symmetric=True")
             consts, x = saved
             if not _has_floats(x):
-                return _still(consts), _still(x)
-            right = _dense(_split(ct, self.has_aux)[0], x)
-            y, _ = _split(turned.solved(consts, right), self.has_aux)
-            y = _tangent(y, x)
+                return _zero_tangent(consts), _zero_tangent(x)
+            right = _zeros_for_ints(_split_aux(ct, self.has_aux)[0], x)
+            y, _ = _split_aux(adjoint.solved(consts, right), self.has_aux)
+            y = _float_tangent(y, x)
             _, pull = vjp(lambda *c: self.apply(x, c), *consts)
-            return _minus(pull(y)), y
+            return _negate(pull(y)), y
 
         solved.__name__ = f"solve of {name}"
-        return Ruled(solved, jvp=forward, vjp=None if turned is None else (saving, back),
-                     stops=True, linear=self.linear)
+        return CallWithRules(solved, jvp=forward, vjp=None if adjoint is None else (saving, back),
+                             stops=True, linear=self.linear)

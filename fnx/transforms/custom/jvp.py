@@ -11,14 +11,20 @@ from fnx.core.array import tree
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.errors import ArgumentError
 from fnx.transforms.ad.arguments import FLOAT0
-from fnx.transforms.custom.results import (
+from fnx.transforms.custom.check_results import (
+    RuleInfo,
     SymbolicZero,
-    Told,
-    pair_of,
-    results_of,
-    tangents_of,
+    check_outs,
+    check_pair,
+    check_tangents,
 )
-from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
+from fnx.transforms.custom.custom_function import (
+    CustomFunction,
+    Signature,
+    TracedCustom,
+    TracedRule,
+    traced_rule,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +59,7 @@ class custom_jvp(CustomFunction[P, R]):
     """
 
     kind = "custom_jvp"
-    only_derivatives = True
+    derivatives_only = True
     missing = "call defjvp(rule) or defjvps(...) on it before it is used"
 
     def defjvp(self, jvp: Callable[..., tuple[Any, Any]], symbolic_zeros: bool = False
@@ -70,8 +76,8 @@ class custom_jvp(CustomFunction[P, R]):
         Returns:
             ``jvp`` itself, so that this is a decorator.
         """
-        self.looks_at_zeros = symbolic_zeros
-        self._with(jvp)
+        self.symbolic_zeros = symbolic_zeros
+        self._set_rules(jvp)
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
@@ -89,48 +95,48 @@ class custom_jvp(CustomFunction[P, R]):
         >>> fnx.grad(f, (0, 1))(2.0, 3.0)
         (Array(3., dtype=float32, weak_type=True), Array(0., dtype=float32, weak_type=True))
         """
-        if self._fixed:
+        if self._nondiff:
             raise ArgumentError(f"defjvps of {self._name}: expected no nondiff_argnums, got "
-                                f"{self._fixed}", hint="use defjvp, whose rule gets them")
+                                f"{self._nondiff}", hint="use defjvp, whose rule gets them")
         for jvp in jvps:
             if jvp is not None and not callable(jvp):
                 raise ArgumentError(f"defjvps of {self._name}: expected functions or None, got "
                                     f"{type(jvp).__name__}")
-        self.defjvp(_Sum(self, jvps))
+        self.defjvp(_SumOfJvps(self, jvps))
 
-    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
-        return [jvp_rule(self, self._given[0], signature, made)]
+    def rules(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
+        return [jvp_rule(self, self._user_rules[0], signature, custom)]
 
 
 def jvp_rule(f: CustomFunction[..., Any], jvp: Callable[..., Any], signature: Signature,
-             made: Made) -> TracedRule:
+             custom: TracedCustom) -> TracedRule:
     """Trace a jvp rule to a FUNCTION of the arguments and their tangents."""
-    told = Told(jvp, "jvp", f._name)
+    info = RuleInfo(jvp, "jvp", f._name)
     avals, primals_tree = signature.avals, signature.primals
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        out = told.call(*signature.static, primals_tree.unflatten(primals),
-                        primals_tree.unflatten(_tangents(signature, tangents, f.looks_at_zeros)))
-        value, tangent = pair_of(out, told, "(result, tangent)")
-        return [*results_of(value, made.out_tree, made.outs, told),
-                *tangents_of(tangent, made.out_tree, made.outs, told)]
+        out = info.call(*signature.static, primals_tree.unflatten(primals),
+                        primals_tree.unflatten(_tangents(signature, tangents, f.symbolic_zeros)))
+        value, tangent = check_pair(out, info, "(result, tangent)")
+        return [*check_outs(value, custom.out_tree, custom.outs, info),
+                *check_tangents(tangent, custom.out_tree, custom.outs, info)]
 
     traced = traced_rule(rule, [avals, [a for a in avals if a.dtype.is_float]],
                          "the jvp", f"{f._name}.jvp", signature.values)
     return TracedRule("jvp", traced)
 
 
-def _tangents(signature: Signature, given: Sequence[Any], zeros: bool) -> Iterator[Any]:
+def _tangents(signature: Signature, tangents: Sequence[Any], zeros: bool) -> Iterator[Any]:
     """Yield a tangent for each leaf: the given arrays for floats, zeros of dtype float0 for
     others."""
-    rest = iter(given)
+    remaining = iter(tangents)
     for i, a in enumerate(signature.avals):
-        t = next(rest) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
+        t = next(remaining) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
         is_zero = zeros and not signature.touched[i]
         yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if is_zero else t
 
 
-class _Sum:
+class _SumOfJvps:
     """The joint rule that ``defjvps`` builds from the rules of the arguments."""
 
     def __init__(self, f: custom_jvp[..., Any], jvps: Sequence[Callable[..., Any] | None]) -> None:
@@ -146,13 +152,13 @@ class _Sum:
             raise ArgumentError(f"defjvps: expected a rule, or None, for each of {len(primals)} "
                                 f"arguments, got {len(self.jvps)}")
         ans = self.f(*primals)
-        found = [jvp(t, ans, *primals) for jvp, t in zip(self.jvps, tangents) if jvp is not None]
-        if not found:
+        terms = [jvp(t, ans, *primals) for jvp, t in zip(self.jvps, tangents) if jvp is not None]
+        if not terms:
             return ans, tree.map(lambda x: SymbolicZero(x), ans)
-        return ans, tree.map(_add, found[0], *found[1:])
+        return ans, tree.map(_add_all, terms[0], *terms[1:])
 
 
-def _add(first: Any, *rest: Any) -> Any:
-    for x in rest:
-        first = first + x
-    return first
+def _add_all(total: Any, *others: Any) -> Any:
+    for x in others:
+        total = total + x
+    return total

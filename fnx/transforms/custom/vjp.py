@@ -11,28 +11,34 @@ import numpy as np
 
 from fnx.core import build, op_args, ops
 from fnx.core.array import tree as pytree
+from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
-from fnx.core.array.convert import SCALARS
-from fnx.core.array.public import asarray
-from fnx.core.array.trace import Traced, rewriting
+from fnx.core.array.convert import SCALAR_DTYPES
+from fnx.core.array.trace import TracedFunction, preserving_locs
 from fnx.core.errors import ArgumentError, FnxError
 from fnx.core.record import Record
 from fnx.core.uop import UOp, substitute, toposort
 from fnx.transforms.ad.arguments import FLOAT0
-from fnx.transforms.custom.results import (
+from fnx.transforms.custom.check_results import (
+    RuleInfo,
     SymbolicZero,
-    Told,
-    cotangents_of,
-    pair_of,
-    results_of,
+    check_cotangents,
+    check_outs,
+    check_pair,
 )
-from fnx.transforms.custom.rules import CustomFunction, Made, Signature, TracedRule, traced_rule
+from fnx.transforms.custom.custom_function import (
+    CustomFunction,
+    Signature,
+    TracedCustom,
+    TracedRule,
+    traced_rule,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-MOST_ASKED = 15  # sets of results with a cotangent that a bwd is traced for
+MAX_CT_SETS = 15  # sets of results with a cotangent that a bwd is traced for
 
 
 class CustomVJPPrimal(Generic[T]):
@@ -101,7 +107,7 @@ class custom_vjp(CustomFunction[P, R]):
     """
 
     kind = "custom_vjp"
-    only_derivatives = True
+    derivatives_only = True
     missing = "call defvjp(fwd, bwd) on it before it is used"
 
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any],
@@ -127,90 +133,90 @@ class custom_vjp(CustomFunction[P, R]):
             if not callable(rule):
                 raise ArgumentError(f"defvjp of {self._name}: expected functions, got "
                                     f"{type(rule).__name__}", hint="write defvjp(fwd, bwd)")
-        self.looks_at_zeros = symbolic_zeros
-        self._with(fwd, bwd)
+        self.symbolic_zeros = symbolic_zeros
+        self._set_rules(fwd, bwd)
 
-    def rules(self, signature: Signature, made: Made) -> list[TracedRule]:
-        fwd, bwd = self._given
-        return vjp_rules(self, fwd, bwd, signature, made)
+    def rules(self, signature: Signature, custom: TracedCustom) -> list[TracedRule]:
+        fwd, bwd = self._user_rules
+        return vjp_rules(self, fwd, bwd, signature, custom)
 
 
 def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any],
-              signature: Signature, made: Made) -> list[TracedRule]:
+              signature: Signature, custom: TracedCustom) -> list[TracedRule]:
     """Trace the two rules of a function to FUNCTIONs; the second takes what the first one saves."""
-    forward, saved = _forward(f, fwd, signature, made)
-    kept = [x._aval for x in forward.outs[len(made.outs):]]
-    floats = [a for a in made.outs if a.dtype.is_float]
-    told = Told(bwd, "bwd", f._name)
-    whole = range(len(floats))
-    others = _some_of(len(floats)) if f.looks_at_zeros else []
+    forward, saved = _trace_fwd(f, fwd, signature, custom)
+    saved_avals = [x._aval for x in forward.outs[len(custom.outs):]]
+    floats = [a for a in custom.outs if a.dtype.is_float]
+    info = RuleInfo(bwd, "bwd", f._name)
+    all_floats = range(len(floats))
+    ct_sets = _proper_subsets(len(floats)) if f.symbolic_zeros else []
 
-    def backward(asked: Sequence[int]) -> TracedRule:
-        places: list[tuple[int, ...]] = []
+    def backward(ct_outs: Sequence[int]) -> TracedRule:
+        ct_indices: list[tuple[int, ...]] = []
 
-        def rule(residuals: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-            cts = _cotangents(made.outs, given, asked, f.looks_at_zeros)
-            out = told.call(*signature.static, saved.filled(residuals),
-                            made.out_tree.unflatten(cts))
-            found, where = cotangents_of(out, signature.primals, signature.avals, told)
-            if others:
-                found, where = _of_all(found, where, signature.avals)
-            places.append(where)
-            return found
+        def rule(residuals: Sequence[Any], ct_values: Sequence[Any]) -> list[Any]:
+            cts = _cotangents(custom.outs, ct_values, ct_outs, f.symbolic_zeros)
+            out = info.call(*signature.static, saved.filled(residuals),
+                            custom.out_tree.unflatten(cts))
+            cts_out, indices = check_cotangents(out, signature.primals, signature.avals, info)
+            if ct_sets:
+                cts_out, indices = _instantiate_all(cts_out, indices, signature.avals)
+            ct_indices.append(indices)
+            return cts_out
 
-        traced = traced_rule(rule, [kept, floats], "the bwd", f"{f._name}.bwd", saved.values)
-        return TracedRule(op_args.pullback(asked, len(floats)), traced, places[-1])
+        traced = traced_rule(rule, [saved_avals, floats], "the bwd", f"{f._name}.bwd", saved.values)
+        return TracedRule(op_args.bwd_rule_name(ct_outs, len(floats)), traced, ct_indices[-1])
 
-    rules = [TracedRule("fwd", forward), backward(whole)]
-    for asked in others:
+    rules = [TracedRule("fwd", forward), backward(all_floats)]
+    for ct_outs in ct_sets:
         with contextlib.suppress(Exception):  # it takes no SymbolicZero: pass arrays of zeros
-            rules.append(backward(asked))
+            rules.append(backward(ct_outs))
     return rules
 
 
-def _some_of(n: int) -> list[tuple[int, ...]]:
-    """Return the smallest MOST_ASKED proper nonempty subsets of n results.
+def _proper_subsets(n: int) -> list[tuple[int, ...]]:
+    """Return the smallest MAX_CT_SETS proper nonempty subsets of n results.
 
-    >>> _some_of(1), _some_of(2)
+    >>> _proper_subsets(1), _proper_subsets(2)
     ([], [(0,), (1,)])
     """
     sets = (asked for k in range(1, n) for asked in itertools.combinations(range(n), k))
-    return list(itertools.islice(sets, MOST_ASKED))
+    return list(itertools.islice(sets, MAX_CT_SETS))
 
 
-def _of_all(found: Sequence[Array], places: Sequence[int], avals: Sequence[Aval]
-            ) -> tuple[list[Array], tuple[int, ...]]:
+def _instantiate_all(cts: Sequence[Array], ct_indices: Sequence[int], avals: Sequence[Aval]
+                     ) -> tuple[list[Array], tuple[int, ...]]:
     """Return cotangents of all float arguments, as which of them are zero depends on the set of
     results."""
-    every = [found[i] if i >= 0 else Array(build.const(0, a.dtype, a.shape), a.weak)
-             for i, a in zip(places, avals) if a.dtype.is_float]
-    rest = itertools.count()
-    return every, tuple([next(rest) if a.dtype.is_float else -1 for a in avals])
+    all_cts = [cts[i] if i >= 0 else Array(build.const(0, a.dtype, a.shape), a.weak)
+               for i, a in zip(ct_indices, avals) if a.dtype.is_float]
+    counter = itertools.count()
+    return all_cts, tuple([next(counter) if a.dtype.is_float else -1 for a in avals])
 
 
-def _forward(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
-             made: Made) -> tuple[Traced, _Kept]:
+def _trace_fwd(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: Signature,
+               custom: TracedCustom) -> tuple[TracedFunction, _SavedResiduals]:
     """Trace the first rule; return it, and what it saves."""
-    told = Told(fwd, "fwd", f._name)
+    info = RuleInfo(fwd, "fwd", f._name)
     saved: list[tuple[pytree.TreeDef, dict[int, Any]]] = []
 
-    def rule(given: Sequence[Any]) -> list[Any]:
-        if f.looks_at_zeros:
-            given = [CustomVJPPrimal(x, p) for x, p in zip(given, signature.touched)]
-        out = told.call(*signature.filled(signature.primals.unflatten(given)))
-        value, residuals = pair_of(out, told, "(result, saved)")
-        results = results_of(value, made.out_tree, made.outs, told)
+    def rule(args: Sequence[Any]) -> list[Any]:
+        if f.symbolic_zeros:
+            args = [CustomVJPPrimal(x, p) for x, p in zip(args, signature.touched)]
+        out = info.call(*signature.filled(signature.primals.unflatten(args)))
+        value, residuals = check_pair(out, info, "(result, saved)")
+        results = check_outs(value, custom.out_tree, custom.outs, info)
         leaves, structure = pytree.flatten(residuals)
-        numbers = {i: x for i, x in enumerate(leaves) if type(x) in SCALARS}
+        numbers = {i: x for i, x in enumerate(leaves) if type(x) in SCALAR_DTYPES}
         saved.append((structure, numbers))
-        return [*results, *[_residual(x, structure, i, told) for i, x in enumerate(leaves)
+        return [*results, *[_residual(x, structure, i, info) for i, x in enumerate(leaves)
                             if i not in numbers]]
 
     traced = traced_rule(rule, [signature.avals], "the fwd", f"{f._name}.fwd", signature.values)
-    return traced, _Kept(*saved[-1], _known(traced, len(made.outs), signature))
+    return traced, _SavedResiduals(*saved[-1], _known_values(traced, len(custom.outs), signature))
 
 
-class _Kept(Record):
+class _SavedResiduals(Record):
     """What a ``fwd`` saves besides arrays: Python numbers, which the ``bwd`` gets as they are.
 
     ``numbers`` are keyed by their position among all leaves, ``values`` are the known values of
@@ -223,43 +229,44 @@ class _Kept(Record):
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         """Return the saved pytree, as the ``bwd`` takes it."""
-        rest = iter(arrays)
-        return self.structure.unflatten([self.numbers[i] if i in self.numbers else next(rest)
+        remaining = iter(arrays)
+        return self.structure.unflatten([self.numbers[i] if i in self.numbers else next(remaining)
                                          for i in range(self.structure.num_leaves)])
 
 
-def _known(traced: Traced, first: int, signature: Signature) -> tuple[UOp | None, ...]:
+def _known_values(traced: TracedFunction, first: int,
+                  signature: Signature) -> tuple[UOp | None, ...]:
     """Return the values of results of a ``fwd``, from ``first`` on, that depend on no leaf; in a
     trace for given values, on none of its own leaves."""
-    nodes = rewriting(substitute, [x._node for x in traced.outs[first:]],
-                      dict(zip(traced.leaves, signature.values)))
-    inside = {*traced.leaves, *traced.tokens}
+    nodes = preserving_locs(substitute, [x._node for x in traced.outs[first:]],
+                            dict(zip(traced.leaves, signature.values)))
+    own_leaves = {*traced.leaves, *traced.tokens}
 
     def is_known(node: UOp) -> bool:
-        return all(n.op is not ops.LEAF or signature.values and n not in inside
+        return all(n.op is not ops.LEAF or signature.values and n not in own_leaves
                    for n in toposort([node]))
     return tuple([node if is_known(node) else None for node in nodes])
 
 
-def _cotangents(outs: Sequence[Aval], given: Sequence[Any], asked: Container[int],
+def _cotangents(outs: Sequence[Aval], ct_values: Sequence[Any], ct_outs: Container[int],
                 symbolic: bool) -> Iterator[Any]:
     """Yield one for each result: an array for floats with a cotangent, else a zero."""
-    rest = iter(enumerate(given))
+    remaining = iter(enumerate(ct_values))
     for a in outs:
         if a.dtype.is_float:
-            k, ct = next(rest)
-            zero = symbolic and k not in asked
+            k, ct = next(remaining)
+            zero = symbolic and k not in ct_outs
             yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if zero else ct
         else:
-            none = np.zeros(a.shape, FLOAT0)
-            yield SymbolicZero(none) if symbolic else none
+            float0_zeros = np.zeros(a.shape, FLOAT0)
+            yield SymbolicZero(float0_zeros) if symbolic else float0_zeros
 
 
-def _residual(x: Any, structure: pytree.TreeDef, i: int, told: Told) -> Array:
+def _residual(x: Any, structure: pytree.TreeDef, i: int, info: RuleInfo) -> Array:
     try:
         return asarray(x)
     except FnxError:
-        raise told.error(f"arrays in what it saves, at saved"
+        raise info.error(f"arrays in what it saves, at saved"
                          f"{pytree.keystr(pytree.paths(structure)[i])}", type(x).__name__,
                          "save arrays and numbers; what is no array goes into "
                          "nondiff_argnums") from None

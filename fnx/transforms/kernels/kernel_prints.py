@@ -20,21 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, parts
+from fnx.core import accessors, build, dtypes
 from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import KernelError, Site, user_site
-from fnx.core.formats import check_format
+from fnx.core.errors import KernelError, Location, user_location
+from fnx.core.format_strings import check_format
 from fnx.core.ops import Shape
 from fnx.core.record import Record
-from fnx.core.uop import UOp, current_site
-from fnx.transforms.kernels.tracing import Tracing, current
+from fnx.core.uop import UOp, current_loc
+from fnx.transforms.kernels.trace_state import KernelTrace, current
 from fnx.transforms.kernels.values import Value, as_node, number_kind
 
 FIRST_SLOT = 1 << 20    # of hidden outputs, while a kernel is traced
 MAX_LINES = 1 << 24     # of one print, printed or masked
 
 
-class Printed(Record):
+class PrintCall(Record):
     """A print: its format, its arguments (None for a traced value), the slots of its stores."""
 
     fmt: str
@@ -42,50 +42,50 @@ class Printed(Record):
     kwargs: tuple[tuple[str, Any], ...]
     dynamic: tuple[int | str, ...]
     first: int
-    site: Site | None
+    loc: Location | None
 
 
-class PrintedLines(Record):
+class PlacedPrint(Record):
     """A print whose loops are known: its position among them, and its hidden outputs."""
 
-    printed: Printed
+    call: PrintCall
     path: tuple[int, ...]           # its position in the body of each enclosing loop
     outs: tuple[tuple[Shape, DType], ...]
 
-    def lines(self, given: Sequence[NDArray]) -> list[tuple[Any, str]]:
+    def lines(self, hidden_outputs: Sequence[NDArray]) -> list[tuple[Any, str]]:
         """Return (sort key, text) of each line, from the mask and the values of each argument."""
-        where, *values = given
+        mask, *values = hidden_outputs
         out = []
-        for at in np.argwhere(where):
-            place = tuple([int(i) for i in at])
-            found = dict(zip(self.printed.dynamic, [v[place] for v in values]))
-            args = [found.get(i, x) for i, x in enumerate(self.printed.args)]
-            kwargs = {name: found.get(name, x) for name, x in self.printed.kwargs}
-            key = tuple([n for pair in zip(self.path, place) for n in pair]) + self.path[-1:]
-            out.append((key, self.printed.fmt.format(*args, **kwargs)))
+        for at in np.argwhere(mask):
+            point = tuple([int(i) for i in at])
+            dynamic = dict(zip(self.call.dynamic, [v[point] for v in values]))
+            args = [dynamic.get(i, x) for i, x in enumerate(self.call.args)]
+            kwargs = {name: dynamic.get(name, x) for name, x in self.call.kwargs}
+            key = tuple([n for pair in zip(self.path, point) for n in pair]) + self.path[-1:]
+            out.append((key, self.call.fmt.format(*args, **kwargs)))
         return out
 
 
 class Prints(Record):
     """All prints of a kernel."""
 
-    all: tuple[PrintedLines, ...]
+    all: tuple[PlacedPrint, ...]
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
         """The types of the hidden outputs."""
         return tuple([out for lines in self.all for out in lines.outs])
 
-    def show(self, *given: Any) -> None:
+    def show(self, *hidden_outputs: Any) -> None:
         """Print all lines, given the values of the hidden outputs."""
-        arrays = iter([np.asarray(x) for x in given])
-        found = [line for lines in self.all
-                 for line in lines.lines([next(arrays) for _ in lines.outs])]
-        for _, text in sorted(found, key=lambda line: line[0]):
+        arrays = iter([np.asarray(x) for x in hidden_outputs])
+        printed = [line for lines in self.all
+                   for line in lines.lines([next(arrays) for _ in lines.outs])]
+        for _, text in sorted(printed, key=lambda line: line[0]):
             print(text, flush=True)
 
 
-def record(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def record_print(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Record a print in the kernel being traced.
 
     Raises:
@@ -93,25 +93,25 @@ def record(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """
     tracing = current()
     check_format(fmt, args, kwargs)
-    site = user_site(3)
-    given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    values = [(name, as_node(x, number_kind(x)[0])) for name, x in given if type(x) is Value]
+    site = user_location(3)
+    operands: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    values = [(name, as_node(x, number_kind(x)[0])) for name, x in operands if type(x) is Value]
     first = FIRST_SLOT + tracing.hidden
     tracing.hidden += 1 + len(values)
-    old, current_site.site = current_site.site, site
+    old, current_loc.loc = current_loc.loc, site
     try:
         nodes = [build.const(True, dtypes.bool_), *[node for _, node in values]]
         for n, node in enumerate(nodes):
-            tracing.put(build.store(build.at(build.ref(first + n, node.dtype, ())), node))
+            tracing.put(build.store(build.index_into(build.ref(first + n, node.dtype, ())), node))
     finally:
-        current_site.site = old
-    tracing.prints.append(Printed(
+        current_loc.loc = old
+    tracing.prints.append(PrintCall(
         fmt, tuple([None if type(x) is Value else x for x in args]),
         tuple([(name, None if type(x) is Value else x) for name, x in kwargs.items()]),
         tuple([name for name, _ in values]), first, site))
 
 
-def finished(tracing: Tracing, first_slot: int) -> tuple[Prints, list[tuple[UOp, Shape]]]:
+def collect_prints(tracing: KernelTrace, first_slot: int) -> tuple[Prints, list[tuple[UOp, Shape]]]:
     """Collect the prints of a traced kernel; index their STOREs by the loops they run in.
 
     Args:
@@ -124,35 +124,36 @@ def finished(tracing: Tracing, first_slot: int) -> tuple[Prints, list[tuple[UOp,
     Raises:
         KernelError: a print has more than MAX_LINES lines.
     """
-    made: list[PrintedLines] = []
+    placed: list[PlacedPrint] = []
     refs: list[tuple[UOp, Shape]] = []
     nest: list[tuple[int, UOp]] = []  # the loops around the last print
     counts = [0]
     for printed in tracing.prints:
         slots = range(printed.first, printed.first + 1 + len(printed.dynamic))
-        own = [s for s in tracing.stores if parts.buffer(s).arg.slot in slots]
-        ranges = sorted({r for s in own for r in s.ranges if _extent(r) != 1},
+        stores = [s for s in tracing.stores if accessors.buffer(s).arg.slot in slots]
+        ranges = sorted({r for s in stores for r in s.ranges if _extent(r) != 1},
                         key=lambda r: r.arg.id)
         shape = tuple(map(_extent, ranges))
         if math.prod(shape) > MAX_LINES:
             raise KernelError(f"print: expected at most {MAX_LINES} iterations, got "
-                              f"{math.prod(shape)}", site=printed.site,
+                              f"{math.prod(shape)}", loc=printed.loc,
                               hint="print what depends on fewer ranges, or give smaller arrays")
-        for store in own:
-            old = parts.buffer(store)
+        for store in stores:
+            old = accessors.buffer(store)
             slot = first_slot + old.arg.slot - FIRST_SLOT
             ref = build.ref(slot, old.dtype, shape, f"print{slot - first_slot}")
-            moved = build.store(build.at(ref, *ranges), parts.value(store), parts.validity(store))
-            moved.sites = store.sites
-            tracing.stores[tracing.stores.index(store)] = moved
+            indexed = build.store(build.index_into(ref, *ranges), accessors.value(store),
+                                  accessors.validity(store))
+            indexed.locs = store.locs
+            tracing.stores[tracing.stores.index(store)] = indexed
             refs.append((ref, shape))
-        made.append(PrintedLines(printed, _stands(nest, counts, ranges),
-                          tuple([(shape, parts.buffer(s).dtype) for s in own])))
-    return Prints(tuple(made)), refs
+        placed.append(PlacedPrint(printed, _next_path(nest, counts, ranges),
+                          tuple([(shape, accessors.buffer(s).dtype) for s in stores])))
+    return Prints(tuple(placed)), refs
 
 
-def _stands(nest: list[tuple[int, UOp]], counts: list[int], ranges: Sequence[UOp]
-            ) -> tuple[int, ...]:
+def _next_path(nest: list[tuple[int, UOp]], counts: list[int], ranges: Sequence[UOp]
+               ) -> tuple[int, ...]:
     """Return the path of the next print, which continues the loops it shares with the last."""
     shared = 0
     while shared < min(len(nest), len(ranges)) and nest[shared][1] is ranges[shared]:
@@ -169,5 +170,5 @@ def _stands(nest: list[tuple[int, UOp]], counts: list[int], ranges: Sequence[UOp
 
 
 def _extent(r: UOp) -> int:
-    n: int = build.const_of(parts.extent(r))
+    n: int = build.const_of(accessors.extent(r))
     return n

@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops, parts
+from fnx.core import accessors, build, dtypes, ops
+from fnx.core.bounds_checks import BoundsCheck
 from fnx.core.config import config
 from fnx.core.errors import (
     DTypeError,
     KernelError,
+    Location,
     MutationError,
     OutOfBoundsError,
-    Site,
-    user_site,
+    user_location,
 )
 from fnx.core.expr import Expr
-from fnx.core.index_faults import Check
 from fnx.core.ops import Op, Shape
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, current_site, toposort
-from fnx.transforms.kernels import places
-from fnx.transforms.kernels.tracing import belongs, current, range_names
+from fnx.core.uop import UOp, current_loc, toposort
+from fnx.transforms.kernels import accesses
+from fnx.transforms.kernels.trace_state import check_owner, current, range_names
 from fnx.transforms.kernels.values import (
+    NotAValue,
     Value,
-    Whole,
     as_condition,
     as_index,
     as_node,
@@ -41,7 +41,7 @@ _COMBINE = {"add": ops.ADD, "multiply": ops.MUL, "min": ops.MIN, "max": ops.MAX,
             "and": ops.AND, "or": ops.OR, "xor": ops.XOR, "set": ops.STORE}
 
 
-class Reference(Whole):
+class Reference(NotAValue):
     """A buffer of a kernel: ``x[i, j]`` loads an element, ``o[i, j] = value`` stores one.
 
     >>> import fnx, fnx.kernel as k
@@ -123,7 +123,7 @@ class Reference(Whole):
         self._store(index, value, valid, _COMBINE[how], checked)
 
     def _load(self, index: Any, valid: Any, checked: bool) -> Value:
-        belongs(f"reference {self.name!r}", self._tracing)
+        check_owner(f"reference {self.name!r}", self._tracing)
         if self._written:
             raise KernelError(
                 f"expected a read of an input, got one of the output {self.name!r}",
@@ -133,17 +133,17 @@ class Reference(Whole):
         where = None if valid is None else as_condition(valid)
         nodes = self._index(index)
         guard = self._tracing.guard()
-        guarded = guard is not None and (self._tracing.anchors() or not checked or any(
-            any(places.limits(i, n, where)) for i, n in zip(nodes, self.shape)))
+        needs_guard = guard is not None and (self._tracing.anchors() or not checked or any(
+            any(accesses.may_be_outside(i, n, where)) for i, n in zip(nodes, self.shape)))
         if checked:
             nodes, where = self._inside(nodes, where, clamp=True)
-        if guarded and guard is not None:
+        if needs_guard and guard is not None:
             where = guard if where is None else build.and_(guard, where)
-        return Value(build.load(build.at(self._buffer, *nodes), where))
+        return Value(build.load(build.index_into(self._buffer, *nodes), where))
 
     def _store(self, index: Any, value: Any, valid: Any, monoid: Op | None, checked: bool
                ) -> None:
-        belongs(f"reference {self.name!r}", self._tracing)
+        check_owner(f"reference {self.name!r}", self._tracing)
         if not self._written:
             raise MutationError(f"expected a store to an output, got one to {self.name!r}",
                                 hint="name one more result in out= and write that")
@@ -153,47 +153,47 @@ class Reference(Whole):
         if isinstance(value, Value) and not weak and to is not dtype:
             raise DTypeError(f"store to {self.name!r}: expected {dtype}, got {to}",
                              hint=f"convert with k.cast(value, {dtype.name!r})")
-        old, current_site.site = current_site.site, user_site(3)
+        old, current_loc.loc = current_loc.loc, user_location(3)
         try:
             where = None if valid is None else as_condition(valid)
             nodes = self._index(index)
             if checked:
                 nodes, where = self._inside(nodes, where, clamp=False)
-            store = build.store(build.at(self._buffer, *nodes), as_node(value, dtype), where,
-                                monoid)
+            store = build.store(build.index_into(self._buffer, *nodes), as_node(value, dtype),
+                                where, monoid)
             if not tracing.ended.isdisjoint(store.ranges):
                 raise KernelError(f"{self.name}: expected values of a loop to be used inside it, "
                                   "got one that is stored after it",
                                   hint="return it from the step: k.loop gives the last values")
             if checked and tracing.scopes:  # checked once all carried ranges are known
-                tracing.written[store] = current_site.site
+                tracing.written[store] = current_loc.loc
             elif checked:
                 check_order(store, tracing.stores, None)
             tracing.put(store)
         finally:
-            current_site.site = old
+            current_loc.loc = old
 
     def _inside(self, nodes: list[UOp], valid: UOp | None, clamp: bool
                 ) -> tuple[list[UOp], UOp | None]:
         """Keep an index in bounds: check a static one; clamp or mask a data-dependent one."""
-        here = valid
+        known_true = valid
         for condition in self._tracing.conditions():
-            here = condition if here is None else build.and_(condition, here)
-        _check_width(nodes if here is None else [*nodes, here])
+            known_true = condition if known_true is None else build.and_(condition, known_true)
+        _check_width(nodes if known_true is None else [*nodes, known_true])
         for axis, (i, n) in enumerate(zip(nodes, self.shape)):
-            low, high = places.limits(i, n, here)
-            if not (low or high) or places.never_runs(nodes):
+            low, high = accesses.may_be_outside(i, n, known_true)
+            if not (low or high) or accesses.has_empty_range(nodes):
                 continue
-            if not places.is_data(i):
-                at = symbolic.bounds(i)
+            if not accesses.is_data(i):
+                bounds = symbolic.bounds(i)
                 raise OutOfBoundsError(
-                    f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {at[0]} to "
-                    f"{at[1]}", hint="use load(..., valid=condition) where the index may be "
+                    f"{self.name}: expected 0 <= index < {n} along axis {axis}, got {bounds[0]} to "
+                    f"{bounds[1]}", hint="use load(..., valid=condition) where the index may be "
                     "outside" if valid is None else "valid= holds where the index is outside")
             if config.check_index:
-                self._tracing.report(Check(self.name, axis, n, user_site(3)), i, valid)
+                self._tracing.report(BoundsCheck(self.name, axis, n, user_location(3)), i, valid)
             if clamp and n > 0:
-                nodes[axis] = _clamped(i, n, low, high)
+                nodes[axis] = _clamp(i, n, low, high)
             else:
                 number = Expr(i)
                 inside = ((number >= 0) & (number < n)).node
@@ -201,57 +201,58 @@ class Reference(Whole):
         return nodes, valid
 
     def _index(self, index: Any) -> list[UOp]:
-        given = index if isinstance(index, tuple) else (index,)
-        if len(given) != len(self.shape):
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) != len(self.shape):
             raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "
-                                   f"got {len(given)}", hint="a place has one index an axis; "
+                                   f"got {len(indices)}", hint="a place has one index an axis; "
                                    "of a 0-d array it is x[()]")
-        return [as_index(i) for i in given]
+        return [as_index(i) for i in indices]
 
 
 def _check_width(roots: Iterable[UOp]) -> None:
     """Reject index arithmetic that may overflow 64 bits, as bounds proofs would not hold."""
     for node in toposort(roots, stop=lambda n: n.dtype not in (dtypes.index, dtypes.bool_)):
-        found = places.beyond_64_bits(node) if node.dtype is dtypes.index else None
-        if found is not None:
-            raise OutOfBoundsError(f"expected index arithmetic of 64 bits, got {found[0]} to "
-                                   f"{found[1]}", hint="clamp what is data before it is "
+        overflow = accesses.overflow_bounds(node) if node.dtype is dtypes.index else None
+        if overflow is not None:
+            raise OutOfBoundsError(f"expected index arithmetic of 64 bits, got {overflow[0]} to "
+                                   f"{overflow[1]}", hint="clamp what is data before it is "
                                    "multiplied: k.clip(x[i], 0, n)")
 
 
-def _clamped(i: UOp, n: int, low: bool, high: bool) -> UOp:
+def _clamp(i: UOp, n: int, low: bool, high: bool) -> UOp:
     i = build.maximum(i, build.index_const(0)) if low else i
     return build.minimum(i, build.index_const(n - 1)) if high else i
 
 
-def check_order(store: UOp, others: Iterable[UOp], site: Site | None) -> None:
+def check_order(store: UOp, others: Iterable[UOp], site: Location | None) -> None:
     """Check that the result of a STORE does not depend on the order of iterations.
 
     Raises:
         KernelError: two iterations may write one element.
     """
-    name = name_of(parts.buffer(store))
-    index = {r for i in parts.indices(store) for r in i.ranges}
-    over = [r for r in places.free_ranges(store) if r not in index]
-    if store.arg is None and over:
+    name = name_of(accessors.buffer(store))
+    index = {r for i in accessors.indices(store) for r in i.ranges}
+    unindexed = [r for r in accesses.free_ranges(store) if r not in index]
+    if store.arg is None and unindexed:
         raise KernelError(
             f"{name}: expected each place to be written once, got a write for each "
-            f"value of range {range_names(over)}",
+            f"value of range {range_names(unindexed)}",
             hint="fold that range: k.sum(value, over=...), or combine: "
-            f"{name}.combine('add', index, value)", site=site)
-    if store.arg is None and not places.is_written_once(store):
+            f"{name}.combine('add', index, value)", loc=site)
+    if store.arg is None and not accesses.is_written_once(store):
         raise KernelError(
             f"{name}: expected each place to be written once, got an index that two "
             "iterations may share", hint=f"{name}.combine('set', index, value) keeps "
-            "the last one, 'add', 'min' and 'max' fold them", site=site)
+            "the last one, 'add', 'min' and 'max' fold them", loc=site)
     for other in others:
-        if parts.buffer(other) is parts.buffer(store) and not places.are_apart(store, other):
-            shared = [r for r in places.free_ranges(store) if r in other.ranges]
+        if accessors.buffer(other) is accessors.buffer(store) and \
+                not accesses.may_share_loops(store, other):
+            shared = [r for r in accesses.free_ranges(store) if r in other.ranges]
             raise KernelError(
                 f"{name}: expected two stores to write different places in the loop of "
                 f"{range_names(shared)}, got places that meet",
                 hint="make another k.range for the second store: it runs after the first",
-                site=site)
+                loc=site)
 
 
 def name_of(buffer: UOp) -> str:
@@ -267,4 +268,4 @@ def make_local(x: Any, over: Any) -> Reference:
     t, _ = number_kind(x)
     stage = build.stage(as_node(x, t), ranges, tracing.locals)
     tracing.locals += 1
-    return Reference(stage, tuple(symbolic.bounds(parts.extent(r))[1] for r in ranges))
+    return Reference(stage, tuple(symbolic.bounds(accessors.extent(r))[1] for r in ranges))

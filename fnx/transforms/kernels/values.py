@@ -14,15 +14,15 @@ import numpy as np
 
 from fnx.core import build, dtypes, ops
 from fnx.core.array import elementwise
-from fnx.core.array.convert import SCALARS, fits
-from fnx.core.array.elementwise import DOMAINS, OPERATORS, ElementwiseRow
+from fnx.core.array.convert import SCALAR_DTYPES, truncate_scalar
+from fnx.core.array.elementwise import DOMAINS, OPERATORS, ElementwiseFn
 from fnx.core.dtypes import DType
 from fnx.core.errors import KernelError
 from fnx.core.operators import ValueOperators
 from fnx.core.ops import Op
 from fnx.core.rewriting import symbolic
 from fnx.core.uop import UOp, rebuild
-from fnx.transforms.kernels.tracing import belongs, current, range_names
+from fnx.transforms.kernels.trace_state import check_owner, current, range_names
 
 # The functions that unbounded integers (dtype index) support.
 _INDEX_FUNCTIONS = frozenset({
@@ -32,7 +32,7 @@ _INDEX_FUNCTIONS = frozenset({
     elementwise.EQUAL, elementwise.NOT_EQUAL})
 
 # Python's operators by their NumPy names.
-_OF_NUMPY = {row.name: row for row in (
+_NUMPY_OPERATORS = {row.name: row for row in (
     *OPERATORS.values(), elementwise.GREATER, elementwise.GREATER_EQUAL)}
 
 
@@ -53,7 +53,7 @@ class Value(ValueOperators):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Value:
         """Handle ``number * value`` for a NumPy scalar; reject NumPy functions of a value."""
-        row = _OF_NUMPY.get(ufunc.__name__)
+        row = _NUMPY_OPERATORS.get(ufunc.__name__)
         if method != "__call__" or kwargs or row is None or isinstance(inputs[0], Value):
             raise KernelError(f"np.{ufunc.__name__}: expected an array or a number, got a value in "
                               "a kernel", hint="in a kernel compute with operators and the "
@@ -79,29 +79,29 @@ class Value(ValueOperators):
         return apply(OPERATORS[op], *operands)
 
     def __bool__(self) -> bool:
-        raise _unknown("choose with k.where(condition, a, b) instead of `if`")
+        raise _unknown_error("choose with k.where(condition, a, b) instead of `if`")
 
     def __float__(self) -> float:
-        raise _unknown("compute with it as it is; k.cast(x, dtype) converts it")
+        raise _unknown_error("compute with it as it is; k.cast(x, dtype) converts it")
 
     def __int__(self) -> int:
-        raise _unknown("compute with it as it is; k.cast(x, dtype) converts it")
+        raise _unknown_error("compute with it as it is; k.cast(x, dtype) converts it")
 
     def __index__(self) -> int:
-        raise _unknown("a loop over it is k.range(n), and what it chooses an argument of the "
-                       "kernel, as table[i]")
+        raise _unknown_error("a loop over it is k.range(n), and what it chooses an argument of the "
+                             "kernel, as table[i]")
 
     def __repr__(self) -> str:
         names = ", ".join(sorted(r.arg.name or f"r{r.arg.id}" for r in self.node.ranges))
         return f"<kernel value {self.dtype} over ({names})>"
 
 
-def _unknown(hint: str) -> KernelError:
+def _unknown_error(hint: str) -> KernelError:
     return KernelError("expected a value that is known while tracing, got one of a kernel",
                        hint=hint)
 
 
-class Whole(ValueOperators):
+class NotAValue(ValueOperators):
     """Base of objects, such as a Reference, that cannot be used as a single value."""
 
     __slots__ = ()
@@ -111,14 +111,14 @@ class Whole(ValueOperators):
         """The name used in errors."""
         raise NotImplementedError
 
-    def _apply(self, op: Op, *operands: Any) -> Whole:
-        raise _whole(self)
+    def _apply(self, op: Op, *operands: Any) -> NotAValue:
+        raise _no_value_error(self)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise _whole(self)
+        raise _no_value_error(self)
 
 
-def _whole(x: Whole) -> KernelError:
+def _no_value_error(x: NotAValue) -> KernelError:
     return KernelError(f"expected a value, got the whole of {x.name!r}",
                        hint="read one place: x[i], or x[()] of a 0-d array")
 
@@ -126,15 +126,15 @@ def _whole(x: Whole) -> KernelError:
 def kind_of(x: Any) -> tuple[DType, bool]:
     """Return (dtype, whether the dtype is weak, as of a Python scalar)."""
     if isinstance(x, Value):
-        belongs("a value", x.tracing)
+        check_owner("a value", x.tracing)
         return x.dtype, x.weak
-    scalar = SCALARS.get(type(x))
+    scalar = SCALAR_DTYPES.get(type(x))
     if scalar is not None:
         return scalar(), type(x) is not bool
     if isinstance(x, np.generic):
         return dtypes.as_dtype(x.dtype), False
-    if isinstance(x, Whole):
-        raise _whole(x)
+    if isinstance(x, NotAValue):
+        raise _no_value_error(x)
     raise KernelError(f"expected a value of the kernel or a number, got {type(x).__name__}",
                       hint="an array comes in as an argument of the kernel")
 
@@ -148,16 +148,16 @@ def number_kind(x: Any) -> tuple[DType, bool]:
 def as_node(x: Any, to: DType) -> UOp:
     """Convert a value or a number to a node of a dtype."""
     if not isinstance(x, Value):
-        return build.const(fits(x, to), to)
+        return build.const(truncate_scalar(x, to), to)
     if to.is_bool and not x.dtype.is_bool:
-        return build.ne(x.node, build.like(x.node, 0))
+        return build.ne(x.node, build.const_like(x.node, 0))
     return build.cast(x.node, to)
 
 
 def as_index(x: Any) -> UOp:
     """Convert a range, a value or a number to an index along an axis."""
     if isinstance(x, Value):
-        belongs("a value", x.tracing)
+        check_owner("a value", x.tracing)
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
         return build.index_const(int(x))
     if isinstance(x, Value) and x.dtype.is_integer:
@@ -169,12 +169,12 @@ def as_index(x: Any) -> UOp:
 def as_condition(x: Any) -> UOp:
     """Return the node of a bool value."""
     if isinstance(x, Value) and x.dtype.is_bool:
-        belongs("a value", x.tracing)
+        check_owner("a value", x.tracing)
         return x.node
     raise KernelError(f"expected a condition, got {x!r}", hint="compare values: i < n")
 
 
-def apply(f: ElementwiseRow, *operands: Any) -> Value:
+def apply(f: ElementwiseFn, *operands: Any) -> Value:
     """Apply an elementwise function to values and Python scalars, with fnx's promotion."""
     kinds = [kind_of(x) for x in operands]
     if any(t is dtypes.index for t, _ in kinds):
@@ -185,20 +185,20 @@ def apply(f: ElementwiseRow, *operands: Any) -> Value:
     for other in kinds[1:]:
         t, weak = dtypes.promote(t, weak, *other)
     to = DOMAINS[f.domain](f.name, t)
-    made = _scalars(f.build(*[as_node(x, to) for x in operands]))
-    return Value(made, weak and made.dtype is to)
+    result = _strip_stop_gradient(f.build(*[as_node(x, to) for x in operands]))
+    return Value(result, weak and result.dtype is to)
 
 
-def _scalars(node: UOp) -> UOp:
-    """Remove STOPs, which matter only to derivatives."""
-    return rebuild([node], lambda n, src: src[0] if n.op is ops.STOP else None)[0]
+def _strip_stop_gradient(node: UOp) -> UOp:
+    """Remove STOP_GRADIENTs, which matter only to derivatives."""
+    return rebuild([node], lambda n, src: src[0] if n.op is ops.STOP_GRADIENT else None)[0]
 
 
-def _apply_index(f: ElementwiseRow, operands: Sequence[Any]) -> Value:
+def _apply_index(f: ElementwiseFn, operands: Sequence[Any]) -> Value:
     nodes = [as_index(x) for x in operands]
-    plain = {elementwise.FLOOR_DIVIDE: build.idiv, elementwise.REMAINDER: build.rem}.get(f)
-    if plain is not None and symbolic.bounds(nodes[0])[0] >= 0 < symbolic.bounds(nodes[1])[0]:
-        return Value(symbolic.simplify(plain(*nodes)))
+    truncating = {elementwise.FLOOR_DIVIDE: build.idiv, elementwise.REMAINDER: build.rem}.get(f)
+    if truncating is not None and symbolic.bounds(nodes[0])[0] >= 0 < symbolic.bounds(nodes[1])[0]:
+        return Value(symbolic.simplify(truncating(*nodes)))
     return Value(symbolic.simplify(f.build(*nodes)))
 
 
@@ -246,15 +246,15 @@ def make_range(n: Any, name: str) -> Value:
 
 def ranges_of(name: str, over: Any) -> list[UOp]:
     """Return the RANGEs of an argument ``over``."""
-    given = over if isinstance(over, tuple | list) else (over,)
-    for r in given:
+    ranges = over if isinstance(over, tuple | list) else (over,)
+    for r in ranges:
         if not (isinstance(r, Value) and r.node.op is ops.RANGE):
             raise KernelError(f"{name}: expected ranges in over=, got {r!r}",
                               hint="over= takes what k.range(...) returned")
-    return [r.node for r in given]
+    return [r.node for r in ranges]
 
 
-def fold(name: str, monoid: Op, x: Any, over: Any) -> Value:
+def reduce_over(name: str, monoid: Op, x: Any, over: Any) -> Value:
     """Reduce a value over ranges; the result no longer depends on them."""
     t, _ = number_kind(x)
     to = t if t is not dtypes.bool_ or monoid in (ops.AND, ops.OR) else dtypes.int32

@@ -16,20 +16,20 @@ from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.errors import ArgumentError, PytreeError, ShapeError
 from fnx.core.uop import UOp
+from fnx.transforms.loops.batched_body import batch_body
 from fnx.transforms.loops.bodies import (
     Body,
-    arguments,
-    arrays,
+    args_tree,
     check_carry,
     check_structure,
-    in_python,
-    path,
+    disabled_jit_loops,
+    flatten_arrays,
+    infer_carry,
+    leaf_path,
     trace_body,
-    traced_carry,
 )
-from fnx.transforms.loops.lanes import over_lanes
-from fnx.transforms.loops.progress import telling
-from fnx.transforms.loops.unroll import rows_of, unrolled_scan
+from fnx.transforms.loops.scan_progress import report_progress
+from fnx.transforms.loops.unroll import slice_rows, unrolled_scan
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse: bool,
@@ -38,38 +38,38 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
 
     ``unroll`` is the number of steps run at once; 0 for all of them.
     """
-    if (python := in_python()) is not None:
-        found: tuple[Any, Any] = python.scan(f, init, xs, length, reverse)
-        return found
+    if (python_loops := disabled_jit_loops()) is not None:
+        result: tuple[Any, Any] = python_loops.scan(f, init, xs, length, reverse)
+        return result
     if progress:
-        count = scan_length(*arrays(xs, "xs"), length)
-        xs, f = (xs, Array(build.iota(count))), telling(f, count, reverse)
-    carry, init_tree = arrays(init, "init")
-    steps, xs_tree = arrays(xs, "xs")
+        count = scan_length(*flatten_arrays(xs, "xs"), length)
+        xs, f = (xs, Array(build.iota(count))), report_progress(f, count, reverse)
+    carry, init_tree = flatten_arrays(init, "init")
+    steps, xs_tree = flatten_arrays(xs, "xs")
     length = scan_length(steps, xs_tree, length)
-    in_tree, rows, n = arguments(init_tree, xs_tree), [_row(x) for x in steps], len(carry)
+    in_tree, rows, n = args_tree(init_tree, xs_tree), [_row(x) for x in steps], len(carry)
 
     def make(avals: list[Aval]) -> tuple[Body, Sequence[Aval]]:
         body = trace_body(f, [*avals, *rows], in_tree, "scan")
-        found, _ = _pair(body)
-        check_structure("carry", body, init_tree, found)
+        carry_tree, _ = _carry_and_result(body)
+        check_structure("carry", body, init_tree, carry_tree)
         return body, body.outs[:n]
 
-    body, first = traced_carry(carry, make)
+    body, first = infer_carry(carry, make)
     check_carry("carry", body, init_tree, first, body.made[:n])
     outs = unrolled_scan(body.function, length, body.captures, body.carry(first),
                          [x._node for x in steps], reverse, unroll, checkpoint)
-    made = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
-    return init_tree.unflatten(made[:n]), _pair(body)[1].unflatten(made[n:])
+    results = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
+    return init_tree.unflatten(results[:n]), _carry_and_result(body)[1].unflatten(results[n:])
 
 
-def _pair(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
+def _carry_and_result(body: Body) -> tuple[tree.TreeDef, tree.TreeDef]:
     """Return the structures of the carry and of the result of one step."""
     out = body.out_tree
-    kind = None if out.container is None else out.container.kind
+    kind = None if out.pytree_type is None else out.pytree_type.kind
     if kind not in (tuple, list) or len(out.subtrees) != 2:
         raise PytreeError(f"expected {body.name} to return (carry, result of the step), got "
-                          f"{tree.shown(out)}",
+                          f"{tree.describe_structure(out)}",
                           hint="return carry, None where a step has no result")
     carry, y = out.subtrees
     return carry, y
@@ -80,14 +80,14 @@ def scan_length(xs: Sequence[Array], structure: tree.TreeDef, length: int | None
     for i, x in enumerate(xs):
         if not x.shape:
             raise ShapeError(f"expected arrays with a leading axis to scan over, got {x._aval} at "
-                             f"{path(structure, i, 'xs')}",
+                             f"{leaf_path(structure, i, 'xs')}",
                              hint="close over what all steps share")
         if length is None:
             length = x.shape[0]
         elif x.shape[0] != length:
-            of = path(structure, 0, "xs") if x.shape[0] != xs[0].shape[0] else "length="
-            raise ShapeError(f"expected one length, got {length} of {of} and {x.shape[0]} of "
-                             f"{path(structure, i, 'xs')}",
+            where = leaf_path(structure, 0, "xs") if x.shape[0] != xs[0].shape[0] else "length="
+            raise ShapeError(f"expected one length, got {length} of {where} and {x.shape[0]} of "
+                             f"{leaf_path(structure, i, 'xs')}",
                              hint="the leading axes of all arrays are as long as there are steps")
     if length is None:
         raise ArgumentError("expected arrays to scan over or a length, got neither",
@@ -101,39 +101,39 @@ def _row(x: Array) -> Aval:
     return Aval(x.shape[1:], x._dtype, x.weak)
 
 
-def map_(f: Callable[..., Any], xs: Any, many: int) -> Any:
-    """Apply ``f`` to each row, in batches of ``many``, and stack the results."""
-    if (python := in_python()) is not None:
-        return python.map_(f, xs)
-    steps, xs_tree = arrays(xs, "xs")
+def map_(f: Callable[..., Any], xs: Any, batch_size: int) -> Any:
+    """Apply ``f`` to each row, in batches of ``batch_size``, and stack the results."""
+    if (python_loops := disabled_jit_loops()) is not None:
+        return python_loops.map_(f, xs)
+    steps, xs_tree = flatten_arrays(xs, "xs")
     length = scan_length(steps, xs_tree, None)
-    body = trace_body(f, [_row(x) for x in steps], arguments(xs_tree), "map")
+    body = trace_body(f, [_row(x) for x in steps], args_tree(xs_tree), "map")
     rows, parts = [x._node for x in steps], list[Sequence[UOp]]()
-    rest = length % many if many > 1 else 0
+    rest = length % batch_size if batch_size > 1 else 0
     if length > rest or not length:
-        parts.append(_mapped(body, [rows_of(x, 0, length - rest) for x in rows], many))
+        parts.append(_map_rows(body, [slice_rows(x, 0, length - rest) for x in rows], batch_size))
     if rest:
-        parts.append(_mapped(body, [rows_of(x, length - rest, length) for x in rows], rest))
+        parts.append(_map_rows(body, [slice_rows(x, length - rest, length) for x in rows], rest))
     outs = [build.concat(ys, 0) for ys in zip(*parts)]
     return body.out_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
 
 
-def _mapped(body: Body, rows: Sequence[UOp], many: int) -> Sequence[UOp]:
-    """Map a body over rows, whose number is a multiple of ``many``."""
+def _map_rows(body: Body, rows: Sequence[UOp], batch_size: int) -> Sequence[UOp]:
+    """Map a body over rows, whose number is a multiple of ``batch_size``."""
     length = rows[0].shape[0]
-    if many < 2 or not length:
+    if batch_size < 2 or not length:
         return body.results(build_calls.scan(body.function, length, body.captures,
                                              body.carry([]), rows))
-    rounds, block = length // many, over_lanes(body, many)
-    split = [build.reshape(x, (rounds, many, *x.shape[1:])) for x in rows]
+    rounds, block = length // batch_size, batch_body(body, batch_size)
+    split = [build.reshape(x, (rounds, batch_size, *x.shape[1:])) for x in rows]
     ys = body.results(build_calls.scan(block, rounds, body.captures, body.carry([]), split))
     return [build.reshape(y, (length, *y.shape[2:])) for y in ys]
 
 
 def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
     """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
-    if (python := in_python()) is not None:
-        return python.counted(f, lower, upper, init)
+    if (python_loops := disabled_jit_loops()) is not None:
+        return python_loops.counted(f, lower, upper, init)
     body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
     length = max(0, upper - lower)
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
@@ -149,14 +149,14 @@ def indexed_body(f: Callable[..., Any], index: Aval, init: Any
     Returns:
         The body, the initial carry, and its structure.
     """
-    leaves, init_tree = arrays(init, "init_val")
-    in_tree = arguments(tree.LEAF, init_tree)
+    leaves, init_tree = flatten_arrays(init, "init_val")
+    in_tree = args_tree(tree.LEAF, init_tree)
 
     def make(avals: list[Aval]) -> tuple[Body, Sequence[Aval]]:
-        body = trace_body(f, [index, *avals], in_tree, "fori_loop", turn=1)
+        body = trace_body(f, [index, *avals], in_tree, "fori_loop", n_rotated=1)
         check_structure("carry", body, init_tree, body.out_tree)
         return body, body.outs
 
-    body, carry = traced_carry(leaves, make)
+    body, carry = infer_carry(leaves, make)
     check_carry("carry", body, init_tree, carry, body.made)
     return body, carry, init_tree

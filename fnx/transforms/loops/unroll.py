@@ -7,7 +7,7 @@
 >>> from fnx.core import dtypes
 >>> c, x = (build.param(i, dtypes.float32, ()) for i in (0, 1))
 >>> body = build.function([build.add(c, x), build.mul(c, x)], 2)
->>> twice = several(body, 2, [], [c], [build.iota(6, dtypes.float32)], reverse=False)
+>>> twice = repeat_body(body, 2, [], [c], [build.iota(6, dtypes.float32)], reverse=False)
 >>> [out.shape for out in twice.src]
 [(), (2,)]
 """
@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core import build, build_calls
-from fnx.core.cache import CacheOf
+from fnx.core.cache import OwnerCaches
 from fnx.core.uop import UOp
 
 MAX_UNROLLED = 8  # cached for each body
-_several: CacheOf[UOp, tuple[Any, ...], UOp] = CacheOf("unrolled bodies", MAX_UNROLLED)
+_repeated_bodies: OwnerCaches[UOp, tuple[Any, ...], UOp] = OwnerCaches("unrolled bodies",
+                                                                       MAX_UNROLLED)
 
 
 def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],
@@ -31,65 +32,65 @@ def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequen
     """Return the results of a SCAN unrolled by ``unroll`` steps; 0 unrolls all of them."""
     if unroll == 1 or length < 2:
         return build_calls.scan(body, length, consts, carries, xs, reverse, checkpoint=checkpoint)
-    many, n = min(unroll or length, length), len(carries)
-    block = several(body, many, consts, carries, xs, reverse)
-    rounds, rest = divmod(length, many)
-    whole = rounds * many
+    factor, n = min(unroll or length, length), len(carries)
+    block = repeat_body(body, factor, consts, carries, xs, reverse)
+    rounds, remainder = divmod(length, factor)
+    unrolled_length = rounds * factor
 
-    def last_few(carries: Sequence[UOp]) -> Sequence[UOp]:
-        rows = [rows_of(x, whole, length) for x in xs]
-        return build_calls.scan(body, rest, consts, carries, rows, reverse)
+    def scan_remainder(carries: Sequence[UOp]) -> Sequence[UOp]:
+        rows = [slice_rows(x, unrolled_length, length) for x in xs]
+        return build_calls.scan(body, remainder, consts, carries, rows, reverse)
 
-    def blocks(carries: Sequence[UOp]) -> Sequence[UOp]:
-        rows = [rows_of(x, 0, whole) for x in xs]
+    def scan_blocks(carries: Sequence[UOp]) -> Sequence[UOp]:
+        rows = [slice_rows(x, 0, unrolled_length) for x in xs]
         if rounds == 1:
             return build_calls.call(block, [*consts, *carries, *rows])
-        split = [build.reshape(x, (rounds, many, *x.shape[1:])) for x in rows]
+        split = [build.reshape(x, (rounds, factor, *x.shape[1:])) for x in rows]
         outs = build_calls.scan(block, rounds, consts, carries, split, reverse, body.arg.name,
-                                -(-checkpoint // many))
-        return [*outs[:n], *[build.reshape(y, (whole, *y.shape[2:])) for y in outs[n:]]]
+                                -(-checkpoint // factor))
+        return [*outs[:n], *[build.reshape(y, (unrolled_length, *y.shape[2:])) for y in outs[n:]]]
 
-    if not rest:
-        return blocks(carries)
+    if not remainder:
+        return scan_blocks(carries)
     if reverse:
-        behind = last_few(carries)
-        front = end = blocks(behind[:n])
+        last_rows = scan_remainder(carries)
+        first_rows = end = scan_blocks(last_rows[:n])
     else:
-        front = blocks(carries)
-        behind = end = last_few(front[:n])
-    return [*end[:n], *[build.concat([a, b], 0) for a, b in zip(front[n:], behind[n:])]]
+        first_rows = scan_blocks(carries)
+        last_rows = end = scan_remainder(first_rows[:n])
+    return [*end[:n], *[build.concat([a, b], 0) for a, b in zip(first_rows[n:], last_rows[n:])]]
 
 
-def several(body: UOp, many: int, consts: Sequence[UOp], carries: Sequence[UOp],
-            xs: Sequence[UOp], reverse: bool) -> UOp:
+def repeat_body(body: UOp, factor: int, consts: Sequence[UOp], carries: Sequence[UOp],
+                xs: Sequence[UOp], reverse: bool) -> UOp:
     """Repeat a body: a FUNCTION (consts, carries, rows of x) -> (carries, rows of y).
 
-    ``many`` is the number of steps. ``consts``, ``carries`` and ``xs`` are the operands of the
+    ``factor`` is the number of steps. ``consts``, ``carries`` and ``xs`` are the operands of the
     SCAN; only their types are used.
     """
     types = tuple([(x.dtype, x.shape) for x in (*consts, *carries)] +
-                  [(x.dtype, (many, *x.shape[1:])) for x in xs])
+                  [(x.dtype, (factor, *x.shape[1:])) for x in xs])
     first, n = len(consts), len(carries)
 
     def make() -> UOp:
         params = [build.param(i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
         carry: Sequence[UOp] = params[first:first + n]
         rows: list[Sequence[UOp]] = []
-        for t in reversed(range(many)) if reverse else range(many):
-            x = [build.reshape(rows_of(p, t, t + 1), p.shape[1:]) for p in params[first + n:]]
+        for t in reversed(range(factor)) if reverse else range(factor):
+            x = [build.reshape(slice_rows(p, t, t + 1), p.shape[1:]) for p in params[first + n:]]
             outs = build_calls.call(body, [*params[:first], *carry, *x])
             carry = outs[:n]
             rows.append(outs[n:])
         ys = zip(*(reversed(rows) if reverse else rows))
-        return build.function([*carry, *[_stacked(y) for y in ys]], len(types), body.arg.name)
+        return build.function([*carry, *[_stack_rows(y) for y in ys]], len(types), body.arg.name)
 
-    return _several.of(body).find((many, types, reverse), make)
+    return _repeated_bodies.of(body).find((factor, types, reverse), make)
 
 
-def rows_of(x: UOp, start: int, stop: int) -> UOp:
+def slice_rows(x: UOp, start: int, stop: int) -> UOp:
     """Return x[start:stop]."""
     return build.shrink(x, [(start, stop), *((0, n) for n in x.shape[1:])])
 
 
-def _stacked(rows: Sequence[UOp]) -> UOp:
+def _stack_rows(rows: Sequence[UOp]) -> UOp:
     return build.concat([build.reshape(y, (1, *y.shape)) for y in rows], 0)

@@ -12,59 +12,61 @@ from typing import Any
 from fnx.core import build, build_calls, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.cache import CacheOf
+from fnx.core.cache import OwnerCaches
 from fnx.core.errors import DTypeError, PytreeError, ShapeError
 from fnx.core.uop import UOp
-from fnx.transforms.loops import together
+from fnx.transforms.loops import uniform_control_flow
 from fnx.transforms.loops.bodies import (
     Body,
-    aligned,
-    arguments,
-    arrays,
+    args_tree,
     check_carry,
     check_structure,
-    in_python,
-    relaid,
+    disabled_jit_loops,
+    flatten_arrays,
+    infer_carry,
+    merge_captures,
+    remap_params,
     trace_body,
-    traced_carry,
 )
 from fnx.transforms.loops.scan import indexed_body
 
-_counting: CacheOf[UOp, tuple[int, ...], tuple[UOp, UOp]] = CacheOf("counting loops", 8)
+_counting_loops: OwnerCaches[UOp, tuple[int, ...], tuple[UOp, UOp]] = OwnerCaches("counting loops",
+                                                                                  8)
 
 
 def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
     """Run ``f(carry) -> carry`` while ``condition(carry)`` holds; return the final carry."""
-    if (python := in_python()) is not None:
-        return python.while_loop(condition, f, init)
-    leaves, init_tree = arrays(init, "init_val")
-    in_tree = arguments(init_tree)
+    if (python_loops := disabled_jit_loops()) is not None:
+        return python_loops.while_loop(condition, f, init)
+    leaves, init_tree = flatten_arrays(init, "init_val")
+    in_tree = args_tree(init_tree)
 
     def make(avals: list[Aval]) -> tuple[Body, Sequence[Aval]]:
         body = trace_body(f, avals, in_tree, "while_loop")
         check_structure("carry", body, init_tree, body.out_tree)
         return body, body.outs
 
-    body, carry = traced_carry(leaves, make)
+    body, carry = infer_carry(leaves, make)
     check_carry("carry", body, init_tree, carry, body.made)
     types = [Aval(c.shape, c.dtype, x.weak) for c, x in zip(carry, leaves)]
-    test = trace_body(condition, types, in_tree, "while_loop")
-    _check_condition(test)
-    captures, (goes_on, step) = aligned([test, body])
-    axes = together.asked([goes_on, step])
-    if test.effects or axes:
-        effects = test.effects, body.effects
-        loud = test if test.effects else body
-        outs = loud.results(together.loop(goes_on, step, captures, loud.carry(carry), effects,
-                                          axes))
+    cond_body = trace_body(condition, types, in_tree, "while_loop")
+    _check_condition(cond_body)
+    captures, (cond_fn, step) = merge_captures([cond_body, body])
+    axes = uniform_control_flow.collective_axes([cond_fn, step])
+    if cond_body.effects or axes:
+        effects = cond_body.effects, body.effects
+        effectful = cond_body if cond_body.effects else body
+        outs = effectful.results(uniform_control_flow.while_loop(cond_fn, step, captures,
+                                                                 effectful.carry(carry), effects,
+                                                                 axes))
     else:
-        outs = body.results(build_calls.while_(goes_on, step, captures, body.carry(carry)))
+        outs = body.results(build_calls.while_(cond_fn, step, captures, body.carry(carry)))
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])
 
 
 def _check_condition(test: Body) -> None:
     hint = "return one comparison, such as x.sum() > 0"
-    if test.out_tree.container is not None:
+    if test.out_tree.pytree_type is not None:
         raise PytreeError(f"expected {test.name} to return a bool scalar, got {test.out_tree}",
                           hint=hint)
     out, = test.outs
@@ -75,18 +77,19 @@ def _check_condition(test: Body) -> None:
 
 def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any) -> Any:
     """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
-    if (python := in_python()) is not None:
-        return python.counted(f, int(lower), int(upper), init)
+    if (python_loops := disabled_jit_loops()) is not None:
+        return python_loops.counted(f, int(lower), int(upper), init)
     t, weak = dtypes.promote(lower._dtype, lower.weak, upper._dtype, upper.weak)
     body, carry, init_tree = indexed_body(f, Aval((), t, weak), init)
     first, last = build.cast(lower._node, t), build.cast(upper._node, t)
-    goes_on, step = _counting_loop(body, first)
+    cond_fn, step = _counting_loop(body, first)
     consts, start = [*body.captures, last], [*body.carry(carry), first]
-    axes = together.asked([step])
+    axes = uniform_control_flow.collective_axes([step])
     if axes:
-        outs = together.loop(goes_on, step, consts, start, (False, body.effects), axes)
+        outs = uniform_control_flow.while_loop(cond_fn, step, consts, start, (False, body.effects),
+                                               axes)
     else:
-        outs = build_calls.while_(goes_on, step, consts, start)
+        outs = build_calls.while_(cond_fn, step, consts, start)
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)])
 
 
@@ -95,11 +98,11 @@ def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:
     n = len(body.captures)
 
     def make() -> tuple[UOp, UOp]:
-        step = relaid(body.function, range(n), n + 1)
+        step = remap_params(body.function, range(n), n + 1)
         size = step.arg.n_params
         upper, i = (build.param(slot, index.dtype, ()) for slot in (n, size - 1))
-        after = build.add(i, build.const(1, index.dtype))
+        next_i = build.add(i, build.const(1, index.dtype))
         return (build.function([build.lt(i, upper)], size, body.name),
-                build.function([*step.src, after], size, body.name))
+                build.function([*step.src, next_i], size, body.name))
 
-    return _counting.of(body.function).find((n,), make)
+    return _counting_loops.of(body.function).find((n,), make)

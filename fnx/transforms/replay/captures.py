@@ -31,22 +31,22 @@ from weakref import ref
 
 from fnx.core import ops
 from fnx.core.array.array import Array
-from fnx.core.array.equality import same
+from fnx.core.array.equality import exactly_equal
 from fnx.core.cache import Cache
 from fnx.core.uop import UOp, toposort
 
 MAX_FUNCTIONS = 200
 MAX_CODES = 1024  # code objects whose global names are cached
 MISSING = object()  # the value of an unbound name
-BY_VALUE = frozenset({float, int, bool, complex, str, bytes})
-_INSTALLED = tuple({os.path.abspath(__file__).removesuffix(
+VALUE_TYPES = frozenset({float, int, bool, complex, str, bytes})
+_LIBRARY_PATHS = tuple({os.path.abspath(__file__).removesuffix(
     os.path.join("transforms", "replay", "captures.py")),
-                    os.path.dirname(os.__file__) + os.sep}) + tuple(
+                        os.path.dirname(os.__file__) + os.sep}) + tuple(
     p + os.sep for p in sys.path if p.endswith(("site-packages", "dist-packages")))
-_GLOBAL = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}  # low flag bits
+_GLOBAL_LOADS = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}  # low flag bits
 
 
-class Watched(ref[Array]):
+class WeakArrayRef(ref[Array]):
     """A weak reference to a captured array."""
 
     __slots__ = ("aval",)
@@ -66,60 +66,60 @@ class Captures:
 
     def __init__(self, f: Callable[..., Any]) -> None:
         self.entries: list[tuple[Any, str, Any]] = []
-        queue = list(_functions_of(f))
-        functions, places = set(queue), set[tuple[int, str]]()
+        queue = list(_reached_functions(f))
+        functions, seen = set(queue), set[tuple[int, str]]()
         while queue and len(functions) <= MAX_FUNCTIONS:
-            for where, name in _outside(queue.pop()):
-                if (id(where), name) in places:
+            for where, name in _free_variables(queue.pop()):
+                if (id(where), name) in seen:
                     continue
-                places.add((id(where), name))
-                value = _now(where, name)
-                kept = Watched(value) if type(value) is Array else value
-                self.entries.append((where, name, kept))
-                for g in _functions_of(value):
-                    if g not in functions and not g.__code__.co_filename.startswith(_INSTALLED):
+                seen.add((id(where), name))
+                value = _current_value(where, name)
+                entry = WeakArrayRef(value) if type(value) is Array else value
+                self.entries.append((where, name, entry))
+                for g in _reached_functions(value):
+                    if g not in functions and not g.__code__.co_filename.startswith(_LIBRARY_PATHS):
                         functions.add(g)
                         queue.append(g)
 
     def changed(self) -> tuple[str, Any, Any] | None:
         """Return (name, old value, new value) of the first that changed, else None."""
         for where, name, value in self.entries:
-            now = _now(where, name)
-            if now is not value and not _is_still(value, now):
-                return name, value.aval if type(value) is Watched else value, now
+            now = _current_value(where, name)
+            if now is not value and not _is_unchanged(value, now):
+                return name, value.aval if type(value) is WeakArrayRef else value, now
         return None
 
     def gone(self) -> bool:
         """Whether these captures can never match again: a captured array was freed."""
-        return any(type(value) is Watched and value() is None for _, _, value in self.entries)
+        return any(type(value) is WeakArrayRef and value() is None for _, _, value in self.entries)
 
-    def determine(self, captures: list[UOp]) -> bool:
+    def determines_nodes(self, captures: list[UOp]) -> bool:
         """Whether equal values of these captures imply equal captured nodes of a trace.
 
         This is so for memory, and for a leaf of an enclosing trace that a watched array depends on.
         """
         leaves = {c for c in captures if c.op is not ops.BUFFER}
         if leaves:
-            arrays = [value() for _, _, value in self.entries if type(value) is Watched]
+            arrays = [value() for _, _, value in self.entries if type(value) is WeakArrayRef]
             leaves.difference_update(toposort([x._node for x in arrays
                                                if x is not None and not x.is_deleted()]))
         return not leaves
 
 
-def codes_of(f: Callable[..., Any]) -> list[CodeType]:
+def reached_codes(f: Callable[..., Any]) -> list[CodeType]:
     """Return the code objects of the Python functions that a function reaches."""
     values = [f, *[value for *_, value in Captures(f).entries]]
-    return [g.__code__ for value in values for g in _functions_of(value)]
+    return [g.__code__ for value in values for g in _reached_functions(value)]
 
 
-def _is_still(value: Any, now: Any) -> bool:
+def _is_unchanged(value: Any, now: Any) -> bool:
     """Whether ``now`` equals the recorded value, though it is not the same object."""
-    if type(value) is Watched:
+    if type(value) is WeakArrayRef:
         return type(now) is Array and value() is now
-    return type(value) in BY_VALUE and same(value, now)
+    return type(value) in VALUE_TYPES and exactly_equal(value, now)
 
 
-def _now(where: Any, name: str) -> Any:
+def _current_value(where: Any, name: str) -> Any:
     if type(where) is dict:
         return where.get(name, MISSING)
     try:
@@ -128,7 +128,7 @@ def _now(where: Any, name: str) -> Any:
         return MISSING
 
 
-def _functions_of(value: Any) -> Iterator[FunctionType]:
+def _reached_functions(value: Any) -> Iterator[FunctionType]:
     """Yield the Python functions that a callable reaches without reading a variable."""
     queue, seen = [value], set[int]()
     while queue:
@@ -150,7 +150,7 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
             queue.append(vars(type(f)).get("__call__"))
 
 
-def _outside(f: FunctionType) -> Iterator[tuple[Any, str]]:
+def _free_variables(f: FunctionType) -> Iterator[tuple[Any, str]]:
     """Yield (where, name) of the free variables and globals of a function."""
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
         yield cell, name
@@ -158,23 +158,23 @@ def _outside(f: FunctionType) -> Iterator[tuple[Any, str]]:
         yield f.__globals__, name
 
 
-_names: Cache[CodeType, tuple[str, ...]] = Cache("global names of code", MAX_CODES)
+_global_names_cache: Cache[CodeType, tuple[str, ...]] = Cache("global names of code", MAX_CODES)
 
 
 def _global_names(code: CodeType) -> tuple[str, ...]:
     """Return the global names of a code object and of the functions nested in it."""
-    found = _names.get(code)
-    return _names.keep(code, _read_names(code)) if found is None else found
+    names = _global_names_cache.get(code)
+    return _global_names_cache.keep(code, _read_names(code)) if names is None else names
 
 
 def _read_names(code: CodeType) -> tuple[str, ...]:
     out: dict[str, None] = {}
-    words, high = code.co_code, 0
-    for op, low in zip(words[::2], words[1::2]):  # as dis.get_instructions, 30 times as fast
+    raw, high = code.co_code, 0
+    for op, low in zip(raw[::2], raw[1::2]):  # as dis.get_instructions, 30 times as fast
         number = high | low
         high = number << 8 if op == dis.EXTENDED_ARG else 0
-        if op in _GLOBAL:
-            out[code.co_names[number >> _GLOBAL[op]]] = None
+        if op in _GLOBAL_LOADS:
+            out[code.co_names[number >> _GLOBAL_LOADS[op]]] = None
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             out.update(dict.fromkeys(_global_names(inner)))

@@ -14,8 +14,8 @@ from typing import Any
 
 from fnx.core.array import tree
 from fnx.core.array.array import Array
-from fnx.core.array.trace import name_of
-from fnx.core.errors import DonatedError, show_site
+from fnx.core.array.trace import function_name
+from fnx.core.errors import DonatedError, format_location
 
 
 def positions(numbers: Sequence[int], count: int) -> set[Any]:
@@ -30,20 +30,21 @@ class Donation:
 
     def __init__(self, numbers: tuple[int, ...], names: tuple[str, ...], f: Callable[..., Any]
                  ) -> None:
-        self.numbers, self.names, self.function = numbers, frozenset(names), name_of(f)
+        self.numbers, self.names, self.function = numbers, frozenset(names), function_name(f)
         code = getattr(f, "__code__", None) if numbers or names else None
         self.to = self.function if code is None else \
-            f"{self.function} ({show_site((code.co_filename, code.co_firstlineno))})"
+            f"{self.function} ({format_location((code.co_filename, code.co_firstlineno))})"
 
     def leaves(self, in_tree: tree.TreeDef, dynamic: list[int], count: int) -> list[int]:
         """Return the numbers of the donated leaves, among those of the dynamic arguments."""
         donated = positions(self.numbers, count) | self.names
-        given, named = in_tree.subtrees
-        names: Any = named.data  # the keys of a dict
+        args_tree, kwargs_tree = in_tree.subtrees
+        names: Any = kwargs_tree.data  # the keys of a dict
         out: list[int] = []
         first = 0
-        for place, child in [*zip(dynamic, given.subtrees), *zip(names, named.subtrees)]:
-            if place in donated:
+        for position, child in [*zip(dynamic, args_tree.subtrees),
+                                *zip(names, kwargs_tree.subtrees)]:
+            if position in donated:
                 out += range(first, first + child.num_leaves)
             first += child.num_leaves
         return out
@@ -52,13 +53,13 @@ class Donation:
         """Raise if two arguments contain the same donated array."""
         if not self.numbers and not self.names:
             return
-        seen: dict[int, int | str] = {}
+        first_use: dict[int, int | str] = {}
         donated = positions(self.numbers, len(args)) | self.names
-        given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-        for i, arg in given:
+        arguments: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+        for i, arg in arguments:
             for x in tree.leaves(arg):
                 if type(x) is Array:
-                    first = seen.setdefault(id(x._storage), i)
+                    first = first_use.setdefault(id(x._storage), i)
                     if first != i and (i in donated or first in donated):
                         raise DonatedError(
                             f"arguments {first} and {i} of {self.function}: expected donated "
@@ -71,20 +72,21 @@ class Donation:
             return None
         donated = [args[i] for i in positions(self.numbers, len(args)) if 0 <= i < len(args)]
         donated += [kwargs[name] for name in self.names & kwargs.keys()]
-        return lambda: give_away([x for x in tree.leaves(donated) if type(x) is Array], self.to)
+        return lambda: consume_donated([x for x in tree.leaves(donated) if type(x) is Array],
+                                       self.to)
 
 
-def give_away(arrays: Sequence[Array], to: str) -> None:
+def consume_donated(arrays: Sequence[Array], to: str) -> None:
     """Invalidate arrays; their memory goes to a result or back to the pool.
 
     This is atomic: after Ctrl-C in between, all arrays keep their values.
     """
-    before = [(x, x._storage, x._uop, x._value) for x in arrays]
+    saved = [(x, x._storage, x._uop, x._value) for x in arrays]
     try:
         for x in arrays:
             x._storage = x._uop = None
             x._value = to
     except BaseException:
-        for x, memory, node, value in before:
+        for x, memory, node, value in saved:
             x._storage, x._uop, x._value = memory, node, value
         raise

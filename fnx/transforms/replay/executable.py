@@ -16,27 +16,29 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fnx.core import build, ops
-from fnx.core.array import committed, storage, trace
-from fnx.core.array.trace import Closed
+from fnx.core.array import placement as committed
+from fnx.core.array import storage, trace
+from fnx.core.array.trace import ClosedFunction
 from fnx.core.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.config import config
 from fnx.core.errors import FnxError
 from fnx.core.ops import const_value
-from fnx.core.process import deferred, load
+from fnx.core.process import lazy_function, load
 from fnx.core.target import Target
-from fnx.core.uop import UOp, current_site, toposort
+from fnx.core.uop import UOp, current_loc, toposort
 
 if TYPE_CHECKING:
-    from fnx.core.index_faults import Check
+    from fnx.core.bounds_checks import BoundsCheck
 
-raise_first = deferred("fnx.core.index_faults", "raise_first")  # under ``config.check_index``
+# under ``config.check_index``
+raise_first_fault = lazy_function("fnx.core.bounds_checks", "raise_first_fault")
 
-MAX_EAGER = 1024        # cached programs of eager calls
+MAX_EAGER_PROGRAMS = 1024        # cached programs of eager calls
 EXECUTABLE_BYTES = 96 * MEGABYTE  # for the programs of each function, and for those of eager calls
-MAX_NUMBERS = 2         # constants of an eager call passed as arguments, at most
+MAX_CONSTS = 2         # constants of an eager call passed as arguments, at most
 
 
-class BlockFace(Protocol):
+class BlockLike(Protocol):
     """Commands, and the location of each result."""
 
     @property
@@ -51,20 +53,20 @@ class BlockFace(Protocol):
     def over(self) -> Sequence[tuple[int, int]]: ...
 
 
-class LoweredFace(Protocol):
+class LoweredLike(Protocol):
     """The compiler's output for a FUNCTION."""
 
     @property
     def function(self) -> UOp: ...
     @property
-    def block(self) -> BlockFace: ...
+    def block(self) -> BlockLike: ...
     @property
     def code(self) -> Mapping[UOp, Any]: ...
     @property
     def milliseconds(self) -> dict[str, float]: ...
 
 
-class DeviceFace(Protocol):
+class DeviceLike(Protocol):
     """The interface of devices that programs and inspection use."""
 
     @property
@@ -97,14 +99,14 @@ class Executable:
     __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "fresh", "results",
                  "forwards", "checks", "over", "nbytes", "_lower", "_lowered")
 
-    def __init__(self, fn: UOp, device: Any, block: BlockFace, code: Mapping[UOp, Any],
-                 lower: Callable[[], LoweredFace], checks: Sequence[Check] = ()) -> None:
+    def __init__(self, fn: UOp, device: Any, block: BlockLike, code: Mapping[UOp, Any],
+                 lower: Callable[[], LoweredLike], checks: Sequence[BoundsCheck] = ()) -> None:
         self.function, self.checks = fn, checks
-        self.device: DeviceFace = device
+        self.device: DeviceLike = device
         self.allocate: Callable[[Sequence[Any]], Sequence[Any]] = device.allocate
         self.buffer = device.encode(block.commands, code, block.arena)
         self.block, self._lower = block, lower
-        self._lowered: LoweredFace | None = None
+        self._lowered: LoweredLike | None = None
         self.nbytes = graph_bytes([fn, block.commands])  # memory retained with it
         self.sizes = [max(1, n.dtype.itemsize * math.prod(n.shape)) for n in block.outs]
         self.over = block.over
@@ -118,7 +120,7 @@ class Executable:
             len(self.results) != len(self.sizes) or bool(checks)
 
     @property
-    def lowered(self) -> LoweredFace:
+    def lowered(self) -> LoweredLike:
         """The compiler's output; computed on demand for a program from disk."""
         if self._lowered is None:
             self._lowered = self._lower()
@@ -129,81 +131,82 @@ class Executable:
         """Whether each result is newly allocated memory: no aliases and no checks."""
         return not (self.over or self.forwards)
 
-    def runner(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def fast_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return ``run`` specialized to this program, without donation."""
         if not self.is_plain:
             return self.run
-        fresh, submit, see = self.fresh, self.buffer.submit, self.seen
+        allocate_results, submit, check_nan = self.fresh, self.buffer.submit, self.seen
 
         def run(ins: Sequence[Any]) -> Sequence[Any]:
-            outs = fresh()
+            outs = allocate_results()
             submit(ins, outs)
             if config.check:
-                see(ins, outs)
+                check_nan(ins, outs)
             return outs
         return run
 
-    def run(self, ins: Sequence[Any], give_away: Callable[[], None] | None = None
+    def run(self, ins: Sequence[Any], on_commit: Callable[[], None] | None = None
             ) -> Sequence[Any]:
         """Submit with argument storages; return the storages of the results.
 
-        ``give_away`` invalidates the caller's donated arguments. It is called just before the first
+        ``on_commit`` invalidates the caller's donated arguments. It is called just before the first
         of them can be overwritten: so after an interrupt nobody reads overwritten memory, and an
         earlier failure leaves the arguments intact.
         """
         outs = self.fresh()
         if self.over:
-            ins, outs = self._written_over(ins, outs)
-            self.buffer.submit(ins, outs, give_away)
+            ins, outs = self._alias_donated(ins, outs)
+            self.buffer.submit(ins, outs, on_commit)
         else:
             self.buffer.submit(ins, outs)
-            if give_away is not None:
-                give_away()
+            if on_commit is not None:
+                on_commit()
         if config.check:
             self.seen(ins, outs)
         if not self.forwards:
             return outs
-        given = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
-        for shared in given:  # several arrays may alias this memory now
-            shared.lent = True
+        results = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+        for shared in results:  # several arrays may alias this memory now
+            shared.is_aliased = True
         if not self.checks:
-            return given
-        faults = [given.pop() for _ in self.checks]
-        raise_first(self.checks, [f.view(np.dtype(np.int32), (1 + len(c.loops),))
-                                  for c, f in zip(self.checks, reversed(faults))])
-        return given
+            return results
+        faults = [results.pop() for _ in self.checks]
+        raise_first_fault(self.checks, [f.view(np.dtype(np.int32), (1 + len(c.loops),))
+                                        for c, f in zip(self.checks, reversed(faults))])
+        return results
 
-    def _written_over(self, ins: Sequence[Any], outs: Sequence[Any]
-                      ) -> tuple[Sequence[Any], Sequence[Any]]:
+    def _alias_donated(self, ins: Sequence[Any], outs: Sequence[Any]
+                       ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return arguments and results, with results in the memory of donated arguments.
 
         Memory that other arrays or views alias is copied first, and so is memory of another
         device.
         """
-        given, made = list(ins), list(outs)
+        arguments, results = list(ins), list(outs)
         for i, slot in self.over:
-            source = given[slot]
-            if config.check or source.lent or type(source) is not type(made[i]) or \
-                    sum(s is source for s in given) > 1:
-                fresh, = self.allocate((source.nbytes,))
-                fresh.fill(source.view(np.dtype(np.uint8), (source.nbytes,)))
-                source = fresh
-            given[slot] = made[i] = source
-        return given, made
+            source = arguments[slot]
+            if config.check or source.is_aliased or type(source) is not type(results[i]) or \
+                    sum(s is source for s in arguments) > 1:
+                copy, = self.allocate((source.nbytes,))
+                copy.fill(source.view(np.dtype(np.uint8), (source.nbytes,)))
+                source = copy
+            arguments[slot] = results[i] = source
+        return arguments, results
 
     def seen(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Raise if a result is NaN, after recomputation to find the op that made it."""
         if self.device.target.name == "null":
             return  # nothing is computed there
-        found = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
+        storages = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
         params = build.params(self.function)
         args = [s.view(params[i].dtype.np, params[i].shape) if i in params else np.zeros(())
                 for i, s in enumerate(ins)]
-        values = [s.view(n.dtype.np, n.shape) for s, n in zip(found, self.function.src)]
-        load("fnx.core.levels.blame").check_results(self.function, args, values, config.check)
+        values = [s.view(n.dtype.np, n.shape) for s, n in zip(storages, self.function.src)]
+        load("fnx.core.levels.nan_debugger").check_results(self.function, args, values,
+                                                           config.check)
 
 
-class Executables:
+class ExecutableCache:
     """Cache of Executables by FUNCTION, device and configuration.
 
     ``link(fn, donated, device)`` makes a new one.
@@ -227,14 +230,14 @@ class Executables:
         """
         device = device or config.device
         key = fn, device, config.key(), donated
-        found = self._kept.get(key)
-        if found is None:
-            made = self._link(fn, donated, device)
-            found = self._kept.keep(key, made)
-            self.made += found is made
-        return found
+        executable = self._kept.get(key)
+        if executable is None:
+            linked = self._link(fn, donated, device)
+            executable = self._kept.keep(key, linked)
+            self.made += executable is linked
+        return executable
 
-    def adopt(self, fn: UOp, donated: tuple[int, ...], made: Executable, device: str) -> None:
+    def insert(self, fn: UOp, donated: tuple[int, ...], made: Executable, device: str) -> None:
         """Add an Executable that another cache made."""
         self._kept.keep((fn, device, config.key(), donated), made)
         self.made += 1
@@ -245,15 +248,15 @@ class Executables:
 
 
 # A trace that is called once, such as an initialization, is not worth a launcher.
-CALLS_BEFORE_LAUNCHER = 2
+CALLS_BEFORE_FASTPATH = 2
 
 
-class Replay:
+class CachedTrace:
     """A cached trace, with what dispatch needs to run it.
 
     Attributes:
         storages: the memory of the captures; None for a leaf of an enclosing trace.
-        kind: the kind of the arguments, as from ``launcher.kind_of``.
+        kind: the kind of the arguments, as from ``fastpath.kind_of``.
         family: the code key of its function when it was traced.
         launch: the launcher, once it was worth making one.
         direct: the native call that needs no launcher, if its device has one.
@@ -261,13 +264,13 @@ class Replay:
     """
 
     __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "direct", "kind",
-                 "family", "calls_before_launcher")
+                 "code_key", "calls_before_fastpath")
 
-    def __init__(self, closed: Closed, milliseconds: float, kind: tuple[Any, ...] = (),
+    def __init__(self, closed: ClosedFunction, milliseconds: float, kind: tuple[Any, ...] = (),
                  family: tuple[Any, ...] | None = None) -> None:
-        self.kind, self.family = kind, family
+        self.kind, self.code_key = kind, family
         self.closed, self.milliseconds = closed, milliseconds
-        self.calls_before_launcher = CALLS_BEFORE_LAUNCHER
+        self.calls_before_fastpath = CALLS_BEFORE_FASTPATH
         self.storages = [c.arg.handle if c.op is ops.BUFFER else None for c in closed.captures]
         if closed.effects:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
@@ -289,48 +292,51 @@ def _is_zeros(node: UOp) -> bool:
     return number.op is ops.CONST and number.arg == 0
 
 
-class Eager(Executables):
+class EagerEvaluator(ExecutableCache):
     """Evaluation of eager calls: pending nodes are closed over memory and a few constants."""
 
     def __init__(self, link: Callable[[UOp, tuple[int, ...], str], Executable],
                  put: Callable[[np.ndarray[Any, Any]], Any],
                  zeros: Callable[[int], Any | None]) -> None:
-        super().__init__(link, MAX_EAGER)
+        super().__init__(link, MAX_EAGER_PROGRAMS)
         self.put, self.zeros = put, zeros
 
-    def evaluate(self, nodes: Sequence[UOp], keep: Callable[..., None] | None = None
+    def evaluate(self, nodes: Sequence[UOp], on_run: Callable[..., None] | None = None
                  ) -> Sequence[Any]:
-        """Evaluate nodes over BUFFERs and CONSTs as one program, passed to ``keep``."""
+        """Evaluate nodes over BUFFERs and CONSTs as one program, passed to ``on_run``."""
         if len(nodes) == 1 and nodes[0].op is ops.CONST:  # a scalar argument
             return [self._memory(nodes[0])]
         if len(nodes) == 1 and _is_zeros(nodes[0]) and (found := self.zeros(
                 math.prod(nodes[0].shape) * nodes[0].dtype.itemsize)) is not None:
             return [found]
         if config.check or config.check_index:  # errors need source locations
-            fn, captures = trace.rewriting(trace.close, nodes, (), numbers=MAX_NUMBERS, lines=True)
+            fn, captures = trace.preserving_locs(trace.close, nodes, (), numbers=MAX_CONSTS,
+                                                 lines=True)
         else:
-            fn, captures = trace.close(nodes, (), numbers=MAX_NUMBERS)
+            fn, captures = trace.close(nodes, (), numbers=MAX_CONSTS)
         try:
             ins = [self._memory(c) for c in captures]
-            place = committed.common_place(ins, lambda i: f"an array {captures[i].dtype}"
-                                           f"{list(captures[i].shape)}") if config.placing else None
-            executable = self.find(fn, (), None if place is None else place.device)
+            placement = committed.common_placement(ins, lambda i: f"an array {captures[i].dtype}"
+                                                   f"{list(captures[i].shape)}") if config.placing \
+                                                       else None
+            executable = self.find(fn, (), None if placement is None else placement.device)
             outs = executable.run(ins)
-            committed.commit(outs, place, ins)
-            if keep is not None:
-                keep(captures, ins, committed.following(executable.runner()), executable.nbytes)
+            committed.commit(outs, placement, ins)
+            if on_run is not None:
+                on_run(captures, ins, committed.propagate_placement(executable.fast_run()),
+                       executable.nbytes)
             return outs
         except FnxError as error:
-            self._say_line(error, nodes)
+            self._set_location(error, nodes)
             raise
 
     @staticmethod
-    def _say_line(error: FnxError, nodes: Sequence[UOp]) -> None:
+    def _set_location(error: FnxError, nodes: Sequence[UOp]) -> None:
         """Point an error at these nodes: the program may come from an equal graph elsewhere."""
-        if error.sites:
-            if error.site not in {site for n in toposort(nodes) for site in n.sites}:
-                error.site = current_site.site or error.site
-            error.sites = ()
+        if error.locs:
+            if error.loc not in {site for n in toposort(nodes) for site in n.locs}:
+                error.loc = current_loc.loc or error.loc
+            error.locs = ()
 
     def _memory(self, node: UOp) -> Any:
         return node.arg.handle if node.op is ops.BUFFER else self.put(const_value(node))

@@ -11,36 +11,36 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fnx.core import build, ops, parts
-from fnx.core.arithmetic import flops
-from fnx.core.cache import cached
+from fnx.core import accessors, build, ops
+from fnx.core.cache import cached_property
 from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.flop_counts import count_flops
+from fnx.core.kernel_code import RunTrace
 from fnx.core.levels import show
-from fnx.core.limits import Limits, arithmetic_of
+from fnx.core.peak_rates import PeakRates, arithmetic_type
 from fnx.core.process import load
-from fnx.core.program import Recorded
 from fnx.core.record import Record
 from fnx.core.uop import UOp, toposort
 from fnx.transforms.replay import lowering_html
-from fnx.transforms.replay.executable import DeviceFace, LoweredFace
+from fnx.transforms.replay.executable import DeviceLike, LoweredLike
 from fnx.transforms.replay.roofline import KernelCost, Roofline
-from fnx.transforms.replay.search import outcome_of
-from fnx.transforms.replay.signed import CompiledFace, OfSignature, SignedCall
+from fnx.transforms.replay.schedule_search import outcome_of
+from fnx.transforms.replay.specialized_call import CompiledLike, SignatureInfo, SpecializedCall
 
 # Each step, and its passes; a pass that is not named belongs to the step of the pass before it.
 STEPS: dict[str, tuple[str, ...]] = {
     "graph": ("trace",),
-    "simplified": ("inline", "simplify", "split_reduce", "unique_results"),
+    "simplified": ("inline", "simplify", "split_reduction", "unique_results"),
     "groups": ("kernelize",),
-    "kernels": ("ranges", "coalesce", "runtime_extents", "canonical"),
+    "kernels": ("ranges", "coalesce", "runtime_extents", "canonicalize"),
     "schedules": ("choose",),
-    "tiled": ("tile", "fills", "split_global"),
-    "programs": ("decompose", "linearize"),
+    "tiled": ("tile", "vectorize_stage_fills", "split_global"),
+    "programs": ("decompose", "emit"),
     "llvm": ("render", "print", "llvm", "link"),
     "commands": ("memory", "commands"),
 }
 # The kind of a kernel, by the first word of its name, and the consequences for its loops.
-_WHY = {
+_KIND_REASONS = {
     "contract": "a sum of products: a tile of the result stays in registers during the sum",
     "rows": "rows that are read again: each stays in the cache, with lanes along it",
     "reduce": "a fold: lanes go where reads are contiguous, each with an accumulator of its own",
@@ -51,8 +51,8 @@ _WHY = {
 }
 
 
-_CALLS = 3  # timed calls, of which the fastest counts
-_BEYOND = 1.2  # ratio to a limit above which the limit is measured again
+_TIMED_CALLS = 3  # timed calls, of which the fastest counts
+_REMEASURE_RATIO = 1.2  # ratio to a limit above which the limit is measured again
 
 
 class KernelInfo(Record):
@@ -66,7 +66,7 @@ class KernelInfo(Record):
     scalars: tuple[int, ...] = ()
 
 
-class Lowering(OfSignature):
+class Lowering(SignatureInfo):
     """The steps from the graph of one signature to its commands.
 
     Attributes:
@@ -81,21 +81,21 @@ class Lowering(OfSignature):
         passes: every pass of the compiler with its input and output.
     """
 
-    def __init__(self, graph: UOp, lowered: LoweredFace, device: DeviceFace, trace: float,
-                 again: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = (),
-                 name: str = "function", time: Callable[[], Recorded] | None = None,
-                 limits: Callable[[bool], Limits | None] = lambda beyond: None) -> None:
+    def __init__(self, graph: UOp, lowered: LoweredLike, device: DeviceLike, trace_ms: float,
+                 rerun: Callable[[Callable[[Any], None]], Any], inputs: Sequence[str] = (),
+                 name: str = "function", record_call: Callable[[], RunTrace] | None = None,
+                 limits: Callable[[bool], PeakRates | None] = lambda beyond: None) -> None:
         self.graph, self.simplified = graph, lowered.function
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
-        self.milliseconds = {"trace": trace, **lowered.milliseconds}
-        self.kernels = tuple(map(_info, parts.executions(self.commands)))
-        self._code, self._device, self._again, self._inputs = lowered.code, device, again, inputs
-        self._name, self._time, self._limits = name, time, limits
+        self.milliseconds = {"trace": trace_ms, **lowered.milliseconds}
+        self.kernels = tuple(map(_kernel_info, accessors.all_execs(self.commands)))
+        self._code, self._device, self._again, self._inputs = lowered.code, device, rerun, inputs
+        self._name, self._record_call, self._limits = name, record_call, limits
         self.steps = tuple(STEPS)
 
-    def sign(self, signed: SignedCall, compiled: Callable[[], CompiledFace]) -> None:
+    def sign(self, specialized: SpecializedCall, compiled: Callable[[], CompiledLike]) -> None:
         """Set the signature, and the function that compiles it."""
-        self._signed, self._compiled = signed, compiled
+        self._specialized, self._compiled = specialized, compiled
 
     def __repr__(self) -> str:
         kernels = len(self.kernels)
@@ -118,12 +118,12 @@ class Lowering(OfSignature):
 
     def text(self, step: str = "graph") -> str:
         """Return one step as text."""
-        row = _TEXTS.get(step)
-        if row is None:
+        make_text = _STEP_TEXTS.get(step)
+        if make_text is None:
             raise ArgumentError(f"expected a step of {', '.join(STEPS)}; got {step!r}")
-        return row(self)
+        return make_text(self)
 
-    def compile(self, compiler_options: Mapping[str, Any] | None = None) -> CompiledFace:
+    def compile(self, compiler_options: Mapping[str, Any] | None = None) -> CompiledLike:
         """Compile to a function of this signature only, which is never traced again.
 
         Args:
@@ -193,20 +193,21 @@ class Lowering(OfSignature):
 
     def times(self, step: str) -> str:
         """Return the passes of a step and their times; cached passes are run again."""
-        spent = dict(self.milliseconds)
+        pass_ms = dict(self.milliseconds)
         for ran in self.passes:
             if ran.name not in self.milliseconds:
-                spent[ran.name] = spent.get(ran.name, 0.0) + ran.milliseconds
-        return ", ".join(f"{name} {spent[name]:.1f} ms" for name, of in self._step_of.items()
-                         if of == step and name in spent) or "no pass of its own"
+                pass_ms[ran.name] = pass_ms.get(ran.name, 0.0) + ran.milliseconds
+        return ", ".join(f"{name} {pass_ms[name]:.1f} ms" for name,
+                         pass_step in self._step_of.items()
+                         if pass_step == step and name in pass_ms) or "no pass of its own"
 
     def llvm(self) -> str:
         """Return the LLVM IR of the distinct kernels."""
-        return "\n".join(code.text() for code in self._codes())
+        return "\n".join(code.text() for code in self._distinct_codes())
 
     def assembly(self) -> str:
         """Return the assembly of the distinct kernels."""
-        return "\n".join(self._device.assembly(code.text()) for code in self._codes())
+        return "\n".join(self._device.assembly(code.text()) for code in self._distinct_codes())
 
     def _repr_html_(self) -> str:
         texts = [(name, self.times(name), self.text(name)) for name in STEPS]
@@ -235,24 +236,26 @@ class Lowering(OfSignature):
         why = ""
         times: list[float | None] = [None] * len(self.kernels)
         try:
-            for _ in range(_CALLS if measured else 0):
-                times = [min(s for s in both if s is not None) if both != (None, None) else None
-                         for both in zip(times, self._times())]
+            for _ in range(_TIMED_CALLS if measured else 0):
+                times = [min(s for s in pair if s is not None) if pair != (None, None) else None
+                         for pair in zip(times, self._times())]
         except FnxError as e:
             why = e.message
-        found = self._costs(self._limits(False), times, why)
-        beyond = any(row.limit is not None and row.limit > _BEYOND for row in found.rows)
-        return self._costs(self._limits(True), times, why) if beyond else found
+        result = self._roofline(self._limits(False), times, why)
+        remeasure = any(row.limit is not None and row.limit > _REMEASURE_RATIO
+                        for row in result.rows)
+        return self._roofline(self._limits(True), times, why) if remeasure else result
 
-    def _costs(self, limits: Limits | None, times: Sequence[float | None], why: str) -> Roofline:
+    def _roofline(self, limits: PeakRates | None, times: Sequence[float | None],
+                  why: str) -> Roofline:
         rows = []
-        for (name, line, loops, work, nbytes, _, chosen), info, spent in zip(
+        for (name, line, loops, work, nbytes, _, origin), info, spent in zip(
                 self.rows, self.kernels, times):
             least, bound = (None, "") if limits is None else \
-                limits.least(work, nbytes, arithmetic_of(info.node))
-            moved = 0.0 if limits is None else limits.least(0, nbytes)[0]
-            predicted = max(moved, self._device.estimate(info.node, info.scalars))
-            rows.append(KernelCost(name, line, loops, chosen, work, nbytes, predicted, spent, least,
+                limits.least(work, nbytes, arithmetic_type(info.node))
+            memory_time = 0.0 if limits is None else limits.least(0, nbytes)[0]
+            predicted = max(memory_time, self._device.estimate(info.node, info.scalars))
+            rows.append(KernelCost(name, line, loops, origin, work, nbytes, predicted, spent, least,
                                    bound))
         return Roofline(rows, limits, why)
 
@@ -261,14 +264,14 @@ class Lowering(OfSignature):
 
         If a loop repeats commands, each gets the mean over all runs of its name.
         """
-        found: dict[str, list[int]] = {}
+        times: dict[str, list[int]] = {}
         runs = self._recorded().runs
         if len(runs) == len(self.kernels):
             return [float(run.stop - run.start) for run in runs]
         for run in runs:
-            found.setdefault(run.name, []).append(run.stop - run.start)
+            times.setdefault(run.name, []).append(run.stop - run.start)
         names = [_name_and_line(info.name)[0] for info in self.kernels]
-        return [sum(found[name]) / len(found[name]) if name in found else None for name in names]
+        return [sum(times[name]) / len(times[name]) if name in times else None for name in names]
 
     def view(self, port: int = 0, browser: bool = True) -> Any:
         """Serve an interactive local web page of all steps.
@@ -297,11 +300,11 @@ class Lowering(OfSignature):
 
     # ---- text of each step
 
-    @cached
+    @cached_property
     def rows(self) -> list[lowering_html.KernelRow]:
         """For each command: name, line, loops, arithmetic operations, bytes, schedule and its
         origin."""
-        return [(*_name_and_line(k.name), _loops(k.node), k.flops, k.bytes,
+        return [(*_name_and_line(k.name), _format_loops(k.node), k.flops, k.bytes,
                  *self._schedules.get(k.node, ("", ""))) for k in self.kernels]
 
     def kernel_texts(self, kernel: UOp) -> dict[str, Callable[[], str]]:
@@ -313,52 +316,52 @@ class Lowering(OfSignature):
                       "assembly": lambda: self._device.assembly(code.text())}
         return texts
 
-    @cached
-    def timeline(self) -> Recorded:
+    @cached_property
+    def timeline(self) -> RunTrace:
         """The times at which each kernel ran, in a call made for this."""
         return self._recorded()
 
-    def _recorded(self) -> Recorded:
-        if self._time is None:
+    def _recorded(self) -> RunTrace:
+        if self._record_call is None:
             raise ArgumentError("expected a program of a device")
-        return self._time()
+        return self._record_call()
 
-    @cached
+    @cached_property
     def passes(self) -> list[Any]:
         ran: list[Any] = []
         self._again(ran.append)
         return ran
 
-    @cached
+    @cached_property
     def _step_of(self) -> dict[str, str]:
         """The step of each pass: the one that lists it, else that of the pass before."""
         out = {name: step for step, names in STEPS.items() for name in names}
-        at = "graph"
+        current_step = "graph"
         for ran in self.passes:
-            at = out.setdefault(ran.name, at)
+            current_step = out.setdefault(ran.name, current_step)
         return out
 
-    @cached
+    @cached_property
     def _sites(self) -> set[Any]:
         nodes = toposort([self.graph], into_functions=True)
-        return {site for n in nodes for site in n.sites}
+        return {site for n in nodes for site in n.locs}
 
-    @cached
+    @cached_property
     def _schedules(self) -> dict[UOp, tuple[str, str]]:
         """For each tiled kernel, its schedule on one line and its origin."""
-        found: dict[UOp, tuple[str, str]] = {}
+        result: dict[UOp, tuple[str, str]] = {}
         schedule = "", ""
         for ran in self.passes:
             if ran.name == "choose":
-                schedule = ", ".join(map(repr, ran.after.schedule)), _who(ran.before)
+                schedule = ", ".join(map(repr, ran.after.schedule)), _origin(ran.before)
             elif ran.name in STEPS["tiled"]:
-                found.update((k, schedule) for k in getattr(ran.after, "graphs", ()))
-        return found
+                result.update((k, schedule) for k in getattr(ran.after, "graphs", ()))
+        return result
 
-    def _codes(self) -> list[Any]:
-        return [self._code[k] for k in self._distinct() if k in self._code]
+    def _distinct_codes(self) -> list[Any]:
+        return [self._code[k] for k in self._distinct_kernels() if k in self._code]
 
-    def _distinct(self) -> list[UOp]:
+    def _distinct_kernels(self) -> list[UOp]:
         return list(dict.fromkeys(k.node for k in self.kernels))
 
     def _pretty(self, nodes: UOp | list[UOp]) -> str:
@@ -370,25 +373,25 @@ class Lowering(OfSignature):
         return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._inputs))
 
     def _untiled(self) -> str:
-        kernels = dict.fromkeys(ran.after.kernel for ran in self.passes if ran.name == "canonical")
+        kernels = dict.fromkeys(ran.after.kernel for ran in self.passes if ran.name == "canonicalize")
         return self._pretty(list(kernels))
 
     def _chosen(self) -> str:
         """Return the decisions that passes report, and the schedule of each kernel."""
         why = dict.fromkeys(line for ran in self.passes for line in ran.why)
-        texts = [_explained(ran.before, ran.after) for ran in self.passes if ran.name == "choose"]
+        texts = [_explain(ran.before, ran.after) for ran in self.passes if ran.name == "choose"]
         return "\n\n".join(["\n".join(why)] * bool(why) + texts)
 
     def _programs(self) -> str:
         return "\n\n".join(f"program {node.arg.name}\n" + "\n".join(
             "  " + line for line in self._pretty(self._code[node].program()).splitlines())
-            for node in self._distinct() if node in self._code)
+            for node in self._distinct_kernels() if node in self._code)
 
 
-_TEXTS: dict[str, Callable[[Lowering], str]] = {
+_STEP_TEXTS: dict[str, Callable[[Lowering], str]] = {
     "graph": lambda s: s._pretty(s.graph), "simplified": lambda s: s._pretty(s.simplified),
     "groups": Lowering._groups, "kernels": Lowering._untiled, "schedules": Lowering._chosen,
-    "tiled": lambda s: s._pretty(s._distinct()), "programs": Lowering._programs,
+    "tiled": lambda s: s._pretty(s._distinct_kernels()), "programs": Lowering._programs,
     "llvm": Lowering.llvm, "commands": lambda s: s._pretty(s.commands),
 }
 
@@ -398,23 +401,23 @@ def _name_and_line(name: str) -> tuple[str, str]:
     return kernel, line.rstrip(")")
 
 
-def _who(work: Any) -> str:
+def _origin(schedule_input: Any) -> str:
     """Return the origin of a schedule: "search", "user" or "model"."""
-    found = outcome_of(work.kernel.arg.name, work.schedule)
-    return "search" if found is not None else "user" if work.schedule else "model"
+    outcome = outcome_of(schedule_input.kernel.arg.name, schedule_input.schedule)
+    return "search" if outcome is not None else "user" if schedule_input.schedule else "model"
 
 
-def _explained(before: Any, after: Any) -> str:
+def _explain(schedule_input: Any, scheduled: Any) -> str:
     """Describe a schedule and its origin: the user, a search, or the heuristic for its kind of
     kernel."""
-    name = before.kernel.arg.name
-    outcome = outcome_of(name, before.schedule)
+    name = schedule_input.kernel.arg.name
+    outcome = outcome_of(name, schedule_input.schedule)
     why = str(outcome) if outcome is not None else \
-        "as the user wrote it" if before.schedule else \
-        "the model's choice: " + _WHY.get(name.partition("_")[0], "loops as they are")
-    steps = list(after.schedule)
+        "as the user wrote it" if schedule_input.schedule else \
+        "the model's choice: " + _KIND_REASONS.get(name.partition("_")[0], "loops as they are")
+    steps = list(scheduled.schedule)
     kinds = {type(step).__name__ for step in steps}
-    if "Parallel" not in kinds and not before.schedule:
+    if "Parallel" not in kinds and not schedule_input.schedule:
         why += "; one thread: there is little work, or an order to keep"
     lines = [f"{name}: {why}"]
     for _, group in itertools.groupby(steps, key=lambda step: type(step).__name__):
@@ -422,22 +425,23 @@ def _explained(before: Any, after: Any) -> str:
     return "\n".join(lines)
 
 
-def _loops(kernel: UOp) -> str:
+def _format_loops(kernel: UOp) -> str:
     """Format the loops of a kernel, outermost first: ``par(7) seq(300) vec(16)``."""
     if kernel.op is not ops.KERNEL:
         return kernel.op.name.lower()
     ranges = sorted((n for n in toposort([kernel]) if n.op is ops.RANGE),
-                    key=parts.LoopOrder(kernel.arg.order))
-    return " ".join(f"{r.arg.kind.lower()}({_extent(parts.extent(r))})" for r in ranges)
+                    key=accessors.LoopOrder(kernel.arg.order))
+    return " ".join(f"{r.arg.kind.lower()}({_format_extent(accessors.extent(r))})" for r in ranges)
 
 
-def _extent(node: UOp) -> str:
+def _format_extent(node: UOp) -> str:
     return str(build.const_of(node)) if node.op is ops.CONST else \
         getattr(node.arg, "name", "") or "n"
 
 
-def _info(execution: UOp) -> KernelInfo:
+def _kernel_info(execution: UOp) -> KernelInfo:
     kernel, *operands = execution.src
     scalars = [build.const_of(s) for s in operands if s.op is ops.CONST]
-    nbytes = sum(parts.slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
-    return KernelInfo(execution.arg.label, nbytes, flops(kernel, scalars), kernel, tuple(scalars))
+    nbytes = sum(accessors.possible_slots(s)[0].nbytes for s in operands if s.op is not ops.CONST)
+    return KernelInfo(execution.arg.label, nbytes, count_flops(kernel, scalars), kernel,
+                      tuple(scalars))

@@ -14,7 +14,7 @@ from html import escape
 
 HEADS = ("kernel", "line", "loops", "FLOP", "bytes", "schedule", "chosen by")
 _PRE = '<pre style="line-height: 1.25; overflow-x: auto">'
-_LEFT = '<td style="text-align: left; font-family: monospace">'
+_TD = '<td style="text-align: left; font-family: monospace">'
 
 KernelRow = tuple[str, str, str, int, int, str, str]
 
@@ -30,4 +30,4 @@ def page(title: str, kernels: Sequence[KernelRow], steps: Sequence[tuple[str, st
 
 
 def _cell(value: object) -> str:
-    return f"<td>{value:,}</td>" if isinstance(value, int) else f"{_LEFT}{escape(str(value))}</td>"
+    return f"<td>{value:,}</td>" if isinstance(value, int) else f"{_TD}{escape(str(value))}</td>"

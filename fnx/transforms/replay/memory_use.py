@@ -16,9 +16,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from fnx.core import ops, parts
+from fnx.core import accessors, ops
 from fnx.core.array.aval import Aval
-from fnx.core.errors import Site, labelled
+from fnx.core.errors import Location, kernel_label
 from fnx.core.record import Record
 from fnx.core.uop import UOp
 from fnx.transforms.replay.executable import Executable
@@ -40,7 +40,7 @@ class LivingBuffer(Record):
     first: int
     last: int
     name: str
-    sites: tuple[Site, ...]
+    locs: tuple[Location, ...]
 
 
 class MemoryUse(Record):
@@ -100,7 +100,7 @@ class MemoryUse(Record):
         """The bytes of the buffers that each of the user's lines writes, largest first."""
         sums: dict[str, int] = {}
         for buffer in self.buffers:
-            line = labelled("", buffer.sites[:1]).strip(" ()") or "?"
+            line = kernel_label("", buffer.locs[:1]).strip(" ()") or "?"
             sums[line] = sums.get(line, 0) + buffer.nbytes
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
@@ -113,12 +113,12 @@ class MemoryUse(Record):
                f"{mb(self.rounding)} rounding"
         if not self.buffers:
             return head
-        rows = [f"{mb(b.nbytes):>10}  {b.first:>4} to {b.last:<4} {labelled(b.name, b.sites)}"
+        rows = [f"{mb(b.nbytes):>10}  {b.first:>4} to {b.last:<4} {kernel_label(b.name, b.locs)}"
                 for b in sorted(self.buffers, key=lambda b: -b.nbytes)]
         return "\n".join([head, f"{'MB':>10}  {'commands':>12} made by", *rows])
 
 
-class Measured(Protocol):
+class MemorySizes(Protocol):
     """The memory sizes of a command buffer."""
 
     @property
@@ -127,18 +127,19 @@ class Measured(Protocol):
     def scratch(self) -> int: ...
 
 
-def of_call(executable: Executable, arguments: Sequence[Aval], captured: Sequence[Any]
-            ) -> MemoryUse:
+def memory_use_of_call(executable: Executable, arguments: Sequence[Aval], captured: Sequence[Any]
+                       ) -> MemoryUse:
     """Return the memory use of a call of a program, given its arguments and captured memory."""
-    given = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in arguments]
-    given += [memory.nbytes for memory in captured if memory is not None]
-    made = [nbytes for i, nbytes in enumerate(executable.sizes) if i not in dict(executable.over)]
-    over = sum([given[slot] for _, slot in executable.over])
-    return memory_use(executable.block.commands, executable.buffer, given, made, over,
-                      executable.device.held)
+    arg_sizes = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in arguments]
+    arg_sizes += [memory.nbytes for memory in captured if memory is not None]
+    result_sizes = [nbytes for i,
+                    nbytes in enumerate(executable.sizes) if i not in dict(executable.over)]
+    aliased = sum([arg_sizes[slot] for _, slot in executable.over])
+    return memory_use(executable.block.commands, executable.buffer, arg_sizes, result_sizes,
+                      aliased, executable.device.held)
 
 
-def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], results: Sequence[int],
+def memory_use(commands: UOp, buffer: MemorySizes, arguments: Sequence[int], results: Sequence[int],
                aliased: int, held: Callable[[Iterable[int]], int]) -> MemoryUse:
     """Return the memory use of COMMANDS, given the bytes of arguments and results.
 
@@ -147,37 +148,38 @@ def memory_use(commands: UOp, buffer: Measured, arguments: Sequence[int], result
     """
     sizes = [*arguments, *results, buffer.temporary, buffer.scratch]
     return MemoryUse(sum(arguments), sum(results), buffer.temporary, buffer.scratch,
-                     tuple(_buffers(commands)), held(sizes) - sum(sizes), aliased)
+                     tuple(_arena_buffers(commands)), held(sizes) - sum(sizes), aliased)
 
 
-def _buffers(commands: UOp) -> list[LivingBuffer]:
-    """Return the buffers in the arena; one used in a LOOP is live for the whole loop."""
-    found: dict[tuple[int, int], LivingBuffer] = {}
-    open_at: dict[tuple[int, int], int] = {}
+def _arena_buffers(commands: UOp) -> list[LivingBuffer]:
+    """Return the buffers in the arena; one used in a CMD_LOOP is live for the whole loop."""
+    live: dict[tuple[int, int], LivingBuffer] = {}
+    last_command: dict[tuple[int, int], int] = {}
     out: list[LivingBuffer] = []
     for number, top in enumerate(commands.src):
-        for run in parts.executions(top):
+        for run in accessors.all_execs(top):
             memory = [s for s in run.src[1:] if s.op is not ops.CONST]
-            written = parts.written_slots(run.src[0])
-            for i, place in enumerate(memory):
-                for slot in parts.slots(place):
+            written = accessors.written_slots(run.src[0])
+            for i, operand in enumerate(memory):
+                for slot in accessors.possible_slots(operand):
                     if slot.kind != "arena":
                         continue
                     key = slot.offset, slot.nbytes
-                    before = found.get(key)
-                    if before is None or i in written and open_at[key] < number and \
-                            not _reads(memory, written, slot):
-                        if before is not None:
-                            out.append(before)
-                        found[key] = LivingBuffer(slot.nbytes, slot.offset, number, number,
-                                                  run.arg.name, run.arg.sites)
+                    buffer = live.get(key)
+                    if buffer is None or i in written and last_command[key] < number and \
+                            not _also_reads(memory, written, slot):
+                        if buffer is not None:
+                            out.append(buffer)
+                        live[key] = LivingBuffer(slot.nbytes, slot.offset, number, number,
+                                                 run.arg.name, run.arg.locs)
                     else:
-                        found[key] = before.replace(last=number)
-                    open_at[key] = number
-    return sorted([*out, *found.values()], key=lambda b: (b.first, b.offset))
+                        live[key] = buffer.replace(last=number)
+                    last_command[key] = number
+    return sorted([*out, *live.values()], key=lambda b: (b.first, b.offset))
 
 
-def _reads(memory: Sequence[UOp], written: set[int], slot: Any) -> bool:
+def _also_reads(memory: Sequence[UOp], written: set[int], slot: Any) -> bool:
     """Whether a command also reads the slot that it writes."""
     return any((s.offset, s.nbytes) == (slot.offset, slot.nbytes)
-               for i, place in enumerate(memory) if i not in written for s in parts.slots(place))
+               for i, x in enumerate(memory) if i not in written
+               for s in accessors.possible_slots(x))

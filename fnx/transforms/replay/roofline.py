@@ -3,15 +3,15 @@
     least = max(flops / peak arithmetic, bytes / bandwidth of the level that holds them)
     limit = least / measured                  the fraction of the machine's limit that it reaches
 
-The limits of the machine are measured (limits.py). The predicted time is the estimate by which
-the queue splits work among workers; it is accurate to a small factor.
+The limits of the machine are measured (machine_limits.py). The predicted time is the estimate by
+which the queue splits work among workers; it is accurate to a small factor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core.limits import Limits
+from fnx.core.peak_rates import PeakRates
 from fnx.core.record import Record
 
 _HEADS = ("FLOP", "bytes", "predicted", "measured", "least", "limit")
@@ -64,7 +64,7 @@ class Roofline:
              16         64     0.0 us     0.0 us     0.0 us     50% L1  add (m.py:3): vec(16), model
     """
 
-    def __init__(self, rows: Sequence[KernelCost], limits: Limits | None, why: str = "") -> None:
+    def __init__(self, rows: Sequence[KernelCost], limits: PeakRates | None, why: str = "") -> None:
         self.rows, self.limits, self.why = list(rows), limits, why
 
     def __repr__(self) -> str:

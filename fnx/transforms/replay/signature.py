@@ -3,7 +3,7 @@
     f(params, x, n=3), n static   ->   key: (tree, Avals of the leaves, statics,
                                              device and configuration)
 
-``CallKey`` is the cache key; ``difference`` explains a cache miss in words.
+``CallKey`` is the cache key; ``describe_difference`` explains a cache miss in words.
 Static values are compared exactly (core/array/equality.py): 1, 1.0 and True are three signatures.
 """
 
@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.array import public, scope, tree
+from fnx.core.array import api_boundary, scope, tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
-from fnx.core.array.committed import PlacedAt, common_place
-from fnx.core.array.containers import SequenceKey
-from fnx.core.array.equality import Static
+from fnx.core.array.equality import StaticValue
+from fnx.core.array.placement import Placement, common_placement
+from fnx.core.array.pytree_registry import SequenceKey
 from fnx.core.config import config
 from fnx.core.errors import (
     ArgumentError,
@@ -34,18 +34,18 @@ from fnx.core.errors import (
 )
 from fnx.transforms.replay.donation import positions
 
-NamedStatic = tuple[int | str, Static]
+NamedStatic = tuple[int | str, StaticValue]
 CallKey = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...],
                 tuple[Any, ...]]
 
 
 # Types that convert to Arrays directly: NumPy data and numbers.
-CONVERTED = frozenset({np.ndarray, float, int, bool, np.bool_, np.float16, np.float32, np.float64,
-                       np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
-                       np.uint64})
+CASTABLE = frozenset({np.ndarray, float, int, bool, np.bool_, np.float16, np.float32, np.float64,
+                      np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+                      np.uint64})
 
 
-class Arguments:
+class ArgFlattener:
     """Flattens the arguments of a function to leaves and a signature.
 
     Static arguments, given by position and by name, are constants of the trace.
@@ -55,7 +55,7 @@ class Arguments:
 
     def __init__(self, f: Callable[..., Any], name: str, static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = ()) -> None:
-        numbers, names = both_ways(f, "static", static_argnums, static_argnames)
+        numbers, names = argnums_and_names(f, "static", static_argnums, static_argnames)
         self.numbers, self.names, self.function, self.f = numbers, frozenset(names), name, f
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False,
@@ -70,7 +70,7 @@ class Arguments:
         leaves, in_tree = tree.flatten((args, kwargs))
         return self._key(leaves, in_tree, statics, concrete, shapes)
 
-    def of_leaves(self, leaves: list[Any], in_tree: tree.TreeDef) -> tuple[list[Array], CallKey]:
+    def leaves_key(self, leaves: list[Any], in_tree: tree.TreeDef) -> tuple[list[Array], CallKey]:
         """Return leaves of the dynamic arguments as Arrays with memory, and their signature."""
         return self._key(leaves, in_tree, (), True, False)
 
@@ -79,28 +79,28 @@ class Arguments:
         for i, x in enumerate(leaves):
             if (type(x) is not Array or concrete and x._storage is None) and not (
                     shapes and isinstance(x, ShapeDtypeStruct)):
-                leaves[i] = self._array(x, in_tree, i, concrete)
-        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *context())
+                leaves[i] = self._as_array(x, in_tree, i, concrete)
+        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *trace_context())
 
-    def _array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
+    def _as_array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
         """Convert an argument to an Array; errors name the argument."""
         try:
-            if concrete and type(x) in CONVERTED:
-                return public.concrete(x)
-            made = public.asarray(x)
+            if concrete and type(x) in CASTABLE:
+                return api_boundary.to_concrete(x)
+            array = api_boundary.asarray(x)
         except FnxError as e:
-            raise type(e)(f"argument {argument(in_tree, i)} of {self.function}: {e.message}",
-                          hint=self._cure(x) if type(e) is DTypeError else e.hint) from None
-        if concrete and made.is_deleted():
-            raise made._donated(f"argument {argument(in_tree, i)} of {self.function}: ")
+            raise type(e)(f"argument {leaf_path(in_tree, i)} of {self.function}: {e.message}",
+                          hint=self._hint(x) if type(e) is DTypeError else e.hint) from None
+        if concrete and array.is_deleted():
+            raise array._donated(f"argument {leaf_path(in_tree, i)} of {self.function}: ")
         if concrete:
-            public.settle(made)
-        return made
+            api_boundary.evaluate_pending(array)
+        return array
 
-    def _cure(self, x: Any) -> str:
+    def _hint(self, x: Any) -> str:
         """Return a hint on how to pass an argument that is not an array."""
-        own = getattr(type(x), self.function, None)
-        if getattr(own, "__wrapped__", None) is self.f:
+        method = getattr(type(x), self.function, None)
+        if getattr(method, "__wrapped__", None) is self.f:
             kind = type(x).__name__
             return (f"it is the self of a method of {kind}: make {kind} a pytree with "
                     "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name "
@@ -142,7 +142,7 @@ class Arguments:
                     hint="pass a tuple or a frozen dataclass instead, or make it dynamic") from e
         return (tuple([x for i, x in enumerate(args) if i not in static]),
                 {k: v for k, v in kwargs.items() if k not in self.names},
-                tuple([(name, Static(value)) for name, value in values]))
+                tuple([(name, StaticValue(value)) for name, value in values]))
 
     def filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
         """Return positional arguments with the dynamic ones replaced by traced values."""
@@ -151,12 +151,12 @@ class Arguments:
         return [x if i in static else next(values) for i, x in enumerate(args)]
 
 
-def context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
+def trace_context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     """Return what a trace depends on besides its arguments and captures, as part of a key."""
-    return config.device, config.key(), scope.axes()
+    return config.device, config.key(), scope.open_axes()
 
 
-def place_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> PlacedAt | None:
+def device_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> Placement | None:
     """Return the common device of the arguments and captures of a call.
 
     Raises:
@@ -164,14 +164,14 @@ def place_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> PlacedA
     """
     count = len(key[1])
     try:
-        return common_place(memory, lambda i: f"argument {argument(key[0], i)}" if i < count
-                            else "an array that it captures")
+        return common_placement(memory, lambda i: f"argument {leaf_path(key[0], i)}" if i < count
+                                else "an array that it captures")
     except PlacementError as error:
-        error.name_caller(function)
+        error.prefix_caller(function)
         raise
 
 
-def several(x: Any) -> tuple[Any, ...]:
+def as_tuple(x: Any) -> tuple[Any, ...]:
     """Normalize argument positions or names to a tuple; None gives an empty one."""
     return (x,) if isinstance(x, (int, str)) else () if x is None else tuple(x)
 
@@ -185,7 +185,7 @@ def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
                 inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)]
 
 
-def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> list[str]:
+def positional_names(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> list[str]:
     """Return the names of the positional parameters.
 
     Raises:
@@ -193,24 +193,25 @@ def positional(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> 
     """
     parameters = parameters_of(f)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    has_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for i in numbers:
         if not isinstance(i, int):
             raise StaticArgumentError(f"expected an integer, or several, as {option}; got {i!r}",
                                       hint="0 is the first argument; names go into "
                                            "static_argnames")
-        if not open_ended and not -len(names) <= i < len(names):
+        if not has_varargs and not -len(names) <= i < len(names):
             raise StaticArgumentError(f"expected {option} below {len(names)}, got {i}",
                                       hint=f"the parameters are {', '.join(names)}")
     return names
 
 
-def both_ways(f: Callable[..., Any], kind: str, nums: tuple[int, ...], names: tuple[str, ...]
-              ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def argnums_and_names(f: Callable[..., Any], kind: str, nums: tuple[int, ...],
+                      names: tuple[str, ...]
+                      ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Complete the positions and names of an option such as "static" from each other."""
     if not nums and not names:
         return nums, names
-    by_position, parameters = positional(f, f"{kind}_argnums", nums), parameters_of(f)
+    by_position, parameters = positional_names(f, f"{kind}_argnums", nums), parameters_of(f)
     known = {p.name for p in parameters}
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name in names:
@@ -219,26 +220,26 @@ def both_ways(f: Callable[..., Any], kind: str, nums: tuple[int, ...], names: tu
                     f"expected parameters as {kind}_argnames, got {name!r}",
                     hint=suggestion(str(name), known) or
                     f"the parameters are {', '.join(sorted(known))}")
-    more_names = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
-    more_nums = {by_position.index(n) for n in names if n in by_position}
-    return tuple({*nums, *more_nums}), tuple({*names, *more_names})
+    names_of_nums = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
+    nums_of_names = {by_position.index(n) for n in names if n in by_position}
+    return tuple({*nums, *nums_of_names}), tuple({*names, *names_of_nums})
 
 
 # ---- in words -----------------------------------------------------------------------------------
 
 
-def argument(in_tree: tree.TreeDef, i: int) -> str:
+def leaf_path(in_tree: tree.TreeDef, i: int) -> str:
     """Return the path of leaf ``i`` of (args, kwargs): ``args[0]['w']``, ``kwargs['scale']``."""
-    where, *rest = tree.paths(in_tree)[i]
-    return f"{'kwargs' if where.idx else 'args'}{tree.keystr(tuple(rest))}"
+    which, *rest = tree.paths(in_tree)[i]
+    return f"{'kwargs' if which.idx else 'args'}{tree.keystr(tuple(rest))}"
 
 
-def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
+def leaf_labels(f: Callable[..., Any], key: CallKey) -> list[str]:
     """Return a name for each leaf of a signature: parameter and path, joined by underscores.
 
-    >>> x = public.asarray(1.0)
+    >>> x = api_boundary.asarray(1.0)
     >>> def f(params, n, x): ...
-    >>> labels(f, Arguments(f, "f", (1,)).key(({"w": x}, 3, x), {})[1])
+    >>> leaf_labels(f, ArgFlattener(f, "f", (1,)).key(({"w": x}, 3, x), {})[1])
     ['params_w', 'x']
     """
     try:
@@ -248,8 +249,8 @@ def labels(f: Callable[..., Any], key: CallKey) -> list[str]:
     static = {name for name, _ in key[2]}
     dynamic = [p for i, p in enumerate(parameters) if i not in static]
     out = []
-    for _, place, *rest in tree.paths(key[0]):
-        name = place.idx if isinstance(place, SequenceKey) else place.key
+    for _, param_key, *rest in tree.paths(key[0]):
+        name = param_key.idx if isinstance(param_key, SequenceKey) else param_key.key
         if isinstance(name, int):
             name = dynamic[name] if name < len(dynamic) else f"x{name}"
         out.append(re.sub(r"\W+", "_", f"{name} {tree.keystr(tuple(rest))}").strip("_"))
@@ -260,20 +261,20 @@ _text = reprlib.Repr()  # truncates early, and tolerates a __repr__ that raises
 _text.maxother = _text.maxstring = _text.maxlong = 60
 
 
-def short(x: Any) -> str:
+def short_repr(x: Any) -> str:
     """Return a short text of a value; of an array, which may be pending, only its type."""
     aval = x._aval if type(x) is Array else x
     return f"an array {aval}" if type(aval) is Aval else _text.repr(x)
 
 
-def difference(old: Any, new: Any) -> str:
+def describe_difference(old: Any, new: Any) -> str:
     """Describe the first difference between two signatures."""
     if old[0] != new[0]:
-        return tree.difference(old[0], new[0])
+        return tree.first_difference(old[0], new[0])
     for i, (a, b) in enumerate(zip(old[1], new[1])):
         if a != b:
-            return f"{argument(new[0], i)}: {a} -> {b}"
+            return f"{leaf_path(new[0], i)}: {a} -> {b}"
     for (name, a), (_, b) in zip(old[2], new[2]):
         if a != b:
-            return f"static {name}: {short(a.value)} -> {short(b.value)}"
+            return f"static {name}: {short_repr(a.value)} -> {short_repr(b.value)}"
     return f"configuration: {old[3:]} -> {new[3:]}"

@@ -17,53 +17,53 @@ from fnx.core import ops
 from fnx.core.array.array import Array
 from fnx.core.dtypes import DType, NDArray
 from fnx.core.errors import ArgumentError, FnxError
-from fnx.core.narrow import encoded
-from fnx.core.program import Recorded
+from fnx.core.kernel_code import RunTrace
+from fnx.core.low_precision import encode
 from fnx.core.uop import UOp, toposort
-from fnx.transforms.replay.executable import Executable, Replay
+from fnx.transforms.replay.executable import CachedTrace, Executable
 
-_CALLS = 3  # the last one counts: workers are awake, memory is allocated
-_BLOCK = 65_521  # random numbers drawn; they repeat beyond that
+_WARMUP_CALLS = 3  # the last one counts: workers are awake, memory is allocated
+_MAX_DRAWN = 65_521  # random numbers drawn; they repeat beyond that
 
 
-def timeline(replay: Replay, executable: Executable, avals: Sequence[Any],
-             given: Sequence[Any] = ()) -> Recorded:
+def record_timeline(cached_trace: CachedTrace, executable: Executable, avals: Sequence[Any],
+                    arguments: Sequence[Any] = ()) -> RunTrace:
     """Run a program and record its kernels.
 
     Args:
-        replay: the trace.
+        cached_trace: the trace.
         executable: its program.
         avals: (shape, dtype, weak) of the arguments.
-        given: the arguments, or ShapeDtypeStructs of them; () if none are available.
+        arguments: the arguments, or ShapeDtypeStructs of them; () if none are available.
 
     Raises:
         ArgumentError: the program may not be run for inspection, or a profile is being recorded.
         NotBuiltError: the device does not time kernels.
     """
-    why = _not_run(replay, executable.block.commands)
+    why = _why_not_runnable(cached_trace, executable.block.commands)
     if why:
         raise ArgumentError(f"expected a program that can run for a reader; this one {why}",
                             hint="fnx.profile(f)(*args) times a call of yours")
     device: Any = executable.device
     longest = max([n for shape, *_ in avals for n in shape], default=1)
-    known = map(_known, given or [None] * len(avals))
-    ins = [device.upload(numbers(shape, dtype, longest) if x is None else x)
-           for (shape, dtype, _), x in zip(avals, known)]
+    values = map(_known_value, arguments or [None] * len(avals))
+    ins = [device.upload(synthetic_numbers(shape, dtype, longest) if x is None else x)
+           for (shape, dtype, _), x in zip(avals, values)]
     for storage in ins:
-        storage.lent = True  # so that no call overwrites them
-    ins += replay.storages
+        storage.is_aliased = True  # so that no call overwrites them
+    ins += cached_trace.storages
     stop = device.record()
     try:
-        for _ in range(_CALLS):
+        for _ in range(_WARMUP_CALLS):
             executable.run(ins)
         device.synchronize()
     finally:
-        found: Recorded = stop()
-    last = max([run.submission for run in found.runs], default=0)
-    return found.replace(runs=[run for run in found.runs if run.submission == last])
+        recorded: RunTrace = stop()
+    last = max([run.submission for run in recorded.runs], default=0)
+    return recorded.replace(runs=[run for run in recorded.runs if run.submission == last])
 
 
-def _known(x: Any) -> NDArray | None:
+def _known_value(x: Any) -> NDArray | None:
     """Return the value of an argument; None if it has none any more."""
     try:
         return x._numpy() if type(x) is Array else None
@@ -71,31 +71,31 @@ def _known(x: Any) -> NDArray | None:
         return None
 
 
-def numbers(shape: tuple[int, ...], dtype: DType, longest: int) -> NDArray:
+def synthetic_numbers(shape: tuple[int, ...], dtype: DType, longest: int) -> NDArray:
     """Generate numbers for an argument without a value, given the length of the longest axis.
 
     >>> from fnx.core import dtypes
-    >>> bool((numbers((3, 4), dtypes.int32, 100) >= 50).all())
+    >>> bool((synthetic_numbers((3, 4), dtypes.int32, 100) >= 50).all())
     True
     """
     rng = np.random.default_rng(0)
     if dtype.kind == "key":
-        found = np.frombuffer(rng.bytes(_BLOCK * dtype.itemsize), dtype.np)
+        drawn = np.frombuffer(rng.bytes(_MAX_DRAWN * dtype.itemsize), dtype.np)
     elif dtype.is_float:
-        found = encoded(rng.uniform(0.1, 1.0, _BLOCK), dtype)
+        drawn = encode(rng.uniform(0.1, 1.0, _MAX_DRAWN), dtype)
     elif dtype.is_bool:
-        found = encoded(rng.integers(0, 2, _BLOCK), dtype)
+        drawn = encode(rng.integers(0, 2, _MAX_DRAWN), dtype)
     else:
-        most = min(longest, int(dtype.limits[1]))
-        found = encoded(rng.integers((most + 1) // 2, most + 1, _BLOCK), dtype)
-    return np.resize(found, shape)
+        largest = min(longest, int(dtype.limits[1]))
+        drawn = encode(rng.integers((largest + 1) // 2, largest + 1, _MAX_DRAWN), dtype)
+    return np.resize(drawn, shape)
 
 
-def _not_run(replay: Replay, commands: UOp) -> str:
+def _why_not_runnable(cached_trace: CachedTrace, commands: UOp) -> str:
     """Return why a program may not run for inspection; empty if it may."""
-    if replay.closed.effects:
+    if cached_trace.closed.effects:
         return "has effects"
-    if None in replay.storages:
+    if None in cached_trace.storages:
         return "reads values of a trace"
-    loops = [n for n in toposort([commands]) if n.op is ops.LOOP and n.arg.trips is None]
+    loops = [n for n in toposort([commands]) if n.op is ops.CMD_LOOP and n.arg.trips is None]
     return f"has a loop that ends by what it computes ({loops[0].arg.label})" if loops else ""

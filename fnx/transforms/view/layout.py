@@ -17,58 +17,61 @@ from collections.abc import Sequence
 SWEEPS = 4
 
 
-def layered(operands: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
+def layer_layout(operands: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """Return (position in its layer, layer) of each node, in units of one node.
 
     Args:
         operands: for each node, the numbers of earlier nodes.
 
-    >>> layered([[], [], [0, 1]])
+    >>> layer_layout([[], [], [0, 1]])
     [(0.0, 0), (1.0, 0), (0.5, 1)]
     """
-    level: list[int] = []
+    levels: list[int] = []
     for sources in operands:
-        level.append(1 + max((level[s] for s in sources), default=-1))
+        levels.append(1 + max((levels[s] for s in sources), default=-1))
     readers: list[list[int]] = [[] for _ in operands]
     for node, sources in enumerate(operands):
         for s in sources:
             readers[s].append(node)
-    for node in reversed(range(len(level))):  # directly above its first consumer
+    for node in reversed(range(len(levels))):  # directly above its first consumer
         if readers[node]:
-            level[node] = min(level[r] for r in readers[node]) - 1
-    layers: list[list[int]] = [[] for _ in range(1 + max(level, default=-1))]
-    for node, at in enumerate(level):
+            levels[node] = min(levels[r] for r in readers[node]) - 1
+    layers: list[list[int]] = [[] for _ in range(1 + max(levels, default=-1))]
+    for node, at in enumerate(levels):
         layers[at].append(node)
-    x = [0.0] * len(level)
+    positions = [0.0] * len(levels)
     for layer in layers:
-        _place(layer, x)
+        _place_layer(layer, positions)
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
-        near: Sequence[Sequence[int]] = operands if down else readers
+        neighbors: Sequence[Sequence[int]] = operands if down else readers
         for layer in layers if down else reversed(layers):
-            mean = {n: sum(x[m] for m in near[n]) / len(near[n]) if near[n] else x[n]
+            mean = {n: sum(positions[m] for m in neighbors[n]) / len(neighbors[n]) if neighbors[n]
+                    else positions[n]
                     for n in layer}
             layer.sort(key=mean.__getitem__)
-            _place(layer, x, mean)
-    return [(round(x[n], 2), level[n]) for n in range(len(level))]
+            _place_layer(layer, positions, mean)
+    return [(round(positions[n], 2), levels[n]) for n in range(len(levels))]
 
 
-def _place(layer: Sequence[int], x: list[float], wish: dict[int, float] | None = None) -> None:
+def _place_layer(layer: Sequence[int], positions: list[float],
+                 wanted: dict[int, float] | None = None) -> None:
     """Place the nodes of a layer in order: as close to the wished positions as a distance of 1
     allows."""
-    if wish is None:
+    if wanted is None:
         for i, node in enumerate(layer):
-            x[node] = float(i)
+            positions[node] = float(i)
         return
     groups: list[tuple[float, list[int]]] = []  # (left end, nodes side by side)
     for node in layer:
-        start, members = wish[node], [node]
+        start, members = wanted[node], [node]
         while groups and groups[-1][0] + len(groups[-1][1]) > start:
-            left, before = groups.pop()
-            whole = len(before) + len(members)
-            start = (left * len(before) + (start - len(before)) * len(members)) / whole
-            members = before + members
+            left, members_before = groups.pop()
+            total = len(members_before) + len(members)
+            start = (left * len(members_before) + (start - len(members_before)) *
+                     len(members)) / total
+            members = members_before + members
         groups.append((start, members))
     for start, members in groups:
         for i, node in enumerate(members):
-            x[node] = start + i
+            positions[node] = start + i

@@ -7,9 +7,10 @@
 Any program of any user of the machine can connect, and any page in the browser can send requests.
 So a request needs the token, which is random, and a Host header of this server (an attacker's name
 that resolves to 127.0.0.1 is a different Host). Connections without the token are limited in number
-and time (strangers.py). The browser's command line, which every user can read, contains only the
-path of a file that its owner alone can read and that redirects to the page. Response headers forbid
-all content from elsewhere. User text travels as JSON and is shown as text, never as HTML.
+and time (pending_connections.py). The browser's command line, which every user can read, contains
+only the path of a file that its owner alone can read and that redirects to the page. Response
+headers forbid all content from elsewhere. User text travels as JSON and is shown as text, never as
+HTML.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from typing import Any
 from fnx.core.errors import ArgumentError
 from fnx.core.process import at_fork
 from fnx.transforms.replay.lowering import Lowering
-from fnx.transforms.view.data import Json, PageData, parts_of
-from fnx.transforms.view.strangers import Strangers
+from fnx.transforms.view.page_data import Json, PageData, page_parts
+from fnx.transforms.view.pending_connections import PendingConnections
 
 FILES = {"": ("page.html", "text/html; charset=utf-8"),
          "app.js": ("app.js", "text/javascript; charset=utf-8"),
@@ -48,19 +49,19 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"}
 
-Offer = tuple[str, Callable[[], Lowering]]  # a function: its name, and how to make its Lowering
+PageEntry = tuple[str, Callable[[], Lowering]]  # a function: its name, and how to make its Lowering
 
 
-_open: weakref.WeakSet[Page] = weakref.WeakSet()
+_open_pages: weakref.WeakSet[Page] = weakref.WeakSet()
 
 
-def _in_child() -> None:
+def _close_in_child() -> None:
     """Close the server in a forked child: the parent answers."""
-    for view in list(_open):
-        view.leave()
+    for page in list(_open_pages):
+        page.leave()
 
 
-at_fork(in_child=_in_child)
+at_fork(in_child=_close_in_child)
 
 
 class Page:
@@ -70,7 +71,7 @@ class Page:
         url: of the page, with its token.
     """
 
-    def __init__(self, offers: Sequence[Offer], port: int) -> None:
+    def __init__(self, entries: Sequence[PageEntry], port: int) -> None:
         self._data: list[tuple[str, Callable[[], PageData]]] = []
         self._token = secrets.token_urlsafe(18)
         self._forget: Callable[[], Any] | None = None  # removes the redirect file
@@ -81,12 +82,12 @@ class Page:
                                 hint="view() takes one that is free") from None
         self._server.view = self
         self.url = f"http://127.0.0.1:{self._server.server_port}/{self._token}/"
-        for offer in offers:
-            self.add(offer)
+        for entry in entries:
+            self.add(entry)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True,
                                         name="fnx view")
         self._thread.start()
-        _open.add(self)
+        _open_pages.add(self)
 
     def __repr__(self) -> str:
         return f"<view: {self.url}>"
@@ -97,17 +98,17 @@ class Page:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def add(self, offer: Offer) -> None:
+    def add(self, entry: PageEntry) -> None:
         """Add a function to the page."""
-        name, make = offer
-        made: list[PageData] = []
+        name, make = entry
+        cached_data: list[PageData] = []
         lock = threading.Lock()
 
         def data() -> PageData:
             with lock:
-                if not made:
-                    made.append(PageData(name, make()))
-                return made[0]
+                if not cached_data:
+                    cached_data.append(PageData(name, make()))
+                return cached_data[0]
 
         self._data.append((name, data))
 
@@ -124,21 +125,21 @@ class Page:
         """Stop the server; an open browser page stays as it is."""
         self._server.shutdown()
         self._server.server_close()
-        self.forget_file()
+        self.remove_redirect_file()
 
-    def private_file(self) -> str:
+    def redirect_file(self) -> str:
         """Return the URI of a file that redirects to the page and that only its owner can read. The
         file exists until the page is requested or closed."""
         folder = tempfile.mkdtemp(prefix="fnx-view-")  # created with mode 0700
-        self._forget = weakref.finalize(self, _remove, folder, os.getpid())
-        path = Path(folder, "page.html")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._forget = weakref.finalize(self, _remove_folder, folder, os.getpid())
+        redirect_path = Path(folder, "page.html")
+        descriptor = os.open(redirect_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w") as file:
             file.write('<!doctype html><meta name="referrer" content="no-referrer">'
                        f'<meta http-equiv="refresh" content="0; url={escape(self.url)}">')
-        return path.as_uri()
+        return redirect_path.as_uri()
 
-    def forget_file(self) -> None:
+    def remove_redirect_file(self) -> None:
         """Remove the redirect file, if there is one."""
         if self._forget is not None:
             self._forget()
@@ -153,30 +154,30 @@ class Page:
 
     # ---- responses
 
-    def allows(self, host: str | None, token: str) -> bool:
+    def is_authorized(self, host: str | None, token: str) -> bool:
         """Return whether a request has this server's Host and token."""
         port = self._server.server_port
         return host in (f"127.0.0.1:{port}", f"localhost:{port}") \
             and hmac.compare_digest(token.encode(), self._token.encode())
 
     def data(self, path: Sequence[str]) -> Json:
-        """Return the data that ``functions`` or ``<function>/<part>/<which>`` names.
+        """Return the data that ``functions`` or ``<function>/<part>/<detail>`` names.
 
         Raises:
             ArgumentError: there is no such part.
         """
         if list(path) == ["functions"]:
             return [name for name, _ in self._data]
-        function, part, which = [*path, "", "", ""][:3]
+        function, part, detail = [*path, "", "", ""][:3]
         if len(path) > 3 or not function.isdecimal() or int(function) >= len(self._data):
             raise ArgumentError("expected a function of the page")
-        found = parts_of(self._data[int(function)][1]()).get(part)
-        if found is None:
+        get_part = page_parts(self._data[int(function)][1]()).get(part)
+        if get_part is None:
             raise ArgumentError("expected a part of the page")
-        return found(which)
+        return get_part(detail)
 
 
-def _remove(folder: str, process: int) -> None:
+def _remove_folder(folder: str, process: int) -> None:
     if os.getpid() == process:  # a forked child leaves the folder to its parent
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -189,19 +190,19 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.strangers = Strangers()
+        self.pending = PendingConnections()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self.strangers.add(request)
+        self.pending.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        self.strangers.leave(request)
+        self.pending.leave(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Close connections that have exceeded their time; called periodically."""
-        self.strangers.close_old()
+        self.pending.close_expired()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # the client closed the connection
@@ -209,7 +210,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answer GET requests for files and data."""
+    """Answer GETTUPLE requests for files and data."""
 
     server: _Server
     server_version, sys_version = "fnx", ""
@@ -217,17 +218,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         _, token, *path = [*self.path.partition("?")[0].split("/"), ""]
-        if not self.server.view.allows(self.headers.get("Host"), token):
+        if not self.server.view.is_authorized(self.headers.get("Host"), token):
             self._answer(403, "text/plain", b"the address of the page ends in a token")
             return
-        self.server.strangers.leave(self.connection)
-        self.server.view.forget_file()
+        self.server.pending.leave(self.connection)
+        self.server.view.remove_redirect_file()
         path = [p for p in path if p]
         if path[:1] == ["data"]:
             self._data(path[1:])
-        elif (found := FILES.get("/".join(path))) is not None:
-            name, kind = found
-            self._answer(200, kind, files(__package__).joinpath(name).read_bytes())
+        elif (file_entry := FILES.get("/".join(path))) is not None:
+            name, content_type = file_entry
+            self._answer(200, content_type, files(__package__).joinpath(name).read_bytes())
         else:
             self._answer(404, "text/plain", b"no such page")
 
@@ -240,9 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
             status, value = 500, {"error": f"{type(e).__name__}: {e}"}
         self._answer(status, "application/json", json.dumps(value).encode())
 
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         for name, value in HEADERS.items():
             self.send_header(name, value)
@@ -253,10 +254,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Do not log requests on the user's terminal."""
 
 
-def serve(offers: Sequence[Offer], port: int = 0, browser: bool = True) -> Page:
+def serve(entries: Sequence[PageEntry], port: int = 0, browser: bool = True) -> Page:
     """Serve functions and open the page; without a browser, print its address."""
-    view = Page(offers, port)
-    if browser and not webbrowser.open(view.private_file()):
-        view.forget_file()
-        print(f"fnx: {view.url}")
-    return view
+    page = Page(entries, port)
+    if browser and not webbrowser.open(page.redirect_file()):
+        page.remove_redirect_file()
+        print(f"fnx: {page.url}")
+    return page

@@ -115,7 +115,7 @@ def _power_of_two(n: Expr, offset: Expr | int, like: Expr) -> Expr:
     return ((n << like.dtype.mantissa) + offset).bitcast(like.dtype)
 
 
-def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
+def _exp_with_exponent(x: Expr) -> tuple[Expr, Expr]:
     """Return (bits with n in the low bits, exp(r))."""
     n, bits, high = _reduce(x)
     r = mulacc(n, -_LN2[x.dtype][1], high)
@@ -125,8 +125,8 @@ def _exp_reduced(x: Expr) -> tuple[Expr, Expr]:
 def exp(x: Expr) -> Expr:
     """e**x"""
     a = clamp(x, *_EXP_RANGE[x.dtype])
-    n, p = _exp_reduced(a)
-    return _scaled(p, n, a < 0.0)
+    n, p = _exp_with_exponent(a)
+    return _scale_by_power(p, n, a < 0.0)
 
 
 def exp2(x: Expr) -> Expr:
@@ -134,10 +134,10 @@ def exp2(x: Expr) -> Expr:
     a = clamp(x, *_EXP2_RANGE)
     shifted = a + rounder(a.dtype)
     f = a - (shifted - rounder(a.dtype))
-    return _scaled(mulacc(f, polynomial(EXP2_32, f), 1.0), shifted.bits(), a < 0.0)
+    return _scale_by_power(mulacc(f, polynomial(EXP2_32, f), 1.0), shifted.bits(), a < 0.0)
 
 
-def _scaled(p: Expr, n: Expr, negative: Expr) -> Expr:
+def _scale_by_power(p: Expr, n: Expr, negative: Expr) -> Expr:
     """Return p * 2**n, which may be subnormal or overflow."""
     form = p.dtype
     lift = (form.bias + 1) // 2
@@ -166,7 +166,7 @@ def tanh(x: Expr) -> Expr:
     """Hyperbolic tangent: 1 - 2 / (exp(2 |x|) + 1) with the sign of x; a polynomial near 0."""
     size, limit = abs(x), _TANH_LIMIT[x.dtype]
     bounded = where(size > limit, limit, size)
-    n, p = _exp_reduced(bounded + bounded)
+    n, p = _exp_with_exponent(bounded + bounded)
     e = p * _power_of_two(n, x.dtype.bias << x.dtype.mantissa, x)
     z = x * x
     near = mulacc(size * z, polynomial(_TANH[x.dtype], z), size)

@@ -21,18 +21,18 @@ def divides_safely(divisor: Expr) -> bool:
     return node.op is ops.CONST and build.const_of(node) not in (0, -1)
 
 
-def machine_quotient(a: Expr, b: Expr) -> Expr:
+def native_quotient(a: Expr, b: Expr) -> Expr:
     """Return a / b rounded toward zero by the machine's division; any value if b = 0."""
     if a.dtype.kind == "uint":
         return a // where(b.eq(0), 1, b)
-    minus = b.eq(-1)
-    return where(minus, -a, a // where(minus | b.eq(0), 1, b))
+    is_minus_one = b.eq(-1)
+    return where(is_minus_one, -a, a // where(is_minus_one | b.eq(0), 1, b))
 
 
 def _quotient(a: Expr, b: Expr) -> Expr:
     """Return a / b rounded toward zero; of 32 bits in float64."""
     if a.dtype.bits != 32:
-        return machine_quotient(a, b)
+        return native_quotient(a, b)
     ratio = trunc(a.cast(dtypes.float64) / b.cast(dtypes.float64))
     return as_integer(ratio).cast(a.dtype)
 

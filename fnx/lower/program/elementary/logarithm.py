@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import dtypes, ops
-from fnx.core.doubles import two_sum
+from fnx.core.double_double import two_sum
 from fnx.core.expr import Expr, mulacc, polynomial, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import INF, LN2_32, LN2_64, NAN, power_of_two, tiny
@@ -79,7 +79,7 @@ def _log_64(f: Expr, e: Expr) -> Expr:
 _LOG = {dtypes.float32: _log_32, dtypes.float64: _log_64}
 
 
-def _special(x: Expr, y: Expr) -> Expr:
+def _fix_special_cases(x: Expr, y: Expr) -> Expr:
     """Correct the result y of log(x) for x not in (0, inf)."""
     y = where(x < INF, y, x)
     y = where(x < 0.0, NAN, y)
@@ -91,17 +91,17 @@ def log(x: Expr) -> Expr:
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
     exponent = e.cast(x.dtype) + extra
-    return _special(x, _LOG[x.dtype](m - 1.0, exponent))
+    return _fix_special_cases(x, _LOG[x.dtype](m - 1.0, exponent))
 
 
 def log1p(x: Expr) -> Expr:
     """log(1 + x), precise near 0: the rounding error of 1 + x is scaled and added to f."""
     form = x.dtype
-    u, lost = two_sum(x.like(1.0), x)
+    u, error = two_sum(x.like(1.0), x)
     m, e = mantissa_and_exponent(u)
-    scaled = lost * power_of_two(form.bias - e, form)  # by 2**-e
+    scaled = error * power_of_two(form.bias - e, form)  # by 2**-e
     f = (m - 1.0) + where(x < 2.0 ** (form.mantissa + 2), scaled, 0.0)
-    y = _special(u, _LOG[x.dtype](f, e.cast(x.dtype)))
+    y = _fix_special_cases(u, _LOG[x.dtype](f, e.cast(x.dtype)))
     return where(abs(x) < tiny(form), x, y)
 
 

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core import build, dtypes, ops
-from fnx.core.doubles import Double, fast_two_sum, pair, plus, times, two_product
+from fnx.core.double_double import (
+    DoubleDouble,
+    add_doubles,
+    double_const,
+    fast_two_sum,
+    multiply,
+    two_product,
+)
 from fnx.core.expr import Expr, mulacc, polynomial, rint, trunc, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.exponential import exp2
@@ -98,7 +105,7 @@ def _power_of_two(n: Expr) -> Expr:
     return power_of_two(as_integer(n) + n.dtype.bias, n.dtype)
 
 
-def _log2_64(x: Expr) -> Double:
+def _log2_64(x: Expr) -> DoubleDouble:
     """Return log2 x of a float64 x > 0 as an unevaluated sum."""
     normal, extra = scaled_to_normal(x)
     m, e = mantissa_and_exponent(normal)
@@ -107,13 +114,13 @@ def _log2_64(x: Expr) -> Double:
     q = f / d
     p, p_low = two_product(q, d)
     s = fast_two_sum(q, ((f - p) - p_low - q * d_low) / d)
-    z = times(s, s)
+    z = multiply(s, s)
     # atanh(s) = s + s z (1/3 + z P(z))
     tail = z[0] * polynomial(POW_LOG_64, z[0])
-    third, third_low = pair(x, THIRD_PARTS)
+    third, third_low = double_const(x, THIRD_PARTS)
     series, error = fast_two_sum(third, tail)
-    log_m = plus(s, times(times(s, z), (series, error + third_low)))
-    scaled = times(log_m, pair(x, (2 * LOG2_E_PARTS[0], 2 * LOG2_E_PARTS[1])))
+    log_m = add_doubles(s, multiply(multiply(s, z), (series, error + third_low)))
+    scaled = multiply(log_m, double_const(x, (2 * LOG2_E_PARTS[0], 2 * LOG2_E_PARTS[1])))
     exponent = e.cast(dtypes.float64) + extra
     high, low = fast_two_sum(exponent, scaled[0])
     return where(exponent.eq(0.0), scaled[0], high), \
@@ -124,7 +131,7 @@ def _power_64(x: Expr, y: Expr) -> Expr:
     """x**y for float64 x >= 0."""
     log2_x = _log2_64(x)
     bounded = clamp(y, -_LARGEST_Y, _LARGEST_Y)
-    high, low = times((bounded, bounded.like(0.0)), log2_x)
+    high, low = multiply((bounded, bounded.like(0.0)), log2_x)
     inside = (0.0 < x) & (x < INF)
     special = bounded * where(x.eq(0.0), -INF, x)
     exponent = clamp(where(inside, high, special), -_LIMIT, _LIMIT)
@@ -145,21 +152,21 @@ def power(x: Expr, y: Expr) -> Expr:
         return exp2(y)
     size = abs(x)
     z = _POWER[x.dtype](size, y)
-    half = 0.5 * y
-    whole = trunc(y).eq(y)
-    odd = whole & trunc(half).ne(half)
+    half_y = 0.5 * y
+    is_integer = trunc(y).eq(y)
+    is_odd = is_integer & trunc(half_y).ne(half_y)
     negative = x.bits() < 0
-    z = where(negative & odd, -z, z)
-    z = where((x < 0.0) & ~whole & size.ne(INF), NAN, z)
-    one = y.eq(0.0) | x.eq(1.0) | (size.eq(1.0) & abs(y).eq(INF))
-    return where(one, 1.0, z)
+    z = where(negative & is_odd, -z, z)
+    z = where((x < 0.0) & ~is_integer & size.ne(INF), NAN, z)
+    is_one = y.eq(0.0) | x.eq(1.0) | (size.eq(1.0) & abs(y).eq(INF))
+    return where(is_one, 1.0, z)
 
 
 # ---- cube root --------------------------------------------------------------------------------
 
 _THIRD = 0x5555_5556  # n * _THIRD >> 32 is n / 3 for n < 2**31
 _OFFSET = 0x2A9F_7893  # two thirds of float64's bias, adjusted to balance the error: 2**-4.9
-_FAR, _BACK = 2.0 ** 300, 2.0 ** 100
+_SCALE_IN, _SCALE_OUT = 2.0 ** 300, 2.0 ** 100
 
 
 def _cube_root(x: Expr) -> Expr:
@@ -176,12 +183,12 @@ def _cube_root(x: Expr) -> Expr:
 
 def _cbrt_64(x: Expr) -> Expr:
     small, large = x < 2.0 ** -900, x > 2.0 ** 900
-    x = x * where(small, x.like(_FAR), where(large, x.like(1 / _FAR), 1.0))
+    x = x * where(small, x.like(_SCALE_IN), where(large, x.like(1 / _SCALE_IN), 1.0))
     y = _cube_root(x)
     square, error = two_product(y, y)
-    cube, more = two_product(square, y)
-    y = y - ((cube - x) + (more + error * y)) / (3.0 * square)
-    return y * where(small, x.like(1 / _BACK), where(large, x.like(_BACK), 1.0))
+    cube, error_cube = two_product(square, y)
+    y = y - ((cube - x) + (error_cube + error * y)) / (3.0 * square)
+    return y * where(small, x.like(1 / _SCALE_OUT), where(large, x.like(_SCALE_OUT), 1.0))
 
 
 def cbrt(x: Expr) -> Expr:

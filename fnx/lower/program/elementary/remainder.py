@@ -10,9 +10,9 @@ float64: as an unevaluated sum of two).
 from __future__ import annotations
 
 from fnx.core import dtypes
-from fnx.core.doubles import two_product
+from fnx.core.double_double import two_product
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, rint, seldom, trunc, where
+from fnx.core.expr import Expr, rint, trunc, unlikely, where
 from fnx.lower.program.elementary.floats import INF, NAN, power_of_two, with_sign
 
 # p - q < 2**(5 + squarings): the largest differences are 276 and 2045.
@@ -20,7 +20,7 @@ _SQUARINGS = {dtypes.float32: 4, dtypes.float64: 6}
 _FORM = dtypes.float64
 
 
-def _centred(r: Expr, m: Expr) -> Expr:
+def _center(r: Expr, m: Expr) -> Expr:
     """Return r mod m in -m/2 .. m/2, for |r| <= 3/2 m."""
     return r - where(abs(r + r) > m, with_sign(m, r), 0.0)
 
@@ -30,20 +30,20 @@ def _residue(i: Expr, m: Expr) -> Expr:
 
     trunc, not rint: rounding i / m up could take the product past 2**53.
     """
-    return _centred(i - trunc(i / m) * m, m)
+    return _center(i - trunc(i / m) * m, m)
 
 
 def _product_32(a: Expr, b: Expr, m: Expr) -> Expr:
     """Return a * b mod m, for residues of m <= 2**24."""
     p = a * b
-    return _centred(p - rint(p / m) * m, m)
+    return _center(p - rint(p / m) * m, m)
 
 
 def _product_64(a: Expr, b: Expr, m: Expr) -> Expr:
     """Return a * b mod m for m <= 2**53: the quotient is off by at most 1; the rest is exact."""
     p, p_low = two_product(a, b)
     t, t_low = two_product(rint(p / m), m)
-    return _centred((p - t) + (p_low - t_low), m)
+    return _center((p - t) + (p_low - t_low), m)
 
 
 _PRODUCT = {dtypes.float32: _product_32, dtypes.float64: _product_64}
@@ -58,39 +58,39 @@ def _integer(x: Expr, unused: int) -> tuple[Expr, Expr]:
     return i.cast(dtypes.float64), where(subnormal, 1, field)
 
 
-def _near_32(ratio: Expr, x: Expr, y: Expr) -> Expr:
+def _small_quotient_32(ratio: Expr, x: Expr, y: Expr) -> Expr:
     """Return x mod y of float32, for quotients so short that the product with y is exact."""
-    return _raised(x - trunc(ratio) * y, y)
+    return _wrap_negative(x - trunc(ratio) * y, y)
 
 
-def _near_64(ratio: Expr, x: Expr, y: Expr) -> Expr:
+def _small_quotient_64(ratio: Expr, x: Expr, y: Expr) -> Expr:
     """Return x mod y of float64: the rounding error of the quotient costs less than y."""
     t, t_low = two_product(trunc(ratio), y)
-    return _raised((x - t) - t_low, y)
+    return _wrap_negative((x - t) - t_low, y)
 
 
-def _raised(r: Expr, y: Expr) -> Expr:
+def _wrap_negative(r: Expr, y: Expr) -> Expr:
     """Return r mod y for -y <= r < y: a quotient that was rounded up is one too large."""
     return where(r < 0.0, r + y, r)
 
 
-_NEAR = {dtypes.float32: _near_32, dtypes.float64: _near_64}
+_SMALL_QUOTIENT = {dtypes.float32: _small_quotient_32, dtypes.float64: _small_quotient_64}
 # The largest such quotient, and the largest dividend whose quotient may be rounded up.
-_NEAREST = {dtypes.float32: (2.0 ** 29, INF), dtypes.float64: (2.0 ** 52, 2.0 ** 1022)}
+_QUOTIENT_LIMITS = {dtypes.float32: (2.0 ** 29, INF), dtypes.float64: (2.0 ** 52, 2.0 ** 1022)}
 
 
 def fmod(a: Expr, b: Expr) -> Expr:
     """REM of floats: smaller than b in magnitude, with the sign of a."""
     x, y = (abs(v).cast(dtypes.float64) for v in (a, b))
-    ratio, (quotient, size) = x / y, _NEAREST[a.dtype]
-    far = (ratio > quotient) | (x > size)
-    r = seldom(far, _far(x, y, a.dtype), _NEAR[a.dtype](ratio, x, y))
+    ratio, (quotient, limit) = x / y, _QUOTIENT_LIMITS[a.dtype]
+    is_large = (ratio > quotient) | (x > limit)
+    r = unlikely(is_large, _large_quotient(x, y, a.dtype), _SMALL_QUOTIENT[a.dtype](ratio, x, y))
     r = where(x < y, x, r).cast(a.dtype)
     defined = (x < INF) & (0.0 < y) & y.eq(y)
     return where(defined, with_sign(r, a), NAN)
 
 
-def _far(x: Expr, y: Expr, dtype: DType) -> Expr:
+def _large_quotient(x: Expr, y: Expr, dtype: DType) -> Expr:
     """Return x mod y of numbers >= 0 with any exponents."""
     squarings, product = _SQUARINGS[dtype], _PRODUCT[dtype]
     # float64 mantissa bits that this dtype never sets: without them, integer products are exact
@@ -100,6 +100,6 @@ def _far(x: Expr, y: Expr, dtype: DType) -> Expr:
     r = _residue(power_of_two((difference >> squarings) + _FORM.bias, _FORM), m)
     for bit in reversed(range(squarings)):
         r = product(r, r, m)
-        r = where((difference & 1 << bit).ne(0), _centred(r + r, m), r)
+        r = where((difference & 1 << bit).ne(0), _center(r + r, m), r)
     r = product(_residue(i, m), r, m)
-    return _raised(r, m) * 2.0 ** (unused - _FORM.mantissa) * power_of_two(q, _FORM)
+    return _wrap_negative(r, m) * 2.0 ** (unused - _FORM.mantissa) * power_of_two(q, _FORM)

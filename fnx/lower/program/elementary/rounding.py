@@ -15,16 +15,17 @@ from fnx.core.op import Op
 from fnx.lower.program.elementary.floats import magnitude, with_sign
 
 
-def _of_small(round_small: Callable[[Expr, Expr], Expr]) -> Callable[[Expr], Expr]:
-    """Return a function: ``round_small(x, nearest)``, or x if it is large, with the sign of x."""
+def _round_magnitude(round_small: Callable[[Expr, Expr], Expr]) -> Callable[[Expr], Expr]:
+    """Return a function: ``round_small(x, choose_location)``, or x if it is large, with the sign of
+    x."""
     def rounded(x: Expr) -> Expr:
         large = 2.0 ** x.dtype.mantissa
         size = (x.bits() & magnitude(x.dtype)).bitcast(x.dtype)
         small = where(size < large, size, 0.0)
         nearest = with_sign((small + large) - large, x)
-        found = round_small(x, nearest)
-        whole = (found.bits() & magnitude(x.dtype)).bitcast(x.dtype)
-        return where(size < large, with_sign(whole, x), x)
+        result = round_small(x, nearest)
+        magnitude_bits = (result.bits() & magnitude(x.dtype)).bitcast(x.dtype)
+        return where(size < large, with_sign(magnitude_bits, x), x)
     return rounded
 
 
@@ -41,5 +42,5 @@ def _trunc(x: Expr, nearest: Expr) -> Expr:
 
 
 FORMULAS: dict[Op, Callable[[Expr], Expr]] = {
-    ops.ROUND: _of_small(lambda x, nearest: nearest), ops.FLOOR: _of_small(_floor),
-    ops.CEIL: _of_small(_ceil), ops.TRUNC: _of_small(_trunc)}
+    ops.ROUND: _round_magnitude(lambda x, nearest: nearest), ops.FLOOR: _round_magnitude(_floor),
+    ops.CEIL: _round_magnitude(_ceil), ops.TRUNC: _round_magnitude(_trunc)}

@@ -25,9 +25,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from fnx.core import dtypes, ops
-from fnx.core.doubles import Double, fast_two_sum, pair, split, times, two_sum
+from fnx.core.double_double import (
+    DoubleDouble,
+    double_const,
+    fast_two_sum,
+    multiply,
+    split,
+    two_sum,
+)
 from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, mulacc, polynomial, rint, seldom, sqrt, where
+from fnx.core.expr import Expr, mulacc, polynomial, rint, sqrt, unlikely, where
 from fnx.core.ops import Op
 from fnx.lower.program.elementary.floats import as_integer, magnitude, rounder, with_sign
 
@@ -161,19 +168,19 @@ _HALF_PI = {dtypes.float32: HALF_PI_32, dtypes.float64: HALF_PI_64}
 _INVERSE_HALF_PI = 0.6366197723675814
 # pi / 2 as a sum: 33 bits, so that the product with q < 2**20 is exact, and the rest
 _HALF_PI_PARTS = (1.5707963267341256, 6.077100506506192e-11)
-_FAR_32 = 2.0 ** 19               # for larger arguments q may reach 2**20
+_CODY_WAITE_LIMIT = 2.0 ** 19               # for larger arguments q may reach 2**20
 _TINY = 2.0 ** -28                # sin(x) rounds to x; the parts of smaller products underflow
 _WORD_32, _WORDS_32 = 26, 8       # 24 + 26 bits are exact in 53; 8 * 26 >= 128 + 31 + 24
 _WORD_64, _WORDS_64 = 24, 9       # 27 + 24 bits, and the sum of two such products
-_STEPS = (32, 16, 8, 4, 2, 1)     # words that the barrel shifter skips
-_LARGE = 7                        # products before this index may exceed 1/2
+_SHIFT_STEPS = (32, 16, 8, 4, 2, 1)     # words that the barrel shifter skips
+_LARGE_PRODUCTS = 7                        # products before this index may exceed 1/2
 
 
 @cache
-def _words(width: int, count: int) -> tuple[float, ...]:
+def _inv_two_pi_words(width: int, count: int) -> tuple[float, ...]:
     """Return the leading ``count`` words of 1 / (2 pi), as integers of ``width`` bits."""
-    whole = INVERSE_TWO_PI
-    return tuple(float(whole >> INVERSE_TWO_PI_BITS - width * (i + 1) & (1 << width) - 1)
+    bits = INVERSE_TWO_PI
+    return tuple(float(bits >> INVERSE_TWO_PI_BITS - width * (i + 1) & (1 << width) - 1)
                  for i in range(count))
 
 
@@ -182,7 +189,7 @@ def _fraction(x: Expr) -> Expr:
     return x - rint(x)
 
 
-def _quarters_32(x: Expr) -> Expr:
+def _reduce_32(x: Expr) -> Expr:
     """Return r in float64 for a float32 x >= 0, with its two low bits replaced by those of q.
 
     As one value, r and q need only one unlikely WHERE, for large numbers. For others, q * pi / 2
@@ -192,25 +199,25 @@ def _quarters_32(x: Expr) -> Expr:
     shifted = mulacc(wide, _INVERSE_HALF_PI, rounder(wide.dtype))
     q = shifted - rounder(wide.dtype)
     first, second = _HALF_PI_PARTS
-    near = mulacc(q, -second, mulacc(q, -first, wide))
-    far, angle = _turns_32(wide)
-    return seldom(x > _FAR_32, _with_quarters(angle, as_integer(far)),
-                  _with_quarters(near, shifted.bits()))
+    small_angle = mulacc(q, -second, mulacc(q, -first, wide))
+    large_quarters, large_angle = _payne_hanek_32(wide)
+    return unlikely(x > _CODY_WAITE_LIMIT, _pack_quadrant(large_angle, as_integer(large_quarters)),
+                    _pack_quadrant(small_angle, shifted.bits()))
 
 
-def _with_quarters(r: Expr, q: Expr) -> Expr:
+def _pack_quadrant(r: Expr, q: Expr) -> Expr:
     """Return r with its two low bits replaced by those of q."""
     return ((r.bits() & ~3) | (q & 3)).bitcast(r.dtype)
 
 
-def _turns_32(wide: Expr) -> tuple[Expr, Expr]:
+def _payne_hanek_32(wide: Expr) -> tuple[Expr, Expr]:
     """Return (q, r) = (round(4 u), 2 pi (u - q / 4)) in float64, for a float32 x >= 0.
 
     At most three products are neither integers nor negligible. The sum of the first two of them
     and q is exact, since all are multiples of 2**-52 or |x| is small.
     """
     parts = [_fraction(wide * (w * 2.0 ** (-_WORD_32 * (i + 1))))
-             for i, w in enumerate(_words(_WORD_32, _WORDS_32))]
+             for i, w in enumerate(_inv_two_pi_words(_WORD_32, _WORDS_32))]
     q = rint(4.0 * _sum(parts))
     return q, TWO_PI_PARTS[0] * _sum([mulacc(q, -0.25, parts[0]), *parts[1:]])
 
@@ -224,17 +231,17 @@ def _sum(xs: Sequence[Expr]) -> Expr:
 
 def _window(x: Expr) -> tuple[Expr, list[Expr]]:
     """Return (X, words) with x / (2 pi) = X * (0.words) + an integer, and X < 2**76."""
-    words: list[Expr] = [x.like(w) for w in _words(_WORD_64, 52)]
-    for step in _STEPS:
-        far = x >= 2.0 ** (52 + _WORD_64 * step)  # then 2**(WORD * step) divides x
-        x = where(far, x * 2.0 ** (-_WORD_64 * step), x)
+    words: list[Expr] = [x.like(w) for w in _inv_two_pi_words(_WORD_64, 52)]
+    for step in _SHIFT_STEPS:
+        is_large = x >= 2.0 ** (52 + _WORD_64 * step)  # then 2**(WORD * step) divides x
+        x = where(is_large, x * 2.0 ** (-_WORD_64 * step), x)
         count = _WORDS_64 + step - 1
-        words = [where(far, words[i + step], words[i]) if i + step < len(words) else words[i]
+        words = [where(is_large, words[i + step], words[i]) if i + step < len(words) else words[i]
                  for i in range(count)]
     return x, words
 
 
-def _turns_64(x: Expr) -> tuple[Expr, Double]:
+def _payne_hanek_64(x: Expr) -> tuple[Expr, DoubleDouble]:
     """Return (q, r) = (round(4 u), 2 pi (u - q / 4)) for a float64 x >= 0; r is a pair.
 
     ``parts[j]`` is about 2**24 times smaller than its predecessor once that is below 1, and exact
@@ -247,7 +254,7 @@ def _turns_64(x: Expr) -> tuple[Expr, Double]:
     for j, word in enumerate(words):
         scaled = word * 2.0 ** (-_WORD_64 * (j + 1))
         products += [high * scaled, low * scaled]
-    products = [_fraction(p) if i < _LARGE else p for i, p in enumerate(products)]
+    products = [_fraction(p) if i < _LARGE_PRODUCTS else p for i, p in enumerate(products)]
     pairs = [two_sum(a, b) for a, b in zip(products[1:9:2], products[2:9:2])]
     parts = [products[0], *[p for p, _ in pairs],
              *(a + b for a, b in zip(products[9::2], products[10::2])), products[-1]]
@@ -256,22 +263,22 @@ def _turns_64(x: Expr) -> tuple[Expr, Double]:
     for part in parts[1:6]:
         total, error = two_sum(total, part)
         errors.append(error)
-    rest = _sum([*reversed(parts[6:]), *reversed(errors)])
-    return q, times((total, rest), pair(x, TWO_PI_PARTS))
+    tail = _sum([*reversed(parts[6:]), *reversed(errors)])
+    return q, multiply((total, tail), double_const(x, TWO_PI_PARTS))
 
 
-def _sin_cos_of(r: Expr, low: Expr | float) -> Double:
+def _sin_cos_kernel(r: Expr, low: Expr | float) -> DoubleDouble:
     """Return sin and cos of r + low, |r| <= pi / 4."""
     z = r * r
     sin = r + mulacc(z * r, polynomial(_SIN[r.dtype], z), low)
     half = 0.5 * z
     one = 1.0 - half
-    lost = (1.0 - one) - half
-    cos = one + (mulacc(z * z, polynomial(_COS[r.dtype], z), lost) - r * low)
+    error = (1.0 - one) - half
+    cos = one + (mulacc(z * z, polynomial(_COS[r.dtype], z), error) - r * low)
     return sin, cos
 
 
-def _tan_of(r: Expr, low: Expr) -> Double:
+def _tan_kernel(r: Expr, low: Expr) -> DoubleDouble:
     """Return tan of r + low, |r| <= pi / 4, and its rounding error."""
     z = r * r
     tail = z * r * polynomial(_TAN[r.dtype], z)
@@ -280,18 +287,18 @@ def _tan_of(r: Expr, low: Expr) -> Double:
     return fast_two_sum(r, tail)
 
 
-def _rotated(x: Expr, ahead: int) -> Expr:
+def _sin_shifted(x: Expr, quadrants: int) -> Expr:
     """Return sin(|x| + ahead * pi / 2)."""
     a = abs(x)
     dtype: DType = x.dtype
     if dtype is dtypes.float32:
-        angle = _quarters_32(a)
-        sin, cos = _sin_cos_of(angle.cast(dtype), 0.0)
-        quadrant = angle.bits().cast(dtype.integer) + ahead
+        angle = _reduce_32(a)
+        sin, cos = _sin_cos_kernel(angle.cast(dtype), 0.0)
+        quadrant = angle.bits().cast(dtype.integer) + quadrants
     else:
-        q, parts = _turns_64(a)
-        sin, cos = _sin_cos_of(*parts)
-        quadrant = as_integer(q) + ahead
+        q, parts = _payne_hanek_64(a)
+        sin, cos = _sin_cos_kernel(*parts)
+        quadrant = as_integer(q) + quadrants
     odd = (quadrant & 1).ne(0)
     sign = quadrant >> 1 << dtype.mantissa + dtype.bias.bit_length() + 1
     return (where(odd, cos, sin).bits() ^ sign).bitcast(dtype)
@@ -299,7 +306,7 @@ def _rotated(x: Expr, ahead: int) -> Expr:
 
 def sin(x: Expr) -> Expr:
     """Sine of an angle in radians."""
-    y = _rotated(x, 0)
+    y = _sin_shifted(x, 0)
     sign = x.bits() & ~magnitude(x.dtype)
     signed = (y.bits() ^ sign).bitcast(x.dtype)
     return where(abs(x) < _TINY, x, signed)
@@ -307,24 +314,24 @@ def sin(x: Expr) -> Expr:
 
 def cos(x: Expr) -> Expr:
     """Cosine of an angle in radians."""
-    return _rotated(x, 1)
+    return _sin_shifted(x, 1)
 
 
 def tan(x: Expr) -> Expr:
     """Tangent of an angle in radians."""
     a, dtype = abs(x), x.dtype
     if dtype is dtypes.float32:
-        angle = _quarters_32(a)
+        angle = _reduce_32(a)
         r = angle.cast(dtype)
         low = (angle - r.cast(angle.dtype)).cast(dtype)
         quadrant = angle.bits().cast(dtype.integer)
     else:
-        q, (r, low) = _turns_64(a)
+        q, (r, low) = _payne_hanek_64(a)
         quadrant = as_integer(q)
-    t, rest = _tan_of(r, low)
-    turned = -1.0 / t
-    turned = mulacc(turned, mulacc(turned, t, 1.0) + turned * rest, turned)
-    y = where((quadrant & 1).ne(0), turned, t)
+    t, error = _tan_kernel(r, low)
+    inverse = -1.0 / t
+    inverse = mulacc(inverse, mulacc(inverse, t, 1.0) + inverse * error, inverse)
+    y = where((quadrant & 1).ne(0), inverse, t)
     sign = x.bits() & ~magnitude(dtype)
     return where(a < _TINY, x, (y.bits() ^ sign).bitcast(dtype))
 
@@ -348,12 +355,12 @@ def asin(x: Expr) -> Expr:
     asin(a) = pi / 2 - 2 asin(sqrt((1 - a) / 2)) for a > 1/2, so the series gets at most 1/2.
     """
     a = abs(x)
-    far = a > 0.5
-    z = where(far, 0.5 * (1.0 - a), a * a)
-    s = where(far, sqrt(z), a)
-    rest = s * z * polynomial(_ASIN[x.dtype], z)
+    is_large = a > 0.5
+    z = where(is_large, 0.5 * (1.0 - a), a * a)
+    s = where(is_large, sqrt(z), a)
+    tail = s * z * polynomial(_ASIN[x.dtype], z)
     high, low = _HALF_PI[x.dtype]
-    y = where(far, (high - 2.0 * s) - (2.0 * rest - low), s + rest)
+    y = where(is_large, (high - 2.0 * s) - (2.0 * tail - low), s + tail)
     return with_sign(y, x)
 
 

@@ -1,0 +1,280 @@
+"""Static command lists: no callbacks, no data-dependent control flow. All launches are known.
+
+    EXEC a; CMD_LOOP 3 times: EXEC b    ->      a, b, b, b at (kind, index, offset)
+
+Such commands are queued without interpreting them. A driver that binds memory at each call
+(``links``) records them once. Otherwise, if the driver can, they are recorded once arguments come
+in the same memory again, and replayed from then on. A bounded number of records is cached, with
+least-recently-used eviction, and all records on freed memory are dropped. Results are steered to
+the memory of a record if that is free. A small result that the caller retains from call to call
+(the loss of each step) is written to a substitute buffer, from which it is copied after the replay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from fnx.backends.gpu.driver import (
+    DeviceMemory,
+    LinkedLaunches,
+    LoadedKernel,
+    QueuedLaunch,
+    QueueDriver,
+    RecordedLaunches,
+    UnboundLaunch,
+)
+from fnx.backends.gpu.memory import SMALL_COPY, ArenaMemory, GpuPool, GpuStorage, PoolMemory
+from fnx.backends.hcq import Command, Commands, QueuedLoop
+from fnx.core import accessors
+from fnx.core.uop import UOp
+
+MAX_RECORDS = 8       # cached per command buffer, and earlier calls whose result memory is tried
+MAX_SUBSTITUTES = 4     # substitute buffers of a record
+MAX_LAUNCHES = 2048   # longest static launch list
+
+MemoryKey = tuple[DeviceMemory, ...]
+
+
+class LaunchInfo(Protocol):
+    """What is known of an EXEC when it is encoded."""
+
+    groups: int
+    threads: int
+    kernel: LoadedKernel
+    scalars: tuple[int, ...]
+    slots: tuple[UOp, ...]
+    written: set[int]
+
+
+class _StaticLaunch:
+    """A launch with static locations: which memory (kind, index), and the byte offset in it."""
+
+    __slots__ = ("places", "plan")
+
+    def __init__(self, plan: LaunchInfo, locations: list[tuple[str, int, int]]) -> None:
+        self.plan, self.places = plan, locations
+
+
+class _LaunchRecord:
+    """The memory of a call, and the launches recorded on it once it was seen twice.
+
+    Attributes:
+        key: memory of each argument.
+        fresh: memory of each result, then of the arena.
+        stand_ins: substitute memory of results that callers retain, by their numbers.
+        launches: the driver's record.
+    """
+
+    __slots__ = ("fresh", "key", "launches", "substitutes")
+
+    def __init__(self, key: MemoryKey, fresh: list[DeviceMemory]) -> None:
+        self.key, self.fresh = key, fresh
+        self.substitutes: dict[int, ArenaMemory] = {}
+        self.launches: RecordedLaunches | None = None
+
+
+class LaunchRecords:
+    """The driver's records of a launch list, which may outlive their owner."""
+
+    def __init__(self, driver: QueueDriver) -> None:
+        self.driver = driver
+        self.seen: list[_LaunchRecord] = []  # least recently used first
+        self.linked: LinkedLaunches | None = None
+
+    def drop(self, record: _LaunchRecord) -> None:
+        """Drop a record."""
+        self.seen.remove(record)
+        if record.launches is not None:
+            self.driver.forget(record.launches)
+
+    def end(self) -> None:
+        """Drop all records."""
+        for record in list(self.seen):
+            self.drop(record)
+        linked, self.linked = self.linked, None
+        if linked is not None:
+            self.driver.unlink(linked)
+
+
+class StaticLaunchPlan:
+    """A static launch list and its records."""
+
+    def __init__(self, static_launches: list[_StaticLaunch], pool: GpuPool) -> None:
+        self.known, self.pool, self.driver = static_launches, pool, pool.driver
+        self.records = LaunchRecords(self.driver)
+        self.written = {(place[0], place[1]) for k in static_launches
+                        for i, place in enumerate(k.places) if i in k.plan.written}
+        self._work: list[DeviceMemory] = []  # the arena of the previous call
+        self._can_record = True
+
+    def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
+              arena: ArenaMemory | None) -> None:
+        """Queue all launches on this memory. Results in donated memory stay there."""
+        for kind, index in self.written:
+            if kind != "arena":
+                (outs if kind == "out" else ins)[index].written()
+        arg_memory = [s.memory for s in ins]
+        new_memory = [s.piece for s in outs]
+        if arena is not None:
+            new_memory.append(arena.piece)
+        if self.driver.links:
+            if self.records.linked is None:
+                self.records.linked = self._link(len(ins), len(outs))
+            self.driver.launch(self.records.linked,
+                               (*arg_memory, *[piece.memory for piece in new_memory]))
+            return
+        record = self._of(arg_memory, new_memory, {s.piece for s in ins},
+                          [s.nbytes for s in outs]) \
+            if self._can_record else None
+        if record is not None and record.launches is not None:
+            self.driver.replay(record.launches)
+            for i, substitute in record.substitutes.items():
+                self.driver.copy(substitute.memory, 0, new_memory[i].memory, 0, outs[i].nbytes)
+            return
+        for launch in self._launches(arg_memory, [piece.memory for piece in new_memory], len(outs)):
+            self.driver.exec(launch)
+
+    def _of(self, arg_memory: list[DeviceMemory], new_memory: list[PoolMemory],
+            fixed: set[PoolMemory], sizes: list[int]) -> _LaunchRecord | None:
+        """Return the record of this memory, with launches recorded if it was seen before."""
+        key, records = tuple(arg_memory), self.records.seen
+        history = self.pool.result_history(tuple(sizes), MAX_RECORDS)
+        record, mismatches = self._find_match(key, new_memory, fixed, sizes)
+        if record is None:
+            self._steer_to_earlier_call(new_memory, history, fixed)
+            record = _LaunchRecord(key, [piece.memory for piece in new_memory])
+            self._work = record.fresh[len(sizes):]
+            if len(records) == MAX_RECORDS:
+                self.records.drop(records[0])
+        else:
+            records.remove(record)
+            retained = [i for i in mismatches if i not in record.substitutes]
+            if record.launches is None or retained:
+                self._record(record, retained, new_memory, sizes)
+            if mismatches:  # lest a part of a state lies elsewhere at each call
+                self._steer_results([new_memory[i] for i in mismatches], mismatches, history, fixed)
+            for i in record.substitutes:
+                record.fresh[i] = new_memory[i].memory
+        records.append(record)
+        history.append(record.fresh[:len(sizes)])
+        return record
+
+    def _find_match(self, key: MemoryKey, new_memory: list[PoolMemory], fixed: set[PoolMemory],
+                    sizes: list[int]) -> tuple[_LaunchRecord | None, list[int]]:
+        """Find the last memory seen with these arguments whose result memory is free now.
+
+        Also return the results that differ from it, which have or may get substitute buffers.
+        """
+        for record in reversed(self.records.seen):
+            if record.key != key:
+                continue
+            mismatches = self.pool.steer(new_memory, record.fresh, fixed)
+            if len({*mismatches, *record.substitutes}) <= MAX_SUBSTITUTES and all(
+                    i < len(sizes) and sizes[i] <= SMALL_COPY for i in mismatches):
+                return record, mismatches
+        return None, []
+
+    def _steer_results(self, blocks: list[PoolMemory], numbers: list[int],
+                       history: deque[list[DeviceMemory]], fixed: set[PoolMemory]) -> None:
+        """Steer these results to memory that they had in an earlier call, as far as that is free.
+
+        Memory of a result that callers retain is not.
+        """
+        candidates = [[earlier[i] for i in numbers] for earlier in reversed(history)]
+        remaining = list(range(len(blocks)))
+        for wanted in self.pool.reachable(blocks, candidates):
+            unmatched = self.pool.steer([blocks[i] for i in remaining],
+                                        [wanted[i] for i in remaining], fixed)
+            remaining = [remaining[i] for i in unmatched]
+            if not remaining:
+                return
+
+    def _steer_to_earlier_call(self, new_memory: list[PoolMemory],
+                               history: deque[list[DeviceMemory]], fixed: set[PoolMemory]) -> None:
+        """Steer all results to the memory of the earlier call of which most is free.
+
+        A state that is passed from call to call then alternates between few memory sets.
+        """
+        fewest_mismatches, best_match = len(new_memory) + 1, list[DeviceMemory]()
+        for earlier in reversed(history):
+            wanted = [*earlier, *self._work]
+            mismatches = len(self.pool.steer(new_memory, wanted, fixed))
+            if mismatches < fewest_mismatches:
+                fewest_mismatches, best_match = mismatches, wanted
+            if not mismatches:
+                return
+        self.pool.steer(new_memory, best_match, fixed)
+
+    def _record(self, record: _LaunchRecord, retained: list[int], new_memory: list[PoolMemory],
+                sizes: list[int]
+                ) -> None:
+        """Record on this memory, with substitute buffers for results that are retained."""
+        launches, record.launches = record.launches, None
+        if launches is not None:
+            self.driver.forget(launches)
+        record.substitutes |= {i: ArenaMemory(self.pool, sizes[i]) for i in retained}
+        record.fresh = [piece.memory for piece in new_memory]
+        memory = [record.substitutes[i].memory if i in record.substitutes else m
+                  for i, m in enumerate(record.fresh)]
+        record.launches = self.driver.record(self._launches(record.key, memory, len(sizes)))
+        self._can_record = record.launches is not None
+
+    def _launches(self, arg_memory: Sequence[DeviceMemory], new_memory: Sequence[DeviceMemory],
+                  outs: int
+                  ) -> list[QueuedLaunch]:
+        memory = {"in": arg_memory, "out": new_memory[:outs], "arena": new_memory[outs:]}
+        return [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
+            [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
+            for k in self.known]
+
+    def _link(self, ins: int, outs: int) -> LinkedLaunches:
+        """Link all launches with memory numbered: arguments, then results, then temporaries."""
+        first = {"in": 0, "out": ins, "arena": ins + outs}
+        return self.driver.link([UnboundLaunch(
+            k.plan.kernel, k.plan.groups, k.plan.threads,
+            tuple([(first[kind] + index, offset) for kind, index, offset in k.places]),
+            k.plan.scalars) for k in self.known])
+
+    def forget(self, memory: DeviceMemory) -> None:
+        """Drop the records on this memory."""
+        for record in [found for found in self.records.seen
+                       if memory in found.key or memory in found.fresh]:
+            self.records.drop(record)
+
+
+def static_launch_plan(commands: Commands, plans: Mapping[Command, LaunchInfo], pool: GpuPool
+                       ) -> StaticLaunchPlan | None:
+    """Return the static launch list of commands.
+
+    None for callbacks, conditions, loops of unknown length, and loops that are too long to unroll.
+    """
+    launches: list[_StaticLaunch] = []
+    return StaticLaunchPlan(launches, pool) if _unroll(commands, plans, {}, 0, launches) else None
+
+
+def _unroll(commands: Commands, plans: Mapping[Command, LaunchInfo],
+            iteration: dict[int, int], depth: int, launches: list[_StaticLaunch]) -> bool:
+    for command in commands:
+        if isinstance(command, Command):
+            plan = plans.get(command)
+            if plan is None or len(launches) == MAX_LAUNCHES:
+                return False
+            if plan.groups:
+                launches.append(_StaticLaunch(plan,
+                                              [_location(slot, iteration) for slot in plan.slots]))
+        elif isinstance(command, QueuedLoop) and command.flag is None:
+            for i in range(command.trips or 0):
+                inner = {**iteration, depth: i}
+                if not _unroll(command.body, plans, inner, depth + 1, launches):
+                    return False
+        else:
+            return False
+    return True
+
+
+def _location(memory: UOp, iteration: dict[int, int]) -> tuple[str, int, int]:
+    slot = accessors.resolve_slot(memory, iteration)
+    offset = slot.offset + sum([s * iteration[i] for i, s in enumerate(slot.strides) if s])
+    return slot.kind, slot.index, offset

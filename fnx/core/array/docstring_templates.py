@@ -1,0 +1,78 @@
+"""Docstring templates: functions that share parameters share the text about them.
+
+A template maps each parameter to its text. The docstring in the source then has only a summary
+and an example; ``help`` shows Args, Returns and Raises as for other functions:
+
+>>> windows = DocTemplate(M="how many points.", returns="An Array of M floats.")
+>>> @windows()
+... def flat(M: int) -> list[float]:
+...     "All ones: "
+...     return [1.0] * M
+>>> print(*[line.strip() for line in flat.__doc__.splitlines()][:4])
+All ones: Args: M: how many points.  Returns:
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from fnx.core.array.api_boundary import public_api
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_COMMON_TEXTS = {
+    "out": "None.",
+    "out_sharding": "accepted as JAX's: there is one device.",
+    "keepdims": "the axes that go stay with length 1.",
+    "dtype": "of the result; by default as JAX has it.",
+    "precision": "as for ``matmul``; all names mean full precision.",
+    "preferred_element_type": "the dtype of the sums and of the result.",
+}
+
+
+class DocTemplate:
+    """Decorator factory for public functions with common parameters.
+
+    Args:
+        returns, raises: sections of the docstring; ``raises`` has one text per error.
+        at: the import of the examples.
+        wrap: the decorator of public functions.
+        texts: parameter -> its description.
+    """
+
+    def __init__(self, *, returns: str, raises: Sequence[str] = (),
+                 imports: str = "fnx.numpy as jnp", wrap: Callable[[Any], Any] = public_api,
+                 **texts: str) -> None:
+        self._returns, self._raises, self._at, self._wrap = returns, raises, imports, wrap
+        self._texts = {**_COMMON_TEXTS, **texts}
+
+    def __call__(self, returns: str = "", raises: Sequence[str] | None = None, **overrides: str
+                 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorate a public function and complete its docstring; arguments override the template.
+        """
+        texts = {**self._texts, **overrides}
+        errors = self._raises if raises is None else raises
+
+        def decorate(f: Callable[P, R]) -> Callable[P, R]:
+            code = f.__code__
+            count = code.co_argcount + code.co_kwonlyargcount
+            flags = bool(code.co_flags & inspect.CO_VARARGS) + \
+                bool(code.co_flags & inspect.CO_VARKEYWORDS)
+            names = code.co_varnames[:count + flags]
+            lines = ["Args:", *[f"    {n}: {_indent(texts[n])}" for n in names], "", "Returns:",
+                     f"    {_indent(returns or self._returns)}", ""]
+            if errors:
+                lines += ["Raises:", *[f"    {_indent(e)}" for e in errors], ""]
+            text, prompt, example = (f.__doc__ or "").partition(">>> ")
+            lines += [f">>> import {self._at}", prompt]
+            f.__doc__ = text + "\n    ".join(lines) + example
+            wrapped: Callable[P, R] = self._wrap(f)
+            return wrapped
+        return decorate
+
+
+def _indent(text: str) -> str:
+    return text.replace("\n", "\n            ")

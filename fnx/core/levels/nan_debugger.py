@@ -1,0 +1,234 @@
+"""NaN debugger: find the op that produced a NaN, by recomputing a FUNCTION node by node.
+
+    y = log(x - 1), z = y * 2          z has a NaN at 3  ->  y has one, x - 1 has none: LOG, at 3
+
+The search goes from a result with a NaN back to an operand that has one, until no operand does:
+that node produced it. At a WHERE it follows the selected operand; it enters the bodies of calls,
+branches and loops, and there the first iteration with a NaN. Effects are not repeated.
+
+>>> from fnx.core import dtypes
+>>> x = build.param(0, dtypes.float32, (3,))
+>>> fn = build.function([build.neg(build.log(x))], 1)
+>>> found = find_origin(fn, [np.array([1, -1, 2], np.float32)], 0, "nan")
+>>> found.what, found.index
+('log', (1,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import accessors, build, callbacks, low_precision, ops
+from fnx.core.dtypes import NUMPY_DTYPES, NDArray, as_dtype
+from fnx.core.errors import Location, NotFiniteError, choose_location, format_location
+from fnx.core.levels import interp
+from fnx.core.record import Record
+from fnx.core.uop import UOp, toposort
+
+_BAD_VALUES = {"nan": "NaN", "inf": "NaN or infinity"}
+
+
+def is_bad(value: Any, check: str) -> Any:
+    """Return where a value is NaN, or for the check "inf" also infinite."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return np.False_
+    value = _decode_values(value)
+    if value.dtype.kind != "f":
+        return np.False_
+    return np.isnan(value) if check == "nan" else ~np.isfinite(value)
+
+
+def _decode_values(value: Any) -> NDArray:
+    """Return the values of an array, decoded if its type is storage-only."""
+    array = np.asarray(value)
+    return low_precision.decode(array,
+                                as_dtype(array.dtype)) if array.dtype in NUMPY_DTYPES else array
+
+
+class Origin(Record):
+    """The origin of a NaN.
+
+    Attributes:
+        what: an op name, or a description of an argument or callback.
+        index: index of the first bad element.
+        value: that element.
+        loops: the enclosing loops, the innermost first: (iteration, description).
+        site: the user's line of a callback.
+        sites: candidate lines.
+    """
+
+    what: str
+    index: tuple[int, ...]
+    value: float
+    loops: tuple[tuple[int, str], ...] = ()
+    loc: Location | None = None
+    locs: tuple[Location, ...] = ()
+
+    def error(self, check: str, name: str) -> NotFiniteError:
+        """Return the error for the user."""
+        where = f" at {list(self.index)}" if self.index else ""
+        loops = "".join(f", in iteration {i} of {loop}" for i, loop in self.loops)
+        whose = f"{name}: " if name else ""
+        return NotFiniteError(
+            f"{whose}expected no {_BAD_VALUES[check]}, got {self.value} out of {self.what}{where}"
+            f"{loops}", loc=self.loc, locs=self.locs, hint="look at what this line is given; "
+            "without config.check it goes on as it is")
+
+
+def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], check: str) -> None:
+    """Raise if a result has a NaN.
+
+    Raises:
+        NotFiniteError: names the op that produced it, the line, iteration and index.
+    """
+    for i, value in enumerate(results):
+        if is_bad(value, check).any():
+            origin_ = find_origin(fn, args, i, check) or Origin(
+                f"result {i}, and none when it was computed again: it came out of a callback, or "
+                "of rounding", *_first_bad(value, check))
+            raise origin_.error(check, fn.arg.name)
+
+
+def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin | None:
+    """Return the origin of the NaN in a result; None if recomputing gives no NaN."""
+    with np.errstate(all="ignore"):
+        result_origin = callbacks.suppress_effects(lambda: _Search(fn, args,
+                                                                   check).of(fn.src[result]))
+    if isinstance(result_origin, int):
+        return Origin(f"argument {result_origin}", *_first_bad(args[result_origin], check))
+    return result_origin
+
+
+def _first_bad(value: NDArray, check: str) -> tuple[tuple[int, ...], float]:
+    index = tuple([int(i) for i in np.argwhere(is_bad(value, check))[0]])
+    return index, float(_decode_values(value)[index])
+
+
+class _Search:
+    """A search in one FUNCTION, evaluated on values."""
+
+    def __init__(self, fn: UOp, args: Sequence[NDArray], check: str) -> None:
+        self.check, self.args = check, [np.asarray(a) for a in args]
+        found = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
+        nodes = [n for n in found if n.op.result != "void"]
+        env = {p: self.args[i] for i, p in build.params(fn).items()}
+        self.value: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
+
+    def is_bad_node(self, node: UOp) -> bool:
+        return node in self.value and bool(is_bad(self.value[node], self.check).any())
+
+    def of(self, node: UOp) -> Origin | int | None:
+        """Return the origin of the NaN in a node, or the slot of the PARAM that it came from."""
+        if not self.is_bad_node(node):
+            return None
+        while True:
+            if node.op is ops.PARAM:
+                return int(node.arg.slot)
+            if node.op is ops.GETTUPLE and node.src[0].op in _SEARCH_RULES:
+                call = node.src[0]
+                inner = _SEARCH_RULES[call.op](self, call, node.arg)
+                if not isinstance(inner, int):
+                    return inner
+                operand: UOp | None = accessors.operands(call)[inner]
+            else:
+                operand = self._operand(node)
+            if operand is None:
+                return self._origin_at(node)
+            node = operand
+
+    def _operand(self, node: UOp) -> UOp | None:
+        """Return an operand that the NaN came from, or None."""
+        if node.op is ops.GETTUPLE:
+            node = node.src[0]
+        src = node.src
+        if node.op is ops.WHERE:
+            index, _ = _first_bad(self.value[node], self.check)
+            src = (node.src[1 if self.value[node.src[0]][index] else 2],)
+        return next((s for s in src if self.is_bad_node(s)), None)
+
+    def _origin_at(self, node: UOp) -> Origin:
+        call = node.src[0] if node.op is ops.GETTUPLE else node
+        what = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
+        site = callbacks.handle_location(int(self.value[call.src[0]])) if call.op is ops.CALLBACK \
+            else None
+        return Origin(what, *_first_bad(self.value[node], self.check), loc=site,
+                      locs=node.locs or call.locs)
+
+    def _operands(self, call: UOp) -> list[NDArray]:
+        return [self.value[s] for s in accessors.operands(call)]
+
+    def inside(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
+        """Return the origin of the NaN in a result of a body, or the slot of its PARAM."""
+        return _Search(body, args, self.check).of(body.src[result])
+
+    def call(self, call: UOp, result: int) -> Origin | int | None:
+        return self.inside(call.src[0], self._operands(call), result)
+
+    def cond(self, call: UOp, result: int) -> Origin | int | None:
+        n = call.arg.n_branches
+        which = min(max(int(self.value[call.src[n]]), 0), n - 1)
+        found = self.inside(call.src[which], self._operands(call)[1:], result)
+        return found + 1 if isinstance(found, int) else found
+
+    def scan(self, call: UOp, result: int) -> Origin | int | None:
+        arg, body, args = call.arg, call.src[0], self._operands(call)
+        x_start = arg.n_consts + arg.n_carries
+        order = range(arg.length)[::-1] if arg.reverse else range(arg.length)
+
+        def step(i: int, carries: Sequence[NDArray]) -> list[NDArray]:
+            return [*args[:arg.n_consts], *carries, *[x[order[i]] for x in args[x_start:]]]
+
+        return self._loop(call, body, step, args[arg.n_consts:x_start], order, result)
+
+    def while_(self, call: UOp, result: int) -> Origin | int | None:
+        arg, (test, body), args = call.arg, call.src[:2], self._operands(call)
+
+        def step(i: int, carries: Sequence[NDArray]) -> list[NDArray] | None:
+            given = [*args[:arg.n_consts], *carries]
+            return given if interp.apply(test, given)[0] else None
+
+        return self._loop(call, body, step, args[arg.n_consts:], range(1 << 60), result)
+
+    def _loop(self, call: UOp, body: UOp, step: Callable[[int, Sequence[NDArray]], Any],
+              inits: Sequence[NDArray], order: range, result: int) -> Origin | int | None:
+        """Find the first iteration after which a result has the NaN, and search its body."""
+        consts, n, i, carries = call.arg.n_consts, len(inits), 0, inits
+        while i < len(order):
+            step_args = step(i, carries)
+            if step_args is None:
+                break
+            outs = interp.apply(body, step_args)
+            if is_bad(outs[result], self.check).any():
+                inner = self.inside(body, step_args, result)
+                if isinstance(inner, Origin):
+                    site = choose_location(call.locs)
+                    lines = f" ({format_location(site)})" if site else ""
+                    loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
+                    return Origin(inner.what, inner.index, inner.value, (*inner.loops, loop),
+                                  inner.loc, inner.locs)
+                if inner is None or not consts <= inner < consts + n or not i:
+                    return inner
+                result, carries, i = inner - consts, inits, 0  # restart with that carry
+                continue
+            carries, i = outs[:n], i + 1
+        return consts + result if result < n else None
+
+
+_SEARCH_RULES: dict[ops.Op, Callable[[_Search, UOp, int], Origin | int | None]] = {
+    ops.CALL: lambda s, call, result: s.call(call, result)
+    if call.src[0].op is ops.FUNCTION else _search_kernel(s, call, result),
+    ops.COND: _Search.cond, ops.SCAN: _Search.scan, ops.WHILE: _Search.while_,
+    ops.CUSTOM: _Search.call}
+
+
+def _search_kernel(search: _Search, call: UOp, result: int) -> Origin | int | None:
+    """Return an operand of a user-written kernel that has the NaN, or the kernel as origin."""
+    for i, operand in enumerate(accessors.operands(call)):
+        if search.is_bad_node(operand):
+            return i
+    value = search.value[build.results(call)[result]]
+    return Origin(f"kernel {call.arg.name}", *_first_bad(value, search.check),
+                  locs=call.locs)

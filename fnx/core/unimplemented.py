@@ -1,0 +1,53 @@
+"""Parts of JAX that are not implemented yet: their names, and what to use instead.
+
+>>> print(*find_unimplemented("numpy.linalg.svd"), sep="; ")
+factorizations and inverses of matrices; hand values to numpy.linalg.svd: at once, or in a \
+traced function by fnx.pure_callback
+>>> find_unimplemented("numpy.sum")
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+COMPLEX = "hold the real and the imaginary part as two arrays"
+
+# feature -> (names without "fnx.", what to use instead; {0} is the name)
+UNIMPLEMENTED: dict[str, tuple[tuple[str, ...], str]] = {
+    "complex numbers": ((
+        "numpy.ComplexWarning", "numpy.complex*", "numpy.cdouble", "numpy.csingle",
+        "numpy.sort_complex", "lax.complex", "numpy.roots"), COMPLEX),
+    "factorizations and inverses of matrices": ((
+        *[f"numpy.linalg.{name}" for name in (
+            "cholesky", "cond", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq",
+            "matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensorinv",
+            "tensorsolve")], "lax.linalg", "lax.linalg.*", "scipy.linalg",
+        "scipy.linalg.*", "numpy.polyfit", "random.orthogonal", "nn.initializers.orthogonal",
+        "nn.initializers.delta_orthogonal"),
+        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+    "Fourier transforms": ((
+        "numpy.fft", "numpy.fft.*", "lax.fft", "lax.FftType", "scipy.fft", "scipy.fft.*",
+        "scipy.signal.fftconvolve", "scipy.signal.*stft", "scipy.signal.csd",
+        "scipy.signal.welch"),
+        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+    "functions of complex arguments": (("scipy.special.wofz", "scipy.special.sph_harm_y"),
+        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+    "these functions of SciPy": ((
+        "scipy.cluster", "scipy.cluster.*", "scipy.integrate", "scipy.integrate.*",
+        "scipy.interpolate", "scipy.interpolate.*", "scipy.ndimage", "scipy.ndimage.*",
+        "scipy.optimize", "scipy.optimize.*", "scipy.signal", "scipy.signal.*", "scipy.spatial",
+        "scipy.spatial.*"),
+        "hand values to {0}: at once, or in a traced function by fnx.pure_callback"),
+}
+_EQUIVALENTS = {"lax.linalg": "scipy.linalg", "lax.fft": "numpy.fft",
+                "random.orthogonal": "numpy.linalg.qr", "nn.initializers.": "numpy.linalg.qr"}
+
+
+def find_unimplemented(path: str) -> tuple[str, str] | None:
+    """Return (the part of JAX that a name belongs to, what to use instead), or None."""
+    for feature, (patterns, instead) in UNIMPLEMENTED.items():
+        if any(fnmatchcase(path, pattern) for pattern in patterns):
+            path_there = next((path.replace(old, new, 1) if not new.endswith("qr") else new
+                               for old, new in _EQUIVALENTS.items() if path.startswith(old)), path)
+            return feature, instead.format(path_there)
+    return None

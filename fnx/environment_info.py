@@ -1,0 +1,61 @@
+"""Environment information for bug reports: versions, the machine, settings."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fnx.core.array.call_validation import validate_call
+from fnx.core.config import config
+from fnx.core.errors import lazy_module
+from fnx.core.process import load
+
+__all__ = ["print_environment_info", "show_versions"]
+
+
+@validate_call
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print versions and the machine, for bug reports.
+
+    Args:
+        return_string: return the text instead of printing it.
+
+    Returns:
+        The text, or None.
+
+    >>> print_environment_info(return_string=True).splitlines()[0].split()[0]
+    'fnx:'
+    """
+    text = "\n".join([
+        f"fnx: {load('fnx').__version__}", f"numpy: {np.__version__}",
+        f"llvmlite: {load('importlib.metadata').version('llvmlite')}",
+        f"python: {sys.version}",
+        f"device: {config.device}", f"platform: {load('platform').platform()}"])
+    if return_string:
+        return text
+    print(text)
+    return None
+
+
+def show_versions() -> None:
+    """Print environment information for bug reports.
+
+    It has versions, the machine, and the settings that differ from the defaults.
+
+    >>> show_versions()  # doctest: +ELLIPSIS
+    fnx: ...
+    settings: ...
+    """
+    print(print_environment_info(return_string=True))
+    for name in ("jax", "ml_dtypes", "torch", "scipy"):
+        if name in sys.modules:
+            print(f"{name}: {getattr(sys.modules[name], '__version__', '?')}")
+    changed = [line.partition(":")[0] for line in repr(config).splitlines()
+               if "(default)" not in line]
+    print(f"settings: {'; '.join(changed) or 'the defaults'}")
+
+
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -1,0 +1,124 @@
+"""The elements of a named axis, in groups: the common part of all collectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array import axes, scope, tree
+from fnx.core.array.api_boundary import asarray
+from fnx.core.array.array import Array
+from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.uop import UOp
+
+GroupsLike = Sequence[Sequence[int]] | None
+
+
+class AxisGroups:
+    """The elements of one or several named axes (row-major), optionally in groups.
+
+    Attributes:
+        axes: the named axes.
+        all: the number of elements.
+        groups: axis indices of each group, or None.
+        size: the number of elements of a group.
+    """
+
+    def __init__(self, axis_name: Hashable, groups: GroupsLike = None) -> None:
+        names = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
+        for name in names:
+            if not isinstance(name, Hashable):
+                raise ArgumentError(f"expected the name of an axis, got {type(name).__name__}",
+                                    hint="vmap(..., axis_name=...) gives it")
+        self.axes = [scope.named_axis(name) for name in names]
+        self.all = math.prod([a.size for a in self.axes])
+        self.groups = None if groups is None else self._checked(groups)
+        self.size = self.all if self.groups is None else self.groups.shape[1]
+
+    def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
+        try:
+            table = np.asarray([list(g) for g in groups])
+        except (TypeError, ValueError):  # not sequences, or of several lengths
+            table = None
+        if table is None or table.ndim != 2 or not np.array_equal(
+                np.sort(table, None), np.arange(self.all)):
+            raise ArgumentError(f"expected axis_index_groups of one size that have each of the "
+                                f"{self.all} lanes once, got {groups!r}")
+        return table.astype(np.int32)
+
+    def own(self) -> UOp:
+        """Return the index of this element along the axes."""
+        if not self.axes:
+            return build.const(0, dtypes.int32)
+        index = build.axis_index(self.axes[0])
+        for axis in self.axes[1:]:
+            scaled = build.mul(index, build.const_like(index, axis.size))
+            index = build.add(scaled, build.axis_index(axis))
+        return index
+
+    def lookup(self, table: Any) -> UOp:
+        """Look up the entry of a table for this element."""
+        return take_first_axis(asarray(table)._node, self.own())
+
+    def all_gather(self, x: UOp) -> UOp:
+        """Gather x from all elements, or those of this element's group, along a new first axis."""
+        out = x
+        for axis in reversed(self.axes):
+            out = build.all_gather(out, axis)
+        out = build.reshape(out, (self.all, *x.shape))
+        if self.groups is None:
+            return out
+        members = np.empty((self.all, self.size), np.int32)
+        for group in self.groups:
+            members[group] = group
+        return take_first_axis(out, self.lookup(members))
+
+    def place(self) -> UOp:
+        """Return the index of this element within its group."""
+        if self.groups is None:
+            return self.own()
+        positions = np.empty(self.all, np.int32)
+        for group in self.groups:
+            positions[group] = np.arange(self.size)
+        return self.lookup(positions)
+
+    def from_index(self, x: UOp, index: UOp) -> UOp:
+        """Return the x of another element."""
+        return take_first_axis(self.all_gather(x), index)
+
+
+def take_first_axis(x: UOp, index: UOp) -> UOp:
+    """Gather x at an index of its first axis; zeros if that axis is empty."""
+    if x.shape[0]:
+        return build.gather(x, index)
+    return build.const(0, x.dtype, (*index.shape, *x.shape[1:]))
+
+
+def map_leaves(f: Callable[[Array], Array], x: Any) -> Any:
+    """Apply a function of arrays to each leaf of a pytree."""
+    return tree.map(lambda leaf: f(asarray(leaf)), x)
+
+
+def move_gathered_axis(gathered: UOp, at: int) -> UOp:
+    """Move the gathered axis from the front to axis ``at``."""
+    order = [*range(1, len(gathered.shape))]
+    order.insert(at, 0)
+    return build.permute(gathered, order)
+
+
+def local_part(named_axis: AxisGroups, x: Array, axis: int, tiled: bool, rows: UOp) -> UOp:
+    """Cut rows like x along an axis of x and return the part of this element."""
+    at, n = axes.normalize_axis(axis, x.ndim), named_axis.size
+    length = x.shape[at]
+    if (length % n if tiled and n else length != n):
+        raise ShapeError(f"expected axis {axis} of {x._aval} to have {'a multiple of ' * tiled}"
+                         f"{n} elements, as there are lanes; got {length}")
+    shape = (*rows.shape[:at + 1], n, length // n if n else 1, *rows.shape[at + 2:])
+    split = build.reshape(rows, shape)
+    order = [at + 1, *[i for i in range(len(shape)) if i != at + 1]]
+    part = take_first_axis(build.permute(split, order), named_axis.place())
+    return part if tiled else build.reshape(part, part.shape[:at + 1] + part.shape[at + 2:])

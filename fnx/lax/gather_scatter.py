@@ -1,0 +1,403 @@
+"""Gather and scatter of ``jax.lax``: read and write windows at computed indices.
+
+    gather    out[b, w] = x[start[b] + w]            w counts within a window
+    scatter   x[start[b] + w] = updates[b, w]        or combined with the old value, in order
+
+Dimension numbers say which axes are b, which are w, and which axes of x the components of an index
+vector address. Each is one GATHER or SCATTER over the indexed axes; the other axes are sliced.
+A window is out of bounds if any part of it is.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import fnx.numpy as jnp
+from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, axes, indexing
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.promotion import as_node
+from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.expr import Expr, where
+from fnx.core.ops import Op, Shape
+from fnx.core.uop import UOp
+from fnx.lax.control_flow import fori_loop
+from fnx.lax.window_plan import WindowPlan, index_vectors
+
+__all__ = [
+    "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "gather", "scatter",
+    "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub",
+]
+
+
+class GatherScatterMode(enum.Enum):
+    """How to treat windows that are out of bounds.
+
+    CLIP moves them into the array. FILL_OR_DROP fills reads and drops writes.
+    PROMISE_IN_BOUNDS asserts that there are none (reads move them into the array, writes drop
+    them). ONE_HOT is the same as FILL_OR_DROP.
+
+    Args:
+        value: the value of a member.
+
+    Raises:
+        ValueError: no member has this value.
+
+    >>> import fnx.lax as lax
+    >>> lax.GatherScatterMode.from_any("clip")
+    <GatherScatterMode.CLIP: 1>
+    """
+
+    CLIP = 1
+    FILL_OR_DROP = 2
+    PROMISE_IN_BOUNDS = 3
+    ONE_HOT = 4
+
+    @staticmethod
+    def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
+        """Return the mode of this JAX name; None means FILL_OR_DROP."""
+        if isinstance(s, GatherScatterMode):
+            return s
+        arguments.check_choice("mode", s, (*_MODE_NAMES, None))
+        return GatherScatterMode.FILL_OR_DROP if s is None else _MODE_NAMES[s]
+
+
+_MODE_NAMES = {"clip": GatherScatterMode.CLIP, "fill": GatherScatterMode.FILL_OR_DROP,
+               "drop": GatherScatterMode.FILL_OR_DROP,
+               "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+               "one_hot": GatherScatterMode.ONE_HOT}
+ScatterModeLike = str | GatherScatterMode | None
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """The roles of the axes of the operands and of the result of ``gather``.
+
+    Args:
+        offset_dims: the window axes of the result.
+        collapsed_slice_dims: axes of the operand along which windows have size 1; they are
+            removed.
+        start_index_map: the axis of the operand for each component of an index vector.
+        operand_batching_dims: batch axes of the operand, paired with those of the indices.
+        start_indices_batching_dims: the batch axes of the indices.
+
+    >>> import fnx.lax as lax
+    >>> lax.GatherDimensionNumbers((1,), (0,), (0,)).start_index_map
+    (0,)
+    """
+
+    offset_dims: Sequence[int]
+    collapsed_slice_dims: Sequence[int]
+    start_index_map: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    start_indices_batching_dims: Sequence[int] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """The roles of the axes of the operands of ``scatter``.
+
+    Args:
+        update_window_dims: the window axes of the updates.
+        inserted_window_dims: axes of the operand along which windows have size 1.
+        scatter_dims_to_operand_dims: the axis of the operand for each component of an index
+            vector.
+        operand_batching_dims: batch axes of the operand, paired with those of the indices.
+        scatter_indices_batching_dims: the batch axes of the indices.
+
+    >>> import fnx.lax as lax
+    >>> lax.ScatterDimensionNumbers((), (0,), (0,)).inserted_window_dims
+    (0,)
+    """
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+def _parse_numbers(numbers: Any, cls: type[Any], name: str) -> list[tuple[int, ...]]:
+    if type(numbers) is not cls:
+        raise ArgumentError(f"expected dimension_numbers as {cls.__name__}(...), got {numbers!r}",
+                            hint=f"lax.{cls.__name__} says which axes are which")
+    return [tuple([arguments.check_int(name, n) for n in field]) for field in numbers]
+
+
+@public_api
+def gather(operand: ArrayLike, start_indices: ArrayLike,
+           dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
+           unique_indices: bool = False, indices_are_sorted: bool = False,
+           mode: ScatterModeLike = None, fill_value: ArrayLike | None = None) -> Array:
+    """Gather windows of an array at computed indices.
+
+    Args:
+        operand: an Array or array-like of any dtype.
+        start_indices: integers; the last axis holds index vectors, the starts of the windows.
+        dimension_numbers: the roles of the axes.
+        slice_sizes: the size of a window along each axis of the operand.
+        unique_indices: a promise; unused.
+        indices_are_sorted: a promise; unused.
+        mode: how to read windows that are out of bounds: "promise_in_bounds" (default) reads the
+            nearest window as a constant, "clip" the nearest window, "fill" the fill value; or a
+            GatherScatterMode.
+        fill_value: the value for "fill"; by default NaN, the smallest int, the largest unsigned
+            int, or True.
+
+    Returns:
+        An Array with the batch axes of the indices and, at ``offset_dims``, the window axes.
+
+    Raises:
+        ArgumentError: the dimension numbers are of another class or inconsistent, or the mode is
+            unknown.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: windows are larger than the array, or index vectors have another length.
+        DTypeError: the indices are not integers.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> rows = lax.GatherDimensionNumbers((1,), (0,), (0,))
+    >>> lax.gather(jnp.arange(6).reshape(3, 2), jnp.asarray([[2], [0]]), rows, (1, 2))
+    Array([[4, 5],
+           [0, 1]], dtype=int32)
+    """
+    arguments.check_index_promises(indices_are_sorted, unique_indices)
+    resolved_mode = GatherScatterMode.from_any("promise_in_bounds" if mode is None else mode)
+    x = asarray(operand)
+    vectors, batch = index_vectors(asarray(start_indices))
+    offset, collapsed, index_map, batching, index_batching = _parse_numbers(
+        dimension_numbers, GatherDimensionNumbers, "dimension_numbers")
+    size = axes.normalize_shape(slice_sizes)
+    if len(size) != x.ndim or len(batching) != len(index_batching):
+        raise ShapeError(f"expected slice_sizes for {x.ndim} axes, and as many batching axes of "
+                         f"both, got {size}, {batching} and {index_batching}")
+    plan = WindowPlan(x.shape, size, index_map, collapsed, tuple(zip(batching, index_batching)),
+                      batch)
+    plan.check(offset, len(batch) + len(plan.kept), vectors.shape[-1])
+    starts, in_bounds = plan.starts(vectors, True)
+    out = _gather_windows(x._node, plan, starts)
+    if resolved_mode is not GatherScatterMode.CLIP and in_bounds is not None:
+        fill = indexing.default_fill(x._node) if fill_value is None else \
+            as_node(asarray(fill_value), x._dtype)
+        fallback = build.stop_gradient(out) \
+            if resolved_mode is GatherScatterMode.PROMISE_IN_BOUNDS else \
+            build.expand(fill, out.shape)
+        in_bounds = build.reshape(in_bounds, (*batch, *(1,) * (len(out.shape) - len(batch))))
+        out = build.where(build.expand(in_bounds, out.shape), out, fallback)
+    order = plan.result_order(offset)
+    return Array(build.permute(out, sorted(range(len(order)), key=order.__getitem__)), x.weak)
+
+
+def _gather_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr]) -> UOp:
+    """Read the windows: batch axes, then ``window_axes``."""
+    shape = (*plan.batch, *[plan.size[a] for a in plan.window_axes()])
+    if 0 in shape:
+        return build.const(0, x.dtype, shape)
+    if not plan.indexed_axes:
+        return build.expand(build.reshape(x, (*(1,) * len(plan.batch), *x.shape)), shape)
+    return build.gather(x, *plan.indices(starts), axes=plan.indexed_axes)
+
+
+# ---- written ------------------------------------------------------------------------------------
+
+
+def _scatter(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
+             dimension_numbers: ScatterDimensionNumbers, monoid: Op | None,
+             promises: tuple[bool, bool], mode: ScatterModeLike) -> Array:
+    arguments.check_index_promises(*promises)
+    x, update_array = asarray(operand), asarray(updates)
+    if update_array._dtype is not x._dtype and not update_array.weak:
+        raise DTypeError(f"expected updates of {x._dtype}, got {update_array._dtype}",
+                         hint=f"convert them with .astype({x._dtype})")
+    vectors, plan, windows = _scatter_plan(x.shape, asarray(indices), update_array.shape,
+                                           dimension_numbers)
+    resolved_mode = GatherScatterMode.from_any(mode)
+    starts, in_bounds = plan.starts(vectors, resolved_mode is GatherScatterMode.CLIP)
+    if in_bounds is not None and resolved_mode is not GatherScatterMode.CLIP:
+        first_axis = plan.moved[0]  # start past the end: the whole window is out of bounds
+        start = where(Expr(in_bounds), starts[first_axis], plan.shape[first_axis])
+        starts = {**starts, first_axis: start}
+    order = plan.result_order(windows)
+    value = build.permute(as_node(update_array, x._dtype), order)
+    return Array(_scatter_windows(x._node, plan, starts, value, monoid), x.weak)
+
+
+def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
+                  dimension_numbers: ScatterDimensionNumbers
+                  ) -> tuple[UOp, WindowPlan, tuple[int, ...]]:
+    """Return the index vectors, the window plan, and the window axes of the updates."""
+    vectors, batch = index_vectors(indices)
+    windows, collapsed, index_map, batching, index_batching = _parse_numbers(
+        dimension_numbers, ScatterDimensionNumbers, "dimension_numbers")
+    plan = WindowPlan(shape, (1,) * len(shape), index_map, collapsed,
+                      tuple(zip(batching, index_batching)), batch)
+    if len(windows) != len(plan.kept) or len(updates) != len(batch) + len(windows) or \
+            len(batching) != len(index_batching):
+        raise ShapeError(f"expected updates over {len(batch)} axes of indices and "
+                         f"{len(plan.kept)} of windows, got shape {updates} with window axes "
+                         f"{windows}")
+    axes.normalize_axis_tuple(windows, len(updates))
+    size = [min(1, n) for n in shape]
+    for a, w in zip(plan.kept, sorted(windows)):
+        size[a] = updates[w]
+    plan = plan.replace(size=tuple(size))
+    plan.check(windows, len(updates), vectors.shape[-1])
+    others = tuple([n for a, n in enumerate(updates) if a not in windows])
+    if others != batch:
+        raise ShapeError(f"expected updates over indices of shape {batch}, got {others}")
+    return vectors, plan, windows
+
+
+def _scatter_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: UOp,
+                     monoid: Op | None
+                     ) -> UOp:
+    """SCATTER the windows of ``value`` (batch axes, then ``window_axes``) into the array."""
+    if 0 in value.shape:
+        return x
+    monoid = None if monoid is None else monoid.of(x.dtype)
+    if not plan.indexed_axes:  # windows are the whole array, once per batch element
+        value = build.reshape(value, (math.prod(plan.batch), *x.shape))
+        index = [build.const(0, dtypes.int32, value.shape[:1])]
+        out = build.scatter(build.reshape(x, (1, *x.shape)), index, value, monoid)
+        return build.reshape(out, x.shape)
+    return build.scatter(x, plan.indices(starts), value, monoid, plan.indexed_axes)
+
+
+def _scatter_docstr(what: str,
+                    result: str) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Return a decorator that gives a scatter its docstring and makes it public."""
+    def decorate(f: Callable[..., Array]) -> Callable[..., Array]:
+        f.__doc__ = f"""An array with windows at places that are data {what}.
+
+        Args:
+            operand: an Array or what ``asarray`` takes.
+            scatter_indices: integers; the last axis has the vectors that say where windows begin.
+            updates: over the other axes of the indices and those of windows, of the operand's
+                dtype.
+            dimension_numbers: which axes are which.
+            indices_are_sorted: a promise, which nothing here needs.
+            unique_indices: a promise, which nothing here needs.
+            mode: of windows that are not inside: "drop" (default), "clip" or
+                "promise_in_bounds", or a GatherScatterMode.
+
+        Returns:
+            An Array of the shape and dtype of the operand. Updates of one place follow one
+            another in the order of the indices.
+
+        Raises:
+            ArgumentError: dimension numbers of another kind, or that do not fit; another mode.
+            AxisError: an axis that is not there, or is named twice.
+            ShapeError: windows larger than the array; updates of another shape.
+            DTypeError: indices that are no integers; updates of another dtype.
+
+        >>> import fnx.lax as lax, fnx.numpy as jnp
+        >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+        >>> x, at = jnp.asarray([5, 6, 7]), jnp.asarray([[2], [0], [2]])
+        >>> lax.{f.__name__}(x, at, jnp.asarray([1, 2, 9]), numbers)
+        Array({result}, dtype=int32)
+        """
+        return public_api(f)
+    return decorate
+
+
+@_scatter_docstr("replaced", "[2, 6, 9]")
+def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+            dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+            unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, None,
+                    (indices_are_sorted, unique_indices), mode)
+
+
+@_scatter_docstr("to which updates are added", "[ 7,  6, 17]")
+def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.ADD,
+                    (indices_are_sorted, unique_indices), mode)
+
+
+@_scatter_docstr("from which updates are subtracted", "[ 3,  6, -3]")
+def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
+    return _scatter(operand, scatter_indices, -asarray(updates), dimension_numbers, ops.ADD,
+                    (indices_are_sorted, unique_indices), mode)
+
+
+@_scatter_docstr("with which updates are multiplied", "[10,  6, 63]")
+def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MUL,
+                    (indices_are_sorted, unique_indices), mode)
+
+
+@_scatter_docstr("of which the smaller of them and updates stay", "[2, 6, 1]")
+def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MIN,
+                    (indices_are_sorted, unique_indices), mode)
+
+
+@_scatter_docstr("of which the larger of them and updates stay", "[5, 6, 9]")
+def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: ScatterModeLike = None) -> Array:
+    return _scatter(operand, scatter_indices, updates, dimension_numbers, ops.MAX,
+                    (indices_are_sorted, unique_indices), mode)
+
+
+@public_api
+def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Array], Array],
+                  dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
+                  indices_are_sorted: bool = False, unique_indices: bool = False,
+                  mode: ScatterModeLike = None) -> Array:
+    """Apply a function to windows of an array at computed indices.
+
+    Args:
+        operand: an Array or array-like.
+        scatter_indices: integers; the last axis holds index vectors, the starts of the windows.
+        func: an elementwise function; applied to an element once per window that contains it.
+        dimension_numbers: the roles of the axes.
+        update_shape: the shape that updates would have.
+        indices_are_sorted: a promise; unused.
+        unique_indices: a promise that no element is in two windows, which saves the counting.
+        mode: how to treat windows that are out of bounds: "drop" (default), "clip" or
+            "promise_in_bounds", or a GatherScatterMode.
+
+    Returns:
+        An Array of the shape and dtype of the operand.
+
+    Raises:
+        ArgumentError: the dimension numbers are of another class or inconsistent, or the mode is
+            unknown.
+        AxisError: an axis is out of range or repeated.
+        ShapeError: windows are larger than the array.
+        DTypeError: the indices are not integers, or ``func`` returns another dtype.
+
+    >>> import fnx.lax as lax, fnx.numpy as jnp
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> at = jnp.asarray([[2], [0], [2]])
+    >>> lax.scatter_apply(jnp.asarray([5, 6, 7]), at, lambda x: 2 * x, numbers, update_shape=(3,))
+    Array([10,  6, 28], dtype=int32)
+    """
+    x = asarray(operand)
+    ones = Array(build.const(1, dtypes.int32, axes.normalize_shape(update_shape)))
+    zeros = Array(build.const(0, dtypes.int32, x.shape))
+    count = _scatter(zeros, scatter_indices, ones, dimension_numbers, ops.ADD,
+                     (indices_are_sorted, unique_indices), mode)
+
+    def apply_where(y: Array, times: ArrayLike) -> Array:
+        result = asarray(func(y))
+        if result._dtype is not x._dtype or result.shape != x.shape:
+            raise DTypeError(f"expected func to return {x._aval}, got {result._aval}",
+                             hint="it is applied to each element, and its result takes its place")
+        return jnp.where(count > times, result, y)
+
+    if unique_indices or not x.size:
+        return apply_where(x, 0)
+    max_count = jnp.max(count)
+    out: Array = fori_loop(0, max_count, lambda i, y: apply_where(y, i), x)
+    return out

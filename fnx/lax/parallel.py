@@ -1,0 +1,171 @@
+"""Reductions and gathers over a named batch axis: the collectives of ``jax.lax``.
+
+    vmap(f, axis_name="i")  names the axis;  inside f, psum(x, "i") adds up the x of all elements
+
+Each collective computes on the gathered batch elements: psum is a sum over them, ppermute selects
+one of them. Its derivative follows from those of the gather and the reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import fnx.numpy as jnp
+from fnx.core import build, dtypes, ops
+from fnx.core.array import axes, tree
+from fnx.core.array.api_boundary import asarray
+from fnx.core.array.arguments import check_bool
+from fnx.core.array.array import Array
+from fnx.core.array.convert import SCALAR_DTYPES
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
+
+__all__ = [
+    "all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "psum", "psum_scatter",
+]
+
+
+_docstr = DocTemplate(
+    imports="fnx, fnx.numpy as jnp",
+    x="a pytree of arrays.",
+    axis_name="an axis name of an enclosing ``vmap``, or a tuple.",
+    axis_index_groups="axis indices, in groups of equal size.",
+    returns="A pytree like x, equal along the axis.",
+    raises=["AxisNameError: no ``vmap`` names this axis."])
+
+
+def _all_reduce(x: Any, axis_name: Hashable, groups: GroupsLike, monoid: ops.Op) -> Any:
+    named_axis = AxisGroups(axis_name, groups)
+
+    def reduce_leaf(x: Array) -> Array:
+        return Array(build.reduce(named_axis.all_gather(x._node), monoid, (0,)), x.weak)
+
+    return map_leaves(reduce_leaf, x)
+
+
+@_docstr(x="a pytree of arrays, or of numbers: of a number it is the multiple, so "
+               "that ``psum(1, name)`` is the number of lanes, which Python knows.")
+def psum(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -> Any:
+    """Return the sum over a named axis.
+
+    >>> fnx.vmap(lambda x: x / fnx.lax.psum(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([0.25, 0.75], dtype=float32)
+    """
+    named_axis = AxisGroups(axis_name, axis_index_groups)
+
+    def sum_leaf(x: Any) -> Any:
+        if type(x) in SCALAR_DTYPES:
+            return x * named_axis.size
+        array = asarray(x)
+        if array._dtype.is_bool:
+            array = Array(build.cast(array._node, dtypes.int32))
+        return Array(build.reduce(named_axis.all_gather(array._node), ops.ADD, (0,)), array.weak)
+
+    return tree.map(sum_leaf, x)
+
+
+@_docstr(returns="A pytree like x, of floats, equal along the axis.")
+def pmean(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -> Any:
+    """Return the mean over a named axis.
+
+    >>> fnx.vmap(lambda x: x - fnx.lax.pmean(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([-1.,  1.], dtype=float32)
+    """
+    size = AxisGroups(axis_name, axis_index_groups).size
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
+    return tree.map(lambda t: jnp.divide(t, size), total)
+
+
+@_docstr()
+def pmax(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -> Any:
+    """Return the maximum over a named axis.
+
+    >>> fnx.vmap(lambda x: x - fnx.lax.pmax(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([-2.,  0.], dtype=float32)
+    """
+    return _all_reduce(x, axis_name, axis_index_groups, ops.MAX)
+
+
+@_docstr()
+def pmin(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None) -> Any:
+    """Return the minimum over a named axis.
+
+    >>> fnx.vmap(lambda x: x - fnx.lax.pmin(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    return _all_reduce(x, axis_name, axis_index_groups, ops.MIN)
+
+
+@_docstr(returns="A pytree like x, of larger arrays.",
+         axis="the gathered axis in the result.",
+         tiled="the lanes are joined along an axis of x, instead of stacked along one "
+                   "more.")
+def all_gather(x: Any, axis_name: Hashable, *, axis_index_groups: GroupsLike = None, axis: int = 0,
+               tiled: bool = False) -> Any:
+    """Gather the values of all elements of a named axis in each of them.
+
+    >>> fnx.vmap(lambda x: fnx.lax.all_gather(x, "i"), axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([[1., 3.],
+           [1., 3.]], dtype=float32)
+    """
+    check_bool("tiled", tiled)
+    named_axis = AxisGroups(axis_name, axis_index_groups)
+
+    def gather(x: Array) -> Array:
+        at = axes.normalize_axis(axis, x.ndim + (not tiled))
+        out = move_gathered_axis(named_axis.all_gather(x._node), at)
+        if tiled:
+            shape = x.shape
+            out = build.reshape(out, (*shape[:at], named_axis.size * shape[at], *shape[at + 1:]))
+        return Array(out, x.weak)
+
+    return map_leaves(gather, x)
+
+
+@_docstr(returns="A pytree like x, of smaller arrays.",
+         scatter_dimension="the axis of x to split among the batch.",
+         tiled="the axis stays, with the length of a part; else it is as long as there "
+                   "are lanes, and goes.",
+         raises=["AxisNameError: no ``vmap`` names this axis.",
+                 "ShapeError: the lengths do not match."])
+def psum_scatter(x: Any, axis_name: Hashable, *, scatter_dimension: int = 0,
+                 axis_index_groups: GroupsLike = None, tiled: bool = False) -> Any:
+    """Sum over a named axis and scatter the result: each element gets its part of it.
+
+    >>> fnx.vmap(lambda x: fnx.lax.psum_scatter(x, "i"), axis_name="i")(jnp.ones((2, 2)))
+    Array([2., 2.], dtype=float32)
+    """
+    check_bool("tiled", tiled)
+    named_axis = AxisGroups(axis_name, axis_index_groups)
+
+    def scatter(x: Array) -> Array:
+        total = build.reduce(named_axis.all_gather(x._node), ops.ADD, (0,))
+        total_row = build.reshape(total, (1, *total.shape))
+        part = local_part(named_axis, x, scatter_dimension, tiled, total_row)
+        return Array(build.reshape(part, part.shape[1:]), x.weak)
+
+    return map_leaves(scatter, x)
+
+
+@_docstr(returns="An int32 scalar.",
+         axis_name="of an open ``vmap``; several in a tuple, of which the last goes "
+                       "fastest.")
+def axis_index(axis_name: Hashable) -> Array:
+    """Return the index along a named axis.
+
+    >>> fnx.vmap(lambda x: x + fnx.lax.axis_index("i"), axis_name="i")(jnp.ones(3))
+    Array([1., 2., 3.], dtype=float32)
+    """
+    return Array(AxisGroups(axis_name).own())
+
+
+@_docstr(returns="An int.",
+         axis_name="an axis name; a tuple gives the product of sizes.")
+def axis_size(axis_name: Hashable) -> int:
+    """Return the size of a named axis.
+
+    >>> fnx.vmap(lambda x: x + fnx.lax.axis_size("i"), axis_name="i")(jnp.ones(3))
+    Array([4., 4., 4.], dtype=float32)
+    """
+    return AxisGroups(axis_name).all

@@ -1,0 +1,201 @@
+"""Collectives of ``jax.lax`` that move values between the elements of a named axis."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes
+from fnx.core.array import axes
+from fnx.core.array.api_boundary import public_api
+from fnx.core.array.arguments import check_bool, check_int
+from fnx.core.array.array import Array
+from fnx.core.errors import ArgumentError
+from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
+
+__all__ = ["all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"]
+
+
+@public_api
+def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> Any:
+    """Permute the values along a named axis by pairs (source, destination).
+
+    Args:
+        x: a pytree of arrays.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        perm: pairs (source, destination) of axis indices; each index occurs at most once as
+            source and once as destination.
+
+    Returns:
+        A pytree like x; zeros at indices that are no destination.
+
+    Raises:
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ArgumentError: an index is out of range or repeated.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> shift = lambda x: fnx.lax.ppermute(x, "i", [(0, 1), (1, 2)])
+    >>> fnx.vmap(shift, axis_name="i")(jnp.asarray([1.0, 2.0, 3.0]))
+    Array([0., 1., 2.], dtype=float32)
+    """
+    named_axis = AxisGroups(axis_name)
+    try:
+        pairs = [(operator.index(a), operator.index(b)) for a, b in perm]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"ppermute: expected pairs (from, to) of lanes, got {perm!r}"
+                            ) from None
+    for indices in zip(*pairs):
+        if len(set(indices)) < len(indices) or not all(0 <= i < named_axis.all for i in indices):
+            raise ArgumentError(f"ppermute: expected each of {named_axis.all} lanes at most once "
+                                "as "
+                                f"source and as destination, got {pairs}",
+                                hint=f"lanes are 0 to {named_axis.all - 1}; write (from, to) for "
+                                     "each")
+    source = np.full(named_axis.all, -1, np.int32)
+    for a, b in pairs:
+        source[b] = a
+    source_index = named_axis.lookup(np.maximum(source, 0))
+    has_source = named_axis.lookup(source >= 0)
+
+    def send(x: Array) -> Array:
+        value = named_axis.from_index(x._node, source_index)
+        if len(pairs) == named_axis.all:
+            return Array(value, x.weak)
+        return Array(build.where(build.expand(has_source, x.shape), value,
+                                 build.const_like(value, 0)), x.weak)
+
+    return map_leaves(send, x)
+
+
+@public_api
+def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
+    """Permute the values along a named axis by a list of sources.
+
+    Args:
+        x: a pytree of arrays.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        perm: the source index for each index of the axis; a permutation.
+
+    Returns:
+        A pytree like x.
+
+    Raises:
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ArgumentError: ``perm`` is not a permutation of the indices.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> swap = lambda x: fnx.lax.pshuffle(x, "i", [1, 0])
+    >>> fnx.vmap(swap, axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([3., 1.], dtype=float32)
+    """
+    size = AxisGroups(axis_name).all
+    perm = [check_int("a lane of perm", index) for index in perm]
+    if sorted(perm) != list(range(size)):
+        raise ArgumentError(f"pshuffle: expected each of {size} lanes once, got {perm}")
+    return ppermute(x, axis_name, list(zip(perm, range(size))))
+
+
+@public_api
+def pbroadcast(x: Any, axis_name: Hashable, source: int) -> Any:
+    """Broadcast the values at one index of a named axis to all of it.
+
+    Args:
+        x: a pytree of arrays.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        source: the index along the axis.
+
+    Returns:
+        A pytree like x, the same at all indices.
+
+    Raises:
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ArgumentError: the index is out of range.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> last = lambda x: fnx.lax.pbroadcast(x, "i", 1)
+    >>> fnx.vmap(last, axis_name="i")(jnp.asarray([1.0, 3.0]))
+    Array([3., 3.], dtype=float32)
+    """
+    named_axis = AxisGroups(axis_name)
+    if not 0 <= source < named_axis.all:
+        raise ArgumentError(f"pbroadcast: expected one of {named_axis.all} lanes, got {source}")
+    source_index = build.const(source, dtypes.int32)
+    return map_leaves(lambda x: Array(named_axis.from_index(x._node, source_index), x.weak), x)
+
+
+@public_api
+def all_to_all(x: Any, axis_name: Hashable, split_axis: int, concat_axis: int, *,
+               axis_index_groups: GroupsLike = None, tiled: bool = False) -> Any:
+    """Exchange parts along a named axis: index i sends part j to index j, and joins what it gets.
+
+    Args:
+        x: a pytree of arrays.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        split_axis: the axis of x to split into one part per index of the named axis.
+        concat_axis: the axis of the result along which the received parts are joined.
+        axis_index_groups: axis indices in groups of equal size; parts are exchanged within each.
+        tiled: True: ``split_axis`` remains, with the length of a part, and the parts are
+            concatenated along an existing axis. False: ``split_axis`` has the size of the named
+            axis and is removed, and the parts are stacked along a new axis.
+
+    Returns:
+        A pytree like x.
+
+    Raises:
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ShapeError: the length of ``split_axis`` does not match the size of the named axis.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> exchange = lambda x: fnx.lax.all_to_all(x, "i", 0, 0)
+    >>> fnx.vmap(exchange, axis_name="i")(jnp.asarray([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    check_bool("tiled", tiled)
+    named_axis = AxisGroups(axis_name, axis_index_groups)
+
+    def exchange(x: Array) -> Array:
+        parts = local_part(named_axis, x, split_axis, tiled, named_axis.all_gather(x._node))
+        at = axes.normalize_axis(concat_axis, len(parts.shape) - tiled)
+        joined, shape = move_gathered_axis(parts, at), parts.shape[1:]
+        if tiled:
+            joined = build.reshape(joined,
+                                   (*shape[:at], named_axis.size * shape[at], *shape[at + 1:]))
+        return Array(joined, x.weak)
+
+    return map_leaves(exchange, x)
+
+
+@public_api
+def pswapaxes(x: Any, axis_name: Hashable, axis: int, *,
+              axis_index_groups: GroupsLike = None) -> Any:
+    """Swap a named axis with an axis of the array.
+
+    Args:
+        x: a pytree of arrays.
+        axis_name: the name of an axis of an enclosing ``vmap``, or a tuple of names.
+        axis: an axis of x, of the size of the named axis.
+        axis_index_groups: axis indices in groups of equal size; parts are exchanged within each.
+
+    Returns:
+        A pytree like x.
+
+    Raises:
+        AxisNameError: no enclosing ``vmap`` names this axis.
+        ShapeError: the length of the axis is not the size of the named axis.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> swap = lambda x: fnx.lax.pswapaxes(x, "i", 0)
+    >>> fnx.vmap(swap, axis_name="i")(jnp.asarray([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)

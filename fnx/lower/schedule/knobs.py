@@ -1,0 +1,95 @@
+"""Tuning knobs: the choices that make a schedule, each with its alternatives.
+
+    decisions = Decisions(Plan(unroll=2))
+    decisions.of("unroll", 4, lambda: (1, 2, 8))   ->   2, from the plan; the heuristic gave 4
+
+A scheduler asks for each knob with its heuristic value, the one predicted to be the fastest, and
+with the legal alternatives, the most promising first. So the heuristic schedule and what a search
+tries (candidates.py) come from one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from fnx.core.record import Record
+
+T = TypeVar("T")
+
+
+class KnobValues(Record):
+    """Knob values that override the heuristics; None means the heuristic value.
+
+    Attributes:
+        form: of a contraction: "tile", "dots" or "windows" (contraction_tiling.py).
+        unit: whether to use a matrix unit.
+        tile: rows and vectors of a register tile; of a thread or a warp, rows and columns.
+        dots: rows and columns of a tile of dot products.
+        block: row tiles that are packed together.
+        left, right: where a factor is packed; "": it is read in place.
+        lanes: which of the ways to lay out lanes, counted from the cheapest.
+        side: of a transposed block; 0: none.
+        beside: whether to unroll and jam rows that share loads.
+        unroll: vectors per iteration.
+        rows: rows that are reduced together.
+        terms: terms of a sum per accumulator.
+        chunk: factor on the iterations that a worker takes at once.
+        shared: whether workers share the work.
+        group: threads of a workgroup, along the range that they share.
+        vector: most adjacent elements that a thread takes.
+        double: whether blocks in shared memory are double-buffered.
+    """
+
+    form: str | None = None
+    unit: bool | None = None
+    tile: tuple[int, int] | None = None
+    dots: tuple[int, int] | None = None
+    block: int | None = None
+    left: str | None = None
+    right: str | None = None
+    lanes: int | None = None
+    block_side: int | None = None
+    beside: bool | None = None
+    unroll: int | None = None
+    rows: int | None = None
+    terms: int | None = None
+    chunk: float | None = None
+    shared: bool | None = None
+    group: int | None = None
+    vector: int | None = None
+    double: bool | None = None
+
+
+HEURISTIC = KnobValues()
+
+
+class TuningKnobs:
+    """The knobs of one schedule.
+
+    Attributes:
+        plan: the values that override the heuristics.
+
+    >>> decisions = TuningKnobs(HEURISTIC)
+    >>> decisions.of("unroll", 4, lambda: (4, 2, 1)), [plan.unroll for plan in decisions.others()]
+    (4, [2, 1])
+    """
+
+    def __init__(self, values: KnobValues) -> None:
+        self.plan = values
+        self._options: dict[str, tuple[Any, Callable[[], Iterable[Any]]]] = {}
+
+    def of(self, name: str, default: T, alternatives: Callable[[], Iterable[T]]) -> T:
+        """Return the plan's value, or else the heuristic one. ``alternatives`` is called by a
+        search."""
+        override = getattr(self.plan, name)
+        value: T = default if override is None else override
+        self._options.setdefault(name, (value, lambda: (default, *alternatives())))
+        return value
+
+    def others(self) -> Iterable[KnobValues]:
+        """Yield plans that differ from this one in one knob that was asked for."""
+        for name, (value, options) in self._options.items():
+            for option in dict.fromkeys(options()):
+                if option != value:
+                    yield self.plan.replace(**{name: option})

@@ -1,0 +1,95 @@
+"""The cost of one statement of a kernel with lanes along a range.
+
+A statement is a STORE, a STAGE, a REDUCE or a LOOP, with the nodes that are computed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fnx.core import accessors, ops
+from fnx.core.uop import UOp, toposort
+from fnx.lower.program.interleaving import MAX_STRIDE
+from fnx.lower.program.transpose import can_transpose
+from fnx.lower.schedule.small_inner_dim import crosses_rows, small_reduction_range
+from fnx.lower.schedule.workload import extent, is_static, iteration_ranges, stride, volume
+
+CHUNK_WORK = 1 << 14  # additions (or equivalent work) that one parallel iteration should have
+BLOCK_SIDE = 16  # side of a transposed block: a cache line of float32
+UNROLL = 4
+_PAIR_LANE_COST = 6  # instructions to reduce lanes of (key, index) pairs with their other half
+_TRANSPOSED_COST = 0.3  # cost of an element of a block that is transposed in registers
+# cost of a gather or scatter lane, in scalar accesses
+_STRIDED_COST = {ops.LOAD: 0.8, ops.STORE: 1.2}
+
+
+class StatementCost:
+    """A STORE, STAGE, REDUCE or LOOP: the nodes computed for it, and its own ranges. One shuffle
+    instruction permutes lanes of elements of at least ``permuted`` bytes."""
+
+    __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs", "permuted")
+
+    def __init__(self, node: UOp, own: Iterable[UOp], permuted: int = 1) -> None:
+        self.permuted = permuted
+        roots = node.src if node.op in (ops.STORE, ops.LOOP) else node.src[:1]
+        below = toposort(roots, stop=lambda n: n.op in (ops.REDUCE, ops.LOAD, ops.LOOP))
+        self.nodes, self.own = [*below, node], list(own)
+        costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
+        if node.op is not ops.STAGE and node.op is not ops.LOOP:
+            costed.append(node)
+        self.counted = [(n, volume(iteration_ranges(n))) for n in costed]
+        self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
+            n.op in (ops.REDUCE, ops.STAGE, ops.LOOP, ops.MMA) for n in self.nodes) \
+            and all(map(is_static, self.own)) and volume(self.own) >= CHUNK_WORK
+        self.folded = small_reduction_range(node)
+        is_pair = node.op is ops.REDUCE and node.src[0].op is ops.ARG_PAIR
+        self.pairs = volume(node.ranges) if is_pair else 0
+
+    def cost(self, lane: UOp | None, lanes: int) -> float:
+        """Return the approximate number of instructions with lanes along ``lane``."""
+        total = 0.0
+        if self.pairs and lane in self.own:  # a horizontal reduction ends each result
+            total += self.pairs * _PAIR_LANE_COST * (lanes.bit_length() - 1)
+        for n, count in self.counted:
+            if lane is None or lane not in iteration_ranges(n):
+                total += count
+            elif find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
+                    and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
+                total += count * min(stride(n, lane) / lanes, _STRIDED_COST[n.op])
+            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.transposes_store(n, lane,
+                                                                                          lanes) \
+                    or self.transposes_load(n, lane, lanes):
+                total += count * _TRANSPOSED_COST
+            elif n.op in _STRIDED_COST and abs(stride(n, lane)) > 1:
+                total += count * _STRIDED_COST[n.op]
+            else:
+                total += count * (-(-extent(lane) // lanes) / extent(lane))
+        return total
+
+    def transposes_store(self, store: UOp, lane: UOp, lanes: int) -> bool:
+        """Return whether blocks are transposed in registers before they are stored: for a map of
+        little work that reads along the lanes."""
+        return can_transpose(lanes) and store.arg is None and len(self.counted) <= UNROLL \
+            and accessors.value(store).dtype.itemsize >= 4 \
+            and all(stride(n, lane) in (0, 1) for n, _ in self.counted if n.op is ops.LOAD) \
+            and any(stride(store, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own)
+
+    def transposes_load(self, load: UOp, lane: UOp, lanes: int) -> bool:
+        """Return whether blocks of a load are transposed in a stage before they are read."""
+        if crosses_rows(load, lane, self.folded, lanes):
+            return True
+        return load.op is ops.LOAD and self.is_large_map and can_transpose(lanes) \
+            and abs(stride(load, lane)) > MAX_STRIDE and load.dtype.itemsize >= 4 \
+            and accessors.buffer(load).op is ops.REF and extent(lane) >= lanes \
+            and any(stride(load, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own)
+
+
+def find_gap_range(access: UOp, lane: UOp, permuted: int = 1) -> UOp | None:
+    """Return the short range whose elements fill the gaps between the lanes of a LOAD or STORE."""
+    if access.op not in (ops.LOAD, ops.STORE) or lane not in access.ranges:
+        return None
+    step = stride(access, lane)
+    if not 2 <= step <= MAX_STRIDE or accessors.index_node(access).dtype.itemsize < permuted:
+        return None
+    return next((r for r in access.ranges if r is not lane and is_static(r) and extent(r) == step
+                 and stride(access, r) == 1), None)

@@ -1,0 +1,235 @@
+"""check_index: add results to a FUNCTION that report which of its indices were out of bounds.
+
+    before  FUNCTION(GATHER(x, i))
+    after   FUNCTION(GATHER(x, i), REDUCE(WHERE(i inside, NO_FAULT, i), MAX))
+
+Runs only under ``config.check_index``, before all other passes. It covers every read and write at
+indices that are data, also those of calls and gradients; user-written kernels report their own. A
+loop carries the first fault of each index, with its iteration.
+
+>>> from fnx.core import build, dtypes
+>>> x, i = build.param(0, dtypes.float32, (5,)), build.param(1, dtypes.int32, (3,))
+>>> fn, checks = add_bounds_checks(build.function([build.gather(x, i)], 2))
+>>> len(fn.src), checks[0].length
+(2, 5)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from fnx.core import accessors, build, build_calls, dtypes, ops
+from fnx.core.bounds_checks import NO_FAULT, BoundsCheck, bounds_fault, parse_check
+from fnx.core.uop import UOp, copy_locs, rebuild, substitute
+from fnx.lower.tensor.inline import inline
+
+# [the fault, then the iteration of each enclosing loop, innermost first]
+Fault = tuple[UOp, BoundsCheck]
+
+
+def add_bounds_checks(fn: UOp) -> tuple[UOp, tuple[BoundsCheck, ...]]:
+    """Return the FUNCTION with a fault as an extra result for each index, and a Check for each."""
+    fn = inline(fn)
+    outs, faults = _BoundsChecker(fn).found()
+    checked = build.function([*outs, *(value for value, _ in faults)], fn.arg.n_params, fn.arg.name)
+    return checked, tuple(c for _, c in faults)
+
+
+class _BoundsChecker:
+    """The results of a FUNCTION and the faults of the nodes in it; in a loop, faults are
+    carries."""
+
+    def __init__(self, fn: UOp) -> None:
+        self.fn = fn
+        self.faults: list[Fault] = []
+        self.made: dict[UOp, dict[int, UOp]] = {}  # results of rebuilt nodes
+
+    def found(self) -> tuple[tuple[UOp, ...], list[Fault]]:
+        return tuple(rebuild(self.fn.src, self._visit)), self.faults
+
+    def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.GETTUPLE and node.src[0] in self.made:
+            return self.made[node.src[0]][node.arg]
+        check_body = _BODY_CHECKERS.get(node.op)
+        if check_body is not None and src[0].op is ops.FUNCTION:
+            bodies = [_BoundsChecker(body).found() for body in accessors.bodies(node)]
+            if any(faults for _, faults in bodies):
+                results, faults = check_body(node.over(src), bodies)
+                self.made[node] = {i: inherit_location(r, node) for i, r in results.items()}
+                self.faults += faults
+        elif node.op in _FAULT_RULES:
+            current = node if src == node.src else copy_locs(node.over(src), node)
+            for value, check in _FAULT_RULES[node.op](current):
+                origin = None if check.node is None else node  # the node learns its caller
+                self.faults.append((build.reshape(value, (1,)), check.replace(node=origin)))
+        return None
+
+
+CheckedBody = tuple[tuple[UOp, ...], list[Fault]]
+CheckedResults = tuple[dict[int, UOp], list[Fault]]
+
+
+def inherit_location(result: UOp, node: UOp) -> UOp:
+    """Return a result whose node takes over the source location of another one."""
+    copy_locs(result.src[0], node)
+    return result
+
+
+def _check_scan(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
+    (outs, faults), arg = bodies[0], node.arg
+    first = arg.n_consts + arg.n_carries
+    n_added = 1 + len(faults)  # new carries, before the xs
+    shifted_params = {p: build.param(slot + n_added, p.dtype, p.shape)
+                      for slot, p in build.params(node.src[0]).items() if slot >= first}
+    values = substitute([*outs, *[value for value, _ in faults]], shifted_params)
+    carries = _FaultCarries([(v, c) for v, (_, c) in zip(values[len(outs):], faults)], first,
+                            arg.name)
+    body = build.function([*values[:arg.n_carries], *carries.nexts,
+                           *values[arg.n_carries:len(outs)]],
+                          node.src[0].arg.n_params + n_added, node.src[0].arg.name)
+    operands = accessors.operands(node)
+    scan_results = build_calls.scan(body, arg.length, operands[:arg.n_consts],
+                                    [*operands[arg.n_consts:first], *carries.inits],
+                                    operands[first:], arg.reverse, arg.name, arg.checkpoint)
+    added_range = arg.n_carries, arg.n_carries + n_added
+    original_results = [*scan_results[:added_range[0]], *scan_results[added_range[1]:]]
+    return (dict(enumerate(original_results)),
+            carries.faults(scan_results[added_range[0]:added_range[1]]))
+
+
+def _check_while(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
+    """Add the faults of the body as carries. Indices in the condition are not checked."""
+    (outs, faults), arg = bodies[1], node.arg
+    operands = accessors.operands(node)
+    carries = _FaultCarries(faults, len(operands), arg.name)
+    condition, body = accessors.bodies(node)
+    n_params = len(operands) + carries.count
+    results = build_calls.while_(build.function(condition.src, n_params, condition.arg.name),
+                                 build.function([*outs, *carries.nexts], n_params, body.arg.name),
+                                 operands[:arg.n_consts],
+                                 [*operands[arg.n_consts:], *carries.inits], arg.name)
+    return dict(enumerate(results[:len(outs)])), carries.faults(results[len(outs):])
+
+
+def _check_cond(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
+    """Return the faults of the branch taken, and none for the others."""
+    faults = [fault for _, found in bodies for fault in found]
+    branches = []
+    offset = 0
+    for (outs, branch_faults), branch in zip(bodies, accessors.bodies(node)):
+        values = [build.const(NO_FAULT, dtypes.int32, value.shape) for value, _ in faults]
+        values[offset:offset + len(branch_faults)] = [value for value, _ in branch_faults]
+        offset += len(branch_faults)
+        branches.append(build.function([*outs, *values], branch.arg.n_params, branch.arg.name))
+    branch_index, *operands = node.src[len(branches):]
+    results = build_calls.cond(branches, branch_index, operands, node.arg.name)
+    n = len(results) - len(faults)
+    return dict(enumerate(results[:n])), [(v, c) for v, (_, c) in zip(results[n:], faults)]
+
+
+def _check_call(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
+    (outs, faults), fn = bodies[0], node.src[0]
+    body = build.function([*outs, *[value for value, _ in faults]], fn.arg.n_params, fn.arg.name)
+    results = build_calls.call(body, node.src[1:], node.arg.name, node.arg.policy)
+    return dict(enumerate(results[:len(outs)])), [
+        (v, c) for v, (_, c) in zip(results[len(outs):], faults)]
+
+
+_BODY_CHECKERS: dict[ops.Op, Callable[[UOp, Sequence[CheckedBody]], CheckedResults]] = {
+    ops.SCAN: _check_scan, ops.WHILE: _check_while, ops.COND: _check_cond, ops.CALL: _check_call}
+
+
+class _FaultCarries:
+    """Extra carries of a loop: the number of iterations so far, and the first occurrence of each
+    fault.
+
+    Args:
+        found: the faults of an iteration.
+        slot: the first free PARAM slot.
+        name: the name of the loop.
+    """
+
+    def __init__(self, faults: Sequence[Fault], slot: int, name: str) -> None:
+        self.count = 1 + len(faults)
+        self.checks = [c.replace(loops=(*c.loops, name)) for _, c in faults]
+        step = build.param(slot, dtypes.int32, ())
+        self.inits = [build.const(0, dtypes.int32, ())]
+        self.nexts = [build.add(step, build.const_like(step, 1))]
+        for i, (value, _) in enumerate(faults):
+            shape = (value.shape[0] + 1,)
+            previous = build.param(slot + 1 + i, dtypes.int32, shape)
+            current = build.concat([value, build.reshape(step, (1,))], 0)
+            is_set = build.expand(build.shrink(previous, [(0, 1)]), shape)
+            none_value = build.const_like(is_set, NO_FAULT)
+            self.inits.append(build.const(NO_FAULT, dtypes.int32, shape))
+            self.nexts.append(build.where(build.eq(is_set, none_value), current, previous))
+
+    def faults(self, results: Sequence[UOp]) -> list[Fault]:
+        """Return the faults of the loop, given the loop's results for these carries."""
+        return list(zip(results[1:], self.checks))
+
+
+def _index_faults(node: UOp) -> Iterator[Fault]:
+    x, *indices = node.src
+    access = "read"
+    if node.op is ops.SCATTER:
+        access = "write"
+        del indices[-1]
+    # batch axes that batching put in front
+    n_batch_axes = sum(i.op is ops.STOP_GRADIENT for i in indices)
+    for axis, i in zip(node.arg.axes, indices):
+        if not math.prod(i.shape) or i.op is ops.STOP_GRADIENT:
+            continue
+        n = x.shape[axis]
+        i = _strip_clamp(i, n)
+        written_index = _strip_wrap(i)
+        value = bounds_fault(i, n, written_index)
+        check = BoundsCheck(access, axis - n_batch_axes, n, None, written_index is not None, node)
+        yield build.reduce(value, ops.MAX, range(len(value.shape))), check
+
+
+def _strip_clamp(i: UOp, n: int) -> UOp:
+    """Return e of ``min(max(e, 0), n - 1)``: a read of one element clamps its index."""
+    movements = []
+    inner = i
+    while inner.op in (ops.EXPAND, ops.RESHAPE):
+        movements.append(inner)
+        inner = inner.src[0]
+    for op, bound in ((ops.MIN, n - 1), (ops.MAX, 0)):
+        if inner.op is not op or build.const_like(inner, bound) not in inner.src:
+            return i
+        inner = next(s for s in inner.src if s is not build.const_like(inner, bound))
+    for m in reversed(movements):
+        inner = m.replace(src=(inner, *m.src[1:]))
+    return inner
+
+
+def _strip_wrap(i: UOp) -> UOp | None:
+    """Return e of ``where(e < 0, e + n, e)``: the index as the user wrote it."""
+    movements = []
+    while i.op in (ops.EXPAND, ops.RESHAPE):
+        movements.append(i)
+        i = i.src[0]
+    if i.op is not ops.WHERE or i.src[1].op is not ops.ADD or i.src[2] not in i.src[1].src:
+        return None
+    unwrapped = i.src[2]
+    for m in reversed(movements):
+        unwrapped = m.replace(src=(unwrapped, *m.src[1:]))
+    return unwrapped
+
+
+def _call_faults(node: UOp) -> Iterator[Fault]:
+    """Yield the faults that a user-written kernel writes into buffers named after checks."""
+    kernel = node.src[0]
+    if kernel.op is not ops.KERNEL:
+        return
+    for store in kernel.src:
+        ref = store.src[0].src[0]
+        check = parse_check(ref.arg.name, store.loc)
+        if check is not None and store.arg is ops.MAX:
+            value = UOp(ops.GETTUPLE, dtypes.int32, (node,), ref.arg.slot - len(node.src) + 1)
+            yield build.reduce(value, ops.MAX, range(len(value.shape))), check
+
+
+_FAULT_RULES = {ops.GATHER: _index_faults, ops.SCATTER: _index_faults, ops.CALL: _call_faults}

@@ -1,0 +1,194 @@
+"""Elementwise functions of ``fnx.numpy`` that are composed of others: where, clip, round."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, overload
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
+from fnx.core.errors import ArgumentError
+from fnx.core.process import load
+from fnx.numpy.binary_ufuncs import (
+    add,
+    equal,
+    less_equal,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
+from fnx.numpy.numeric_limits import finfo
+from fnx.numpy.unary_ufuncs import absolute, isfinite, isnan, rint
+
+__all__ = ["clip", "isclose", "nan_to_num", "round", "where"]
+
+
+@overload
+def where(condition: ArrayLike, x: None = None, y: None = None, /, *, size: int | None = None,
+          fill_value: Any = None) -> tuple[Array, ...]: ...
+
+
+@overload
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | None = None,
+          fill_value: Any = None) -> Array: ...
+
+
+@public_api
+def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
+          size: int | None = None, fill_value: Any = None) -> Any:
+    """Select x where the condition holds, else y. The unselected operand gets no derivative.
+
+    A condition alone gives the indices where it holds, as ``nonzero`` does.
+
+    Args:
+        condition: an Array or array-like of any dtype; nonzero values are true.
+        x: the values where it holds; x and y are promoted to a common dtype.
+        y: the values where it does not hold.
+        size: with a condition alone, the number of indices, which must be static under tracing.
+        fill_value: with a condition alone, the padding if there are fewer than ``size``.
+
+    Returns:
+        An Array of the common shape of all three, and the common dtype of x and y.
+
+    Raises:
+        ArgumentError: x is given without y, or ``size`` or ``fill_value`` with both.
+        ShapeError: the shapes do not broadcast.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.where(jnp.arange(3) > 0, jnp.ones(3), 0.0)
+    Array([0., 1., 1.], dtype=float32)
+    """
+    if x is None and y is None:
+        return load("fnx.numpy.indexing").nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None or size is not None or fill_value is not None:
+        raise ArgumentError("where: expected a condition and two values, or a condition with size= "
+                            "and fill_value=", hint="give both values, or none")
+    (a, b), weak = promote_operands("any", "where", (x, y), broadcast=False)
+    mask = as_node(as_operand(condition), dtypes.bool_)
+    return Array(build.where(*broadcast_nodes("where", [mask, a, b])), weak)
+
+
+@public_api
+def clip(arr: ArrayLike, /, min: ArrayLike | None = None,
+         max: ArrayLike | None = None) -> Array:
+    """Clamp ``arr`` to the bounds ``min`` and ``max``, where they are given.
+
+    Args:
+        arr: an Array or array-like of any shape and dtype.
+        min: lower bounds, or None.
+        max: upper bounds, or None; they take precedence over the lower ones.
+
+    Returns:
+        An Array of the shape and dtype that all are broadcast and promoted to.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.clip(jnp.arange(4), 1, 2)
+    Array([1, 1, 2, 2], dtype=int32)
+    """
+    x = asarray(arr)
+    if min is not None:
+        x = maximum(min, x)
+    return x if max is None else minimum(max, x)
+
+
+@public_api
+def round(a: ArrayLike, decimals: int = 0) -> Array:
+    """Round to the nearest multiple of 10**-decimals; ties round to even.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        decimals: the number of decimal places; negative values round to tens, hundreds, ...
+
+    Returns:
+        An Array of the shape and dtype of a.
+
+    Raises:
+        ArgumentError: ``decimals`` is not an int.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.round(2.345, 1))
+    2.3
+    """
+    decimals = arguments.check_int("decimals", decimals)
+    x = asarray(a)
+    if x._dtype.is_integer and decimals >= 0:
+        return x
+    if decimals == 0:
+        return rint(x)
+    max_decimals = math.floor(math.log10(finfo(x.dtype if x._dtype.is_float else "float32").max))
+    if decimals > max_decimals:  # finer than the spacing of all but subnormal numbers
+        return x
+    if decimals < -max_decimals:  # all round to 0
+        return x * 0
+    scale = float(10 ** decimals) if decimals >= 0 else 1.0 / 10 ** -decimals
+    rounded = rint(x * scale) / scale
+    return rounded if x._dtype.is_float else rounded.astype(x.dtype)
+
+
+@public_api
+def nan_to_num(x: ArrayLike, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
+               neginf: ArrayLike | None = None) -> Array:
+    """Replace NaN and infinities; infinities become the largest finite numbers by default.
+
+    Args:
+        x: an Array or array-like of any shape and dtype.
+        nan: the replacement for NaN.
+        posinf: the replacement for inf; by default the largest finite number.
+        neginf: the replacement for -inf; by default the smallest finite number.
+
+    Returns:
+        An Array of the shape and dtype of x; integers are unchanged.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.nan_to_num(float("nan")))
+    0.0
+    """
+    array = asarray(x)
+    if not array._dtype.is_float:
+        return array
+    info = finfo(array.dtype)
+    top = float(info.max) if posinf is None else posinf
+    bottom = float(info.min) if neginf is None else neginf
+    array = where(isnan(array), nan, array)
+    array = where(equal(array, math.inf), top, array)
+    return Array(where(equal(array, -math.inf), bottom, array)._node)
+
+
+@public_api
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8,
+            equal_nan: bool = False) -> Array:
+    """Return whether |a - b| <= atol + rtol * |b|, elementwise.
+
+    Args:
+        a: an Array or array-like of any dtype.
+        b: an Array or array-like of any dtype; the relative tolerance refers to it.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        equal_nan: whether two NaNs count as close.
+
+    Returns:
+        A bool Array of the shape that a and b broadcast to.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.isclose(1.0, 1.000001))
+    True
+    """
+    arguments.check_bool("equal_nan", equal_nan)
+    a, b = [x.astype("int32") if x._dtype.is_bool or x._dtype.is_integer and x._dtype.bits < 8
+            else x for x in (asarray(a), asarray(b))]
+    is_near = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
+    both_finite = logical_and(isfinite(a), isfinite(b))
+    close = where(both_finite, is_near, equal(a, b))
+    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close

@@ -1,0 +1,448 @@
+"""Inverse functions, parts and bits of floats, and integer functions of ``fnx.numpy``."""
+
+from __future__ import annotations
+
+import math
+
+from fnx.core import build, dtypes
+from fnx.core.array import arguments, axes
+from fnx.core.array import elementwise_math as rows
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.array_operators import apply, elementwise
+from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.array.promotion import domain_node, promote_operands
+from fnx.core.errors import DTypeError
+from fnx.core.expr import Expr
+from fnx.core.process import load
+from fnx.numpy.base import (
+    abs,
+    arctan2,
+    equal,
+    floor_divide,
+    isnan,
+    multiply,
+    not_equal,
+    remainder,
+    trunc,
+    where,
+)
+
+__all__ = [
+    "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctanh", "asin", "asinh",
+    "atanh", "bitwise_count", "conj", "conjugate", "copysign", "deg2rad", "degrees", "divmod",
+    "fmax", "fmin", "frexp", "gcd", "heaviside", "imag", "iscomplex", "isneginf", "isposinf",
+    "isreal", "lcm", "ldexp", "modf", "nextafter", "rad2deg", "radians", "real", "signbit", "sinc",
+    "spacing", "unwrap",
+]
+
+
+@elementwise(rows.ARCSIN)
+def arcsin(x: ArrayLike, /) -> Array:
+    """Return the inverse sine, from -pi / 2 to pi / 2; NaN outside of -1..1.
+
+    >>> print(jnp.arcsin(1.0))
+    1.5707964
+    """
+    return apply(rows.ARCSIN, x)
+
+
+@elementwise(rows.ARCCOS)
+def arccos(x: ArrayLike, /) -> Array:
+    """Return the inverse cosine, from 0 to pi; NaN outside of -1..1.
+
+    >>> print(jnp.arccos(1.0))
+    0.0
+    """
+    return apply(rows.ARCCOS, x)
+
+
+@elementwise(rows.ARCSINH)
+def arcsinh(x: ArrayLike, /) -> Array:
+    """Return the inverse hyperbolic sine.
+
+    >>> print(jnp.arcsinh(0.0))
+    0.0
+    """
+    return apply(rows.ARCSINH, x)
+
+
+@elementwise(rows.ARCCOSH)
+def arccosh(x: ArrayLike, /) -> Array:
+    """Return the non-negative inverse hyperbolic cosine; NaN below 1.
+
+    >>> print(jnp.arccosh(1.0))
+    0.0
+    """
+    return apply(rows.ARCCOSH, x)
+
+
+@elementwise(rows.ARCTANH)
+def arctanh(x: ArrayLike, /) -> Array:
+    """Return the inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
+
+    >>> print(jnp.arctanh(0.0))
+    0.0
+    """
+    return apply(rows.ARCTANH, x)
+
+
+asin, acos, asinh, acosh, atanh = arcsin, arccos, arcsinh, arccosh, arctanh
+
+
+@elementwise(rows.DEG2RAD)
+def deg2rad(x: ArrayLike, /) -> Array:
+    """Convert degrees to radians.
+
+    >>> print(jnp.deg2rad(180.0))
+    3.1415927
+    """
+    return apply(rows.DEG2RAD, x)
+
+
+@elementwise(rows.RAD2DEG)
+def rad2deg(x: ArrayLike, /) -> Array:
+    """Convert radians to degrees.
+
+    >>> print(jnp.rad2deg(0.0))
+    0.0
+    """
+    return apply(rows.RAD2DEG, x)
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+@elementwise(rows.SIGNBIT, "bool")
+def signbit(x: ArrayLike, /) -> Array:
+    """Return whether the sign bit is set, also for -0.0 and NaN.
+
+    >>> print(jnp.signbit(-0.0))
+    True
+    """
+    return apply(rows.SIGNBIT, x)
+
+
+@elementwise(rows.COPYSIGN)
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Return x1 with the sign of x2.
+
+    >>> print(jnp.copysign(2.0, -0.0))
+    -2.0
+    """
+    return apply(rows.COPYSIGN, x1, x2)
+
+
+@elementwise(rows.NEXTAFTER)
+def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Return the next representable float after x in the direction of y.
+
+    >>> print(jnp.nextafter(1.0, 2.0))
+    1.0000001
+    """
+    return apply(rows.NEXTAFTER, x, y)
+
+
+@elementwise(rows.SPACING)
+def spacing(x: ArrayLike, /) -> Array:
+    """Return the distance from x to the next float away from zero, with the sign of x.
+
+    >>> print(jnp.spacing(1.0))
+    1.1920929e-07
+    """
+    return Array(apply(rows.SPACING, x)._node)
+
+
+@elementwise(rows.SINC)
+def sinc(x: ArrayLike, /) -> Array:
+    """Return the normalized sinc function sin(pi x) / (pi x), which is 1 at 0.
+
+    >>> print(jnp.sinc(0.0))
+    1.0
+    """
+    return apply(rows.SINC, x)
+
+
+@elementwise(rows.FMAX)
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the elementwise maximum, ignoring NaN where the other operand is a number.
+
+    >>> print(jnp.fmax(1.0, float("nan")))
+    1.0
+    """
+    return apply(rows.FMAX, x1, x2)
+
+
+@elementwise(rows.FMIN)
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the elementwise minimum, ignoring NaN where the other operand is a number.
+
+    >>> print(jnp.fmin(1.0, float("nan")))
+    1.0
+    """
+    return apply(rows.FMIN, x1, x2)
+
+
+@elementwise(rows.HEAVISIDE)
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Return the step function: 0 where x1 < 0, x2 where x1 == 0, and 1 where x1 > 0.
+
+    >>> print(jnp.heaviside(0.0, 0.5))
+    0.5
+    """
+    out = apply(rows.HEAVISIDE, x1, x2)
+    return Array(out._node, out.weak and asarray(x1).weak)
+
+
+@elementwise(rows.BITWISE_COUNT, "int32")
+def bitwise_count(x: ArrayLike, /) -> Array:
+    """Count the set bits in the absolute value of x.
+
+    >>> print(jnp.bitwise_count(7))
+    3
+    """
+    count = apply(rows.BITWISE_COUNT, x)
+    return count.astype("uint8") if any(t.name == "uint8" for t in dtypes.USER) else count
+
+
+_docstr = DocTemplate(
+    x="an Array or array-like of any shape.", val="an Array or array-like of any shape.",
+    returns="An Array of the shape of x.")
+
+
+@_docstr()
+def conjugate(x: ArrayLike, /) -> Array:
+    """Return the complex conjugate, which is x itself: all fnx numbers are real.
+
+    >>> print(jnp.conjugate(2.0))
+    2.0
+    """
+    return asarray(x)
+
+
+conj = conjugate
+
+
+@_docstr()
+def real(val: ArrayLike, /) -> Array:
+    """Return the real part, which is ``val`` itself: all fnx numbers are real.
+
+    >>> print(jnp.real(2.0))
+    2.0
+    """
+    return asarray(val)
+
+
+@_docstr()
+def imag(val: ArrayLike, /) -> Array:
+    """Return the imaginary part, which is zero: all fnx numbers are real.
+
+    >>> print(jnp.imag(2.0))
+    0.0
+    """
+    x = asarray(val)
+    return Array(build.const(0, x._dtype, x.shape), x.weak)
+
+
+@_docstr(returns="A bool Array of the shape of x.")
+def isreal(x: ArrayLike) -> Array:
+    """Return whether the imaginary part is 0; always True, as all fnx numbers are real.
+
+    >>> print(jnp.isreal(2.0))
+    True
+    """
+    return Array(build.const(True, dtypes.bool_, asarray(x).shape))
+
+
+@_docstr(returns="A bool Array of the shape of x.")
+def iscomplex(x: ArrayLike) -> Array:
+    """Return whether the imaginary part is nonzero; always False, as all fnx numbers are real.
+
+    >>> print(jnp.iscomplex(2.0))
+    False
+    """
+    return Array(build.const(False, dtypes.bool_, asarray(x).shape))
+
+
+@_docstr(z="an Array or array-like of any shape.",
+         deg="whether the result is in degrees instead of radians.",
+         returns="An Array of the shape of z, of a float dtype.")
+def angle(z: ArrayLike, deg: bool = False) -> Array:
+    """Return the angle in the complex plane: 0 or pi, as all fnx numbers are real.
+
+    >>> print(jnp.angle(-1.0))
+    3.1415927
+    """
+    arguments.check_bool("deg", deg)
+    x = Array(domain_node("float", z))
+    if x.ndim == 0:
+        x = x.astype(float)  # as in JAX, a scalar gives the default dtype
+    radians = arctan2(imag(x), x)
+    return rad2deg(radians) if deg else radians
+
+
+@_docstr(out="unsupported; must be None.", returns="A bool Array of the shape of x.")
+def isneginf(x: ArrayLike, /, out: None = None) -> Array:
+    """Return whether x is negative infinity.
+
+    >>> print(jnp.isneginf(-float("inf")))
+    True
+    """
+    arguments.check_no_out(out)
+    return apply(rows.ISNEGINF, x)
+
+
+@_docstr(out="unsupported; must be None.", returns="A bool Array of the shape of x.")
+def isposinf(x: ArrayLike, /, out: None = None) -> Array:
+    """Return whether x is positive infinity.
+
+    >>> print(jnp.isposinf(float("inf")))
+    True
+    """
+    arguments.check_no_out(out)
+    return apply(rows.ISPOSINF, x)
+
+
+@_docstr(out="unsupported; must be None.",
+         returns="(fractional parts, integral parts), Arrays of the shape of x.")
+def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
+    """Return the fractional and integral parts of x, both with the sign of x.
+
+    >>> print(*jnp.modf(-2.5))
+    -0.5 -2.0
+    """
+    arguments.check_no_out(out)
+    array = asarray(x)
+    return apply(rows.MODF, x), Array(trunc(Array(domain_node("inexact", x)))._node, array.weak)
+
+
+@_docstr(returns="(m, k), Arrays of the shape of x: mantissas (floats) and exponents (int32).")
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
+    """Split x into mantissa and exponent: x = m * 2**k with 0.5 <= abs(m) < 1.
+
+    >>> print(*jnp.frexp(6.0))
+    0.75 3
+    """
+    node = Expr(domain_node("inexact", x))
+    return Array(rows.mantissa(node).node), Array(rows.exponent(node).node)
+
+
+_binary_docstr = DocTemplate(
+    x1="Arrays, NumPy data or Python numbers of any shape.",
+    x2="Arrays, NumPy data or Python numbers that broadcast with x1.",
+    returns="An Array of the common broadcast shape.",
+    raises=("ShapeError: the shapes do not broadcast.",
+            "DTypeError: an operand that must be an integer is a float."))
+
+
+@_binary_docstr()
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Return x1 * 2**x2, rounded once.
+
+    >>> print(jnp.ldexp(0.75, 3))
+    6.0
+    """
+    k = asarray(x2)
+    if k._dtype.is_float:
+        raise DTypeError(f"expected whole powers, got {k._dtype}",
+                         hint="convert them with .astype(int), or multiply with 2**x2")
+    x = Array(domain_node("inexact", x1))
+    if k._dtype.bits >= 32:  # clipped so that it fits int32
+        k = k.clip(None if k._dtype.kind == "uint" else -_MAX_EXPONENT, _MAX_EXPONENT)
+    shape = axes.broadcast_shapes(x.shape, k.shape)
+    return Array(rows.ldexp(Expr(build.expand(x._node, shape)),
+                            Expr(build.expand(build.cast(k._node, dtypes.int32), shape))).node)
+
+
+_MAX_EXPONENT = 1 << 20
+
+
+@_binary_docstr(returns="(quotients, remainders), Arrays of the common broadcast shape.")
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
+    """Return the quotient rounded down, and the remainder, which has the sign of x2.
+
+    >>> print(*jnp.divmod(-7, 2))
+    -4 1
+    """
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+def _promote_integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+    (a, b), _ = promote_operands("whole", name, (x1, x2))
+    return Array(a), Array(b)
+
+
+@_binary_docstr()
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the greatest common divisor; gcd(0, 0) is 0.
+
+    Source: Euclid's algorithm.
+
+    >>> print(jnp.gcd(12, 18))
+    6
+    """
+    a, b = map(abs, _promote_integers("gcd", x1, x2))
+
+    def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, y = pair
+        done = equal(y, 0)
+        return where(done, x, y), where(done, y, remainder(x, where(done, 1, y)))
+
+    result: tuple[Array, Array] = load("fnx.transforms.loops.while_loop").while_loop(
+        lambda pair: not_equal(pair[1], 0).any(), step, (a, b))
+    return abs(result[0])  # the minimum of a signed dtype has no absolute value
+
+
+@_binary_docstr()
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the least common multiple; 0 if either operand is 0.
+
+    >>> print(jnp.lcm(4, 6))
+    12
+    """
+    a, b = map(abs, _promote_integers("lcm", x1, x2))
+    divisor = gcd(a, b)
+    return where(equal(divisor, 0), divisor, multiply(a, floor_divide(
+        b, where(equal(divisor, 0), 1, divisor))))
+
+
+@public_api
+def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
+           period: ArrayLike = 2 * math.pi) -> Array:
+    """Unwrap angles: remove jumps by adding multiples of the period.
+
+    Args:
+        p: angles of any shape.
+        discont: the largest jump that is left as it is; by default half of the period.
+        axis: the axis.
+        period: the size of a full turn.
+
+    Returns:
+        An Array of the shape of p, of a float dtype.
+
+    Raises:
+        AxisError: the axis is out of range.
+
+    >>> import fnx.numpy as jnp
+    >>> print(jnp.unwrap(jnp.asarray([0.0, 3.0, -3.0])))
+    [0.        3.        3.2831855]
+    """
+    nodes, _ = promote_operands("number", "unwrap", (p, period), broadcast=False)
+    x, cycle = map(Array, nodes)
+    threshold = cycle / 2 if discont is None else asarray(discont)
+    x = x.swapaxes(axis, -1)
+    if not x.shape[-1]:
+        return x.swapaxes(axis, -1)
+    jump = x[..., 1:] - x[..., :-1]
+    half_cycle = cycle / 2 if not x._dtype.is_integer else cycle // 2
+    wrapped = remainder(jump + half_cycle, cycle) - half_cycle
+    if not x._dtype.is_integer:
+        wrapped = where(equal(wrapped, -half_cycle) & (jump > 0), half_cycle, wrapped)
+    correction = where((abs(jump) < threshold) | isnan(jump), 0, wrapped - jump).cumsum(-1)
+    out = x + _prepend_zero(correction)
+    return out.swapaxes(axis, -1)
+
+
+def _prepend_zero(x: Array) -> Array:
+    """Prepend a 0 to x along the last axis."""
+    return Array(build.pad(x._node, [(0, 0)] * (x.ndim - 1) + [(1, 0)]), x.weak)

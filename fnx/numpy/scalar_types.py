@@ -1,0 +1,225 @@
+"""Scalar types (``float32(1)``, ``dtype=float32``), type queries and constants of ``fnx.numpy``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core import dtypes, low_precision
+from fnx.core.array import promotion
+from fnx.core.array.api_boundary import asarray, dtype_and_weak, join_dtypes, public_api
+from fnx.core.array.array import Array
+from fnx.core.array.convert import DTypeLike
+from fnx.core.array.eager_cache import register_key_parts
+from fnx.core.config import config
+from fnx.core.dtypes import DType
+from fnx.core.errors import DTypeError
+
+__all__ = [
+    "bfloat16", "bool_", "double", "dtype", "e", "euler_gamma", "float8_e4m3fn", "float8_e5m2",
+    "float16", "float32", "float64", "float_", "floating", "generic", "half", "inexact", "inf",
+    "int4", "int8", "int16", "int32", "int64", "int_", "integer", "issubdtype", "nan",
+    "newaxis", "number", "pi", "promote_types", "result_type", "signedinteger", "single",
+    "uint", "uint4", "uint8", "uint16", "uint32", "uint64", "unsignedinteger",
+]
+
+
+class ScalarType:
+    """A scalar type, which names a dtype and converts when called.
+
+    >>> import numpy as np
+    >>> float32(1), np.dtype(float32)
+    (Array(1., dtype=float32), dtype('float32'))
+    """
+
+    __slots__ = ("_declared", "__name__")
+
+    def __init__(self, t: DType) -> None:
+        self._declared = t
+        self.__name__ = t.name
+
+    @property
+    def _type(self) -> DType:
+        return self._declared
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype; for a type that NumPy lacks, that of ml_dtypes."""
+        return low_precision.public_dtype(self._type)
+
+    def __call__(self, x: Any) -> Array:
+        return _convert(x, self._type)
+
+    def __repr__(self) -> str:
+        return self._type.name
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ScalarType):
+            return self._type is other._type
+        if isinstance(other, type):
+            other = np.dtype(other)
+        try:
+            other_dtype = dtypes.as_dtype(other)
+        except DTypeError:
+            return False
+        else:
+            return self._type is other_dtype
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+
+register_key_parts(ScalarType, lambda t: (t._declared,))
+
+
+class DefaultType(ScalarType):
+    """A scalar type that is 64 bits wide under ``config.x64``, and 32 otherwise.
+
+    >>> import numpy as np
+    >>> np.dtype(int_)
+    dtype('int32')
+    """
+
+    __slots__ = ()
+
+    @property
+    def _type(self) -> DType:
+        return dtypes.default_width(self._declared)
+
+
+@public_api
+def _convert(x: Any, dtype: DType) -> Array:
+    return asarray(x, dtype)
+
+
+bool_ = ScalarType(dtypes.bool_)
+int4, uint4 = ScalarType(dtypes.int4), ScalarType(dtypes.uint4)
+int8, int16 = ScalarType(dtypes.int8), ScalarType(dtypes.int16)
+int32, int64 = ScalarType(dtypes.int32), ScalarType(dtypes.int64)
+uint8, uint16 = ScalarType(dtypes.uint8), ScalarType(dtypes.uint16)
+uint32, uint64 = ScalarType(dtypes.uint32), ScalarType(dtypes.uint64)
+float8_e4m3fn = ScalarType(dtypes.float8_e4m3fn)
+float8_e5m2 = ScalarType(dtypes.float8_e5m2)
+bfloat16, float16 = ScalarType(dtypes.bfloat16), ScalarType(dtypes.float16)
+float32 = ScalarType(dtypes.float32)
+float64 = ScalarType(dtypes.float64)
+int_, uint = DefaultType(dtypes.int64), DefaultType(dtypes.uint64)
+float_ = DefaultType(dtypes.float64)
+half, single, double = float16, float32, float64
+
+pi = 3.141592653589793
+e = 2.718281828459045
+inf = float("inf")
+nan = float("nan")
+euler_gamma = 0.5772156649015329
+newaxis = None
+
+generic, number, inexact = np.generic, np.number, np.inexact
+integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
+floating = np.floating
+dtype = np.dtype
+
+
+@public_api
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Return whether a dtype is of a kind, as in ``issubdtype(x.dtype, floating)``.
+
+    Args:
+        arg1: a dtype.
+        arg2: a dtype, or a kind such as ``floating``.
+
+    Returns:
+        True or False.
+
+    >>> issubdtype(float32, floating)
+    True
+    """
+    kind1, kind2 = (_numpy_kind(a) for a in (arg1, arg2))
+    return bool(np.issubdtype(kind1, kind2))
+
+
+def _numpy_kind(x: Any) -> Any:
+    """Return a dtype or kind for ``numpy.issubdtype``; a dtype that NumPy lacks gives its kind."""
+    if isinstance(x, type) and issubclass(x, np.generic) and x.__name__ not in dtypes.LOW_PRECISION:
+        return x
+    try:
+        t = dtypes.as_dtype(np.dtype(x) if isinstance(x, type) else x)
+    except DTypeError:
+        return x
+    return t.np if t.np.names is None else _KIND_CLASSES[t.kind]
+
+
+class extended(np.generic):
+    """The kind of non-numeric dtypes.
+
+    >>> issubclass(prng_key, extended)
+    True
+    """
+
+
+class prng_key(extended):
+    """The kind of the dtype of random keys.
+
+    >>> import fnx.random
+    >>> issubdtype(fnx.random.key(0).dtype, prng_key)
+    True
+    """
+
+
+_KIND_CLASSES = {"key": prng_key, "float": np.floating, "int": np.signedinteger,
+                 "uint": np.unsignedinteger}
+
+
+@public_api
+def result_type(*args: Any) -> np.dtype[Any]:
+    """Return the dtype that these arrays, numbers and dtypes promote to.
+
+    Args:
+        args: Arrays, numbers and dtypes.
+
+    Returns:
+        A NumPy dtype.
+
+    Raises:
+        ArgumentError: there are no arguments.
+
+    >>> result_type(int32, 1.0)
+    dtype('float32')
+    """
+    kinds = map(_dtype_and_weak, args)
+    t, _ = join_dtypes([(dtypes.default_width(t), weak) for t, weak in kinds]
+                       if config.truncate else kinds)
+    return low_precision.public_dtype(dtypes.default_width(t) if config.truncate else t)
+
+
+@public_api
+def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype that two dtypes promote to.
+
+    Args:
+        a: a dtype.
+        b: a dtype.
+
+    Returns:
+        A NumPy dtype.
+
+    Raises:
+        TypePromotionError: the dtypes have no implicit promotion.
+
+    >>> promote_types("int32", "float16")
+    dtype('float16')
+    """
+    return low_precision.public_dtype(_promote((a, b)))
+
+
+def _promote(args: Sequence[Any]) -> DType:
+    return join_dtypes(map(_dtype_and_weak, args))[0]
+
+
+def _dtype_and_weak(x: Any) -> tuple[DType, bool]:
+    if isinstance(x, (ScalarType, np.dtype, type, str, DType)):
+        return dtypes.as_dtype(x), x is int or x is float
+    return dtype_and_weak(promotion.as_operand(x))
+

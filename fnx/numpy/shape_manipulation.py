@@ -1,0 +1,367 @@
+"""Shape queries, reshaping, axis permutations and broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from fnx.core import build
+from fnx.core.array import arguments, axes
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import AxisLike, ShapeLike
+from fnx.core.errors import AxisError, ShapeError
+from fnx.core.uop import UOp
+
+__all__ = [
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims", "moveaxis",
+    "ndim", "permute_dims", "ravel", "reshape", "shape", "size", "squeeze", "swapaxes", "transpose",
+]
+
+ElementOrder: TypeAlias = Literal["C", "F"]
+
+
+@public_api
+def shape(a: Any) -> tuple[int, ...]:
+    """Return the lengths of the axes.
+
+    Args:
+        a: an Array or array-like.
+
+    Returns:
+        A tuple of ints.
+
+    >>> shape([[1, 2]])
+    (1, 2)
+    """
+    return asarray(a).shape
+
+
+@public_api
+def ndim(a: Any) -> int:
+    """Return the number of axes.
+
+    Args:
+        a: an Array or array-like.
+
+    Returns:
+        An int.
+
+    >>> ndim([[1, 2]])
+    2
+    """
+    return asarray(a).ndim
+
+
+@public_api
+def size(a: Any, axis: AxisLike = None) -> int:
+    """Return the number of elements, in total or along some axes.
+
+    Args:
+        a: an Array or array-like.
+        axis: the axis or axes; None means all.
+
+    Returns:
+        An int.
+
+    >>> size([[1, 2]], 0)
+    1
+    """
+    x = asarray(a)
+    return math.prod([x.shape[i] for i in axes.sorted_axes(axis, x.ndim)])
+
+
+def wrap_like(x: Array, node: UOp) -> Array:
+    """Wrap a node with rearranged elements of x, keeping the weak type of x."""
+    return Array(node, x.weak)
+
+
+@public_api
+def reshape(a: ArrayLike, /, shape: ShapeLike | None = None, order: ElementOrder = "C", *,
+            copy: bool | None = None) -> Array:
+    """Return the elements in another shape; one length may be -1, which is inferred.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        shape: an int or ints; one may be -1, which is inferred.
+        order: the order of the elements: "C" (row-major) or "F" (column-major).
+        copy: accepted for NumPy compatibility; as Arrays are immutable, it has no effect.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        ShapeError: the number of elements differs.
+        ArgumentError: the ``order`` is unknown.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.reshape(jnp.arange(4), (2, -1))
+    Array([[0, 1],
+           [2, 3]], dtype=int32)
+    """
+    x = asarray(a)
+    arguments.check_optional_bool("copy", copy)
+    arguments.check_choice("order", order, ("C", "F"))
+    node = x._node
+    new_shape = _resolve_shape(x, shape)
+    if order == "C":
+        return wrap_like(x, build.reshape(node, new_shape))
+    columns = build.reshape(_reverse_axes(node), new_shape[::-1])
+    return wrap_like(x, _reverse_axes(columns))
+
+
+def _reverse_axes(node: UOp) -> UOp:
+    """Reverse the order of the axes."""
+    return build.permute(node, range(len(node.shape))[::-1])
+
+
+def _resolve_shape(x: Array, shape: Any) -> tuple[int, ...]:
+    """Resolve the -1 of a shape argument."""
+    lengths = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    inferred = [i for i, n in enumerate(lengths) if type(n) is int and n == -1]
+    if len(inferred) > 1:
+        raise ShapeError(f"reshape: expected at most one -1, got {tuple(lengths)}",
+                         hint="spell out all lengths but one")
+    for i in inferred:
+        known = math.prod(axes.normalize_shape(lengths[:i] + lengths[i + 1:]))
+        if known == 0 or x.size % known:
+            raise ShapeError(f"reshape: expected {x.size} elements, got shape {tuple(lengths)}",
+                             hint="the other lengths must divide the number of elements")
+        lengths[i] = x.size // known
+    out = axes.normalize_shape(lengths)
+    if math.prod(out) != x.size:
+        raise ShapeError(f"reshape: expected {x.size} elements, as in {x.shape}; got shape {out}",
+                         hint="the product of the lengths must stay the same")
+    return out
+
+
+@public_api
+def ravel(a: ArrayLike, order: ElementOrder = "C") -> Array:
+    """Flatten an array to a vector.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        order: the order of the elements: "C" (row-major) or "F" (column-major).
+
+    Returns:
+        An Array of one axis, of the dtype of a.
+
+    Raises:
+        ArgumentError: the ``order`` is unknown.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.ravel(jnp.ones((2, 1)))
+    Array([1., 1.], dtype=float32)
+    """
+    return reshape(a, -1 if asarray(a).size else (0,), order)
+
+
+@public_api
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
+    """Permute the axes; by default, reverse them.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        axes: the axis of a for each axis of the result; by default the reverse order.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        AxisError: the axes are not a permutation.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.transpose(jnp.zeros((2, 3))).shape
+    (3, 2)
+    """
+    x = asarray(a)
+    order = tuple(range(x.ndim))[::-1] if axes is None else _permutation(x, axes)
+    return wrap_like(x, build.permute(x._node, order))
+
+
+def _permutation(x: Array, axes_arg: Sequence[int]) -> tuple[int, ...]:
+    order = axes.normalize_axis_tuple(axes_arg, x.ndim)
+    if len(order) != x.ndim:
+        raise AxisError(f"transpose: expected {x.ndim} axes, got {tuple(axes_arg)}",
+                        hint="name every axis once")
+    return order
+
+
+permute_dims = transpose
+
+@public_api
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
+    """Swap two axes.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        axis1: the first axis.
+        axis2: the second axis.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        AxisError: the axis is out of range.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
+    (4, 3, 2)
+    """
+    x = asarray(a)
+    order = list(range(x.ndim))
+    i, j = (axes.normalize_axis(a, x.ndim) for a in (axis1, axis2))
+    order[i], order[j] = j, i
+    return wrap_like(x, build.permute(x._node, order))
+
+
+@public_api
+def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
+    """Move axes to other positions; the remaining axes keep their order.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        source: the axis or axes to move.
+        destination: the position of each in the result.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        AxisError: an axis is out of range, or source and destination differ in number.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    x = asarray(a)
+    pairs = [(s,) if isinstance(s, int) else tuple(s) for s in (source, destination)]
+    sources, targets = (axes.normalize_axis_tuple(p, x.ndim) for p in pairs)
+    if len(sources) != len(targets):
+        raise AxisError(f"moveaxis: expected as many places as axes, got {source}, {destination}")
+    order = [i for i in range(x.ndim) if i not in sources]
+    for target, axis in sorted(zip(targets, sources)):
+        order.insert(target, axis)
+    return wrap_like(x, build.permute(x._node, order))
+
+
+@public_api
+def expand_dims(a: ArrayLike, axis: AxisLike) -> Array:
+    """Insert axes of length 1 at the given positions of the result.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        axis: the positions of the new axes in the result, one or several.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        AxisError: an axis is out of range or repeated.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.expand_dims(jnp.zeros(3), 0).shape
+    (1, 3)
+    """
+    x = asarray(a)
+    positions = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    new = axes.normalize_axis_tuple(positions, x.ndim + len(positions))
+    lengths = iter(x.shape)
+    shape = tuple(1 if i in new else next(lengths) for i in range(x.ndim + len(positions)))
+    return wrap_like(x, build.reshape(x._node, shape))
+
+
+@public_api
+def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
+    """Remove axes of length 1: all of them, or those given.
+
+    Args:
+        a: an Array or array-like of any shape and dtype.
+        axis: the axis or axes to remove; by default all of length 1.
+
+    Returns:
+        An Array of the dtype of a.
+
+    Raises:
+        ShapeError: the length of an axis is not 1.
+        AxisError: the axis is out of range.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
+    (3,)
+    """
+    x = asarray(a)
+    removed = {i for i, n in enumerate(x.shape) if n == 1} if axis is None else \
+        set(axes.sorted_axes(axis, x.ndim))
+    for i in removed:
+        if x.shape[i] != 1:
+            raise ShapeError(f"squeeze: expected an axis of length 1, got axis {i} of {x.shape}",
+                             hint="use reshape, or index the axis")
+    return wrap_like(x, build.reshape(x._node, tuple(
+        n for i, n in enumerate(x.shape) if i not in removed)))
+
+
+@public_api
+def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Array:
+    """Broadcast an array to a shape.
+
+    Args:
+        array: an Array or array-like of any shape and dtype.
+        shape: the shape of the result: an int or ints, static under tracing.
+
+    Returns:
+        An Array of this shape, of the dtype of the array.
+
+    Raises:
+        ShapeError: the array does not broadcast to the shape.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.broadcast_to(jnp.arange(2), (2, 2))
+    Array([[0, 1],
+           [0, 1]], dtype=int32)
+    """
+    x = asarray(array)
+    return wrap_like(x, build.expand(x._node, axes.normalize_shape(shape)))
+
+
+@public_api
+def broadcast_arrays(*args: ArrayLike) -> list[Array]:
+    """Broadcast arrays to their common shape.
+
+    Args:
+        args: Arrays or array-likes.
+
+    Returns:
+        A list of Arrays of one shape, each with its own dtype.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    >>> import fnx.numpy as jnp
+    >>> [x.shape for x in jnp.broadcast_arrays(jnp.zeros(3), 1.0)]
+    [(3,), (3,)]
+    """
+    xs = [asarray(x) for x in args]
+    shape = axes.broadcast_shapes(*[x.shape for x in xs])
+    return [wrap_like(x, build.expand(x._node, shape)) for x in xs]
+
+
+@public_api
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Return the shape that arrays of these shapes broadcast to.
+
+    Args:
+        shapes: ints, or sequences of ints.
+
+    Returns:
+        A tuple of ints.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+
+    >>> import fnx.numpy as jnp
+    >>> jnp.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return axes.broadcast_shapes(*[axes.normalize_shape(s) for s in shapes])

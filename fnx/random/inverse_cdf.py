@@ -1,0 +1,303 @@
+"""Distributions that are sampled by the inverse of the CDF: normal, gumbel, laplace and others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build
+from fnx.core.array import arguments, array_operators, axes, error_functions
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import ShapeLike
+from fnx.core.array.convert import DTypeLike
+from fnx.core.dtypes import DType
+from fnx.core.errors import NotBuiltError, ShapeError
+from fnx.core.expr import Expr, erf, log, log1p, where
+from fnx.core.ops import Shape
+from fnx.numpy import maximum, minimum
+from fnx.numpy.argreduce_cumulative import argmax
+from fnx.random.keys import single_key_words
+from fnx.random.uniform_samplers import (
+    DrawMode,
+    ShardingLike,
+    broadcast_bounds,
+    check_mode,
+    check_sharding,
+    float_dtype,
+    uniform_between,
+    unit_uniform,
+)
+
+__all__ = [
+    "categorical", "exponential", "gumbel", "laplace", "logistic", "normal", "truncated_normal",
+]
+
+
+@public_api
+def normal(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+           out_sharding: ShardingLike = None) -> Array:
+    """Draw from the standard normal distribution: sqrt(2) erf_inv(u) of a uniform u in (-1, 1).
+
+    Args:
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
+        dtype: a float dtype; by default the default float.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+
+    Source: the inverse of the CDF (Giles, Approximating the erfinv Function, 2010).
+
+    >>> import fnx.random
+    >>> print(fnx.random.normal(fnx.random.key(0)))
+    1.6226422
+    """
+    check_sharding(out_sharding)
+    t, size = float_dtype(dtype), axes.normalize_shape(shape)
+    u = uniform_between(single_key_words(key), _next_above(-1, t, size), 1.0)
+    return _to_dtype(error_functions.erf_inv(u) * math.sqrt(2.0), t)
+
+
+@public_api
+def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike,
+                     shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+                     out_sharding: ShardingLike = None) -> Array:
+    """Draw from the normal distribution truncated to the range from lower to upper.
+
+    Args:
+        key: a key from ``random.key``.
+        lower: the lower bound, in standard deviations.
+        upper: the upper bound, in standard deviations.
+        shape: the shape of the result; by default that of the bounds.
+        dtype: a float dtype; by default the default float.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+        ShapeError: the bounds do not broadcast to the shape.
+
+    Source: the inverse of the CDF, at a uniform number between the CDFs of the bounds.
+
+    >>> import fnx.random
+    >>> x = fnx.random.truncated_normal(fnx.random.key(0), -2.0, 2.0, (100,))
+    >>> bool((abs(x) < 2).all())
+    True
+    """
+    check_sharding(out_sharding)
+    t = float_dtype(dtype)
+    size = axes.broadcast_shapes(asarray(lower).shape, asarray(upper).shape) \
+        if shape is None else axes.normalize_shape(shape)
+    low, high = broadcast_bounds((lower, upper), t, size)
+    root = math.sqrt(2.0)
+    low, high = (erf(Expr(build.to_compute(x.node)) / root).cast(t) for x in (low, high))
+    u = uniform_between(single_key_words(key), low, high)
+    x = _to_dtype(root * error_functions.erf_inv(u), t)
+    lower_limit, upper_limit = _nudge_inward(lower, t, math.inf), _nudge_inward(upper, t, -math.inf)
+    return minimum(maximum(x, lower_limit), upper_limit)
+
+
+def _next_above(base: int, t: DType, shape: Shape) -> Expr:
+    """Return the float above 0 (the smallest normal one) or above -1, as an array of a shape."""
+    value = 2.0 ** (1 - t.bias) if base == 0 else -1 + 2.0 ** -(t.mantissa + 1)
+    return Expr(build.const(value, t, shape))
+
+
+def _to_dtype(x: Expr, t: DType) -> Array:
+    """Convert the value of a formula to the requested dtype."""
+    return Array(build.cast(x.node, t))
+
+
+def _nudge_inward(bound: Any, t: DType, towards: float) -> Any:
+    """Move a bound that is a plain number one float inwards; return an array bound as it is."""
+    if type(bound) is Array:
+        return array_operators.astype(bound, t)
+    if t.np.names is not None:
+        return asarray(bound, t)
+    return np.nextafter(np.asarray(bound, t.np), np.asarray(towards, t.np), dtype=t.np)
+
+
+@public_api
+def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+                out_sharding: ShardingLike = None) -> Array:
+    """Draw from the exponential distribution with mean 1.
+
+    Args:
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
+        dtype: a float dtype; by default the default float.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+
+    Source: the inverse of the CDF: -log(1 - u).
+
+    >>> import fnx.random
+    >>> fnx.random.exponential(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    check_sharding(out_sharding)
+    t = float_dtype(dtype)
+    u = Expr(build.to_compute(unit_uniform(single_key_words(key), axes.normalize_shape(shape),
+                                           t).node))
+    return _to_dtype(-log1p(-u), t)
+
+
+@public_api
+def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+           mode: DrawMode = None, *, out_sharding: ShardingLike = None) -> Array:
+    """Draw from the standard Gumbel distribution: -log(-log(u)).
+
+    Args:
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
+        dtype: a float dtype; by default the default float.
+        mode: None or "low".
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+        NotBuiltError: ``mode`` is "high".
+
+    Source: the inverse of the CDF.
+
+    >>> import fnx.random
+    >>> fnx.random.gumbel(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    check_sharding(out_sharding)
+    check_mode(mode)
+    t, size = float_dtype(dtype), axes.normalize_shape(shape)
+    return _to_dtype(-log(-log(uniform_between(single_key_words(key), _next_above(0, t, size),
+                                               1.0))), t)
+
+
+@public_api
+def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+            out_sharding: ShardingLike = None) -> Array:
+    """Draw from the standard Laplace distribution: exponential with a random sign.
+
+    Args:
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
+        dtype: a float dtype; by default the default float.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+
+    Source: the inverse of the CDF.
+
+    >>> import fnx.random
+    >>> fnx.random.laplace(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    check_sharding(out_sharding)
+    t, size = float_dtype(dtype), axes.normalize_shape(shape)
+    u = uniform_between(single_key_words(key), _next_above(-1, t, size), 1.0)
+    tail = log1p(-abs(u))
+    return _to_dtype(where(u.eq(0), u, where(u < 0, -tail, tail)), t)
+
+
+@public_api
+def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+             out_sharding: ShardingLike = None) -> Array:
+    """Draw from the standard logistic distribution: log(u / (1 - u)).
+
+    Args:
+        key: a key from ``random.key``.
+        shape: the shape of the result: a static int or ints.
+        dtype: a float dtype; by default the default float.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        DTypeError: ``dtype`` is not a float dtype.
+
+    Source: the inverse of the CDF.
+
+    >>> import fnx.random
+    >>> fnx.random.logistic(fnx.random.key(0), (2,)).shape
+    (2,)
+    """
+    check_sharding(out_sharding)
+    t, size = float_dtype(dtype), axes.normalize_shape(shape)
+    u = uniform_between(single_key_words(key), _next_above(0, t, size), 1.0)
+    return _to_dtype(log(u / (1 - u)), t)
+
+
+@public_api
+def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
+                replace: bool = True, mode: DrawMode = None, *,
+                out_sharding: ShardingLike = None) -> Array:
+    """Draw indices with probabilities softmax(logits), as argmax of logits + Gumbel noise.
+
+    Args:
+        key: a key from ``random.key``.
+        logits: unnormalized log probabilities along the axis.
+        axis: the axis of categories.
+        shape: the shape of the result, which ends in the other axes of the logits; by default
+            these axes.
+        replace: True: draws are independent.
+        mode: None or "low".
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An int32 Array of the shape.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        ShapeError: ``shape`` does not end in the other axes of the logits.
+        NotBuiltError: ``replace`` is False.
+
+    Source: Gumbel, Statistical Theory of Extreme Values, 1954.
+
+    >>> import fnx.numpy as jnp
+    >>> import fnx.random
+    >>> print(fnx.random.categorical(fnx.random.key(0), jnp.asarray([0.0, -jnp.inf])))
+    0
+    """
+    check_sharding(out_sharding)
+    arguments.check_bool("replace", replace)
+    if not replace:
+        raise NotBuiltError("categorical: expected replace=True",
+                            hint="draws without replacement need a sort, which is to come")
+    x = asarray(logits)
+    at = axes.normalize_axis(axis, x.ndim)
+    batch = x.shape[:at] + x.shape[at + 1:]
+    size = batch if shape is None else axes.normalize_shape(shape)
+    lead = size[:len(size) - len(batch)]
+    if axes.broadcast_shapes(size, batch) != size:
+        raise ShapeError(f"categorical: expected a shape that ends in {batch}, got {size}",
+                         hint="shape is that of the result: batch axes last")
+    tail = list(size[len(lead):])
+    tail.insert(at, x.shape[at])
+    noise = gumbel(key, (*lead, *tail), x.dtype, mode)
+    return argmax(noise + x, axis=at - x.ndim)

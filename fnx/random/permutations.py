@@ -1,0 +1,153 @@
+"""Random permutations, and random choices of elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fnx.core import build, dtypes, ops
+from fnx.core.array import arguments, array_operators, axes, convert, scope, storage
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array, ArrayLike
+from fnx.core.array.axes import ShapeLike
+from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
+from fnx.core.expr import Expr
+from fnx.core.ops import Shape
+from fnx.core.uop import UOp
+from fnx.numpy import cumsum
+from fnx.random.keys import random_uint32, single_key_words, split_words
+from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform
+
+__all__ = ["choice", "permutation"]
+
+
+@public_api
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
+                out_sharding: ShardingLike = None) -> Array:
+    """Permute an array randomly along an axis; for an int n, permute 0..n-1.
+
+    Elements are sorted by random words, several times. Outside of traces NumPy sorts. In a trace
+    the rank of an element is the number of smaller words, which takes n**2 comparisons.
+
+    Args:
+        key: a key from ``random.key``.
+        x: an Array, or an int n.
+        axis: the axis to permute.
+        independent: must be False: all slices get the same permutation.
+        out_sharding: accepted for compatibility with JAX; there is only one device.
+
+    Returns:
+        An Array of the shape and dtype of x, or int32 of shape (n,).
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        NotBuiltError: ``independent`` is True.
+        AxisError: the axis is out of range.
+
+    Source: a stable sort by random words, repeated until ties are unlikely.
+
+    >>> import fnx.random
+    >>> fnx.random.permutation(fnx.random.key(0), 4)
+    Array([0, 1, 3, 2], dtype=int32)
+    """
+    check_sharding(out_sharding)
+    arguments.check_bool("independent", independent)
+    if independent:
+        raise NotBuiltError("permutation: expected independent=False",
+                            hint="that needs a sort along an axis, which is to come")
+    words = single_key_words(key)
+    if isinstance(x, (int, np.integer)):
+        return Array(_random_order(words, int(x), int(x)))
+    array = asarray(x)
+    if array.ndim == 0:
+        return permutation(key, int(array), axis)
+    at = axes.normalize_axis(axis, array.ndim)
+    order = Array(_random_order(words, array.shape[at], array.shape[at]))
+    return array_operators.get_item(array, (slice(None),) * at + (order,))
+
+
+def _random_order(words: tuple[UOp, UOp], n: int, size: int) -> UOp:
+    """Return a random permutation of 0..n-1; several rounds make ties of random words unlikely."""
+    order = build.iota(n, convert.default_int())
+    rounds = math.ceil(3 * math.log(max(1, size)) / math.log(0xFFFFFFFF))
+    for _ in range(rounds):
+        words, fresh = split_words(words)
+        order = _sort_by(random_uint32(fresh, (n,)).node, order)
+    return order
+
+
+def _sort_by(word: UOp, values: UOp) -> UOp:
+    """Sort ``values`` by ``word``, stably."""
+    n = word.shape[0]
+    if not scope.is_open():
+        first, second = storage.evaluate([word, values])
+        keys, data = (s.view(x.dtype.np, (n,)) for s, x in ((first, word), (second, values)))
+        return storage.buffer_node(data[np.argsort(keys, kind="stable")])
+    word_i, word_j, row, column = (Expr(build.expand(build.reshape(x, shape), (n, n)))
+                                   for x in (word, build.iota(n)) for shape in ((n, 1), (1, n)))
+    before = (word_j < word_i) | word_j.eq(word_i) & (column < row)
+    rank = build.reduce(before.cast(dtypes.int32).node, ops.ADD, (1,))
+    return build.scatter(build.const_like(values, 0), [rank], values)
+
+
+@public_api
+def choice(key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
+           p: ArrayLike | None = None, axis: int = 0) -> Array:
+    """Draw random elements of an array along an axis, or of 0..a-1.
+
+    Args:
+        key: a key from ``random.key``.
+        a: an Array, or an int n.
+        shape: the shape of the result: a static int or ints.
+        replace: whether an element may be drawn twice.
+        p: probabilities of the elements; by default equal.
+        axis: the axis of a along which to draw.
+
+    Returns:
+        An Array of the shape, of the dtype of a; int32 if a is an int.
+
+    Raises:
+        ShapeError: ``key`` is not a single key.
+        ArgumentError: there are more draws than elements, without replacement.
+        ShapeError: p has another shape.
+        NotBuiltError: p is given without replacement.
+
+    >>> import fnx.random
+    >>> fnx.random.choice(fnx.random.key(0), 5, (2,), replace=False).shape
+    (2,)
+    """
+    arguments.check_bool("replace", replace)
+    size = axes.normalize_shape(shape)
+    count = math.prod(size)
+    array = None if isinstance(a, int) else asarray(a)
+    at = axes.normalize_axis(axis, 1 if array is None else array.ndim)
+    n = int(a) if array is None else array.shape[at]
+    required = min(count, 1) if replace else count
+    if n < required:
+        raise ArgumentError(f"choice: expected at least {required} elements to "
+                            f"draw {count} from, got {n}", hint="use replace=True")
+    if p is not None and not replace:
+        raise NotBuiltError("choice: expected p=None where replace=False",
+                            hint="that needs a sort, which is to come")
+    if p is not None:
+        index = _weighted_indices(key, p, n, size)
+    elif replace:
+        index = randint(key, size, 0, n)
+    else:
+        index = Array(_random_order(single_key_words(key), n, n))[:count].reshape(size)
+    if array is None:
+        return index
+    return array_operators.get_item(array, (slice(None),) * at + (index,))
+
+
+def _weighted_indices(key: Any, p: Any, n: int, size: Shape) -> Array:
+    weights = asarray(p)
+    if weights.shape != (n,):
+        raise ShapeError(f"choice: expected p of shape {(n,)}, got {weights.shape}",
+                         hint="one probability for each element")
+    cdf = cumsum(weights.astype(convert.default_float()) if not weights._dtype.is_float
+                 else weights)
+    targets = cdf[-1] * (1 - uniform(key, size, cdf.dtype))
+    return (cdf < targets[..., None]).sum(-1)

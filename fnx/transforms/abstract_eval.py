@@ -1,0 +1,210 @@
+"""``eval_shape``, ``make_jaxpr``, ``closure_convert``, ``typeof``: trace without running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fnx.core import ops
+from fnx.core.array import tree
+from fnx.core.array.abstract_values import ShapedArray
+from fnx.core.array.api_boundary import asarray, public_api
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.call_validation import validate_call
+from fnx.core.array.trace import ClosedFunction, function_name, inline_function, trace
+from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.levels import show
+from fnx.transforms.transformed import Transformed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@public_api
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Compute the shapes and dtypes of the result of a function, without running it.
+
+    >>> import fnx
+    >>> import fnx.numpy as jnp
+    >>> fnx.eval_shape(lambda x: {"sum": x.sum(0)}, fnx.ShapeDtypeStruct((4, 3), "float32"))
+    {'sum': ShapeDtypeStruct(shape=(3,), dtype=float32)}
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        args: arrays, or anything with ``shape`` and ``dtype``.
+        kwargs: the same, by name.
+
+    Returns:
+        A pytree like the result, of ShapeDtypeStructs.
+    """
+    closed = _trace_closed(fun, args, kwargs, "eval_shape")
+    return closed.out_tree.unflatten([_shape_struct(a) for a in closed.outs])
+
+
+def make_jaxpr(fun: Callable[P, Any], static_argnums: int | Sequence[int] = (),
+               return_shape: bool = False) -> Transformed[P, Any]:
+    """Make a function that returns the graph of ``fun`` instead of running it.
+
+    >>> import fnx
+    >>> print(fnx.make_jaxpr(lambda x: 2 * x + 1)(3.0))
+    function <lambda>(x0: float32[])
+      t0 = x0 * 2 + 1                                               # float32[]  ...
+      return t0
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        static_argnums: positional arguments that are passed to ``fun`` unchanged.
+        return_shape: whether to also return the shapes of the result.
+
+    Returns:
+        A function with the arguments of ``fun``. It returns a Graph, which prints as formulas; or
+        (this, a pytree of ShapeDtypeStructs like the result).
+    """
+    return _MakeJaxpr(fun, static_argnums=static_argnums, return_shape=return_shape)
+
+
+class Graph:
+    """The graph of a function, for printing.
+
+    Attributes:
+        function: its FUNCTION, of its inputs and then its captures.
+        consts: the arrays that it closes over.
+        in_avals: shapes and dtypes of the inputs.
+        out_avals: shapes and dtypes of the results.
+    """
+
+    def __init__(self, closed: ClosedFunction, inputs: Sequence[Aval]) -> None:
+        self.function = closed.function
+        self.consts = [Array(c) for c in closed.captures]
+        self.in_avals = [_shape_struct(a) for a in inputs]
+        self.out_avals = [_shape_struct(a) for a in closed.outs]
+
+    def __repr__(self) -> str:
+        return show.pretty(self.function)
+
+
+class _MakeJaxpr(Transformed[P, Any]):
+    kind = "make_jaxpr"
+    does = "The graph of the function, whose arguments it takes."
+
+    def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nums, return_shape = self._options.values()
+        static = {i % max(len(args), 1) for i in ((nums,) if isinstance(nums, int) else nums)}
+        dynamic = [x for i, x in enumerate(args) if i not in static]
+
+        def of_rest(*values: Any, **kwargs: Any) -> Any:
+            remaining = iter(values)
+            return self._f(*[x if i in static else next(remaining) for i, x in enumerate(args)],
+                           **kwargs)
+
+        closed = _trace_closed(of_rest, tuple(dynamic), kwargs, self.kind, self._name)
+        graph = Graph(closed, [_aval(x) for x in tree.leaves((tuple(dynamic), kwargs))])
+        shapes = closed.out_tree.unflatten([_shape_struct(a) for a in closed.outs])
+        return (graph, shapes) if return_shape else graph
+
+
+@public_api
+def closure_convert(fun: Callable[..., Any], *example_args: Any
+                    ) -> tuple[Callable[..., Any], list[Array]]:
+    """Convert the traced arrays that ``fun`` closes over to arguments.
+
+    So a custom rule can differentiate with respect to them. Only traced float arrays become
+    arguments; other values that ``fun`` closes over stay inside.
+
+    >>> import fnx
+    >>> def root(y):
+    ...     f, consts = fnx.closure_convert(lambda x: x * y, 1.0)
+    ...     return f(2.0, *consts)
+    >>> fnx.grad(root)(3.0)
+    Array(2., dtype=float32, weak_type=True)
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        example_args: arguments of the types that it will be called with.
+
+    Returns:
+        (function, consts). ``function(*args, *consts)`` computes ``fun(*args)``.
+
+    Raises:
+        ArgumentError: an example that is not an array, or later arguments of another structure.
+    """
+    closed = _trace_closed(fun, example_args, {}, "closure_convert")
+    in_tree = tree.structure((example_args, {}))
+    out = [i for i, c in enumerate(closed.captures) if c.op is ops.LEAF and c.dtype.is_float]
+
+    @public_api
+    def converted(*args: Any) -> Any:
+        n = len(args) - len(out)
+        structure = tree.structure((args[:max(n, 0)], {}))
+        if n < 0 or structure != in_tree:
+            raise ArgumentError(f"{function_name(fun)}: expected arguments like {in_tree} and then "
+                                f"{len(out)} consts, got {tree.structure((args, {}))}",
+                                hint="hand on the consts that closure_convert returned")
+        captures = list(closed.operands())
+        for i, x in zip(out, args[n:]):
+            captures[i] = asarray(x)._node
+        inputs = [asarray(x)._node for x in tree.leaves(args[:n])]
+        nodes = inline_function(closed.function, [*inputs, *captures])
+        closed.advance_token(nodes)
+        return closed.out_tree.unflatten([Array(x, a.weak) for x, a in zip(nodes, closed.outs)])
+
+    return converted, [Array(closed.captures[i]) for i in out]
+
+
+@validate_call
+def typeof(x: Any) -> ShapedArray:
+    """Return the shape and dtype of an array, or of what can become one.
+
+    >>> import fnx
+    >>> fnx.typeof(2.0)
+    ShapedArray(float32[], weak_type=True)
+
+    Args:
+        x: an array, also a traced one, or anything that can be converted to one.
+
+    Returns:
+        A ShapedArray, which is a ShapeDtypeStruct.
+    """
+    return ShapedArray.of(x._aval if type(x) is Array else public_api(_aval, "typeof")(x))
+
+
+def trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], by: str
+                 ) -> tuple[ClosedFunction, list[Aval], tree.TreeDef]:
+    """Trace a function to a closed graph; return it, the avals of its arguments, and their tree."""
+    leaves, in_tree = tree.flatten(args)
+    closed = _trace_closed(fun, args, {}, by)
+    return closed, [_aval(x) for x in leaves], in_tree
+
+
+def _trace_closed(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by: str,
+                  name: str = "") -> ClosedFunction:
+    leaves, in_tree = tree.flatten((args, kwargs))
+    avals = []
+    for i, x in enumerate(leaves):
+        try:
+            avals.append(_aval(x))
+        except FnxError as e:
+            first, *rest = tree.paths(in_tree)[i]
+            where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
+            raise ArgumentError(f"{by} of {name or function_name(fun)}: expected an array at "
+                                f"{where}, "
+                                f"got {type(x).__name__}: {e.message}",
+                                hint="close over what is no array") from None
+    return trace(fun, avals, in_tree, transform=by, name=name or function_name(fun)).close()
+
+
+def _aval(x: Any) -> Aval:
+    if isinstance(x, ShapeDtypeStruct):
+        return x._aval
+    if isinstance(x, Array | np.ndarray | np.generic) or not hasattr(x, "dtype"):
+        return asarray(x)._aval
+    return ShapeDtypeStruct(x.shape, x.dtype)._aval
+
+
+def _shape_struct(aval: Aval) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(aval.shape, aval.dtype.np, weak_type=aval.weak)
+
+

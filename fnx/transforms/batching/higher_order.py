@@ -1,0 +1,243 @@
+"""How a batch axis goes through an op with bodies: by batching the bodies.
+
+    CALL f(x, y)    ->    CALL of f, batched as x, y are (a KERNEL: see kernels.py)
+    SCAN, WHILE     ->    the same loop over batched carries; xs[t] of the whole batch at once
+    COND            ->    one branch for the whole batch, or (batched predicate) see predication.py
+    CUSTOM          ->    the function batched, with each of its rules batched
+
+A rule gets the node, its operands in the new graph, and which of them have a batch axis. It
+requests batched bodies by yielding (body, Pattern), and returns the results.
+
+A carry has a batch axis if its initial value has one, or the step gives it one: a fixpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fnx.core import build, build_calls, dtypes, op_args, ops
+from fnx.core.build_loops import Nodes, build_scan
+from fnx.core.ops import Op
+from fnx.core.recursive_rules import recursive_call_operands, replace_recursive_calls
+from fnx.core.uop import UOp
+from fnx.transforms.batching import predication
+from fnx.transforms.batching.callbacks import batch_callback
+from fnx.transforms.batching.kernels import call_kernel
+from fnx.transforms.batching.mask_effects import has_effects, mask_effects
+from fnx.transforms.batching.patterns import BatchAxis, BatchedFunction, BatchedValue, BatchSteps
+from fnx.transforms.batching.rules import broadcast_batch
+
+BodyRule = Callable[[UOp, tuple[UOp, ...], tuple[bool, ...], BatchAxis],
+                    BatchSteps[list[BatchedValue]]]
+
+
+def _call(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+          ) -> BatchSteps[list[BatchedValue]]:
+    if src[0].op is ops.KERNEL:
+        return call_kernel(node, src, batched, batch.size)
+    new_body = yield batch.of(src[0], batched[1:])
+    outs = build_calls.call(new_body.function, src[1:], node.arg.name, node.arg.policy)
+    return [BatchedValue(*out) for out in zip(outs, new_body.outs)]
+
+
+def _scan(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+          ) -> BatchSteps[list[BatchedValue]]:
+    arg, (body, *args), flags = node.arg, src, batched[1:]
+    first = arg.n_consts + arg.n_carries
+    consts, xs = flags[:arg.n_consts], flags[first:]
+    carries = flags[arg.n_consts:first]
+    while True:
+        new_body = yield batch.of(body, consts + carries + xs)
+        grown = tuple([a or b for a, b in zip(carries, new_body.outs)])
+        if grown == carries:
+            break
+        carries = grown
+    new_body = yield batch.of(body, consts + carries + xs, carries)
+    outs = build_calls.scan(new_body.function, arg.length, args[:arg.n_consts],
+                            [broadcast_batch(x, b, batch.size) if c else x for x, b, c in
+                             zip(args[arg.n_consts:first], flags[arg.n_consts:], carries)],
+                            [_swap_batch_axis(x) if b else x for x, b in zip(args[first:], xs)],
+                            arg.reverse, arg.name, arg.checkpoint)
+    return [BatchedValue(_swap_batch_axis(x) if b and i >= arg.n_carries else x, b)
+            for i, (x, b) in enumerate(zip(outs, new_body.outs))]
+
+
+def _swap_batch_axis(x: UOp) -> UOp:
+    """Swap the batch axis and the axis of steps."""
+    return build.permute(x, (1, 0, *range(2, len(x.shape))))
+
+
+def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+           ) -> BatchSteps[list[BatchedValue]]:
+    arg, (condition, body, *args), flags = node.arg, src, batched[2:]
+    consts, carries = flags[:arg.n_consts], flags[arg.n_consts:]
+    while True:
+        test = yield batch.of(condition, consts + carries)
+        if test.outs[0]:  # each element ends at its own step, so all carries differ
+            carries = tuple([t != build_calls.TOKEN for t in arg.outs])
+            break
+        new_body = yield batch.of(body, consts + carries)
+        grown = tuple([a or b for a, b in zip(carries, new_body.outs)])
+        if grown == carries:
+            break
+        carries = grown
+    test = yield batch.of(condition, consts + carries)
+    if test.outs[0] and has_effects(body):
+        new_body = yield batch.of(mask_effects(body), (*consts, *carries, True), carries)
+    else:
+        new_body = yield batch.of(body, consts + carries, carries)
+    init = [broadcast_batch(x, b, batch.size) if c else x
+            for x, b, c in zip(args[arg.n_consts:], flags[arg.n_consts:], carries)]
+    fixed = args[:arg.n_consts]
+    if test.outs[0]:
+        outs = predication.batched_while(test.function, new_body.function,
+                                         [BatchedValue(*c) for c in zip(fixed, consts)],
+                                         [BatchedValue(*c) for c in zip(init, carries)], arg.name,
+                                         arg.most)
+    else:
+        outs = build_calls.while_(test.function, new_body.function, fixed, init, arg.name, arg.most)
+    return [BatchedValue(*out) for out in zip(outs, carries)]
+
+
+def _cond(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+          ) -> BatchSteps[list[BatchedValue]]:
+    n = node.arg.n_branches
+    branches, which, args, flags = src[:n], src[n], src[n + 1:], batched[n + 1:]
+    forms: list[BatchedFunction] = []
+    if batched[n] and has_effects(branches[0]):
+        branches, flags = tuple(map(mask_effects, branches)), (*flags, True)
+    for branch in branches:
+        forms.append((yield batch.of(branch, flags)))
+    if batched[n]:
+        results = predication.batched_cond(forms, which,
+                                           [BatchedValue(*a) for a in zip(args, flags)],
+                                           node.arg.name)
+        return [BatchedValue(x, t != build_calls.TOKEN) for x, t in zip(results, node.arg.outs)]
+    wanted = tuple([any(flags) for flags in zip(*[m.outs for m in forms])])
+    if any(m.outs != wanted for m in forms):
+        forms = []
+        for branch in branches:
+            forms.append((yield batch.of(branch, flags, wanted)))
+    outs = build_calls.cond([m.function for m in forms], which, args, node.arg.name)
+    return [BatchedValue(*out) for out in zip(outs, wanted)]
+
+
+def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+            ) -> BatchSteps[list[BatchedValue]]:
+    """Batch each rule by itself; the cotangent of an unbatched operand is summed over the batch.
+
+    Calls of the function in its own rules get the same batch axes as this call: those of this
+    call, and those that a call in its rules adds. (Its captures are the same in both.)
+    """
+    arg, n = node.arg, 1 + len(node.arg.rules)
+    if batch.rules <= arg.again:
+        return (yield from _loop_over_batch(node, src, batched, batch))
+    args, flags = list(src[n:]), batched[n:]
+    has_axis = (False,) * arg.effects + (True,) * (len(arg.outs) - arg.effects)
+    while True:
+        rules = yield from _batch_rules(node, flags, has_axis, batch)
+        calls = [args, *[call for rule in rules for call in recursive_call_operands(rule)]]
+        grown = tuple([any(len(call[i].shape) > len(x.shape) for call in calls)
+                       for i, x in enumerate(node.src[n:])])
+        if grown == flags:
+            break
+        args = [broadcast_batch(x, b, batch.size) if w else x for x, b,
+                w in zip(args, flags, grown)]
+        flags = grown
+    differ = list(has_axis)  # which results differ between batch elements: a vmap rule may say
+    if arg.lanes is None:
+        first = (yield batch.of(src[0], flags, has_axis)).function
+    else:
+        first, differ[arg.effects:] = arg.lanes.function(batch.size, flags)
+    outs = tuple([((batch.size, *shape) if b else shape, dtype)
+                  for b, (shape, dtype) in zip(has_axis, arg.outs)])
+    custom_arg = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
+                      effects=arg.effects, linear=arg.linear)
+
+    def again(operands: tuple[UOp, ...]) -> UOp:
+        batched_args = [broadcast_batch(x, len(x.shape) == len(y.shape), batch.size)
+                        for x, y in zip(operands[1:], args)]
+        call = op_args.Custom(arg.name, outs, (), arg.n_captures, again=0, effects=arg.effects)
+        return UOp(ops.CUSTOM, dtypes.void, (first, *batched_args), call)
+    functions = [first, *[replace_recursive_calls(rule, again) for rule in rules]]
+    return [BatchedValue(_first_element(x), False) if b and not own and batch.size
+            else BatchedValue(x, b)
+            for x, b, own in zip(build_calls.custom(functions, custom_arg, args), has_axis, differ)]
+
+
+def _first_element(x: UOp) -> UOp:
+    """Return the first element of a batch whose elements are all equal."""
+    shape = x.shape[1:]
+    return build.reshape(build.shrink(x, [(0, 1), *[(0, n) for n in shape]]), shape)
+
+
+def _batch_rules(node: UOp, flags: tuple[bool, ...], has_axis: tuple[bool, ...], batch: BatchAxis
+                 ) -> BatchSteps[list[UOp]]:
+    """Return the rules of a CUSTOM over arguments with these batch axes; all results have one."""
+    arg = node.arg
+    args = node.src[1 + len(arg.rules):]
+    captured, arg_flags = flags[:arg.n_captures], flags[arg.n_captures:]
+    tangent_flags = tuple([b for x, b in zip(args[arg.n_captures:], arg_flags) if x.dtype.is_float])
+    floats = (True,) * sum(dtype.is_float for _, dtype in arg.outs)
+    inner_axis = batch.replace(rules=batch.rules + 1)
+    functions: list[UOp] = []
+    saved: tuple[bool, ...] = ()
+    for rule, body in zip(arg.rules, node.src[1:]):
+        if rule == "jvp":
+            batched_rule = yield inner_axis.of(body, flags + tangent_flags, has_axis + floats)
+        elif rule == "fwd":
+            batched_rule = yield inner_axis.of(body, flags, has_axis)
+            saved = batched_rule.outs[len(has_axis):]
+        else:
+            tokens = (False,) * arg.effects
+            wanted = tokens + tuple([b for i, b in sorted(zip(arg.pulled, arg_flags)) if i >= 0])
+            batched_rule = yield inner_axis.of(body, captured + tokens + saved + floats, wanted)
+            batched_rule = _sum_unbatched(batched_rule, wanted)
+        functions.append(batched_rule.function)
+    return functions
+
+
+def _loop_over_batch(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+                     ) -> BatchSteps[list[BatchedValue]]:
+    """Batch a function inside its own rule by a loop over the batch, which calls it on one
+    element at a time."""
+    yield from ()
+    arg, n = node.arg, 1 + len(node.arg.rules)
+    if not any(batched):
+        return [BatchedValue(x, False) for x in build_calls.custom(src[:n], arg, src[n:])]
+    consts = [x for x, b in zip(src[n:], batched[n:]) if not b]
+    xs = [x for x, b in zip(src[n:], batched[n:]) if b]
+    carries = consts[:0]
+    if arg.effects:
+        carries = [src[n + arg.n_captures]]
+        consts = [x for x in consts if x is not carries[0]]
+
+    def step(given: Nodes, carried: Nodes, rows: Nodes) -> tuple[Nodes, Nodes]:
+        const_iter, row_iter, token_iter = iter(given), iter(rows), iter(carried)
+        operands = [next(row_iter) if b else next(token_iter) if carried and i == arg.n_captures
+                    else next(const_iter) for i, b in enumerate(batched[n:])]
+        outs = build_calls.custom(src[:n], arg, operands)
+        return outs[:arg.effects], outs[arg.effects:]
+    last, ys = build_scan(step, batch.size, consts, carries, xs, name=arg.name)
+    return [*[BatchedValue(t, False) for t in last], *[BatchedValue(y, True) for y in ys]]
+
+
+def _sum_unbatched(batched_fn: BatchedFunction, wanted: tuple[bool, ...]) -> BatchedFunction:
+    """Sum results over the batch if they are wanted without a batch axis."""
+    outs = [build.reduce(x, ops.ADD, (0,)) if b and not w else x
+            for x, b, w in zip(batched_fn.function.src, batched_fn.outs, wanted)]
+    return BatchedFunction(batched_fn.function.over(tuple(outs)), wanted)
+
+
+def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
+          ) -> BatchSteps[list[BatchedValue]]:
+    """Sort all rows of the batch: each element has rows of its own."""
+    yield from ()
+    rows = [broadcast_batch(x, b, batch.size) for x, b in zip(src, batched)]
+    outs = build_calls.sort(rows, node.arg.n_keys, node.arg.kept, node.arg.name)
+    return [BatchedValue(x, True) for x in outs]
+
+
+BODY_RULES: dict[Op, BodyRule] = {ops.CALL: _call, ops.SCAN: _scan, ops.WHILE: _while,
+                                  ops.COND: _cond, ops.CUSTOM: _custom,
+                                  ops.CALLBACK: batch_callback, ops.SORT: _sort}

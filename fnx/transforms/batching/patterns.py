@@ -1,0 +1,81 @@
+"""The keys that request batched forms of a body, and the results."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+from fnx.core.op_args import Axis
+from fnx.core.ops import FUNCTION, KERNEL
+from fnx.core.record import Record
+from fnx.core.recursive_rules import is_recursive
+from fnx.core.uop import UOp, toposort
+from fnx.core.weak_tables import WeakMemo
+
+T = TypeVar("T")
+
+
+class BatchAxis(Record):
+    """The batch size, and the name of the batch axis (None: it has no name).
+
+    ``rules``: how many enclosing rules are batched together with a body, so that calls of the
+    functions they belong to are batched too (core/recursive_rules.py).
+    """
+
+    size: int
+    axis: Axis | None = None
+    rules: int = 0
+
+    def of(self, body: UOp, batched: tuple[bool, ...], outs: tuple[bool, ...] = ()
+           ) -> tuple[UOp, BatchPattern]:
+        """Return the request for a batched body, without what the body does not depend on."""
+        axis = self.axis if self.axis in named_axes(body) else None
+        lanes = BatchAxis(self.size, axis, self.rules if is_recursive(body) else 0)
+        return body, BatchPattern(lanes, batched, outs)
+
+
+class BatchPattern(Record):
+    """Which operands of a body are batched: the key of its batched forms.
+
+    ``outs`` are results that get a batch axis even if they are the same for all elements;
+    results past its end are not forced.
+    """
+
+    lanes: BatchAxis
+    batched: tuple[bool, ...]
+    outs: tuple[bool, ...] = ()
+
+
+class BatchedFunction(Record):
+    """A FUNCTION over a batch, and which of its results have a batch axis in front."""
+
+    function: UOp
+    outs: tuple[bool, ...]
+
+
+class BatchedValue(Record):
+    """A node, and whether it has a batch axis in front."""
+
+    node: UOp
+    batched: bool
+
+
+_axes: WeakMemo[UOp, frozenset[Axis]] = WeakMemo()
+
+
+def named_axes(body: UOp) -> frozenset[Axis]:
+    """Return the named axes that the collectives in a FUNCTION, or a nested one, run over."""
+    axes = _axes.get(body)
+    if axes is None:
+        functions = toposort([body], into_functions=True, stop=_axes.__contains__)
+        for fn in functions:  # inner functions come first
+            if fn.op is FUNCTION and fn not in _axes:
+                nodes = toposort(fn.src, stop=lambda n: n.op is KERNEL)
+                own = {n.arg for n in nodes if n.op.batching == "collective"}
+                _axes[fn] = frozenset(own).union(*[_axes[n] for n in nodes if n.op is FUNCTION])
+        axes = _axes[body]
+    return axes
+
+
+# A walk that needs batched bodies: it yields (body, BatchPattern) and is sent the Batched.
+BatchSteps = Generator[tuple[UOp, BatchPattern], BatchedFunction, T]

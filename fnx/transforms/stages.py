@@ -1,0 +1,176 @@
+"""The stages of a jitted function: traced, lowered, compiled, each for one signature.
+
+    f.trace(x)                 the types of arguments and results, and the graph
+     .lower()                  these, and kernels, commands, text (replay/lowering.py)
+     .compile()(y)             a function of arguments of these types: it is never traced again
+
+Static arguments are part of the trace: the compiled function takes only the other arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fnx.core.array import array, tree
+from fnx.core.array.abstract_values import ShapedArray
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval
+from fnx.core.array.placement import Placement, commit
+from fnx.core.errors import ArgumentError, PlacementError
+from fnx.transforms.replay.executable import Executable
+from fnx.transforms.replay.lowering import Lowering
+from fnx.transforms.replay.memory_use import MemoryUse
+from fnx.transforms.replay.signature import ArgFlattener, device_of_call, leaf_path
+from fnx.transforms.replay.specialized_call import SignatureInfo, SpecializedCall
+from fnx.transforms.transformed import annotate_error
+
+
+class TracedCall(SignatureInfo):
+    """A jitted function traced for one signature: what ``jit(f).trace(*args)`` returns.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> traced = fnx.jit(lambda x: x.sum()).trace(jnp.ones(3))
+    >>> traced.out_info, traced.lower().compile()(jnp.ones(3))
+    (ShapeDtypeStruct(shape=(), dtype=float32), Array(3., dtype=float32))
+    """
+
+    def __init__(self, signed: SpecializedCall, graph: Callable[[], Any],
+                 lower: Callable[[], Lowering]
+                 ) -> None:
+        self._specialized, self._graph, self._lower = signed, graph, lower
+
+    def __repr__(self) -> str:
+        return f"<trace of {self.fun_name}>"
+
+    @property
+    def out_avals(self) -> Any:
+        """Shapes and dtypes of the result."""
+        return self.out_tree.unflatten([ShapedArray.of(a)
+                                        for a in self._specialized.replay.closed.outs])
+
+    @property
+    def jaxpr(self) -> Any:
+        """The graph, as ``make_jaxpr`` returns it; it prints as formulas."""
+        return self._graph()
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowering:
+        """Lower the graph to machine code, and return all steps.
+
+        Args:
+            lowering_platforms: accepted for JAX's sake: it is lowered for the device that runs it.
+
+        Returns:
+            A Lowering.
+        """
+        return self._lower()
+
+
+class Compiled(SignatureInfo):
+    """A function compiled for one signature: what ``jit(f).lower(*args).compile()`` returns.
+
+    It takes the non-static arguments and is never traced again, so the Python code of the function
+    does not run.
+
+    Raises:
+        ArgumentError: arguments of another structure, shape or dtype, or traced arrays.
+
+    >>> import fnx, fnx.numpy as jnp
+    >>> double = fnx.jit(lambda x: 2 * x).lower(jnp.ones(3)).compile()
+    >>> double(jnp.ones(3))
+    Array([2., 2., 2.], dtype=float32)
+    """
+
+    def __init__(self, signed: SpecializedCall, arguments: ArgFlattener, executable: Executable,
+                 lowering: Lowering, memory: Callable[[], MemoryUse], device: str,
+                 chosen: Placement | None) -> None:
+        self._specialized, self._arguments, self._executable = signed, arguments, executable
+        self._lowering, self._memory, self._device = lowering, memory, device
+        self._chosen = chosen
+
+    def __repr__(self) -> str:
+        return f"<{self.fun_name}, compiled for {', '.join(map(str, self._specialized.key[1]))}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._run(args, kwargs)
+        except Exception as error:
+            annotate_error(error, self._specialized.function)
+            raise
+
+    call = __call__
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closed, key = self._specialized.replay.closed, self._specialized.key
+        arrays = self._arrays(args, kwargs)
+        donation = self._specialized.donation
+        donation.check(args, kwargs)
+        memory = [*[x._storage for x in arrays], *self._specialized.replay.storages]
+        if None in memory:
+            raise self._traced("an array of the function around it, which it captures")
+        placement = self._chosen or device_of_call(self.fun_name, key, memory)
+        if placement is not None and placement.device != self._device:
+            raise PlacementError(f"{self.fun_name} is compiled for {self._device}, got arrays on "
+                                 f"{placement.device}", hint="lower it for arrays that lie there")
+        outs = self._executable.run(memory, donation.of(args, kwargs))
+        commit(outs, placement, memory)
+        return closed.out_tree.unflatten([array.from_storage(s, *aval)
+                                          for s, aval in zip(outs, closed.outs)])
+
+    def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
+        """Return the arguments as Arrays, checked against the signature."""
+        in_tree, expected = self._specialized.key[:2]
+        leaves, got = tree.flatten((args, kwargs))
+        if got != in_tree:
+            raise ArgumentError(
+                f"{self.fun_name}: expected arguments like {in_tree}, for which it was compiled; "
+                f"got {got}", hint=f"{tree.first_difference(in_tree, got)}; static arguments are "
+                "left out: they are a part of what was compiled")
+        for i, x in enumerate(leaves):
+            if type(x) is Array and x._storage is None and not x.is_deleted():
+                raise self._traced(f"a traced array as {leaf_path(in_tree, i)}")
+        arrays, (_, avals, *_) = self._arguments.leaves_key(leaves, in_tree)
+        for i, (have, want) in enumerate(zip(avals, expected)):
+            if have[:2] != want[:2]:
+                raise ArgumentError(
+                    f"{self.fun_name} was compiled for {Aval(*want[:2])} as "
+                    f"{leaf_path(in_tree, i)}, got {Aval(*have[:2])}",
+                    hint="lower and compile it for such arguments, or call the jitted function")
+        return arrays
+
+    def _traced(self, what: str) -> ArgumentError:
+        return ArgumentError(f"{self.fun_name}, compiled for one signature: expected arrays with "
+                             f"values, got {what}",
+                             hint="in a transform call the jitted function instead")
+
+    def as_text(self) -> str:
+        """The tiled kernels, and the commands that launch them.
+
+        Returns:
+            A str.
+        """
+        return f"{self._lowering.text('tiled')}\n\n{self._lowering.text('commands')}"
+
+    def cost_analysis(self) -> Mapping[str, float]:
+        """Estimate the cost of a call, as ``Lowering.cost_analysis`` does.
+
+        Returns:
+            A dict with "flops" and "bytes accessed".
+        """
+        return self._lowering.cost_analysis()
+
+    def memory_analysis(self) -> MemoryUse:
+        """The memory that a call takes, as ``f.memory(*args)`` reports it.
+
+        Returns:
+            A MemoryUse.
+        """
+        return self._memory()
+
+    def runtime_executable(self) -> Executable:
+        """The executable behind this function.
+
+        Returns:
+            The program with its command buffer.
+        """
+        return self._executable
