@@ -126,8 +126,8 @@ INSTRUCTIONS = {
 }
 # Kinds of fusion that can be disabled: by nodes (lower/fusion/disable_fusion.py), or a pass by its
 # name.
-FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "attention", "fuse_loop_into_kernel",
-           "loop_kernels", "row_epilogues", "all")
+FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "attention",
+           "fuse_loop_into_kernel", "loop_kernels", "row_epilogues", "all")
 FIELDS = {
     "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
                  "64-bit data from NumPy and Python stays 64 bits wide"),

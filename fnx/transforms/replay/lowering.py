@@ -373,7 +373,8 @@ class Lowering(SignatureInfo):
         return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._inputs))
 
     def _untiled(self) -> str:
-        kernels = dict.fromkeys(ran.after.kernel for ran in self.passes if ran.name == "canonicalize")
+        kernels = dict.fromkeys(ran.after.kernel for ran in self.passes
+                                if ran.name == "canonicalize")
         return self._pretty(list(kernels))
 
     def _chosen(self) -> str:
