@@ -1,5 +1,5 @@
-# Everything runs in a virtual environment that the first target makes. All that a machine needs
-# is Python (3.11 to 3.13) and make: compiled code comes out of the llvmlite wheel.
+# Everything runs in a virtual environment that the first target creates. A machine only needs
+# Python (3.11 to 3.13) and make: the llvmlite wheel contains the compiler.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,10 +10,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test conditions tiny attack matrix compare compare-part lint notebooks docs bench \
 	goals sweep programs precision gpu-check race-check device-laws web clean help
-.NOTPARALLEL:  # one environment, one pip at a time
+.NOTPARALLEL:  # one environment, so one pip at a time
 .DELETE_ON_ERROR:
 
-help:  ## what one can ask for
+help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 18
 
 demo: $(VENV)/examples.stamp  ## train an MLP on handwritten digits, five seeds
@@ -25,13 +25,13 @@ test: $(VENV)/test.stamp  ## the test suite and the examples in docstrings, in p
 conditions: $(VENV)/test.stamp  ## the suite as on other machines; ARGS="busy bare --times 2"
 	$(BIN)/python scripts/suite_conditions.py $(ARGS)
 
-tiny: $(VENV)/test.stamp  ## whether anything works, in five seconds
+tiny: $(VENV)/test.stamp  ## a smoke test of five seconds
 	$(BIN)/python -m pytest tests/tiny $(ARGS)
 
-attack: $(VENV)/test.stamp  ## look for faults; ARGS="interrupts forks --seconds 600 --seed 1"
+attack: $(VENV)/test.stamp  ## search for faults; ARGS="interrupts forks --seconds 600 --seed 1"
 	$(BIN)/python -m tests.attack $(ARGS)
 
-matrix: $(VENV)/test.stamp  ## every public function under every word of three transforms
+matrix: $(VENV)/test.stamp  ## every public function under every composition of three transforms
 	$(BIN)/python -m tests.laws.matrix $(ARGS)
 	$(BIN)/python -m tests.laws.matrix --device cpu $(ARGS)
 
@@ -42,7 +42,7 @@ compare: $(VENV)/test.stamp  ## public functions against JAX, live; ARGS="--part
 	$(BIN)/python scripts/compare_idioms.py --programs 200
 	$(BIN)/python scripts/compare_idioms.py --programs 200 --x64
 
-# A part of a shuffle: always the same, so that a change is judged by what it changes.
+# A part of a fixed shuffle, so that runs before and after a change are comparable.
 compare-part: SEED ?= 0
 compare-part: $(VENV)/test.stamp  ## a fortieth of the calls against JAX, live; SEED=7
 	$(BIN)/python scripts/compare_jax.py --seed $(SEED) --part 1/40
@@ -63,13 +63,13 @@ docs: $(VENV)/docs.stamp  ## build the site in build/docs/html, and follow every
 bench: $(VENV)/bench.stamp  ## compare with JAX; ARGS=--write renews docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py $(ARGS)
 
-goals: $(VENV)/bench.stamp  ## large kernels and steps beside JAX and PyTorch; ARGS="--write"
+goals: $(VENV)/bench.stamp  ## large kernels and steps against JAX and PyTorch; ARGS="--write"
 	$(BIN)/python benchmarks/goals.py $(ARGS)
 
-sweep: $(VENV)/bench.stamp  ## a thousand cases beside JAX and PyTorch; ARGS="--seconds 90 --write"
+sweep: $(VENV)/bench.stamp  ## a thousand cases against JAX and PyTorch; ARGS="--seconds 90 --write"
 	$(BIN)/python benchmarks/sweep.py $(ARGS)
 
-programs: $(VENV)/bench.stamp  ## whole programs beside JAX, worst first; ARGS="mlp --rounds 3"
+programs: $(VENV)/bench.stamp  ## whole programs against JAX, worst first; ARGS="mlp --rounds 3"
 	$(BIN)/python benchmarks/whole_programs.py $(ARGS)
 
 gpu-check: $(VENV)/gpu.stamp  ## workloads through ptxas; ARGS="softmax4096", "--laws 400"
@@ -78,22 +78,22 @@ gpu-check: $(VENV)/gpu.stamp  ## workloads through ptxas; ARGS="softmax4096", "-
 race-check: $(VENV)/test.stamp  ## kernels in oclgrind: races, bounds; ARGS="--laws 400"
 	$(BIN)/python scripts/race_check.py $(ARGS)
 
-device-laws: $(VENV)/test.stamp  ## all laws on devices, parts are kept; ARGS="--only webgpu"
+device-laws: $(VENV)/test.stamp  ## all laws on devices, resumable; ARGS="--only webgpu"
 	$(BIN)/python scripts/device_laws.py $(ARGS)
 
-web: $(VENV)/test.stamp  ## a page that reads drawn digits, tried in a headless Chromium
+web: $(VENV)/test.stamp  ## a page that reads drawn digits, tested in a headless Chromium
 	$(BIN)/python examples/digits_web.py --check $(ARGS)
 
-precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 beside float32; ARGS="fnx 100"
+precision: $(VENV)/bench.stamp  ## training in bfloat16 and float16 against float32; ARGS="fnx 100"
 	$(BIN)/python benchmarks/low_precision.py $(ARGS)
 
-clean:  ## remove the virtual environment and everything that tools leave behind
+clean:  ## remove the virtual environment and all files made by tools
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp for each extra of pyproject.toml: renewed when that file changes.
+# One stamp for each extra of pyproject.toml, renewed when that file changes.
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[$*]'
 	@touch $@

@@ -1,8 +1,8 @@
-"""Where one first call of ``jit(grad(loss))(x)`` goes: files, functions, changes of file.
+"""Profile one first call of ``jit(grad(loss))(x)``: files, functions, changes of file.
 
-A newcomer who follows that call reads what this counts. ``python benchmarks/call_path.py`` runs
-it with an empty object cache and prints the counts, then the time of each room (by the function
-that was running; imports are done before, by a call of another function).
+This counts what a newcomer who follows that call must read. ``python benchmarks/call_path.py`` runs
+it with an empty object cache and prints the counts, then the time of each package (of the function
+that was running; imports are done earlier, by a call of another function).
 
     files        source files of fnx in which a function ran
     functions    functions of fnx that ran
@@ -34,8 +34,8 @@ class Walk:
         self._last = time.perf_counter()
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
-        """What ``sys.setprofile`` calls."""
-        if event not in ("call", "return"):  # of a function written in C: nothing to read
+        """The profiler callback of ``sys.setprofile``."""
+        if event not in ("call", "return"):  # a C function: nothing to read
             return
         now = time.perf_counter()
         if self._file:
@@ -55,7 +55,7 @@ class Walk:
         return {code.co_filename for code in self.functions}
 
     def rooms(self) -> list[tuple[str, int, float]]:
-        """(room, functions that ran, milliseconds), the slowest first."""
+        """Return (package, functions that ran, milliseconds), the slowest first."""
         count: collections.Counter[str] = collections.Counter()
         spent: collections.Counter[str] = collections.Counter()
         for code in self.functions:

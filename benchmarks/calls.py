@@ -1,10 +1,10 @@
-"""Microseconds around a jitted call on one target, medians of rounds.
+"""Measure the overhead of a jitted call on one target: microseconds, medians of rounds.
 
     python benchmarks/calls.py jax
     python benchmarks/calls.py fnx
 
-The arrays are small, so what is measured is Python: taking the arguments apart, finding the
-program, wrapping the results. Each case has arguments of another kind.
+The arrays are small, so this measures Python: flattening the arguments, finding the program,
+wrapping the results. Each case has arguments of another kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eager import report
 
 
 class Pair:
-    """A container that is registered with functions that take it apart."""
+    """A container registered with flatten and unflatten functions."""
 
     def __init__(self, a: Any, b: Any) -> None:
         self.a, self.b = a, b
@@ -28,14 +28,14 @@ class Pair:
 
 @dataclasses.dataclass
 class State:
-    """A container that is registered as a dataclass."""
+    """A container registered as a dataclass."""
 
     a: Any
     b: Any
 
 
 def cases(m: SimpleNamespace) -> dict[str, tuple[int, Callable[[], Any]]]:
-    """Calls to time, and how many of each make a round."""
+    """Return calls to time, and how many of each make a round."""
     jax, jnp = m.jax, m.jnp
     x, several = jnp.ones(8), [jnp.ones(n) for n in range(1, 9)]
     jax.tree_util.register_pytree_node(Pair, lambda p: ((p.a, p.b), None),

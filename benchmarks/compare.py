@@ -1,12 +1,12 @@
-"""Run the workloads on JAX and on fnx in turn, in processes of their own, and compare.
+"""Run the workloads on JAX and on fnx in turn, in separate processes, and compare.
 
     python benchmarks/compare.py                 prints the table
     python benchmarks/compare.py --write         also renews the table in docs/benchmarks.md
 
 Each round runs JAX, then fnx with an empty object cache, then fnx again with the cache that the
-run before it filled. A ratio is fnx / JAX inside one round; what is shown is the median over the
-rounds, so that a machine that is busy for a while tells on both sides. The results of the first
-round must agree.
+previous run filled. A ratio is fnx / JAX within one round; the table shows the median over the
+rounds, so that temporary load on the machine affects both sides. The results of the first round
+must agree.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- written by {} -->", "<!-- end of {} -->"
 NAMES = ("mlp_step", "matmul1024", "saxpy16M", "softmax4096", "dispatch", "dispatch100")
 RTOL, ATOL = 1e-4, 1e-5
-# Of chaotic ones a rounding error grows until nothing is left: what they compute in fewer steps
-# has to agree instead.
+# In chaotic workloads a rounding error grows until the results are unrelated: there the results of
+# fewer steps must agree instead.
 FEWER = {"scan_scalar100k": "scan_scalar2k"}
 
 Times = dict[str, list[float]]  # name -> seconds of the first call, of a steady one
 
 
 def run(target: str, names: list[str], folder: Path, label: str, cache: Path) -> Times:
-    """One process of run.py; its values stay in folder/label.npz."""
+    """Run one process of run.py; its values are in folder/label.npz."""
     times = folder / f"{label}.json"
     command = [sys.executable, str(HERE / "run.py"), target, *names, "--times", str(times),
                "--values", str(folder / f"{label}.npz")]
@@ -52,17 +52,17 @@ def run(target: str, names: list[str], folder: Path, label: str, cache: Path) ->
 
 
 def tolerance(expected: np.ndarray[Any, Any]) -> float:
-    """ATOL, in units of the result's root mean square where that is above 1.
+    """Return ATOL times the result's root mean square, if that is above 1.
 
-    A sum of large terms that cancel keeps the rounding errors of the terms: of the million
-    results of matmul1024 some hundred are so near to 0 that JAX's own are further than
-    ATOL + RTOL * |x| from the exact ones.
+    A sum with cancellation keeps the rounding errors of its large terms: about a hundred of the
+    million results of matmul1024 are so close to 0 that JAX's own are off by more than ATOL + RTOL
+    * |x|.
     """
     return ATOL * max(1.0, float(np.sqrt(np.mean(np.square(expected.astype("float64"))))))
 
 
 def disagreements(folder: Path, names: list[str]) -> dict[str, str]:
-    """name -> what differs, for the workloads whose results are not the same."""
+    """Return name -> what differs, for the workloads whose results disagree."""
     found: dict[str, str] = {}
     if not all((folder / f"{side}.npz").exists() for side in ("jax", "fnx")):
         return dict.fromkeys(names, "no result")
@@ -82,7 +82,7 @@ def disagreements(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def rounds(names: list[str], count: int) -> tuple[dict[str, list[Times]], dict[str, str]]:
-    """label -> times of each round, and the disagreements of the first round."""
+    """Return label -> times of each round, and the disagreements of the first round."""
     measured: dict[str, list[Times]] = {"jax": [], "fnx": [], "fnx warm": []}
     wrong: dict[str, str] = {}
     for i in range(count):
@@ -96,7 +96,7 @@ def rounds(names: list[str], count: int) -> tuple[dict[str, list[Times]], dict[s
 
 
 def cpu_model() -> str:
-    """What the processor calls itself."""
+    """Return the processor's model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -106,7 +106,7 @@ def cpu_model() -> str:
 
 
 def machine() -> str:
-    """The machine, the versions and the day."""
+    """Describe the machine, the versions and the date."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}"
                          for name in ("jax", "numpy", "llvmlite"))
     day = datetime.date.today().isoformat()
@@ -121,7 +121,7 @@ def duration(seconds: float) -> str:
 
 
 def row(name: str, measured: dict[str, list[Times]], wrong: dict[str, str]) -> list[str]:
-    """Cells of one line of the table: medians over the rounds in which both sides ran."""
+    """Return the cells of a table row: medians over the rounds in which both sides ran."""
     both = [times for times in zip(*measured.values()) if all(name in t for t in times)]
     if not both:
         return [name, *["-"] * 7, "does not run"]
@@ -147,7 +147,7 @@ def table(names: list[str], measured: dict[str, list[Times]], wrong: dict[str, s
 
 
 def write(text: str, tool: str) -> None:
-    """Put ``text`` between the two marks of a tool in docs/benchmarks.md."""
+    """Put ``text`` between a tool's two marks in docs/benchmarks.md."""
     begin, end = BEGIN.format(tool), END.format(tool)
     before, found_begin, rest = PAGE.read_text().partition(begin)
     _, found_end, after = rest.partition(end)

@@ -1,10 +1,10 @@
-"""Microseconds of eager calls on one target, medians of rounds.
+"""Measure eager calls on one target: microseconds, medians of rounds.
 
     python benchmarks/eager.py jax
     python benchmarks/eager.py fnx
 
-Small arrays, so that what is measured is the call. ``x[new i]`` and ``.at[new i].set`` have an
-index that was not there before; the others repeat one call.
+The arrays are small, so that the call itself is measured. ``x[new i]`` and ``.at[new i].set`` use a
+new index in each call; the others repeat one call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 9
 
 
 def cases(m: SimpleNamespace) -> dict[str, tuple[int, Callable[[], Any]]]:
-    """Calls to time, and how many of each make a round."""
+    """Return calls to time, and how many of each make a round."""
     jnp, new = m.jnp, itertools.count()
     x, square, key = jnp.ones(8), jnp.ones((64, 64)), m.random.PRNGKey(0)
     long = jnp.ones(100_000)
@@ -54,7 +54,7 @@ def cases(m: SimpleNamespace) -> dict[str, tuple[int, Callable[[], Any]]]:
 
 
 def microseconds(count: int, f: Callable[[], Any]) -> float:
-    """The median round, a call."""
+    """Return the time per call in the median round."""
     f(), f()
     times = []
     for _ in range(ROUNDS):

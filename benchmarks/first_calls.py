@@ -1,11 +1,11 @@
-"""Time first calls of the workloads, each in a process of its own, beside JAX's.
+"""Time first calls of the workloads, each in a process of its own, against JAX's.
 
     python benchmarks/first_calls.py                  # a table of all workloads
     python benchmarks/first_calls.py mlp_step --rounds 5
 
 Four cases: fnx with an empty cache and in the next process, JAX without a cache and in a process
-that finds all of it in its persistent cache. Rounds take turns; the table has medians in ms, what
-fnx's are of JAX's, and how many kernels the next process compiled.
+that finds everything in its persistent cache. Rounds take turns; the table has medians in ms, fnx's
+times relative to JAX's, and how many kernels the next process compiled.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NAMES = ("matmul1024", "matmul2048", "saxpy16M", "elementwise16M", "sum16M", "so
 
 
 def child(target: str, name: str) -> None:
-    """Print the seconds of one first call, of its CPU time, and the kernels compiled."""
-    import time  # what a child loads is not loaded by the parent
+    """Print the seconds of one first call, its CPU time, and the number of kernels compiled."""
+    import time  # the parent does not load what a child loads
 
     from new_shapes import compiled
     from run import block, load
@@ -43,7 +43,7 @@ def child(target: str, name: str) -> None:
 
 
 def measured(case: str, name: str, folder: str) -> dict[str, float]:
-    """What a child finds, with the caches of this folder."""
+    """Return a child's measurements, with the caches of this folder."""
     target = case.split()[0]
     env = {**os.environ, "FNX_CACHE_DIR": os.path.join(folder, "fnx")}
     for key in [k for k in env if k.startswith("JAX_")]:
@@ -61,7 +61,7 @@ def measured(case: str, name: str, folder: str) -> dict[str, float]:
 
 
 def round_of(name: str) -> dict[str, dict[str, float]]:
-    """All four cases, once; what is in a cache was put there by a process before."""
+    """Run all four cases once; an earlier process filled the caches."""
     with tempfile.TemporaryDirectory() as folder:
         found = {}
         for case in CASES:
@@ -72,7 +72,7 @@ def round_of(name: str) -> dict[str, dict[str, float]]:
 
 
 def line(name: str, ms: Mapping[str, float], compiled: object) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     jax, again = max(ms["jax"], 1e-9), max(ms["jax again"], 1e-9)
     cells = "".join(f"{ms[case]:11.1f}" for case in CASES)
     return (f"{name:16s}{cells}{ms['fnx'] / jax:10.2f}{ms['fnx again'] / jax:10.2f}"

@@ -1,12 +1,12 @@
-"""The kernels that have a goal, beside JAX and PyTorch eager, in one process.
+"""Time the kernels that have a goal against JAX and PyTorch eager, in one process.
 
     python benchmarks/goals.py                     prints the table
     python benchmarks/goals.py gpt_step sort10M    some of it
     python benchmarks/goals.py --write             also renews docs/benchmarks.md
 
-Targets take turns in rounds, as in sweep.py; a time is the median of the rounds, and each call is
-waited for. A goal is a ratio of fnx's time to that of one peer, or to the better of both; to
-``copy`` it is to what PyTorch takes to copy as many bytes as are read and written.
+Targets take turns in rounds, as in sweep.py; a time is the median of the rounds, and each call
+waits for its result. A goal is a ratio of fnx's time to that of one peer, or to the better of both;
+the peer ``copy`` is the time that PyTorch takes to copy as many bytes as are read and written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ BETTER = "better"
 
 @dataclass(frozen=True)
 class Goal:
-    """A workload, the same in PyTorch, and fnx's time at most, as a part of that of a peer."""
+    """A workload, the same in PyTorch, and the largest allowed ratio of fnx's time to that of a
+    peer."""
 
     build: Workload
     torch: Builder
@@ -40,7 +41,7 @@ class Goal:
 
 
 def of_arrays(f: Callable[..., Any], *shapes: tuple[int, ...], scale: float = 1.0) -> Workload:
-    """jit of f(namespace, *operands), of operands from a normal distribution."""
+    """jit of f(namespace, *operands), with operands from a normal distribution."""
     def build(ns: Any) -> Any:
         draw = np.random.default_rng(0)
         operands = [(draw.standard_normal(shape) * scale).astype("float32") for shape in shapes]
@@ -49,7 +50,7 @@ def of_arrays(f: Callable[..., Any], *shapes: tuple[int, ...], scale: float = 1.
 
 
 def product(m: int, k: int, n: int, turned: str = "") -> Goal:
-    """m x k by k x n, of which those named in turned are stored transposed."""
+    """m x k by k x n; the operands named in turned are stored transposed."""
     def f(ns: Any, a: Any, b: Any) -> Any:
         return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
     shapes = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
@@ -86,7 +87,7 @@ def attentions() -> dict[str, Goal]:
 
 
 def shared(name: str, at_most: float, peer: str = BETTER) -> Goal:
-    """One of workloads.py."""
+    """A workload of workloads.py."""
     return Goal(WORKLOADS[name], TORCH[name], at_most, peer)
 
 
@@ -113,7 +114,7 @@ GOALS: dict[str, Goal] = {
 
 
 def tensors(torch: Any, tree: Any) -> Any:
-    """The same tree of tensors with memory of their own."""
+    """Copy a tree of arrays to tensors with memory of their own."""
     if isinstance(tree, dict):
         return {key: tensors(torch, value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -124,15 +125,15 @@ def tensors(torch: Any, tree: Any) -> Any:
 
 
 def as_float32(torch: Any, tree: Any) -> Any:
-    """Results as arrays of NumPy, which has no bfloat16."""
+    """Convert results to NumPy arrays, since NumPy has no bfloat16."""
     from run import leaves
     return [np.asarray(x.float() if isinstance(x, torch.Tensor) else x.astype("float32"))
             for x in leaves(tree)]
 
 
 def tolerance(results: Any, operands: Any) -> float:
-    """By how much results may differ, relatively: each is rounded to its type, and is a sum of as
-    many terms as the longest axis, at most, in float32."""
+    """Return the allowed relative difference of results: each is rounded to its dtype, and is a
+    float32 sum of at most as many terms as the longest axis."""
     from run import leaves
     step = 2.0 ** -7 if any(str(x.dtype) == "bfloat16" for x in leaves(results)) else 2.0 ** -23
     terms = max(n for x in leaves(operands) for n in (1, *x.shape))
@@ -140,7 +141,7 @@ def tolerance(results: Any, operands: Any) -> float:
 
 
 def measure(goal: Goal, spaces: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """The seconds of each target, what was computed beside them, and whether all agree."""
+    """Return the seconds of each target, the results, and whether all agree."""
     from run import block
     calls, results = dict[str, Callable[[], Any]](), dict[str, Any]()
     for name, ns in spaces.items():
@@ -164,7 +165,7 @@ def measure(goal: Goal, spaces: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 
 def row(name: str, goal: Goal, found: dict[str, Any]) -> list[str]:
-    """The cells of a table."""
+    """Return the cells of a table row."""
     peer = min(found["jax"], found["torch"]) if goal.peer == BETTER else found[goal.peer]
     ratio = found["fnx"] / peer
     shown = [f"{found[key] * 1e3:.3g}" if key in found else ""

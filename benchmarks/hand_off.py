@@ -1,12 +1,12 @@
-"""What sharing a kernel costs: from the call to all workers and back.
+"""Measure the latency of dispatching a kernel to workers: from the call to all workers and back.
 
     python benchmarks/hand_off.py
 
-``hand-off`` is what a call takes on two workers beyond half of what its kernel takes on one, of a
-kernel on data that lies in the L1 caches, in rounds in which both take turns: back to back, and
-after pauses in which the caller does something else. Then a sum of a million numbers beside the
-rate at which all workers read the cache that it lies in, and results on pages that were used
-before (the result before was dropped) and on fresh ones, beside JAX and PyTorch.
+``hand-off`` is the time of a call on two workers minus half of the kernel's time on one, for a
+kernel on data in the L1 caches, in rounds in which both take turns: back to back, and after pauses
+in which the caller does something else. Then it times a sum of a million values, next to the rate
+at which all workers read the cache that holds them; and results on reused pages (the previous
+result was dropped) and on fresh ones, for fnx, JAX and PyTorch.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PAUSES = 0.0, 1e-5, 1e-4, 1e-3, 1e-2
 ROUNDS, CALLS, SECONDS = 12, 100, 0.08
 SMALL, TERMS, MILLION = 1 << 14, 30, 1 << 20
 KEPT = 24
-TOUCHED = 1 << 29  # bytes: the host of a virtual machine gives memory when it is first touched
+TOUCHED = 1 << 29  # bytes: the host of a virtual machine maps memory at its first access
 
 Call = Callable[[], Any]
 
 
 def waits(seconds: float) -> None:
-    """Do something else for so long: compute, where it is short, else sleep."""
+    """Pause: compute if the pause is short, else sleep."""
     if seconds >= 1e-3:
         time.sleep(seconds)
         return
@@ -41,7 +41,7 @@ def waits(seconds: float) -> None:
 
 
 def samples(f: Call, pause: float) -> list[float]:
-    """Microseconds of calls, each after a pause."""
+    """Return the microseconds of calls, each after a pause."""
     f(), f()
     found = []
     for _ in range(min(CALLS, max(3, int(SECONDS / max(pause, 1e-9))))):
@@ -53,7 +53,7 @@ def samples(f: Call, pause: float) -> list[float]:
 
 
 def of_workers(fnx: Any, counts: tuple[int, ...], f: Call, pause: float) -> list[list[float]]:
-    """Microseconds of calls with so many workers, in rounds in which they take turns."""
+    """Return the microseconds of calls with each number of workers, which take turns in rounds."""
     found: list[list[float]] = [[] for _ in counts]
     before = fnx.config.workers
     for _ in range(ROUNDS):
@@ -64,7 +64,7 @@ def of_workers(fnx: Any, counts: tuple[int, ...], f: Call, pause: float) -> list
 
 
 def ninth(values: list[float]) -> float:
-    """What nine of ten are below."""
+    """Return the 90th percentile."""
     return sorted(values)[len(values) * 9 // 10]
 
 
@@ -85,7 +85,8 @@ def hand_off(fnx: Any, jnp: Any) -> None:
 
 
 def pages(f: Call) -> tuple[float, float]:
-    """Microseconds of a call whose result is dropped, and of one whose result is kept."""
+    """Return the microseconds of a call whose result is dropped, and of one whose result is
+    retained."""
     used, kept = statistics.median(samples(f, 0.0)), []
     fresh = []
     for _ in range(KEPT):
@@ -96,7 +97,8 @@ def pages(f: Call) -> tuple[float, float]:
 
 
 def beside_others(fnx: Any, jnp: Any) -> None:
-    """Print a sum, and results on used and fresh pages, of all targets that are here."""
+    """Print the times of a sum, and of results on used and fresh pages, for all installed
+    targets."""
     data = np.random.default_rng(0).standard_normal(MILLION).astype(np.float32)
     calls: dict[str, tuple[Call, Call]] = {}
     x, add, fold = jnp.asarray(data), fnx.jit(lambda x: x + 1), fnx.jit(lambda x: x.sum())

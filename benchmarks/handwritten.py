@@ -1,11 +1,11 @@
-"""Hand-written kernels against the machine's limits and against JAX.
+"""Compare user-written kernels with the machine's limits and with JAX.
 
     python -m benchmarks.handwritten            all rows
     python -m benchmarks.handwritten 1024       GEMM of one size, no JAX
 
-The limit of a GEMM is the register tile alone on panels that stay in the L1 cache, on the same
-cores in the same run: rounds of limit, hand-written and generated product in turn; medians of
-7 rounds. One core means one worker (a process of its own).
+The limit of a GEMM is the register tile alone on panels in the L1 cache, on the same cores in the
+same run: rounds of the limit, the user-written and the generated product in turn; medians of 7
+rounds. One core means one worker (a process of its own).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Hand-written kernels against the same loops under numba, and attention without its matrix.
+"""Compare user-written kernels with the same loops under numba, and tiled attention with plain one.
 
     python -m benchmarks.handwritten_loops
 
-Both sides run in turn, each round once; ratios of the least times, of the processor (all threads
-together) and of the clock.
+Both sides run in turn, once in each round; ratios are of the least times, both of the processor
+(all threads together) and of the wall clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUNDS = 9
 
 
 def least(f: Callable[[], Any], g: Callable[[], Any]) -> tuple[list[float], list[float]]:
-    """The least (processor, clock) milliseconds of both, run in turn."""
+    """Return the least (processor, wall) milliseconds of both, run in turn."""
     times: tuple[list[Any], list[Any]] = ([], [])
     for _ in range(ROUNDS):
         for run, found in zip((f, g), times):
@@ -121,7 +121,7 @@ def attention(causal: bool, heads: int = 8, n: int = 2048, d: int = 64) -> None:
 
 
 def products_per_second(steps: int = 400_000, workers: int = 8, chains: int = 12) -> float:
-    """Multiplications with an addition that all cores do in a second, in registers."""
+    """Return the multiply-adds per second of all cores, in registers."""
     def kernel(x: k.Reference, o: k.Reference) -> None:
         w, lane = k.range(workers, "w"), k.range(16, "lane")
         a, b = x[w, lane], x[w, 15 - lane]
@@ -144,7 +144,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def attention_profile(heads: int = 8, n: int = 2048, d: int = 64) -> None:
-    """Where the time of attention without a mask goes, beside what the cores can do."""
+    """Print where the time of attention without a mask goes, against the cores' peak rate."""
     q, key, v = (jnp.asarray(a) for a in np.random.default_rng(0).standard_normal(
         (3, heads, n, d)).astype("float32") * np.float32(d**-0.25))
     parts: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

@@ -1,9 +1,9 @@
-"""Hand-tiled kernels against the machine's limits: what code generation itself achieves.
+"""Compare manually tiled kernels with the machine's limits, to measure code generation alone.
 
     python -m benchmarks.kernels
 
-Each row is the median of 7 rounds on one core: saxpy and softmax in GB/s, GEMM in percent of
-the register-tile limit (the same tile on panels that stay in the L1 cache, same run).
+Each row is the median of 7 rounds on one core: saxpy and softmax in GB/s, GEMM in percent of the
+register-tile limit (the same tile on panels in the L1 cache, same run).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def saxpy(lanes: int = 16, unroll: int = 4) -> UOp:
 
 
 def softmax(columns: int, exp: Callable[[UOp], UOp], lanes: int = 16, unroll: int = 4) -> UOp:
-    """Rows stay in cache: max, then exp and its sum, then the division."""
+    """Softmax of rows that stay in cache: max, then exp and its sum, then the division."""
     rows = build.var(0, dtypes.index, name="rows")
     row = build.range_(rows, 0, "PAR")
     step = lanes * unroll
@@ -159,7 +159,7 @@ def tile_limit(k: int = 256, rows: int = 14, vectors: int = 2, lanes: int = 16,
                repeats: int = 1000) -> UOp:
     """The register tile alone, on panels that stay in L1.
 
-    Which panel is data (always the first), so that the tile is computed again each time.
+    The panel index is data (always 0), so that the tile is computed again each time.
     """
     again = build.range_(repeats, 0)
     kk = build.range_(k, 1)
@@ -211,7 +211,7 @@ def gemm_row(n: int) -> str:
     a, b, o = (aligned((n, n)) for _ in range(3))
     panels = [aligned((256, 14)), aligned((256, 32)), aligned((14, 32)),
               aligned((1000,), np.int32)]
-    # room for both packed operands, rounded up to whole tiles
+    # Space for both packed operands, rounded up to whole tiles.
     run = kernel.prepare([a, b, o], [], -(-n // (14 * block)), aligned((2 * (n + 64) * (n + 64),)))
     tile = limit.prepare(panels, [], 1, aligned((1,)))
     best = 2 * 1000 * 256 * 14 * 32 / median_seconds(tile) / 1e9

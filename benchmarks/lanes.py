@@ -1,4 +1,4 @@
-"""Workloads under vmap: a gradient for each example, and lanes that end when they will.
+"""Workloads under vmap: per-example gradients, and batch elements with data-dependent trip counts.
 
 As in workloads.py, each builder takes a namespace with the modules of JAX or of fnx.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def per_example_grads(ns: Any, batch: int = 512, width: int = 64) -> Any:
-    """The gradients of an MLP's loss in its weights, for each of a batch of examples."""
+    """The gradients of an MLP's loss with respect to its weights, for each example of a batch."""
     jax, jnp = ns.jax, ns.jnp
     generator = np.random.default_rng(0)
     sizes = (32, width, width, 8)
@@ -30,7 +30,7 @@ def per_example_grads(ns: Any, batch: int = 512, width: int = 64) -> Any:
 
 
 def newton_lanes(ns: Any, lanes: int = 10_000) -> Any:
-    """Square roots by Newton's method, each lane until it has its own."""
+    """Square roots by Newton's method, until each batch element has converged."""
     jnp, lax = ns.jnp, ns.lax
 
     def root(a: Any) -> Any:

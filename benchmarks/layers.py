@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 BATCH = 8
-# channels in, channels out, size of the image, of the kernel, stride
+# Input channels, output channels, image size, kernel size, stride.
 LAYERS = {
     "conv7x7_s2": (3, 64, 224, 7, 2), "conv3x3_64": (64, 64, 56, 3, 1),
     "conv3x3_s2": (64, 128, 56, 3, 2), "conv3x3_256": (256, 256, 14, 3, 1),
@@ -32,7 +32,7 @@ def layer(inside: int, outside: int, size: int, kernel: int, stride: int
 
 
 def sort(count: int, *more: int) -> Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """Of float32, along the last axis."""
+    """Sort float32 values along the last axis."""
     def build(ns: Any) -> Any:
         x = np.random.default_rng(0).standard_normal((*more, count)).astype("float32")
         return ns.jax.jit(ns.jnp.sort), (ns.jnp.asarray(x),)

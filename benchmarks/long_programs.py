@@ -1,13 +1,14 @@
-"""Milliseconds of a first call by the size of the program: what grows faster than it?
+"""Measure how the time of a first call grows with the size of the program.
 
     python benchmarks/long_programs.py fnx
     python benchmarks/long_programs.py jax --nodes 5000 10000 20000
 
-A straight line of code, of so many operations on vectors. Each step reads the value before it, one
-from half way back and the argument, which all steps read: so values have readers far away. The
-cache on disk is off. Of fnx, ``trace`` is running the function, ``passes`` all that makes text of
-it, ``all`` the call; ``processor`` is the time of the processor, over all threads, and ``a node``
-what that is of each. Each size is a process of its own, as kernels are kept in memory.
+The program is straight-line code of so many vector operations. Each step reads the previous value,
+one from halfway back, and the argument, which all steps read: so values have distant readers. The
+disk cache is off. For fnx, ``trace`` is the time to run the function, ``passes`` of everything that
+turns it into text, ``all`` of the call; ``processor`` is the processor time over all threads, and
+``a node`` that time per node. Each size has a process of its own, since kernels are cached in
+memory.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def stages(f: Any, x: Any) -> tuple[float, float]:
-    """Milliseconds of tracing and of the passes, of the call that was made."""
+    """Return the milliseconds of tracing and of the passes in the last call."""
     spent = dict(f.lower(x).milliseconds)
     for beside in ("llvm", "link"):
         spent.pop(beside, None)

@@ -21,7 +21,7 @@ def _normals(ns: Any, scale: float) -> Any:
 
 
 def _lstm(ns: Any, length: int, width: int, batch: int) -> Any:
-    """The mean of squares of all outputs of an LSTM, of its weights and inputs."""
+    """The mean of squares of all outputs of an LSTM, as a function of its weights and inputs."""
     jnp, nn = ns.jnp, ns.jax.nn
     normal = _normals(ns, 0.1)
     weights = (normal(width, 4 * width), normal(width, 4 * width), normal(4 * width))
@@ -54,7 +54,7 @@ def lstm_grad(ns: Any, length: int = 200, width: int = 64, batch: int = 16) -> A
 
 
 def rk4(ns: Any, steps: int = 10_000, dt: float = 0.001) -> Any:
-    """The Lorenz system by the classical Runge-Kutta method; the path, too."""
+    """The Lorenz system by the classical Runge-Kutta method; returns the path, too."""
     jnp = ns.jnp
 
     def slope(s: Any) -> Any:

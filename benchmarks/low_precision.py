@@ -1,11 +1,11 @@
-"""Training steps in bfloat16 and float16 beside those in float32: losses and time of a step.
+"""Compare training steps in bfloat16 and float16 with those in float32: losses and time per step.
 
     python benchmarks/low_precision.py [fnx|jax] [steps]
 
-A loss of 16 bits is read to a few parts in a hundred where it is small: its logits are rounded. So
-what was trained is judged by its loss in float32, as a mean over the last steps, for with a large
-rate the loss goes up and down. Exits with 1 where that is more than 2 % from that of float32. What
-one unit in the last place of the first parameters changes is shown beside it.
+A small 16-bit loss is only accurate to a few percent, since its logits are rounded. So the trained
+parameters are judged by their float32 loss, as a mean over the last steps, because with a large
+rate the loss fluctuates. Exits with 1 if that differs by more than 2 % from float32's. For
+comparison, the effect of changing the initial parameters by one ulp is shown as well.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Step = Callable[..., Any]
 WORKLOADS = {"mlp_step": mlp_step, "gpt_step": gpt_step}
 DTYPES = ("float32", "bfloat16", "float16")
 TOLERANCE = 0.02
-LAST = 10  # steps over which what was trained is judged
-OFF = "one ulp"  # float32 again, from parameters that are one unit in the last place off
+LAST = 10  # steps over which the training is judged
+OFF = "one ulp"  # float32 again, from parameters that are off by one ulp
 
 
 class Trained(NamedTuple):
-    """Losses of the first and the last step, the mean of those in float32 before the last steps,
-    and milliseconds of a step."""
+    """Losses of the first and the last step, the mean of the float32 losses before the last steps,
+    and milliseconds per step."""
 
     first: float
     last: float
@@ -52,7 +52,7 @@ def losses(step: Step, exact: Step, args: tuple[Any, ...], steps: int) -> Traine
 
 
 def nudged(ns: Any, params: Any) -> Any:
-    """Each parameter a unit in the last place larger or smaller."""
+    """Move each parameter by one ulp, up or down."""
     rng = np.random.default_rng(0)
 
     def off(p: Any) -> Any:
@@ -64,7 +64,7 @@ def nudged(ns: Any, params: Any) -> Any:
 
 def compared(ns: Any, build: Callable[..., Any], steps: int, **sizes: int
              ) -> dict[str, Trained]:
-    """What each dtype was trained to."""
+    """Train with each dtype."""
     exact, _ = build(ns, **sizes)
     found = {}
     for dtype in DTYPES:
@@ -76,7 +76,7 @@ def compared(ns: Any, build: Callable[..., Any], steps: int, **sizes: int
 
 
 def far(found: dict[str, Trained]) -> list[str]:
-    """The dtypes that were trained to another loss than float32."""
+    """Return the dtypes whose loss differs from float32's."""
     want = found["float32"].exact
     return [t for t, trained in found.items() if t != OFF and not (
         np.isfinite(trained.last) and abs(trained.exact - want) <= TOLERANCE * abs(want))]

@@ -1,11 +1,11 @@
-"""Seconds of eager calls with shapes that were not there before, and kernels compiled for them.
+"""Time eager calls with new shapes in seconds, and count the kernels compiled for them.
 
     python benchmarks/new_shapes.py jax
     python benchmarks/new_shapes.py fnx
 
-Ten functions, 200 shapes each, drawn with a fixed seed: rows and columns of 2 to 300. Each call is
-waited for, so nothing is hidden in a queue. The operands are made before the clock starts. The
-cache on disk is off (``FNX_CACHE_DIR=``), so what is compiled is compiled here.
+Ten functions, 200 shapes each, drawn with a fixed seed: rows and columns of 2 to 300. Each call
+waits for its result, so nothing is hidden in a queue. The operands are made before the clock
+starts. The disk cache is off (``FNX_CACHE_DIR=``), so kernels are compiled here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Case = tuple[Callable[..., Any], list[tuple[Any, ...]]]
 
 
 def cases(m: SimpleNamespace, shapes: int, seed: int) -> dict[str, Case]:
-    """What is called, and with what."""
+    """Return the functions and their operands."""
     jnp, draw = m.jnp, np.random.default_rng(seed)
     sizes = draw.choice(np.arange(2, 301), size=(3, 10, shapes), replace=True).tolist()
 
@@ -53,7 +53,7 @@ def cases(m: SimpleNamespace, shapes: int, seed: int) -> dict[str, Case]:
 
 
 def compiled(target: str) -> int:
-    """Kernels that this process has compiled; 0 where that is not counted."""
+    """Return the number of kernels that this process has compiled; 0 if it is not counted."""
     if target != "fnx":
         return 0
     from fnx.backends.base import get_device

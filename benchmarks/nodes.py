@@ -1,10 +1,10 @@
-"""Nanoseconds per node of what every trace and pass is made of.
+"""Nanoseconds per node of the basic operations of traces and passes.
 
     python -m benchmarks.nodes
 
 Each row is the median of 15 rounds on a generated graph shaped like a traced program (elementwise
-chains that share operands, movements, folds), and the ratio of the time on twice the graph: 2.0
-is linear. The collector is paused, as it is while fnx traces and lowers.
+chains that share operands, movements, reductions), and the ratio of the time on a graph twice as
+large: 2.0 is linear. The garbage collector is paused, as it is while fnx traces and lowers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NEVER = RuleSet([RewriteRule(UPat(op, (UPat(ops.THREEFRY), UPat(ops.THREEFRY))),
                  for op in (ops.ADD, ops.MUL, ops.SUB, ops.MAX)])
 
 
-Work = tuple[Callable[[], Any], int]  # what is timed, and how many nodes it is about
+Work = tuple[Callable[[], Any], int]  # what is timed, and its number of nodes
 
 
 def _create(length: int, n: int) -> Work:
@@ -106,7 +106,7 @@ WORK: dict[str, Callable[[int, int], Work]] = {
 
 
 class Row(NamedTuple):
-    """Median nanoseconds per node, and time on twice the nodes over time on them."""
+    """Median nanoseconds per node, and the ratio of the times on twice the nodes and on them."""
 
     name: str
     nanoseconds: float
@@ -123,7 +123,7 @@ def _timed(name: str, size: int) -> tuple[float, int]:
 
 
 def measure(name: str, size: int = SIZE, rounds: int = ROUNDS) -> Row:
-    """One row. Sizes alternate within a round, so noise of the machine hits both."""
+    """Measure one row. Sizes alternate within a round, so noise of the machine hits both."""
     runs = [(_timed(name, size), _timed(name, 2 * size)) for _ in range(rounds)]
     one, two = (statistics.median(t / n for t, n in column) for column in zip(*runs))
     return Row(name, 1e9 * one, 2 * two / one)

@@ -1,12 +1,12 @@
-"""Milliseconds from what a reader does to the frame that shows it, on the page of a workload.
+"""Time the page of a workload: milliseconds from a reader's action to the frame that shows it.
 
     python benchmarks/page.py gpt_step
     python benchmarks/page.py gpt_step --pictures DIR
 
 A headless Chromium loads the page (``f.lower(*args).view()``); each step is timed by the page's own
-``performance.call_now()``, from the event to the frame after the one in which it is drawn. Every
-pass and every kernel is selected once (``--every 3``: each third), and each way to look at them;
-then pan, zoom and search.
+``performance.now()``, from the event to the frame after the one in which it is drawn. Every pass
+and every kernel is selected once (``--every 3``: each third), and each view of them; then pan, zoom
+and search.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workloads import WORKLOADS
 
 from fnx.transforms.view.page_data import LEVELS
 
-# ACT is run in the page; what it does is shown when READY holds, and painted a frame later.
+# ACT runs in the page; its effect is visible when READY holds, and painted a frame later.
 TIMED = """
 async () => {
   const frame = () => new Promise(requestAnimationFrame);
@@ -64,7 +64,7 @@ class Reader:
                   f"b => b.textContent === '{name}').click()", ready)
 
     def look(self, kind: str, what: str) -> None:
-        """Each way to look at what is selected."""
+        """Open each view of the selection."""
         at = self.page.evaluate("state.at")
         for i, name in enumerate(self.page.locator("#views button").all_inner_texts()):
             ready = f"document.body.dataset.read === 'kernels/{at}/{name}'" \
@@ -84,7 +84,7 @@ class Reader:
 
 
 def walk(reader: Reader, pictures: Path | None, every: int) -> None:
-    """All that a reader may do, once; of passes and kernels each so many-th."""
+    """Perform each action once; select every so many-th pass and kernel."""
     page = reader.page
 
     def picture(name: str) -> None:

@@ -1,11 +1,11 @@
-"""What a profile says beside the clock, and what it costs that there are profiles.
+"""Compare a profile's times with the clock, and measure the overhead of profiling.
 
     python benchmarks/profiles.py gpt_step mlp_step dispatch
 
-For each workload, medians of rounds in turn, milliseconds: ``plain`` a call before the first
-profile of the process, ``off`` one later, with none open; ``profiled`` a call in a profile, by the
-clock; ``kernels``, ``gaps`` and ``outside`` what the profile says of it; ``share`` is that of the
-kernels in their own call.
+For each workload, medians over rounds in turn, in milliseconds: ``plain`` is a call before the
+first profile of the process, ``off`` one later, with none open; ``profiled`` is a call in a
+profile, by the clock; ``kernels``, ``gaps`` and ``outside`` are the profile's numbers for it;
+``share`` is the kernels' share of their own call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH_SECONDS = 0.01
 
 
 def timed(f: Any, args: tuple[Any, ...]) -> list[float]:
-    """Milliseconds of a call in each round."""
+    """Return the milliseconds of a call in each round."""
     count = max(1, int(BATCH_SECONDS / seconds(lambda: block(f(*args)))))
     return [seconds(lambda: [block(f(*args)) for _ in range(count)]) / count * 1e3
             for _ in range(ROUNDS)]

@@ -4,7 +4,7 @@
     python benchmarks/run.py fnx --times fnx.json --values fnx.npz
 
 A steady time is the median of nine rounds of about 50 ms each. ``--times`` and ``--values`` store
-what was measured and what was computed, for compare.py.
+the measurements and the results, for compare.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ ROUND_SECONDS = 0.05
 
 
 def load(target: str) -> tuple[SimpleNamespace, float]:
-    """The target's modules under JAX's usual names, and the seconds it took to import them."""
+    """Return the target's modules under JAX's usual names, and the seconds it took to import
+    them."""
     start = time.perf_counter()
     modules = {short: importlib.import_module(target + suffix) for short, suffix in
                (("jax", ""), ("jnp", ".numpy"), ("lax", ".lax"), ("random", ".random"))}
@@ -58,7 +59,7 @@ def seconds(f: Callable[[], Any]) -> float:
 
 
 def measure(f: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, float, Any]:
-    """Seconds of the first call, median seconds of a later one, and the first result."""
+    """Return the seconds of the first call, median seconds of a later one, and the first result."""
     block(args)
     result: list[Any] = []
     first = seconds(lambda: result.append(block(f(*args))))
@@ -77,7 +78,7 @@ def measure(f: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, float,
 
 
 def main() -> int:
-    from workloads import WORKLOADS  # beside this file, found when it runs as a script
+    from workloads import WORKLOADS  # next to this file, found when it runs as a script
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("target", help="a module with JAX's API: jax or fnx")

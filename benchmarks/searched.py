@@ -1,9 +1,9 @@
-"""What a search gains over the model: times of functions under schedules that were searched for.
+"""Measure the gain of schedule search over the heuristic schedule.
 
     python -m benchmarks.searched --seconds 4 matmul softmax
 
-Each case is jitted twice, with and without ``config.search``; then both are timed in turns, medians
-of rounds. Without names all cases are.
+Each case is jitted twice, with and without ``config.search``; then both are timed in turn, medians
+of rounds. Without names, all cases run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 
 
 def conv(stride: int, groups: int = 1) -> Callable[..., Any]:
-    """A convolution whose borders are zeros."""
+    """A convolution with zero padding."""
     return lambda x, w: lax.conv_general_dilated(x, w, (stride, stride), "SAME",
                                                  feature_group_count=groups)
 
@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
 
 
 def microseconds(f: Callable[..., Any], args: list[Any], seconds: float = 0.004) -> float:
-    """A call, of as many as take that long."""
+    """Return the time per call, over calls that take about that long together."""
     count, began = 0, time.perf_counter()
     while (spent := time.perf_counter() - began) < seconds:
         fnx.block_until_ready(f(*args))
@@ -86,7 +86,7 @@ def microseconds(f: Callable[..., Any], args: list[Any], seconds: float = 0.004)
 
 
 def gain(name: str, seconds: float, rounds: int) -> float:
-    """Times the model's speed."""
+    """Return the speedup over the heuristic schedule."""
     f, shapes = CASES[name]
     rng = np.random.default_rng(0)
     args = [jnp.asarray(rng.uniform(0.1, 1, s).astype("f4")) for s in shapes]

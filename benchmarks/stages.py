@@ -1,4 +1,4 @@
-"""Where the time of a first call goes, beside JAX's: trace, each pass, LLVM and link.
+"""Break down the time of a first call, next to JAX's: trace, each pass, LLVM and link.
 
     python benchmarks/stages.py                  mlp_step
     python benchmarks/stages.py softmax4096
@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def timed(f: Callable[[], Any]) -> tuple[Any, float]:
-    """The result and the milliseconds it took."""
+    """Return the result and the milliseconds it took."""
     start = time.perf_counter()
     result = f()
     return result, (time.perf_counter() - start) * 1e3
@@ -56,7 +56,7 @@ def one(target: str, name: str) -> None:
 
 
 def both(name: str) -> str:
-    """The table of one workload on both targets."""
+    """Print the table of one workload on both targets."""
     lines = ["| | stage | ms |", "| --- | --- | --- |"]
     for target in ("jax", "fnx"):
         with tempfile.TemporaryDirectory(prefix="fnx-bench-") as cache:

@@ -1,24 +1,24 @@
-"""A thousand generated cases beside JAX and PyTorch eager, in one process.
+"""Time a thousand generated cases against JAX and PyTorch eager, in one process.
 
     python benchmarks/sweep.py                               all that are not in the state file
     python benchmarks/sweep.py --family norms --seconds 90   what fits into the time
     python benchmarks/sweep.py --one-core                    on one core, by processor time
-    python benchmarks/sweep.py --again --above 1.1           what other commits were slow at
-    python benchmarks/sweep.py --one-core --again --alone    fnx again, beside the others' old times
-    python benchmarks/sweep.py --again --errors              errors again, beside the old times
+    python benchmarks/sweep.py --again --above 1.1           those that were slow at other commits
+    python benchmarks/sweep.py --one-core --again --alone    fnx again, against the peers' old times
+    python benchmarks/sweep.py --again --errors              errors again, with the old times
     python benchmarks/sweep.py --write                       also renews docs/benchmarks.md
 
-A case is timed in rounds in which the targets take turns; each call is waited for, by the same
-function for all. A time is the median of the rounds; a ratio is fnx's to the better of the others.
-``cpu`` is the same by the clock of the processor, over all threads. Where other processes were busy
-meanwhile, the case is timed again, and the quietest try counts. Results are compared with JAX's,
-errors are to PyTorch in float64, or to JAX in float64 where PyTorch lacks the function: medians
-over several draws of the operands. A target
-that cannot be the better of the others any more stops taking turns. What is measured is kept, a
-line a case with its commit, in the state file: a run goes on where the one before ended.
+A case is timed in rounds in which the targets take turns; each call waits for its result, in the
+same function for all. A time is the median of the rounds; a ratio is fnx's time to the better of
+the others. ``cpu`` is the same by processor time, over all threads. If other processes were busy at
+the same time, the case is timed again, and the quietest try counts. Results are compared with
+JAX's, errors are relative to PyTorch in float64, or to JAX in float64 if PyTorch lacks the
+function: medians over several draws of the operands. A target that can no longer be the better of
+the others stops taking turns. The measurements are saved, a line per case with its commit, in the
+state file: a run resumes where the previous one ended.
 
 On one core each target has one thread, and a time is the least processor time of the rounds: that
-holds on a machine with other work, too, and says nothing of how work is shared.
+is reliable on a busy machine, too, but says nothing about parallel scaling.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ import numpy as np
 COUNT, SEED = 1000, 11
 ROUNDS = 7
 ROUND_SECONDS = 0.006
-TURNS, TURN_SECONDS = 15, 0.0008  # of one core
+TURNS, TURN_SECONDS = 15, 0.0008  # on one core
 TRIAL, LOST = 3, 2.0  # turns after which a target leaves that takes so many times the least
-PAUSE = 0.01        # between targets: threads that look for work (PyTorch: 8 ms) have stopped then
+PAUSE = 0.01        # between targets, so that spinning threads (PyTorch: 8 ms) have stopped
 TRIES = 3           # of a case while other processes are busy
-BUSY = 0.1          # of one processor: what others may take
+BUSY = 0.1          # share of one processor that others may take
 WORST = 3           # cases of a family that the table names
-LIMIT = 1.1         # above which a case is counted
+LIMIT = 1.1         # ratio above which a case is counted
 RTOL, ATOL = 2e-3, 2e-3
 EXACT = 2.0 ** -25  # an error that counts as none: rounding once
-DRAWS, MOST_DRAWS, NUMBERS = 5, 33, 256  # of operands for errors: more of them for few results
+DRAWS, MOST_DRAWS, NUMBERS = 5, 33, 256  # of operands for errors: more if there are few results
 ERRORS = 2.0        # times the least error of the others, above which a case is counted
 BUILD = Path(__file__).resolve().parent.parent / "build"
 STATE, STATE_OF_ONE_CORE = BUILD / "sweep.jsonl", BUILD / "sweep_one_core.jsonl"
@@ -61,7 +61,7 @@ Record = dict[str, Any]
 
 
 def once(f: Call, repeats: int) -> tuple[float, float]:
-    """Seconds of a call, by the clock and of the processor."""
+    """Return the seconds of a call, by wall clock and processor time."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         f()
@@ -69,14 +69,15 @@ def once(f: Call, repeats: int) -> tuple[float, float]:
 
 
 def in_play(least: dict[str, float], calls: Iterable[str]) -> list[str]:
-    """The targets that go on taking turns: fnx, and what is not much slower than the fastest."""
+    """Return the targets that go on taking turns: fnx, and those not much slower than the
+    fastest."""
     best = min(least.values(), default=0.0)
     return [name for name in calls if name == "fnx" or least.get(name, 0.0) <= LOST * best]
 
 
 def interleaved(calls: dict[str, Call], rounds: int | None = None
                 ) -> dict[str, tuple[float, float]]:
-    """Medians of what each call takes, in rounds in which they take turns."""
+    """Return the median times of each call, in rounds in which they take turns."""
     repeats: dict[str, int] = {}
     for name, f in calls.items():
         least = min(once(f, 1)[0] for _ in range(5))
@@ -93,7 +94,7 @@ def interleaved(calls: dict[str, Call], rounds: int | None = None
 
 
 def busy_seconds() -> float:
-    """Of all processors and processes since the machine started; 0 where nothing tells."""
+    """Return the busy time of all processors since the machine started; 0 if it is unknown."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return 0.0
@@ -102,8 +103,8 @@ def busy_seconds() -> float:
 
 
 def quietest(calls: dict[str, Call]) -> tuple[dict[str, tuple[float, float]], float]:
-    """What each call takes, and how many processors other processes took meanwhile: of some tries
-    the first without them, else the one with the least of it."""
+    """Return the times of each call, and how many processors other processes used at the same time:
+    of the first try without load, or else of the one with the least."""
     tries: list[tuple[dict[str, tuple[float, float]], float]] = []
     while len(tries) < TRIES and not (tries and tries[-1][1] < BUSY):
         start, all_before, own_before = time.monotonic(), busy_seconds(), time.process_time()
@@ -115,7 +116,7 @@ def quietest(calls: dict[str, Call]) -> tuple[dict[str, tuple[float, float]], fl
 
 
 def least(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
-    """The least processor time of each call, as both of its times; targets in turns."""
+    """Return the least processor time of each call, as both of its times; targets take turns."""
     repeats, found = {}, dict[str, float]()
     for name, f in calls.items():
         once(f, 1)
@@ -147,7 +148,8 @@ def agree(got: Any, expected: Any, relative: float = RTOL, absolute: float = ATO
 
 
 def error_of(got: Any, reference: Any) -> float | None:
-    """The largest of all results; None where none is a float, or the reference is nothing."""
+    """Return the largest error of all results; None if none is a float, or the reference is
+    empty."""
     from run import leaves
     found: list[float] = []
     for a, b in zip(map(np.asarray, leaves(got)), map(np.asarray, leaves(reference)), strict=True):
@@ -164,8 +166,8 @@ def error_of(got: Any, reference: Any) -> float | None:
 
 def errors(case: Any, runs: dict[str, Callable[..., Any]], ns: Any, torch: Any
            ) -> dict[str, float]:
-    """Medians of the errors of all targets over draws of the operands: one draw may be met by
-    chance, above all where the result is one number, or a factor of all results is."""
+    """Return the median errors of all targets over draws of the operands: in a single draw an error
+    may be small by chance, above all if the result is one value, or all results share a factor."""
     from run import leaves
     found: dict[str, list[float]] = {name: [] for name in runs}
     seed = numbers = 0
@@ -183,7 +185,8 @@ def errors(case: Any, runs: dict[str, Callable[..., Any]], ns: Any, torch: Any
 
 
 def in_float64(case: Any, operands: Iterable[Any], ns: Any, torch: Any) -> Any:
-    """What the same operands give as float64: by PyTorch, which compiles nothing, else by JAX."""
+    """Return the results for the same operands in float64: by PyTorch, which compiles nothing, else
+    by JAX."""
     given = [x.astype("float64") if x.dtype.kind == "f" else x for x in operands]
     if torch is not None and case.torch is not None:
         return case.torch(torch)(*map(torch.from_numpy, given))
@@ -196,7 +199,7 @@ def caller(of: Callable[..., Any], operands: list[Any], wait: Callable[[Any], An
 
 
 def measure_alone(case: Any, ns: Any, known: Record, one_core: bool) -> Record:
-    """What is known of a case, with the seconds of fnx as they are now."""
+    """Return the known results of a case, with fnx timed again."""
     from run import block
     calls = {"fnx": caller(ns.jax.jit(case.of(ns)), list(map(ns.jnp.asarray, case.operands())),
                            block)}
@@ -205,7 +208,7 @@ def measure_alone(case: Any, ns: Any, known: Record, one_core: bool) -> Record:
 
 
 def targets(case: Any, spaces: dict[str, Any], torch: Any) -> dict[str, Callable[..., Any]]:
-    """Functions of operands in NumPy, which they make their own."""
+    """Return functions of NumPy operands, which they convert."""
     from run import block
 
     def jitted(ns: Any) -> Callable[..., Any]:
@@ -220,8 +223,8 @@ def targets(case: Any, spaces: dict[str, Any], torch: Any) -> dict[str, Callable
 
 def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = False,
             known: Record | None = None) -> Record:
-    """The seconds of each target (or those that are known), whether the results agree, their
-    errors, and what failed."""
+    """Return the seconds of each target (or known ones), whether the results agree, their errors,
+    and failures."""
     operands, calls, results = case.operands(), dict[str, Call](), dict[str, Any]()
     found: Record = {}
     made = targets(case, spaces, torch)
@@ -229,7 +232,7 @@ def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = Fals
         try:
             calls[target] = of(operands)
             results[target] = calls[target]()
-        except Exception as error:  # what a target cannot run must not hide the rest
+        except Exception as error:  # a case that a target cannot run must not hide the rest
             calls.pop(target, None)
             found.setdefault("failed", {})[target] = f"{type(error).__name__}: {error}"[:300]
     if results.keys() >= spaces.keys():
@@ -243,26 +246,27 @@ def measure(case: Any, spaces: dict[str, Any], torch: Any, one_core: bool = Fals
 
 
 def ratios(record: Record, clock: int) -> float | None:
-    """fnx's time to the better of the others, or None where there is nothing to compare."""
+    """Return the ratio of fnx's time to the better of the others; None if nothing can be
+    compared."""
     others = [record[name][clock] for name in ("jax", "torch") if name in record]
     return record["fnx"][clock] / min(others) if others and "fnx" in record else None
 
 
 def error_ratio(record: Record) -> float | None:
-    """fnx's error to the lesser one of the others, or None where there is none."""
+    """Return the ratio of fnx's error to the smaller one of the others; None if there is none."""
     errors = {name: max(off, EXACT) for name, off in record.get("errors", {}).items()}
     others = [off for name, off in errors.items() if name != "fnx"]
     return errors["fnx"] / min(others) if others and "fnx" in errors else None
 
 
 def mean(values: Iterable[float]) -> float:
-    """Their geometric mean."""
+    """Return the geometric mean."""
     return math.exp(statistics.fmean([math.log(max(v, 1e-9)) for v in values]))
 
 
 def table(records: dict[str, Record]) -> str:
-    """A row a family: means of the ratios, how many are above the limit, the worst cases; the
-    same of errors."""
+    """Return a table with a row per family: mean ratios, how many are above the limit, the worst
+    cases; the same for errors."""
     head = ["family", "cases", "ratio", "JAX alone", "cpu", f"> {LIMIT}", "worst", "error",
             f"> {ERRORS:g}"]
     lines = [head, ["---"] * len(head)]
@@ -285,13 +289,13 @@ def table(records: dict[str, Record]) -> str:
 
 
 def read(state: Path) -> dict[str, Record]:
-    """name -> what was measured."""
+    """Return name -> measurements."""
     lines = state.read_text().splitlines() if state.exists() else []
     return {r["name"]: r for r in map(json.loads, lines)}
 
 
 def eager_torch() -> Any:
-    """The module, where it is installed."""
+    """Return the torch module, if it is installed."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -301,7 +305,7 @@ def eager_torch() -> Any:
 
 
 def commit() -> str:
-    """Of the sources, with a + where they were changed since; nothing where git does not say."""
+    """Return the commit of the sources, with a + if they have changed since; empty without git."""
     home = ["git", "-C", str(BUILD.parent)]
     try:
         found = subprocess.run([*home, "describe", "--always", "--exclude=*", "--dirty=+"],
@@ -312,7 +316,7 @@ def commit() -> str:
 
 
 def is_due(known: Record | None, now: str, options: argparse.Namespace) -> bool:
-    """Whether a case is to be measured: it never was, or not as the sources are now."""
+    """Whether a case must be measured: it never was, or not with the current sources."""
     if known is None:
         return not options.above
     if not options.again or now and known.get("commit") == now:

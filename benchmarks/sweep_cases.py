@@ -1,7 +1,7 @@
 """Cases of the sweep: a family is a function that draws one of its cases.
 
-A case is written once over JAX's names, for JAX and fnx alike, and once for PyTorch, eager, where
-that has the function. Names say all that was drawn, so equal cases have equal names.
+A case is written once with JAX's names, for JAX and fnx alike, and once for PyTorch, eager, if that
+has the function. Names contain everything that was drawn, so equal cases have equal names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Case:
-    """What is called.
+    """A function to call, and its operands.
 
     Attributes:
         name: the function and all that was drawn.
@@ -39,7 +39,7 @@ class Case:
     distinct: int | None = None
 
     def operands(self, seed: int = 0) -> list[np.ndarray[Any, Any]]:
-        """The same at each call with a seed."""
+        """Return the operands, the same at each call with a seed."""
         draw, limits = np.random.default_rng(seed), dict(self.limits)
 
         def integers(i: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -55,13 +55,13 @@ def _pick(draw: Draw, values: Any) -> Any:
 
 
 def _size(draw: Draw, low: float, high: float) -> int:
-    """Even in the logarithm, and as often a power of two as not."""
+    """Log-uniform, and a power of two half of the time."""
     size = float(2 ** draw.uniform(np.log2(low), np.log2(high)))
     return int(2 ** round(np.log2(size))) if draw.random() < 0.5 else round(size)
 
 
 def _shape(draw: Draw, low: int = 64, high: int = 16 << 20) -> tuple[int, ...]:
-    """Of one to four axes, so many elements together."""
+    """A shape of one to four axes with a given number of elements."""
     count, rank = _size(draw, low, high), int(draw.integers(1, 5))
     axes: list[int] = []
     for left in range(rank, 1, -1):
@@ -76,7 +76,7 @@ def _of(shape: tuple[int, ...]) -> str:
 
 
 def _torch_grad(torch: Any, f: Function, count: int) -> Function:
-    """The gradient with respect to the first operands, as jax.grad has it."""
+    """Return the gradient with respect to the first operands, as jax.grad does."""
     def run(*args: Any) -> Any:
         with torch.enable_grad():
             given = [a.detach().requires_grad_() for a in args[:count]]
@@ -311,7 +311,7 @@ def gathers(draw: Draw) -> Case:
     count = _size(draw, 1, 50_000)
     count = min(count, max(1, (8 << 20) // width))
     kind = _pick(draw, ("take", "add", "set", "grad"))
-    if kind == "set":  # what is written twice has a value of either, in JAX and PyTorch
+    if kind == "set":  # JAX and PyTorch may keep either of two values written to one index
         count = min(count, rows)
     shapes = ((rows, width), (count,))
     name, limits = f"{kind} {count} of {rows}x{width}", ((1, rows),)
@@ -398,7 +398,7 @@ FAMILIES: dict[str, Callable[[Draw], Case]] = {
 
 
 def cases(count: int, seed: int, families: list[str]) -> Iterator[tuple[str, Case]]:
-    """So many different cases, the families in turn; the first ones of more are the same."""
+    """Return so many different cases, the families in turn; a smaller count gives a prefix."""
     draws = {f: np.random.default_rng([seed, list(FAMILIES).index(f)]) for f in families}
     seen: set[str] = set()
     for family in itertools.islice(itertools.cycle(families), count):

@@ -1,7 +1,7 @@
-"""Workloads as a user of PyTorch writes them, eager, with its own layers where it has them.
+"""Workloads as a user of PyTorch writes them, eager, with PyTorch's own layers if it has them.
 
 ``TORCH`` maps the name of a workload to a builder: it takes the module torch and the workload's
-arguments as tensors, and returns a function without arguments. Results have the order of the
+arguments as tensors, and returns a function without arguments. Results are in the order of the
 leaves of the workload's own.
 """
 
@@ -15,7 +15,7 @@ Builder = Callable[..., Run]
 
 
 def _steps(torch: Any, params: list[Any], loss: Callable[[], Any], rate: float = 0.1) -> Run:
-    """Loss, and every parameter after a step of gradient descent, which are new tensors."""
+    """Return the loss, and every parameter after a step of gradient descent, as new tensors."""
     for p in params:
         p.requires_grad_()
 
@@ -103,7 +103,7 @@ def gpt_step(torch: Any, params: Any, x: Any, y: Any, heads: int = 8) -> Run:
 
 def attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Run:
     f, given = torch.nn.functional.scaled_dot_product_attention, [x[None] for x in (q, k, v)]
-    return lambda: f(*given, is_causal=causal)[0]  # of four axes it is one kernel
+    return lambda: f(*given, is_causal=causal)[0]  # with four axes it is one kernel
 
 
 def attention_grad(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Run:

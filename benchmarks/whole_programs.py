@@ -1,16 +1,16 @@
-"""Whole programs as users write them (programs/), beside JAX in one process, worst first.
+"""Time whole programs as users write them (programs/) against JAX in one process, worst first.
 
     python benchmarks/whole_programs.py                          all of them
     python benchmarks/whole_programs.py mlp roll --rounds 3      those with a word in their names
     python benchmarks/whole_programs.py --part 1/8               an eighth
-    python benchmarks/whole_programs.py --again --above 1.5      what was slow, as it is now
+    python benchmarks/whole_programs.py --again --above 1.5      measure the slow ones again
     python benchmarks/whole_programs.py --write                  also renews docs/benchmarks.md
 
-Steady times are medians of rounds in which both take turns (sweep.py), by the clock of the
-processor over all threads, and by the wall's. A first call traces and compiles, with nothing in a
-cache. Memory is what each compiler plans for intermediates and results. Values and types of both
-are compared. What was measured is kept in the state file, a line a program with its commit; a
-table is of all that it has, of programs that there still are.
+Steady times are medians of rounds in which both take turns (sweep.py), by processor time over all
+threads, and by the wall clock. A first call traces and compiles, with empty caches. Memory is what
+each compiler plans for intermediates and results. Values and dtypes of both are compared. The
+measurements are saved in the state file, a line per program with its commit; a table covers all
+existing programs in it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLOCKS = {"processor": 1, "wall": 0}
 
 
 def first_call(ns: Any, f: Any, args: Any) -> tuple[list[float], Any]:
-    """Seconds of a call that compiles, by the wall and of the processor, and its result."""
+    """Return the wall and processor seconds of a call that compiles, and its result."""
     ns.jax.clear_caches()
     block(args)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -48,7 +48,7 @@ def first_call(ns: Any, f: Any, args: Any) -> tuple[list[float], Any]:
 
 
 def planned_bytes(target: str, f: Any, args: Any, result: Any) -> int:
-    """Of intermediates, as its compiler plans them, and of results."""
+    """Return the bytes of intermediates, as the compiler plans them, and of results."""
     lowered = f.lower(*args)
     plan: int = lowered.arena if target == "fnx" else \
         lowered.compile().memory_analysis().temp_size_in_bytes
@@ -56,9 +56,10 @@ def planned_bytes(target: str, f: Any, args: Any, result: Any) -> int:
 
 
 def difference(got: Any, expected: Any, operands: Any) -> str:
-    """What differs between two results: shapes, types or values; nothing where they agree.
+    """Describe what differs between two results: shapes, dtypes or values; empty if they agree.
 
-    Where numbers are bfloat16, JAX rounds seldom, fnx to each type that is written."""
+    bfloat16 is compared loosely: JAX rounds rarely, fnx to each dtype that is written.
+    """
     def narrow(x: Any) -> Any:
         return np.asarray(x.astype("float32") if str(x.dtype) == "bfloat16" else x)
     given = [x for x in leaves((got, operands)) if hasattr(x, "dtype")]
@@ -73,7 +74,7 @@ def difference(got: Any, expected: Any, operands: Any) -> str:
 
 
 def measure(program: Any, spaces: dict[str, Any], rounds: int) -> Record:
-    """Seconds of steady and of first calls, bytes, and what differs or failed."""
+    """Return the seconds of steady and of first calls, bytes, and differences or failures."""
     calls, results = {}, {}
     found: Record = {"name": program.name, "theme": program.theme, "first": {}, "bytes": {}}
     for target, ns in spaces.items():
@@ -82,7 +83,7 @@ def measure(program: Any, spaces: dict[str, Any], rounds: int) -> Record:
             found["first"][target], results[target] = first_call(ns, f, args)
             found["bytes"][target] = planned_bytes(target, f, args, results[target])
             calls[target] = caller(f, list(args), block)
-        except Exception as error:  # what a target cannot run must not hide the rest
+        except Exception as error:  # a program that a target cannot run must not hide the rest
             found["differs"] = f"{target}: {type(error).__name__}: {error}"[:300]
     if results.keys() >= spaces.keys():
         found["differs"] = difference(results["fnx"], results["jax"], args)
@@ -93,7 +94,8 @@ def measure(program: Any, spaces: dict[str, Any], rounds: int) -> Record:
 
 
 def ratio(record: Record, what: str) -> float | None:
-    """fnx to JAX: of "processor" or "wall" time, "first call" or "memory"; None if unknown."""
+    """Return fnx's "processor" or "wall" time, "first call" or "memory" relative to JAX; None if
+    unknown."""
     if "fnx" not in record or "jax" not in record:
         return None
     if what == "memory":
@@ -107,7 +109,7 @@ COLUMNS = (*CLOCKS, "first call", "memory")
 
 
 def line(record: Record) -> str:
-    """One program, as it is printed."""
+    """Return the printed line of one program."""
     cells = "".join(f"{r:7.2f}" if (r := ratio(record, what)) is not None else "      -"
                     for what in COLUMNS)
     times = "  ".join(f"{t} {record[t][1] * 1e3:.3g}" for t in ("fnx", "jax") if t in record)
@@ -116,7 +118,8 @@ def line(record: Record) -> str:
 
 
 def table(records: list[Record]) -> str:
-    """A row a measure: the mean, percentiles, the worst; and the slow ones by name."""
+    """Return a table with a row per measure: the mean, percentiles, the worst; and the slow
+    programs."""
     head = ["fnx to JAX", "mean", "median", "90th", "99th percentile", "worst",
             f"> {LIMIT:g}", f"> {SLOW:g}"]
     lines = [head, ["---"] * len(head)]
@@ -149,7 +152,7 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def chosen(options: argparse.Namespace, done: dict[str, Record], now: str) -> list[Any]:
-    """The programs to measure."""
+    """Return the programs to measure."""
     from programs import PROGRAMS
     number, of = options.part
     return [p for i, p in enumerate(PROGRAMS.values())
@@ -176,7 +179,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> list[Record]:
-    """Measure, and print what is known of the chosen and of others that there are."""
+    """Measure, and print the results of the chosen programs and of the other existing ones."""
     from programs import PROGRAMS
     if options.fresh:
         options.state.unlink(missing_ok=True)

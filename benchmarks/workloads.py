@@ -1,4 +1,4 @@
-"""Jobs written once against the API that JAX and fnx share, so that the same source runs on both.
+"""Workloads written once against the API that JAX and fnx share, so that one source runs on both.
 
 ``WORKLOADS`` maps a name to a builder: it takes a namespace with the modules ``jax`` (the target
 itself), ``jnp``, ``lax`` and ``random``, and returns a function and its arguments.
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from lanes import LANES  # beside this file
+from lanes import LANES  # next to this file
 from layers import SINGLE
 from loops import LOOPS
 
@@ -28,7 +28,7 @@ def _normal(ns: Any, *shape: int, scale: float = 1.0, dtype: str = "float32") ->
 
 
 def _normals(ns: Any, scale: float) -> tuple[np.random.Generator, Callable[..., Any]]:
-    """A generator, and a function that draws float32 arrays of a shape from it."""
+    """Return a generator, and a function that draws float32 arrays of a shape from it."""
     generator = _generator()
 
     def draw(*shape: int) -> Any:
@@ -46,8 +46,8 @@ def _gradient_step(ns: Any, loss: Callable[..., Any], rate: float = 0.1, dtype: 
                    ) -> Any:
     """jit of: loss and gradient, and plain gradient descent on every parameter.
 
-    In a narrower dtype the loss is computed in it, from float32 parameters, and multiplied by
-    1024 so that small gradients are numbers of float16 too.
+    In a low-precision dtype the loss is computed in that dtype, from float32 parameters, and
+    multiplied by 1024 so that small gradients do not underflow in float16.
     """
     def narrow(x: Any) -> Any:
         return x.astype(dtype) if x.dtype == "float32" else x
@@ -266,7 +266,7 @@ WORKLOADS: dict[str, Builder] = {
     **LOOPS, **LANES, **SINGLE,
 }
 
-# The same with fewer numbers, for devices whose groups of threads a processor computes.
+# Smaller versions, for devices whose thread groups run on the processor.
 SMALLER: dict[str, Builder] = {
     "matmul1024": matmul(200), "matmul2048": matmul(333),
     "saxpy16M": partial(saxpy, n=1 << 18), "elementwise16M": partial(elementwise, n=1 << 18),

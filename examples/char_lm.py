@@ -1,11 +1,11 @@
-"""Teach a small transformer to write Python, from the source of Python's own standard library.
+"""Train a small transformer to write Python, on the source of Python's own standard library.
 
     python examples/char_lm.py                        # some minutes on two cores
     python examples/char_lm.py --save char_lm.safetensors --out char_lm.png
 
-Its judge is a 5-gram model of the same training files: both say how surprised they are by files
-that neither has seen. A run that was killed, at any time, goes on from its last checkpoint when
-it is started again, and ends with the same bits as one that was not.
+The baseline is a 5-gram model of the same training files: both models are scored by their surprise
+at files that neither has seen. A run that is killed at any time resumes from its last checkpoint
+when it is started again, and ends with the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fnx.saving import load, save
 
 BETA1, BETA2, EPSILON = 0.9, 0.98, 1e-8  # of Adam
 DECAY = 0.05  # of weights, decoupled
-WARMUP = 0.05  # share of the steps in which the rate rises
+WARMUP = 0.05  # fraction of the steps in which the rate rises
 ORDER = 5  # characters of an n-gram
-CHECKED = 20_000  # characters of the validation text that are looked at on the way
+CHECKED = 20_000  # characters of the validation text that are scored during training
 
 
 # ---- data -----------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Text:
 
 
 def read(size: int) -> Text:
-    """About ``size`` characters of the standard library; each tenth file is for validation."""
+    """Read about ``size`` characters of the standard library; each tenth file is for validation."""
     parts: dict[bool, list[str]] = {True: [], False: []}
     for i, path in enumerate(sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))):
         source = path.read_text(encoding="utf-8", errors="replace")
@@ -64,12 +64,14 @@ def read(size: int) -> Text:
                             for part in (train, valid)))
 
 
-# ---- the judge: an n-gram model ---------------------------------------------------------------
+# ---- the baseline: an n-gram model ------------------------------------------------------------
 
 
 def ngram_loss(text: Text, order: int) -> np.ndarray:
-    """-log p of each character of the validation text, by Witten and Bell's interpolation:
-    p_n = (count(context, c) + kinds(context) p_{n-1}) / (count(context) + kinds(context))."""
+    """-log p of each character of the validation text, by Witten and Bell's interpolation.
+
+        p_n = (count(context, c) + kinds(context) p_{n-1}) / (count(context) + kinds(context))
+    """
     size = len(text.alphabet)
     p = np.full(len(text.valid), 1 / size)
     for n in range(1, order + 1):
@@ -85,7 +87,7 @@ def ngram_loss(text: Text, order: int) -> np.ndarray:
 
 
 def _grams(codes: np.ndarray, n: int, size: int) -> np.ndarray:
-    """Each n characters as one number."""
+    """Encode each n characters as one number."""
     windows = np.lib.stride_tricks.sliding_window_view(codes.astype(np.int64), n)
     return windows @ size ** np.arange(n - 1, -1, -1)
 
@@ -100,7 +102,7 @@ def _looked_up(keys: np.ndarray, values: np.ndarray, x: np.ndarray) -> np.ndarra
 
 @dataclass(frozen=True)
 class Size:
-    """Layers, width, heads, and how many characters it looks back."""
+    """Layers, width, heads, and the number of characters in the context."""
 
     layers: int = 4
     width: int = 128
@@ -109,7 +111,7 @@ class Size:
 
 
 def init(key: Any, size: Size, alphabet: int) -> Any:
-    """Weights; those that write into the stream of a layer begin small, as in GPT-2."""
+    """Initial weights; those that write into the residual stream are scaled down, as in GPT-2."""
     d = size.width
 
     def weight(key: Any, m: int, n: int, scale: float = 1.0) -> Any:
@@ -133,7 +135,7 @@ def norm(x: Any, scale: Any) -> Any:
 
 
 def attention(p: Any, x: Any, heads: int) -> Any:
-    """Each place looks at those before it."""
+    """Causal self-attention: each position attends to itself and those before it."""
     *batch, t, d = x.shape
     q, k, v = (jnp.swapaxes(a.reshape(*batch, t, heads, d // heads), -2, -3)
                for a in jnp.split(x @ p["qkv"], 3, axis=-1))
@@ -144,7 +146,7 @@ def attention(p: Any, x: Any, heads: int) -> Any:
 
 
 def logits(params: Any, codes: Any, heads: int) -> Any:
-    """What comes after each place: (..., length) -> (..., length, alphabet)."""
+    """Logits of the next character: (..., length) -> (..., length, alphabet)."""
     x = params["letters"][codes] + params["places"][:codes.shape[-1]]
     for p in params["layers"]:
         x = x + attention(p, norm(x, p["norm1"]), heads)
@@ -153,7 +155,7 @@ def logits(params: Any, codes: Any, heads: int) -> Any:
 
 
 def surprise(params: Any, codes: Any, heads: int) -> Any:
-    """-log p of each character behind the first: (..., n + 1) -> (..., n)."""
+    """-log p of each character after the first: (..., n + 1) -> (..., n)."""
     log_p = fnx.nn.log_softmax(logits(params, codes[..., :-1], heads))
     return -jnp.take_along_axis(log_p, codes[..., 1:, None], axis=-1)[..., 0]
 
@@ -162,7 +164,7 @@ def surprise(params: Any, codes: Any, heads: int) -> Any:
 
 
 def adam_step(state: Any, codes: Any, rate: Any, heads: int) -> tuple[Any, Any]:
-    """(loss, next state)."""
+    """Return (loss, next state)."""
     value, gradient = fnx.value_and_grad(
         lambda p: jnp.mean(surprise(p, codes, heads)))(state["params"])
     length = jnp.sqrt(sum(jnp.sum(g * g) for g in fnx.tree.leaves(gradient)))
@@ -181,7 +183,7 @@ def adam_step(state: Any, codes: Any, rate: Any, heads: int) -> tuple[Any, Any]:
 
 
 def learning_rate(step: int, steps: int, most: float) -> float:
-    """Rises along a line, falls along half a cosine to a tenth."""
+    """Linear warm-up, then half a cosine down to a tenth."""
     warmup = max(1, int(WARMUP * steps))
     if step < warmup:
         return most * (step + 1) / warmup
@@ -189,13 +191,13 @@ def learning_rate(step: int, steps: int, most: float) -> float:
 
 
 def batch(seed: int, step: int, codes: np.ndarray, count: int, length: int) -> np.ndarray:
-    """Random stretches of the text: of a step always the same."""
+    """Random stretches of the text, always the same for a given step."""
     starts = np.random.default_rng((seed, step)).integers(0, len(codes) - length - 1, count)
     return codes[starts[:, None] + np.arange(length + 1)].astype(np.int32)
 
 
 def validate(score: Any, params: Any, codes: np.ndarray, length: int) -> np.ndarray:
-    """-log p of each character from length // 2 on: each is seen with at least so many before."""
+    """-log p of each character from length // 2 on, each with at least that much context."""
     half = length // 2
     starts = np.arange(0, len(codes) - length, half)
     windows = codes[starts[:, None] + np.arange(length + 1)].astype(np.int32)
@@ -205,7 +207,7 @@ def validate(score: Any, params: Any, codes: np.ndarray, length: int) -> np.ndar
 
 
 def resumed(path: str | None, state: Any, losses: np.ndarray, validated: np.ndarray) -> Any:
-    """What is in the checkpoint, if there is one."""
+    """Return the contents of the checkpoint, if there is one."""
     if path is None or not os.path.exists(path):
         return state, losses, validated
     whole = load(path, like={"state": state, "losses": losses, "validated": validated})
@@ -214,7 +216,7 @@ def resumed(path: str | None, state: Any, losses: np.ndarray, validated: np.ndar
 
 
 def train(text: Text, size: Size, options: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """(parameters, losses, (steps, 2) array: step and loss of each validation)."""
+    """Return (parameters, losses, (steps, 2) array: step and loss of each validation)."""
     params = init(fnx.random.key(options.seed), size, len(text.alphabet))
     zeros = partial(fnx.tree.map, jnp.zeros_like)
     state = fnx.device_get({"params": params, "first": zeros(params), "second": zeros(params),
@@ -246,16 +248,16 @@ def train(text: Text, size: Size, options: argparse.Namespace) -> tuple[Any, Any
     return state["params"], losses, validated
 
 
-# ---- what it has learnt -----------------------------------------------------------------------
+# ---- results ----------------------------------------------------------------------------------
 
 
 def sample(params: Any, text: Text, size: Size, seed: int, count: int, heat: float = 0.7) -> str:
-    """Characters drawn one after the other, behind a newline; one program for all of them."""
+    """Draw characters one by one, starting from a newline; one program draws all of them."""
     def following(carry: Any, key: Any) -> tuple[Any, Any]:
         codes, known = carry
         scores = logits(params, codes, size.heads)[known - 1] / heat
         chosen = fnx.random.categorical(key, scores).astype("int32")
-        full = known == size.length  # then the oldest one is forgotten
+        full = known == size.length  # then the oldest one is dropped
         codes = jnp.where(full, jnp.roll(codes, -1), codes)
         known = jnp.where(full, known, known + 1)
         return (codes.at[known - 1].set(chosen), known), chosen
@@ -268,7 +270,7 @@ def sample(params: Any, text: Text, size: Size, seed: int, count: int, heat: flo
 
 def plot(path: str, text: Text, losses: Any, validated: Any, judge: float, each: Any, start: int
          ) -> None:
-    """The losses, and how surprised the model is by each character of a piece of code."""
+    """Plot the losses, and the model's surprise at each character of a piece of code."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -323,7 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
     by_ngram = ngram_loss(text, ORDER)
     params, losses, validated = train(text, size, options)
     each = validate(fnx.jit(partial(surprise, heads=size.heads)), params, text.valid, size.length)
-    judge = by_ngram[half + 1:half + 1 + len(each)].mean()  # of the same characters
+    judge = by_ngram[half + 1:half + 1 + len(each)].mean()  # for the same characters
     print(sample(params, text, size, options.seed, 4 * size.length))
     plot(options.out, text, losses, validated, by_ngram[half + 1:CHECKED].mean(), each, half + 1)
     count = sum(x.size for x in fnx.tree.leaves(params))

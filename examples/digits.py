@@ -1,7 +1,7 @@
-"""Teach a small network to read handwritten digits, with one jitted function as training step.
+"""Train a small network to read handwritten digits, with one jitted function as the training step.
 
-The step (forward, backward and Adam's update) is traced once for each batch shape, lowered into
-a handful of kernels, and from then on replayed as one command buffer with no Python inside.
+The step (forward, backward and Adam's update) is traced once for each batch shape, lowered into a
+handful of kernels, and from then on replayed as one command buffer with no Python inside.
 
     python examples/digits.py --seeds 5 --out digits.png
     python examples/digits.py --conv
@@ -27,7 +27,7 @@ import fnx.numpy as jnp
 SIZES = (64, 128, 128, 10)  # of the layers
 CHANNELS = (1, 32, 64, 64)  # of the convolutions; then layers of HEAD
 HEAD = (64 * 2 * 2, 128, 10)
-SHIFT = 1  # pixels by which the images for convolutions are moved at random
+SHIFT = 1  # pixels by which the images for convolutions are shifted at random
 RATE = 2e-3  # of Adam at the start; falls to zero along half a cosine
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 DECAY = 1e-2  # decoupled weight decay
@@ -39,7 +39,7 @@ SMOOTHING = 0.1  # of the labels: the share of the target spread over all ten di
 
 @dataclass(frozen=True)
 class Digits:
-    """Images of shape (n, 64), float32, roughly centred; labels of shape (n,), int32."""
+    """Images of shape (n, 64), float32, roughly centered; labels of shape (n,), int32."""
 
     x_train: np.ndarray
     y_train: np.ndarray
@@ -48,7 +48,8 @@ class Digits:
 
 
 def load() -> Digits:
-    """One fifth of each digit is for the test; the split is the same in every run."""
+    """Load the digits. One fifth of each digit is for the test; the split is the same in every
+    run."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -60,7 +61,7 @@ def load() -> Digits:
 
 
 def batches(key: Any, data: Digits, size: int, shift: int = 0) -> list[tuple[Any, Any]]:
-    """One epoch in a random order; the last batch holds what is left."""
+    """One epoch in a random order; the last batch may be shorter."""
     order_key, shift_key = fnx.random.split(key)
     n = len(data.x_train)
     order = np.argsort(np.asarray(fnx.random.bits(order_key, (n,))))
@@ -70,7 +71,7 @@ def batches(key: Any, data: Digits, size: int, shift: int = 0) -> list[tuple[Any
 
 
 def shifted(key: Any, x: np.ndarray, most: int) -> np.ndarray:
-    """Images moved by up to so many pixels, each in a direction of its own."""
+    """Shift each image by up to so many pixels in a random direction."""
     if not most:
         return x
     at = np.asarray(fnx.random.randint(key, (2, len(x)), 0, 2 * most + 1))
@@ -85,7 +86,7 @@ def shifted(key: Any, x: np.ndarray, most: int) -> np.ndarray:
 
 
 def dense(key: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """(weight, bias) of each layer; He et al.'s scale for layers that end in a relu."""
+    """(weight, bias) of each layer, with He et al.'s scale for layers that end in a relu."""
     keys = fnx.random.split(key, len(sizes) - 1)
     return [(fnx.random.normal(k, (m, n)) * math.sqrt(2 / m), jnp.zeros(n))
             for k, m, n in zip(keys, sizes, sizes[1:])]
@@ -112,7 +113,7 @@ def predict(params: Any, x: Any) -> Any:
 
 
 def features(params: Any, x: Any) -> Any:
-    """Convolutions; behind each but the first the largest of each 2 x 2 pixels."""
+    """Convolutions; each but the first is followed by a max-pooling of 2 x 2 pixels."""
     for i, (kernel, b) in enumerate(params):
         x = fnx.nn.relu(fnx.lax.conv_general_dilated(x, kernel, (1, 1), "SAME") + b)
         if i:
@@ -128,7 +129,8 @@ def loss(params: Any, x: Any, y: Any) -> Any:
 
 
 def adam_step(state: Any, x: Any, y: Any, rate: Any) -> tuple[Any, Any]:
-    """(loss, next state). The state: parameters, first and second moments, steps done."""
+    """Return (loss, next state). The state: parameters, first and second moments, number of
+    steps."""
     params, first, second, t = state
     value, gradient = fnx.value_and_grad(loss)(params, x, y)
     t = t + 1
@@ -147,11 +149,11 @@ def adam_step(state: Any, x: Any, y: Any, rate: Any) -> tuple[Any, Any]:
 
 @dataclass
 class Run:
-    """What one seed gave."""
+    """The results of one seed."""
 
     losses: list[float]
     predicted: np.ndarray  # of the test images
-    chances: np.ndarray  # that it gives to their labels
+    chances: np.ndarray  # the probabilities of the correct labels
     accuracy: float
     first_call: float  # seconds; traces and compiles, unless an earlier seed did
     per_step: float  # seconds
@@ -188,8 +190,8 @@ def train(step: Any, data: Digits, seed: int, epochs: int, size: int, conv: bool
 
 
 def plot(path: str, run: Run, data: Digits) -> None:
-    """The loss curve, and the digits that were the hardest: those that the network misread, with
-    what it took them for, and those of which it was least sure."""
+    """Plot the loss curve, and the hardest digits: those that the network misread, with the wrong
+    answer, and those that it was least sure of."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -217,7 +219,7 @@ def report(step: Any, runs: list[Run], data: Digits, size: int, out: str) -> Non
     stages = step.lower(middle.state, data.x_train[:size], data.y_train[:size], RATE)
     print(f"first call       {runs[0].first_call * 1e3:.0f} ms (trace, compile, run)")
     print(f"time per step    {statistics.median(r.per_step for r in runs) * 1e6:.0f} us")
-    if hasattr(stages, "kernels"):  # what of fnx itself there is to see
+    if hasattr(stages, "kernels"):  # fnx only: JAX's stages have no kernels
         moved = sum(kernel.bytes for kernel in stages.kernels)
         print(f"one step         {len(stages.kernels)} kernels, {moved / 1e6:.2f} MB moved")
     plot(out, middle, data)

@@ -1,8 +1,8 @@
-"""A page where one draws a digit and reads the network's answer, computed by the browser's GPU.
+"""A page to draw a digit on and read the network's answer, computed by the browser's GPU.
 
     python examples/digits_web.py                      writes build/web
     python examples/digits_web.py --serve              and serves it at 127.0.0.1:8000
-    python examples/digits_web.py --check              and lets a headless Chromium read 100 digits
+    python examples/digits_web.py --check              and has a headless Chromium read 100 digits
 
 The network is that of digits.py. ``fnx.export(..., to="webgpu")`` makes its kernels, its weights
 and the module that the page imports.
@@ -31,17 +31,17 @@ import fnx
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-webgpu",
          "--use-webgpu-adapter=swiftshader")
 TESTED = 100
-SECONDS = 120  # that a browser may take
+SECONDS = 120  # time limit of the browser
 
 
 def trained(epochs: int) -> Any:
-    """The parameters of a network."""
+    """Train a network and return its parameters."""
     data, step = digits.load(), fnx.jit(digits.adam_step, donate_argnums=0)
     return digits.train(step, data, 0, epochs, 64).state[0]
 
 
 def build(folder: Path, epochs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Write the page; images that it is tested on, and what the CPU says of them."""
+    """Write the page; return test images, and the CPU's results for them."""
     params = trained(epochs)
 
     def read(x: Any) -> Any:
@@ -56,7 +56,7 @@ def build(folder: Path, epochs: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Files of the folder; takes the answers of a page that tests itself."""
+    """Serve the files of the folder; receive the answers of a page that tests itself."""
 
     answers: Any = None
     came = threading.Event()
@@ -69,17 +69,17 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         Handler.came.set()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 def server(folder: Path, port: int) -> http.server.ThreadingHTTPServer:
-    """A server at the loopback."""
+    """A server on the loopback interface."""
     return http.server.ThreadingHTTPServer(
         ("127.0.0.1", port), functools.partial(Handler, directory=str(folder)))
 
 
 def answers_of_chromium(folder: Path) -> Any:
-    """What the page posts back when a headless Chromium opens it; a picture of it is left there."""
+    """Open the page in a headless Chromium; return what it posts back, and save a screenshot."""
     from playwright.sync_api import sync_playwright
 
     path = shutil.which("chromium") or shutil.which("chromium-browser")

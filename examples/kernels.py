@@ -1,9 +1,9 @@
-"""Hand-written kernels, from saxpy to attention. What is computed, then how to tile it.
+"""User-written kernels, from saxpy to attention: first what is computed, then how to tile it.
 
     python examples/kernels.py
 
-Each kernel says what every place of its result is; the schedule beside it is a list of loop
-transforms. The same source runs on the interpreter, and under another schedule at other tiles.
+Each kernel defines every element of its result; its schedule is a list of loop transforms. The same
+source also runs on the interpreter, and with other schedules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _product_shape(x: Any, w: Any) -> ShapeDtypeStruct:
 
 def gemm_schedule(rows: int = 14, columns: int = 32, lanes: int = 16, block: int = 4
                   ) -> Schedule:
-    """Register tiles of rows x columns; ``block`` of them packed together for the L2 cache.
+    """Register tiles of rows x columns; ``block`` of them are packed together for the L2 cache.
 
     m = io (workers) . ir . i     n = jr . j . l (lanes)     k stays one loop
     """
@@ -53,7 +53,7 @@ def gemm_schedule(rows: int = 14, columns: int = 32, lanes: int = 16, block: int
 
 
 def matmul(schedule: Schedule | None = None) -> Callable[[Any, Any], fnx.Array]:
-    """x @ w under a schedule; without one the compiler's own choice."""
+    """x @ w under a schedule; the default is the compiler's own choice."""
     made: Callable[[Any, Any], fnx.Array] = fnx.call(
         _product, name="matmul", out=_product_shape, schedule=schedule)
     return made
@@ -61,7 +61,8 @@ def matmul(schedule: Schedule | None = None) -> Callable[[Any, Any], fnx.Array]:
 
 @fnx.call(out=lambda x: x)
 def softmax(x: k.Reference, o: k.Reference) -> None:
-    """Rows stay in the cache: their maximum, the exponentials and their sum, the quotients."""
+    """Softmax of rows that stay in the cache: the maximum, the exponentials and their sum, the
+    division."""
     row = k.range(x.shape[0], "row")
     c0, c1, c2 = (k.range(x.shape[1], f"c{i}") for i in range(3))
     largest = k.max(x[row, c0], over=c0)
@@ -72,7 +73,7 @@ def softmax(x: k.Reference, o: k.Reference) -> None:
 
 @fnx.call(out=lambda x: x)
 def prefix_sum(x: k.Reference, o: k.Reference) -> None:
-    """Sums along rows up to each place: what a loop carries is stored in each iteration."""
+    """Cumulative sums along rows: the loop stores its carried value in each iteration."""
     row = k.range(x.shape[0], "row")
 
     def step(i: k.Value, total: k.Value) -> k.Value:
@@ -87,7 +88,8 @@ def prefix_sum(x: k.Reference, o: k.Reference) -> None:
 def histogram(x: k.Reference, edges: k.Reference, o: k.Reference) -> None:
     """How many values lie in each of equally wide bins, the last one closed, as np.histogram.
 
-    The bins of a block of values are found in vectors and kept; then they are counted in order.
+    The bins of a block of values are computed in vectors and staged; then they are counted in
+    order.
     """
     n, bins, block = x.shape[0], edges.shape[0] - 1, 256
     b, j, jj = k.range(-(-n // block), "b"), k.range(block, "j"), k.range(block, "jj")
@@ -100,7 +102,7 @@ def histogram(x: k.Reference, edges: k.Reference, o: k.Reference) -> None:
 
 @fnx.call(out=lambda p, radius: ShapeDtypeStruct((p.shape[1],), "int32"))
 def pair_counts(p: k.Reference, radius: k.Reference, o: k.Reference) -> None:
-    """How many points, itself among them, lie within a radius of each; p is (3, n)."""
+    """How many points, including itself, lie within a radius of each point; p is (3, n)."""
     n = p.shape[1]
     i, j = k.range(n, "i"), k.range(n, "j")
     far = [k.square(p[axis, i] - p[axis, j]) for axis in range(3)]
@@ -110,7 +112,8 @@ def pair_counts(p: k.Reference, radius: k.Reference, o: k.Reference) -> None:
 
 @fnx.call(out=lambda x: x)
 def stencil(x: k.Reference, o: k.Reference) -> None:
-    """A step of heat on a plane whose surroundings are cold: three points along each axis."""
+    """A step of the heat equation on a plane with cold surroundings: three points along each
+    axis."""
     rows, columns = x.shape
     i, j = k.range(rows, "i"), k.range(columns, "j")
     above, below = x.load(i - 1, j, valid=i > 0), x.load(i + 1, j, valid=i < rows - 1)
@@ -121,7 +124,7 @@ def stencil(x: k.Reference, o: k.Reference) -> None:
 def mandelbrot(limit: int = 200) -> Callable[[Any, Any], fnx.Array]:
     """How many steps of z*z + c stay within a circle of radius 2, at most ``limit``.
 
-    Pixels side by side are lanes of one vector: the loop ends when all of them have ended.
+    Adjacent pixels are lanes of one vector: the loop ends when all of them have ended.
     """
     def kernel(re: k.Reference, im: k.Reference, o: k.Reference) -> None:
         y, x = k.range(o.shape[0], "y"), k.range(o.shape[1], "x")
@@ -142,12 +145,12 @@ def mandelbrot(limit: int = 200) -> Callable[[Any, Any], fnx.Array]:
 
 def flash_attention(causal: bool = False, keys: int = 64, rows: int = 4
                     ) -> Callable[[Any, Any, Any], fnx.Array]:
-    """softmax(q @ k.T) @ v of each head without the matrix between: (q, k, v) -> like q, [h, n, d].
+    """softmax(q @ k.T) @ v of each head without storing the scores: (q, k, v) -> like q, [h, n, d].
 
     A loop goes over blocks of keys. It carries the largest score of a row so far, the sum of the
-    exponentials and their products with v, scaled anew when a larger score comes. ``rows`` of q
-    share what is read of a block; they and a row of the result stay in registers. ``causal``: a
-    row sees the keys up to its own, and its loop ends there.
+    exponentials and their products with v, which are rescaled when a larger score comes. ``rows``
+    rows of q share the loads of a block; they and a row of the result stay in registers.
+    ``causal``: a row attends to the keys up to its own, and its loop ends there.
     """
     def kernel(q: k.Reference, key: k.Reference, v: k.Reference, o: k.Reference) -> None:
         heads, n, d = q.shape

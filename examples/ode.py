@@ -1,12 +1,12 @@
-"""Find the parameters of a differential equation from noisy measurements, through its solver.
+"""Estimate the parameters of a differential equation from noisy measurements, through its solver.
 
     python examples/ode.py --out ode.png
 
-Hares and lynxes (Lotka and Volterra): dx/dt = a x - b x y, dy/dt = -c y + d x y. Some twenty
-counts of both, with errors of ten percent, are all that is given. The solver is a scan of
-Runge-Kutta steps; its Jacobian, by forward mode, is what Gauss and Newton's method needs to find
-the four rates and the two populations at the start. Many starts are followed at once by vmap,
-and the Jacobian at the end says how well each parameter is known.
+Hares and lynxes (Lotka and Volterra): dx/dt = a x - b x y, dy/dt = -c y + d x y. The data are some
+twenty counts of both, with errors of ten percent. The solver is a scan of Runge-Kutta steps; the
+Gauss-Newton method uses its Jacobian, by forward mode, to find the four rates and the two initial
+populations. vmap follows many starting points at once, and the Jacobian at the end tells how
+accurately each parameter is known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Counts:
 
 
 def slope(logs: Any, rates: Any) -> Any:
-    """d/dt of the logarithms: populations stay positive by themselves."""
+    """d/dt of the logarithms, in which populations always stay positive."""
     a, b, c, d = rates
     hares, lynxes = jnp.exp(logs)
     return jnp.stack([a - b * lynxes, d * hares - c])
@@ -78,14 +78,14 @@ def measure(seed: int, count: int) -> Counts:
 
 
 def residuals(theta: Any, logs: Any) -> Any:
-    """How far the solution is from what was measured, in standard deviations."""
+    """The distance of the solution from the measurements, in standard deviations."""
     return ((solve(theta, len(logs), STEPS) - logs) / NOISE).reshape(-1)
 
 
 def damped_step(theta: Any, damping: Any, logs: Any) -> tuple[Any, Any, Any]:
-    """(theta, damping, loss) after one step of Levenberg and Marquardt's method.
+    """(theta, damping, loss) after one step of the Levenberg-Marquardt method.
 
-    A step that makes things worse is not taken, and the next is shorter.
+    A step that increases the loss is rejected, and the next one is shorter.
     """
     r = residuals(theta, logs)
     jacobian = fnx.jacfwd(residuals)(theta, logs)
@@ -99,7 +99,7 @@ def damped_step(theta: Any, damping: Any, logs: Any) -> tuple[Any, Any, Any]:
 
 
 def solved(matrix: Any, vector: Any) -> Any:
-    """x with matrix x = vector, for a small positive definite matrix: Gauss's elimination."""
+    """Solve matrix x = vector, for a small positive definite matrix, by Gaussian elimination."""
     n = len(vector)
     rows = jnp.concatenate([matrix, vector[:, None]], axis=1)
 
@@ -111,7 +111,7 @@ def solved(matrix: Any, vector: Any) -> Any:
 
 
 def fit(counts: Counts, seed: int, starts: int, steps: int) -> tuple[Any, Any]:
-    """(theta of every start, losses of shape (steps, starts))."""
+    """Return (theta of every start, losses of shape (steps, starts))."""
     draw = np.random.default_rng(seed)
     guess = np.log([0.5, 0.03, 0.5, 0.03, 30.0, 5.0])
     theta = jnp.asarray(guess + 0.4 * draw.normal(size=(starts, 6)), "float32")
@@ -127,7 +127,7 @@ def fit(counts: Counts, seed: int, starts: int, steps: int) -> tuple[Any, Any]:
 
 
 def deviations(theta: Any, logs: Any) -> np.ndarray:
-    """How well each is known: of the logarithm, from the curvature at the minimum."""
+    """The standard deviation of each logarithm, from the curvature at the minimum."""
     jacobian = np.asarray(fnx.jit(fnx.jacfwd(residuals))(theta, logs), "float64")
     return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))
 

@@ -2,9 +2,10 @@
 
     python examples/vae.py --out vae.png
 
-An encoder gives each image a small cloud in a plane, a decoder draws an image for each point of
-it. Both learn together, by the evidence lower bound. The picture shows what the decoder draws
-along a grid of that plane: digits that turn into one another; and where the test images are.
+An encoder maps each image to a normal distribution in a plane, a decoder maps each point of the
+plane to an image. Both learn together, by the evidence lower bound. The picture shows the decoder's
+images on a grid in that plane, where digits turn into one another, and the locations of the test
+images.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tqdm import tqdm
 import fnx
 import fnx.numpy as jnp
 
-SIZES = (64, 256, 128)  # of the encoder; the decoder goes the same way back
+SIZES = (64, 256, 128)  # of the encoder; the decoder has the reverse
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 
 
@@ -55,7 +56,7 @@ def layers(params: Any, x: Any) -> Any:
 
 
 def encode(params: Any, image: Any) -> tuple[Any, Any]:
-    """Mean and log of the deviation of an image's cloud."""
+    """Mean and log standard deviation of an image's distribution."""
     mean, log_scale = jnp.split(layers(params["encoder"], image), 2, axis=-1)
     return mean, log_scale
 
@@ -66,7 +67,7 @@ def decode(params: Any, point: Any) -> Any:
 
 
 def bound(params: Any, key: Any, image: Any) -> Any:
-    """Minus the evidence lower bound of one image, by one sample of its cloud."""
+    """The negative evidence lower bound of one image, from one sample of its distribution."""
     mean, log_scale = encode(params, image)
     point = mean + jnp.exp(log_scale) * fnx.random.normal(key, mean.shape)
     logits = decode(params, point)
@@ -84,7 +85,7 @@ def loss(params: Any, key: Any, images: Any) -> Any:
 
 
 def adam_step(state: Any, key: Any, images: Any, rate: Any) -> tuple[Any, Any]:
-    """(loss, next state)."""
+    """Return (loss, next state)."""
     params, first, second, t = state
     value, gradient = fnx.value_and_grad(loss)(params, key, images)
     t = t + 1
@@ -113,7 +114,7 @@ def epoch(state: Any, key: Any, images: Any, rate: Any, size: int) -> tuple[Any,
 
 
 def train(images: np.ndarray, seed: int, epochs: int, size: int, rate: float) -> tuple[Any, Any]:
-    """(parameters, loss of each epoch)."""
+    """Return (parameters, loss of each epoch)."""
     key, encoder, decoder = fnx.random.split(fnx.random.key(seed), 3)
     params = {"encoder": init(encoder, (*SIZES, 4)), "decoder": init(decoder, (2, *SIZES[::-1]))}
     zeros = fnx.tree.map(jnp.zeros_like, params)
@@ -134,7 +135,7 @@ def train(images: np.ndarray, seed: int, epochs: int, size: int, rate: float) ->
 
 
 def drawn(params: Any, count: int) -> np.ndarray:
-    """Images along a grid of the plane, spaced so that each cell is as probable, in one picture."""
+    """Decode a grid of points spaced so that all cells are equally probable, as one picture."""
     steps = np.array([(i + 0.5) / count for i in range(count)])
     places = jnp.asarray(np.sqrt(2) * np.asarray(fnx.lax.erf_inv(jnp.asarray(
         2 * steps - 1, "float32"))), "float32")

@@ -112,7 +112,7 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
     >>> flatten_one_level({"b": [1], "a": 2})
     ([2, [1]], ('a', 'b'))
     """
-    children, data = _entry_of(tree).take(tree)
+    children, data = _entry_of(tree).flatten(tree)
     return list(children), data.data if isinstance(data, pytree_registry.KeyedData) else data
 
 
@@ -133,7 +133,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     ([(SequenceKey(idx=0), 7)], None)
     """
     entry = _entry_of(tree)
-    children, data = entry.take(tree)
+    children, data = entry.flatten(tree)
     pairs = list(zip(entry.keys(data, len(children)), children))
     return pairs, data.data if isinstance(data, pytree_registry.KeyedData) else data
 

@@ -1,10 +1,9 @@
-"""Build the documentation's site in build/docs/html: ``make docs``.
+"""Build the documentation site in build/docs/html: ``make docs``.
 
-The pages are the README, the changelog, the notebooks with their stored results, docs/*.md, and a
-reference that is made of docstrings, a page for each public module, and of the table of settings
-and their environment variables. Sphinx's warnings are errors;
-then every link within the site is followed, and nothing may be fetched from elsewhere: the site
-is read without a network, too.
+The pages are the README, the changelog, the notebooks with their stored results, docs/*.md, a page
+for each public module generated from docstrings, and a page with the table of settings and their
+environment variables. Sphinx's warnings are errors; then every link within the site is followed.
+The site must not load anything from another host, so that it can be read offline.
 
     python scripts/build_docs.py
 """
@@ -41,7 +40,7 @@ SECTIONS = {"class": "Classes", "exception": "Errors", "function": "Functions", 
 # ---- sources
 
 def gather() -> None:
-    """The pages, laid out as in the repository so that links between them hold."""
+    """Copy the pages, laid out as in the repository so that links between them work."""
     shutil.rmtree(BUILD, ignore_errors=True)
     (SOURCE / "docs").mkdir(parents=True)
     for name in ("README.md", "CHANGELOG.md"):
@@ -54,7 +53,7 @@ def gather() -> None:
 
 
 def write_reference() -> None:
-    """A page for each public module."""
+    """Write a page for each public module."""
     folder = SOURCE / "reference"
     folder.mkdir()
     entries = "\n".join(f"   {name}" for name in MODULES)
@@ -65,10 +64,10 @@ def write_reference() -> None:
 
 
 def write_settings() -> None:
-    """A page of the settings, from the table that ``print(fnx.config)`` shows."""
+    """Write a page of the settings, from the table that ``print(fnx.config)`` shows."""
     rows = [("Setting", "Variable", "Default", "Takes", "What it is")]
     rows += [(f"``{name}``", f"``{field.variable}``" if field.variable else "",
-              f"``{field.default!r}``", field.kind.words, field.doc)
+              f"``{field.default!r}``", field.kind.description, field.doc)
              for name, field in FIELDS.items()]
     cells = "".join("   * - " + "\n     - ".join(cell or "\\" for cell in row) + "\n"
                     for row in rows)
@@ -81,7 +80,7 @@ def write_settings() -> None:
 
 
 def reference_page(module: ModuleType) -> str:
-    """What a module is for, a table of its names, and each of them whole."""
+    """Return a module's docstring, a table of its names, and the entry of each."""
     name = module.__name__
     parts = [heading(name, "="), f".. automodule:: {name}\n   :no-members:\n\n",
              f".. currentmodule:: {name}\n\n"]
@@ -102,7 +101,7 @@ def reference_page(module: ModuleType) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Under which of the SECTIONS a public value stands."""
+    """Return the section among SECTIONS that lists a public value."""
     if not getattr(value, "__module__", "").startswith("fnx"):
         return "data"  # NumPy's
     if isinstance(value, type):
@@ -111,7 +110,7 @@ def kind_of(value: object) -> str:
 
 
 def entry(module: ModuleType, kind: str, name: str) -> str:
-    """All that a docstring says; a class is described in the first of its modules only."""
+    """Return the full docstring; a class is described only in the first module that has it."""
     if kind == "function":
         return f".. autofunction:: {name}\n\n"
     value = getattr(module, name)
@@ -123,7 +122,7 @@ def entry(module: ModuleType, kind: str, name: str) -> str:
 
 
 def value_entry(name: str, value: object) -> str:
-    """What a value's class says of it; NumPy's values speak for themselves."""
+    """Return the docstring of a value's class; empty for NumPy's values."""
     if type(value).__module__.startswith("fnx"):
         return f".. autodata:: {name}\n   :no-value:\n\n"
     return f".. py:data:: {name}\n\n   ``{value!r}``\n\n"
@@ -136,7 +135,7 @@ def heading(text: str, line: str) -> str:
 # ---- links
 
 class Page(HTMLParser):
-    """The links and the anchors of a page, and what its reader's browser fetches by itself."""
+    """The links and anchors of a page, and the resources that a browser loads with it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -155,8 +154,8 @@ class Page(HTMLParser):
 
 
 def dead_links(site: Path) -> Iterator[str]:
-    """``page: link`` for each link within a site that leads nowhere, and for what a page would
-    fetch from another host.
+    """Return ``page: link`` for each broken link within a site, and for each resource that a page
+    would load from another host.
 
     >>> import tempfile
     >>> site = Path(tempfile.mkdtemp())

@@ -1,9 +1,10 @@
 """Compare fnx.numpy with array_api_strict on the calls of the array API standard, 2024.12.
 
-    python scripts/compare_array_api.py [text...]   calls that have one of the texts; by default all
+    python scripts/compare_array_api.py [text...]   calls that contain one of the texts; default all
 
-Values (signs of zeros too), dtypes and shapes, with 64-bit defaults. Complex dtypes, linalg, fft
-and item assignment are out. The exit status says whether something differs.
+Compared are values (including signs of zeros), dtypes and shapes, with 64-bit defaults. Complex
+dtypes, linalg, fft and item assignment are excluded. The exit status says whether something
+differs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 import fnx.numpy as jnp  # noqa: E402
 from fnx.core.config import override  # noqa: E402
 
-UNSIGNED = ("xp.sign(", "xp.maximum(", "xp.minimum(")  # where the standard leaves it open
+UNSIGNED = ("xp.sign(", "xp.maximum(", "xp.minimum(")  # where the standard leaves the sign open
 TOLERANCE = {"float32": 4e-6, "float64": 1e-14}
 
 
@@ -36,21 +37,22 @@ def load_cases() -> Any:
 
 
 def leaves(x: Any) -> list[Any]:
-    """The arrays of a result; of numbers and dtypes these."""
+    """Return the arrays, numbers and dtypes of a result."""
     if isinstance(x, (tuple, list)):
         return [y for item in x for y in leaves(item)]
     return [x]
 
 
 def plain(x: Any) -> Any:
-    """A value for comparison: a NumPy array, or a text of what is none."""
+    """Convert a value for comparison: to a NumPy array, or else to text."""
     if hasattr(x, "__array_namespace__"):
         return np.asarray(x._as_array if hasattr(x, "_as_array") else x)
     return str(x).rpartition(".")[2] if not isinstance(x, (bool, int, float)) else x
 
 
 def difference(got: Any, want: Any, unsigned: bool = False) -> str:
-    """In what two results differ; empty where they do not. ``unsigned``: zeros have no sign."""
+    """Describe how two results differ; empty if they do not. ``unsigned``: ignore signs of
+    zeros."""
     ours, theirs = [plain(x) for x in leaves(got)], [plain(x) for x in leaves(want)]
     if len(ours) != len(theirs):
         return f"{len(ours)} results, asked {len(theirs)}"
@@ -74,7 +76,7 @@ def difference(got: Any, want: Any, unsigned: bool = False) -> str:
 
 
 class Both:
-    """Evaluates expressions with fnx.numpy and with array_api_strict."""
+    """Evaluate expressions with fnx.numpy and with array_api_strict."""
 
     def __init__(self) -> None:
         self.cases = load_cases()
@@ -90,7 +92,7 @@ class Both:
         return found
 
     def differ(self, dtype: str, expression: str) -> str | None:
-        """In what the results differ; None where array_api_strict refuses the call."""
+        """Describe how the results differ; None if array_api_strict refuses the call."""
         with override(x64=True), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             here, there = self.inputs(dtype)

@@ -1,12 +1,12 @@
 """Run the examples in the docstrings of JAX's public names, on JAX and on fnx, and compare.
 
     python scripts/compare_docstrings.py                    # counts, and each example that differs
-    python scripts/compare_docstrings.py jax.numpy.take     # of some names only
+    python scripts/compare_docstrings.py jax.numpy.take     # only some names
 
-The examples are those of the installed JAX and are read from it; each runs in one process by JAX
-and in another by fnx as JAX (``fnx.as_jax``), and what is printed is compared: numbers to six
-digits, the rest as text. Examples that fail by JAX itself are left out, and those that meet a part
-that comes later or is out by name (and what they go on to do with it); docstrings_out.toml has the
+The examples are read from the installed JAX. Each runs in one process with JAX and in another with
+fnx as JAX (``fnx.as_jax``), and the output is compared: numbers to six digits, the rest as text.
+Skipped are examples that fail in JAX itself, and those that reach a feature that fnx lacks for now
+or excludes by name, along with the statements that depend on it; docstrings_out.toml lists the
 others that differ on purpose, with reasons.
 """
 
@@ -41,7 +41,8 @@ OUT = Path(__file__).with_name("docstrings_out.toml")
 
 
 def examples() -> dict[str, str]:
-    """Dotted name -> docstring, of everything public of the installed JAX, each docstring once."""
+    """Return dotted name -> docstring of everything public in the installed JAX, each docstring
+    once."""
     found: dict[str, str] = {}
     seen: set[str] = set()
     for path in MODULES:
@@ -63,7 +64,7 @@ def examples() -> dict[str, str]:
 
 
 def run(text: str) -> list[tuple[str, str]]:
-    """(source, what it printed or raised) of the statements of a docstring."""
+    """Return (source, printed or raised) of each statement in a docstring."""
     import jax
     import numpy as np
     space: dict[str, Any] = {"jax": jax, "jnp": jax.numpy, "np": np, "lax": jax.lax,
@@ -83,7 +84,7 @@ def run(text: str) -> list[tuple[str, str]]:
 
 
 def ran(texts: dict[str, str], by: str) -> dict[str, list[tuple[str, str]]]:
-    """Each docstring's examples, run in a process of ``by``: jax or fnx."""
+    """Run each docstring's examples in a process of ``by``: jax or fnx."""
     with tempfile.TemporaryDirectory() as folder:
         given, got = Path(folder, "given"), Path(folder, "got")
         given.write_text(json.dumps(texts))
@@ -92,14 +93,14 @@ def ran(texts: dict[str, str], by: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-# What fnx says of parts that come later or are out by name, and a later example that misses them.
+# fnx's messages for missing and excluded features, and for a later statement that needs them.
 OUT_BY_NAME = re.compile(r"come later|complex|a name of JAX that fnx does not have")
 MISSES = re.compile(r"raised NameError")
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf")
 
 
 def same(a: str, b: str) -> bool:
-    """Whether two prints agree: numbers to some digits, what is raised by its type."""
+    """Whether two outputs agree: numbers to some digits, errors by their type."""
     if a.startswith("raised ") and b.startswith("raised "):
         return True
     a, b = (re.sub(r"dtype=bool, weak_type=True", "dtype=bool", s) for s in (a, b))
@@ -113,7 +114,7 @@ def same(a: str, b: str) -> bool:
 
 
 def main() -> None:
-    """Compare, print."""
+    """Compare and print."""
     if sys.argv[1:2] in (["--jax"], ["--fnx"]):
         if sys.argv[1] == "--fnx":
             import fnx.as_jax

@@ -4,10 +4,10 @@
     python scripts/compare_idioms.py --seconds 600 --x64  as many as fit in a time, with 64 bits
     python scripts/compare_idioms.py --seed 1234 --programs 1 --verbose    one, with its text
 
-The programs are drawn by tests/idioms; what differs on purpose is in tests/idioms/on_purpose.py.
-A call that differs is asked again of JAX as it is (jax_answers.py has it compile quickly), then
-its program is printed without the lines that do not matter. Counts are printed; the exit status
-says whether something differs.
+tests/idioms generates the programs; deliberate differences are in tests/idioms/on_purpose.py. A
+call that differs is run again in JAX with default options (jax_answers.py makes it compile
+quickly), and the program is printed without the lines that do not matter. Counts are printed; the
+exit status says whether something differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import warnings
 from collections import Counter
 from typing import Any
 
-import jax_answers  # how JAX compiles; before JAX is imported
+import jax_answers  # sets how JAX compiles, so it comes before JAX
 import numpy as np
 
 from tests.idioms.on_purpose import on_purpose
@@ -30,13 +30,13 @@ from tests.idioms.programs import CALLS, program, run, shortest
 
 difference = jax_answers.golden("differences").difference
 described = jax_answers.golden("differences").described
-RTOL = {"float16": 2e-2, "bfloat16": 1e-1}  # functions of several ops, each rounded
-PHASE = "+ 0.3"  # in the first line of a program, of what its inputs are computed from
-EAGER_JAX = 100  # programs between which JAX forgets what it compiled
+RTOL = {"float16": 2e-2, "bfloat16": 1e-1}  # composites, each op rounded
+PHASE = "+ 0.3"  # in the first line of a program, which computes its inputs
+EAGER_JAX = 100  # programs between clearing JAX's caches
 
 
 def answers(text: str, package: Any, call: int) -> Any:
-    """What is known of each array of a result; or the error."""
+    """Return the description of each array of a result, or the error."""
     leaves = importlib.import_module("jax").tree_util.tree_leaves
     try:
         out = run(text, package, call)
@@ -46,7 +46,7 @@ def answers(text: str, package: Any, call: int) -> Any:
 
 
 def _plain(out: Any, package: Any) -> Any:
-    """A result in containers of Python's; of a shape and dtype without values zeros."""
+    """Convert a result to Python containers; a ShapeDtypeStruct becomes zeros."""
     def one(x: Any) -> Any:
         return np.zeros(x.shape, np.float32 if x.dtype.kind == "V" else x.dtype) \
             if isinstance(x, package.ShapeDtypeStruct) else x
@@ -55,7 +55,7 @@ def _plain(out: Any, package: Any) -> Any:
 
 
 def compared(text: str, call: int) -> str:
-    """In what fnx and JAX differ in a call of a program; empty where they do not."""
+    """Describe how fnx and JAX differ in a call of a program; empty if they do not."""
     jax, fnx = (importlib.import_module(name) for name in ("jax", "fnx"))
     want, got = answers(text, jax, call), answers(text, fnx, call)
     if isinstance(want, Exception):
@@ -65,7 +65,7 @@ def compared(text: str, call: int) -> str:
         return f"refuses: {type(got).__name__} {str(got)[:300]}"
     narrow = [RTOL[t] for t in RTOL if any(x[0] == t for x in want) or repr(t) in text]
     if [x[0] for x in got] == [x[0] for x in want] and (narrow or "float32" in text):
-        # somewhere in it numbers were rounded to fewer bits than those of the result
+        # An intermediate was rounded to fewer bits than the result has.
         got, want = ([("float32" if t == "float64" else t, *rest) for t, *rest in some]
                      for some in (got, want))
     tolerance = max(narrow, default=1e-4)
@@ -74,8 +74,8 @@ def compared(text: str, call: int) -> str:
 
 
 def is_unstable(text: str, call: int, want: Any, tolerance: float) -> bool:
-    """Whether JAX's own answer moves as far as a tenth of the tolerance where an input moves by
-    about its last bits: what is left of a number then is what rounding left."""
+    """Whether JAX's own answer moves by a tenth of the tolerance when an input moves by about its
+    last bits: such a value is dominated by rounding errors."""
     jax = importlib.import_module("jax")
     moved = (answers(text.replace(PHASE, f"+ {p}"), jax, call) for p in (0.3000003, 0.2999997))
     return any(isinstance(m, list) and difference(m, want, tolerance / 10, True, 1.0)
@@ -83,7 +83,7 @@ def is_unstable(text: str, call: int, want: Any, tolerance: float) -> bool:
 
 
 def in_plain_jax(seed: int, given: argparse.Namespace) -> str:
-    """What is said of a program where JAX compiles as users have it."""
+    """Return the report on a program when JAX compiles with default options."""
     asked = subprocess.run(
         [sys.executable, __file__, "--seed", str(seed), "--programs", "1", "--again",
          *["--x64"] * given.x64], env={**os.environ, "XLA_FLAGS": ""}, text=True,
@@ -97,7 +97,7 @@ def _kind(found: str) -> str:
 
 
 def report(seed: int, call: int, found: str, given: argparse.Namespace) -> None:
-    """What differs, and the program as short as it still does."""
+    """Print the difference, and the shortest program that still shows it."""
     text = program(seed)
     print(f"program {seed}, call {call}: {found}", flush=True)
     if given.brief:
@@ -145,7 +145,7 @@ def main() -> None:
             counts["wrong"] -= len(wrong)
             counts["alike"] += len(wrong)
             continue
-        for call, found in wrong[:1]:  # the others are most often the same
+        for call, found in wrong[:1]:  # the others are usually the same
             print(found) if given.again else report(seed, call, found, given)
         if counts["programs"] % EAGER_JAX == 0:
             importlib.import_module("jax").clear_caches()

@@ -2,20 +2,20 @@
 
     python scripts/compare_jax.py [family...]      all calls, on both
     python scripts/compare_jax.py --x64            with 64-bit types
-    python scripts/compare_jax.py --part 3-5/40 wide   three of forty parts, of families so named
+    python scripts/compare_jax.py --part 3-5/40 wide   three of forty parts, of the named families
     python scripts/compare_jax.py --state FILE --jobs 2 wide   parts that FILE lacks, one by one,
-                                                   and what differed when it was written
+                                                   and calls that differed when it was written
     python scripts/compare_jax.py --seed 7 --part 1/40   parts of another shuffle
-    python scripts/compare_jax.py --answers FILE   keep JAX's answers in a file
+    python scripts/compare_jax.py --answers FILE   cache JAX's answers in a file
     python scripts/compare_jax.py --record [family...]   write tests/golden/names.json (a sample)
     python scripts/compare_jax.py --record --part 1/40 [--x64] wide     and tests/golden/wide.json
     python scripts/compare_jax.py --record --part 1/40 [--x64] degenerate lists      and edges.json
 
-The calls are those of tests/golden/name_cases.py, of wide_cases.py: every function over every
-dtype and shape, of degenerate_cases.py: where nothing is left to do, and of list_cases.py: lists of
-numbers of several kinds. What differs on purpose is listed in tests/golden/differences.py
-and docs/differences.md. JAX compiles quickly here (jax_answers.py); a call that differs is asked
-again of JAX as it is, in another process. Counts are printed; the exit status says whether
+The calls are those of tests/golden/name_cases.py, of wide_cases.py (every function over every dtype
+and shape), of degenerate_cases.py (empty arrays and the like), and of list_cases.py (lists of
+numbers of several kinds). Deliberate differences are listed in tests/golden/differences.py and
+docs/differences.md. JAX compiles quickly here (jax_answers.py); a call that differs is run again in
+JAX with default options, in another process. Counts are printed; the exit status says whether
 something else differs.
 """
 
@@ -40,14 +40,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax_answers import GOLDEN, Answers, answer, golden, names
 
-SAMPLE = 3           # every so many calls are recorded
-PARTS = 40           # of what goes on where a file ends
-SAMPLED = {"wide.json": {"wide"}, "edges.json": {"degenerate", "lists"}}  # recorded: which families
+SAMPLE = 3           # one call in so many is recorded
+PARTS = 40           # parts of a run with --state
+# families recorded in each file
+SAMPLED = {"wide.json": {"wide"}, "edges.json": {"degenerate", "lists"}}
 INPUTS = ["f", "m", "v", "x", "s", "w", "z", "unit", "pos", "wide", "mixed", "sorted", "nans"]
 
 
 def gradients(expression: str, result: Any) -> Iterator[str]:
-    """The gradient of each float input that an expression names, where its result has floats."""
+    """The gradient of each float input that an expression names, if its result has floats."""
     if "grad(" in expression or not any(r[0] in golden("differences").LEAST for r in result):
         return
     for name in (*INPUTS, *golden("wide_cases").differentiable(expression)):
@@ -56,7 +57,7 @@ def gradients(expression: str, result: Any) -> Iterator[str]:
 
 
 def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> str:
-    """In what the two answers to an expression differ."""
+    """Describe how the two answers to an expression differ."""
     if theirs.refuses(expression):
         if any(text in theirs[expression] for text in golden("differences").STRICTER):
             return ""
@@ -76,8 +77,8 @@ def compare(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) 
 
 
 def only_at_edges(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: float) -> bool:
-    """Whether gradients differ only where JAX's is no number, or the value of that element is none:
-    outside of a domain, at its ends and at poles (docs/differences.md)."""
+    """Whether gradients differ only where JAX's gradient or the value itself is NaN or infinite:
+    outside a domain, at its ends and at poles (docs/differences.md)."""
     if not expression.startswith("grad(") or theirs.refuses(expression):
         return False
     (t, w, shape, want), = theirs[expression]
@@ -95,7 +96,7 @@ def only_at_edges(expression: str, fnx: dict[str, Any], theirs: Answers, rtol: f
 
 
 def record(cases: Any, theirs: Answers, families: list[str]) -> None:
-    """Write the sample of some families anew; the rest of names.json stays."""
+    """Rewrite the sample of some families; the rest of names.json stays."""
     path = GOLDEN / "names.json"
     known = json.loads(path.read_text())
     rows = {}
@@ -111,7 +112,7 @@ def record(cases: Any, theirs: Answers, families: list[str]) -> None:
 
 
 def record_wide(path: Path, agreed: dict[str, Any], x64: bool) -> None:
-    """Write what both answered of one mode; the other mode stays."""
+    """Rewrite both answers for one mode; the other mode stays."""
     known = json.loads(path.read_text()) if path.exists() else {}
     known["x64" if x64 else "x32"] = agreed
     rows = [f"{json.dumps(mode)}: {{\n" + ",\n".join(
@@ -122,7 +123,7 @@ def record_wide(path: Path, agreed: dict[str, Any], x64: bool) -> None:
 
 
 class Counts(NamedTuple):
-    """What came of some calls; the wrong ones each with what is different."""
+    """The outcome of some calls, with a description of each difference."""
 
     total: int
     on_purpose: int
@@ -130,7 +131,7 @@ class Counts(NamedTuple):
 
 
 class Comparison:
-    """Calls on both, in one of the two modes."""
+    """Run calls on both, in one of the two modes."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         for package in ("jax", "fnx"):
@@ -140,7 +141,7 @@ class Comparison:
         self.agreed: dict[str, Any] = {}
 
     def calls(self, part: int, parts: int) -> list[str]:
-        """Those of a part: as many of each family."""
+        """Return the calls of a part: equally many of each family."""
         found = []
         families = golden("name_cases").FAMILIES | golden("wide_cases").families(self.given.x64) \
             | golden("degenerate_cases").FAMILIES | golden("list_cases").FAMILIES
@@ -160,7 +161,7 @@ class Comparison:
         return [*expressions, *(g for g in found if not self.theirs.refuses(g))]
 
     def of(self, expressions: list[str]) -> Counts:
-        """The calls, and their gradients where these are asked for."""
+        """Return the calls, and their gradients if requested."""
         return self.of_these(expressions if self.given.no_gradients
                              else self.with_gradients(expressions))
 
@@ -182,7 +183,7 @@ class Comparison:
         return Counts(len(every), on_purpose, self.again(wrong))
 
     def again(self, wrong: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Of calls that differ those that differ from JAX as it is, too."""
+        """Return the calls that still differ when JAX has default options."""
         if not wrong or not os.environ["XLA_FLAGS"]:
             return wrong
         with tempfile.TemporaryDirectory() as folder:
@@ -195,7 +196,7 @@ class Comparison:
 
 
 class State:
-    """What came of which parts, in a file that several processes share."""
+    """The outcome of each part, in a file that several processes share."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.path, self.given = given.state, given
@@ -210,7 +211,7 @@ class State:
         return f"{self.mode} {part}/{PARTS}"
 
     def missing(self) -> list[int]:
-        """The parts that nobody has done; each of several processes has its own."""
+        """Yield the parts that no process has done, each to one process."""
         kept = self.kept()
         return [part for part in range(1, PARTS + 1) if self.key(part) not in kept
                 and part % self.given.jobs == self.given.job]
@@ -224,7 +225,7 @@ class State:
             whole.replace(self.path)
 
     def look_again(self, comparison: Comparison) -> None:
-        """Ask again what differed when the file was written."""
+        """Run again the calls that differed when the file was written."""
         for part in range(1, PARTS + 1):
             total, on_purpose, wrong = self.kept().get(self.key(part), (0, 0, []))
             if wrong:
@@ -233,14 +234,14 @@ class State:
                                       found.wrong))
 
     def all(self) -> Counts:
-        """The sum of what is there of this mode."""
+        """Return the sum over all parts of this mode."""
         rows = [row for key, row in self.kept().items() if key.startswith(f"{self.mode} ")]
         return Counts(sum(r[0] for r in rows), sum(r[1] for r in rows),
                       [(e, found) for r in rows for e, found in r[2]])
 
 
 def run_state(given: argparse.Namespace) -> Counts:
-    """The parts that a file lacks, in so many processes, until the time is over."""
+    """Run the parts that a file lacks, in several processes, until the time is over."""
     state, begun = State(given), time.monotonic()
     others = [] if given.job else [
         subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--job", str(job)])

@@ -1,13 +1,13 @@
-"""How much code there is, by Python's tokenizer: names, operators, numbers and strings.
+"""Count the tokens of the code with Python's tokenizer: names, operators, numbers and strings.
 
-``python scripts/count_tokens.py [folder]`` prints a line a room: tokens of signatures (from
-``def`` to the colon) and of all the rest. Comments and layout do not count, and a docstring
-counts as one token; so what is counted is what a reader must think about.
+``python scripts/count_tokens.py [folder]`` prints a line per package: tokens of signatures (from
+``def`` to the colon) and of everything else. Comments and layout do not count, and a docstring is
+one token, so the count approximates what a reader must understand.
 
 ``python scripts/count_tokens.py --ran kernel_code.py`` runs a program and counts only the functions
-of the imported fnx that ran meanwhile, each by itself. So two versions are compared in what they
-both do: the same program, with each of them on the path. What a version can do besides, its
-faces (a ``show`` that nobody called) and the tables of modules do not count.
+of the imported fnx that ran, each by itself. This compares two versions on the work they share: run
+the same program with each of them on the path. Features that the program does not use (such as a
+``show`` that is never called) and module-level tables do not count.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ Place = tuple[int, int]
 
 
 def places(path: Path) -> list[Place]:
-    """Where the tokens of a file begin."""
+    """Return where the tokens of a file begin."""
     with path.open("rb") as file:
         return [t.start for t in tokenize.tokenize(file.readline) if t.type not in LAYOUT]
 
 
 def functions(path: Path) -> list[Function]:
-    """All functions of a file, inner ones too."""
+    """Return all functions of a file, including nested ones."""
     return [f for f in ast.walk(ast.parse(path.read_text()))
             if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def within(place: Place, nodes: Collection[ast.stmt]) -> bool:
-    """Whether a token is in one of some statements."""
+    """Whether a token is inside one of some statements."""
     return any((n.lineno, n.col_offset) <= place < (n.end_lineno or 0, n.end_col_offset or 0)
                for n in nodes)
 
 
 def tokens(path: Path) -> tuple[int, int]:
-    """Tokens of one file: (in signatures, elsewhere)."""
+    """Return the tokens of one file: (in signatures, elsewhere)."""
     headers = sorted(((f.lineno, f.col_offset), (f.body[0].lineno, f.body[0].col_offset))
                      for f in functions(path))
     found = set[Place]()
@@ -65,7 +65,8 @@ def tokens(path: Path) -> tuple[int, int]:
 
 
 def ran_tokens(path: Path, ran: Collection[tuple[str, int]]) -> tuple[int, int]:
-    """Tokens of the functions (name, first line) of a file: (in signatures, in bodies)."""
+    """Return the tokens of the functions (name, first line) of a file: (in signatures, in
+    bodies)."""
     every, signatures, bodies = places(path), 0, 0
     for f in functions(path):
         if (f.name, min([f.lineno, *[d.lineno for d in f.decorator_list]])) not in ran:
@@ -78,7 +79,7 @@ def ran_tokens(path: Path, ran: Collection[tuple[str, int]]) -> tuple[int, int]:
 
 
 def run(program: str) -> tuple[Path, dict[Path, set[tuple[str, int]]]]:
-    """The folder of the fnx that a program imports, and the functions of it that ran."""
+    """Return the folder of the fnx that a program imports, and the functions of it that ran."""
     codes = set[CodeType]()
 
     def seen(frame: FrameType, event: str, arg: Any) -> None:
@@ -101,7 +102,7 @@ def run(program: str) -> tuple[Path, dict[Path, set[tuple[str, int]]]]:
 
 
 def main() -> None:
-    """Print the tokens of each room, then of all."""
+    """Print the tokens of each package, then the total."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default="fnx")

@@ -1,8 +1,9 @@
-"""Whether functions have become denser: tokens a line, of functions that two versions share.
+"""Compare the density of functions, in tokens per line, between two versions.
 
-``python scripts/density.py REVISION [--ratio 1.15]`` compares the bodies of functions that have
-one file and one name in a revision of git and in the work tree, without docstrings, comments and
-empty lines: the mean of all, then those of three lines and more that grew by more than the ratio.
+``python scripts/density.py REVISION [--ratio 1.15]`` compares the bodies of functions that have the
+same file and name in a git revision and in the working tree, without docstrings, comments and empty
+lines. It prints the mean of all, then the functions of three lines and more that grew by more than
+the ratio.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Sizes = tuple[int, int]  # tokens, lines
 
 
 def bodies(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
-    """The functions of a module or class: name, first and last line behind the docstring."""
+    """Yield the functions of a module or class: name, first line after the docstring, last line."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.ClassDef):
             continue
@@ -32,7 +33,7 @@ def bodies(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
 
 
 def sizes(text: str) -> dict[str, Sizes]:
-    """Tokens and lines of each function of a file; of names that occur twice, none."""
+    """Return tokens and lines of each function of a file, except for names that occur twice."""
     places = [t.start[0] for t in tokenize.generate_tokens(io.StringIO(text).readline)
               if t.type not in LAYOUT]
     found: dict[str, list[Sizes]] = {}
@@ -43,7 +44,7 @@ def sizes(text: str) -> dict[str, Sizes]:
 
 
 def git(*arguments: str) -> str:
-    """What git prints."""
+    """Return the output of git."""
     return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout
 
 

@@ -1,14 +1,14 @@
-"""All laws on devices, in parts that are kept: what is interrupted goes on where it was.
+"""Run all laws on devices, in parts with saved results, so that an interrupted run can resume.
 
     python scripts/device_laws.py                              all parts that are not done yet
     python scripts/device_laws.py --only matrix/webgpu         those with this in their name
-    python scripts/device_laws.py --seconds 600 --jobs 4       none is begun after that
+    python scripts/device_laws.py --seconds 600 --jobs 4       start no part after that time
 
-Parts: a file of the tests of devices with many more examples; a file of the laws in which a device
-takes part (tests/laws/machine.py); all workloads of the benchmarks, smaller; digits, an epoch of
-it; a fortieth of the transform matrix's words that end in jit. Of each a line is written to
-``--state`` when it has ended, and what it said beside it; a part that failed is run again. What
-OpenCL's compiler made is kept there, too.
+The parts are: each file of the device tests, with many more examples; each file of laws that uses a
+device (tests/laws/machine.py); all benchmark workloads, smaller; an epoch of digits; and fortieths
+of the compositions in the transform matrix that end in jit. When a part ends, a line is written to
+``--state``, with its output next to it; a failed part runs again. The OpenCL compiler's cache is
+kept there, too.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from tests.laws.machine import LAWS, LAWS_OF_32_BITS
 
 ROOT = Path(__file__).parent.parent
 MATRIX = 40  # parts
-LIMIT = 3600  # seconds of a part
+LIMIT = 3600  # seconds for a part
 EXAMPLES = "100"  # of each property in the tests of devices
 DEVICES = {"opencl": (*LAWS, "../tiny/test_tiny"), "webgpu": LAWS_OF_32_BITS}
-CONFIGURED = ("custom", "elementwise_tails", "functions", "../tiny/test_tiny")  # name no device
+# do not name a device
+CONFIGURED = ("custom", "elementwise_tails", "functions", "../tiny/test_tiny")
 
 Part = tuple[str, list[str], dict[str, str]]
 _writing = threading.Lock()
 
 
 def parts() -> Iterator[Part]:
-    """Name, arguments of Python, and variables of all parts."""
+    """Return the name, Python arguments and environment variables of all parts."""
     test = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for device, laws in DEVICES.items():
         for name in laws:
@@ -58,7 +59,7 @@ def parts() -> Iterator[Part]:
 
 
 def run(part: Part, state: Path) -> int:
-    """Run one; what it says stands in a file of its name."""
+    """Run one part; its output goes to a file of its name."""
     name, arguments, variables = part
     log = state / f"{name.replace('/', '_')}.log"
     start = time.monotonic()
@@ -100,7 +101,7 @@ def main() -> int:
     start = time.monotonic()
 
     def within(part: Part) -> int | None:
-        """None: it was not begun."""
+        """Run a part if there is time left; None if it was not started."""
         if time.monotonic() - start > options.seconds:
             return None
         return run(part, state)

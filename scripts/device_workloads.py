@@ -1,9 +1,10 @@
-"""The workloads of the benchmarks, smaller, on a device beside the cpu.
+"""Run smaller versions of the benchmark workloads on a device, and compare with the cpu.
 
     python scripts/device_workloads.py opencl                 all of them
     python scripts/device_workloads.py webgpu gpt_step        some of them
 
-Each line: seconds with compilation, and the largest difference as a part of the largest number.
+Each line has the seconds including compilation, and the largest difference relative to the largest
+value.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from workloads import SMALLER, WORKLOADS
 import fnx
 from fnx.core.config import GPUS, override
 
-BOUND = 1e-4  # of float32, over sums of some thousand terms and a few steps of a training
-LARGE = 1 << 21  # numbers of the arguments of what is left out
+BOUND = 1e-4  # for float32 sums of some thousand terms and a few training steps
+LARGE = 1 << 21  # argument elements above which a workload is skipped
 
 
 def numbers(name: str, device: str) -> list[Any]:
-    """What a workload gives on a device, from the same arguments."""
+    """Return the results of a workload on a device, from the same arguments."""
     with override(device=device):
         f, args = SMALLER.get(name, WORKLOADS[name])(types.SimpleNamespace(
             jax=fnx, jnp=fnx.numpy, lax=fnx.lax, random=fnx.random))
@@ -41,7 +42,8 @@ def numbers(name: str, device: str) -> list[Any]:
 
 
 def difference(got: list[Any], want: list[Any]) -> float:
-    """The largest, as a part of the largest number of its array; infinite where one is none."""
+    """Return the largest difference relative to the largest value of its array; infinite for a
+    NaN."""
     found = [float(np.abs(g - w).max(initial=0) / (np.abs(w).max(initial=0) or 1))
              for g, w in zip(got, want, strict=True)]
     return max([d if d == d else float("inf") for d in found], default=0.0)

@@ -1,10 +1,10 @@
-"""Derive the polynomials of fnx/lower/program/elementary, or check the ones that stand there.
+"""Derive the polynomials of fnx/lower/program/elementary, or check the ones in use.
 
     python scripts/fit_polynomials.py            # print the table
     python scripts/fit_polynomials.py --check    # exit 1 unless the table still has its bounds
 
-Each row names a function g that a polynomial P stands in for, the interval, and a weight w:
-P minimizes max |w(t) (P(t) - g(t))|, found by Remez' exchange in 60 digits. w is chosen so that
+Each row names a function g that a polynomial P approximates, the interval, and a weight w: P
+minimizes max |w(t) (P(t) - g(t))|, found by the Remez exchange in 60 digits. w is chosen so that
 this is the relative error of the whole function. The bound is checked again after rounding the
 coefficients to the element type.
 """
@@ -44,7 +44,7 @@ class Fit:
 
 
 def _log1p_tail(f: Real) -> Real:
-    """(log(1 + f) - f + f**2 / 2) / f**3, by its series near 0."""
+    """Return (log(1 + f) - f + f**2 / 2) / f**3, by its series near 0."""
     if abs(f) < mpf(2) ** -20:
         return sum((-1) ** k * f ** k / (k + 3) for k in range(8))
     return (mpmath.log1p(f) - f + f * f / 2) / f ** 3
@@ -58,7 +58,8 @@ def _expm1_tail(r: Real) -> Real:
 
 
 def _atanh_tail(z: Real, terms: int) -> Real:
-    """atanh(s) = s + s**3/3 + ... without the first ``terms`` terms, over s**(2 terms + 1)."""
+    """Return atanh(s) = s + s**3/3 + ... without the first ``terms`` terms, over s**(2 terms +
+    1)."""
     if z < mpf(2) ** -20:
         return sum(z ** k / (2 * (k + terms) + 1) for k in range(10))
     s = mpmath.sqrt(z)
@@ -127,7 +128,7 @@ def _exp2_tail(f: Real) -> Real:
     return mpmath.expm1(f * mpmath.log(2)) / f
 
 
-_HALF_LN2 = 0.3475      # half of log(2), and room for the rounding of the quotient
+_HALF_LN2 = 0.3475      # half of log(2), and a margin for the rounding of the quotient
 _LOG = (2 ** -0.5 - 1 - 1e-6, 2 ** 0.5 - 1 + 1e-6)
 _ATANH = (0.0, 0.02945)  # ((sqrt(2) - 1) / (sqrt(2) + 1))**2
 _OCTANT = (0.0, 0.6170)  # (pi / 4)**2
@@ -171,7 +172,7 @@ FITS = (
 
 
 def remez(fit: Fit) -> list[Real]:
-    """Coefficients, the constant first, that minimize the weighted error."""
+    """Return the coefficients, the constant first, that minimize the weighted error."""
     a, b = (mpf(x) for x in fit.interval)
     n = fit.degree + 1
     nodes = [(a + b) / 2 - (b - a) / 2 * mpmath.cos(mpmath.pi * i / n) for i in range(n + 1)]
@@ -192,7 +193,7 @@ def remez(fit: Fit) -> list[Real]:
 
 
 def _alternating_extremes(grid: list[Real], errors: list[Real], count: int) -> list[Real]:
-    """The ``count`` largest errors of alternating sign, one for each run of equal sign."""
+    """Return the ``count`` largest errors of alternating sign, one for each run of equal sign."""
     runs: list[tuple[Real, Real]] = []
     for t, e in zip(grid, errors):
         if e == 0:
@@ -210,7 +211,7 @@ def _alternating_extremes(grid: list[Real], errors: list[Real], count: int) -> l
 
 
 def horner(coefficients: Sequence[Real], t: Real) -> Real:
-    """Value of sum c[k] t**k."""
+    """Return the value of sum c[k] t**k."""
     out = mpf(0)
     for c in reversed(coefficients):
         out = out * t + c
@@ -218,12 +219,12 @@ def horner(coefficients: Sequence[Real], t: Real) -> Real:
 
 
 def rounded(fit: Fit) -> list[float]:
-    """The fit with coefficients of its element type, c[0] first."""
+    """Return the fit with coefficients of its element type, c[0] first."""
     return [float(fit.dtype(float(c))) for c in remez(fit)]
 
 
 def error_bits(fit: Fit, coefficients: Sequence[float], count: int = 3000) -> float:
-    """log2 of the largest weighted error at so many points."""
+    """Return log2 of the largest weighted error at so many points."""
     a, b = (mpf(x) for x in fit.interval)
     exact = [mpf(c) for c in coefficients]
     points = (a + (b - a) * i / count for i in range(count + 1))
@@ -232,7 +233,7 @@ def error_bits(fit: Fit, coefficients: Sequence[float], count: int = 3000) -> fl
 
 
 def held() -> dict[str, Any]:
-    """The constants that stand in the package."""
+    """Return the constants in the package."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
     from fnx.core.array import error_functions
     from fnx.lower.program.elementary import exponential, floats, logarithm, power, trigonometric

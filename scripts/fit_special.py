@@ -3,8 +3,8 @@
     python scripts/fit_special.py
 
 Each is the expansion of a smooth factor of a function over an interval, highest order first, as
-``chebyshev`` in core/array/gamma.py sums it: lgamma(x) / ((x - 1)(x - 2)) over 1..3, and
-exp(-x) I(x), by its own variable up to 8 and in 1 / x beyond, times sqrt(x).
+``chebyshev`` in core/array/gamma.py sums it: lgamma(x) / ((x - 1)(x - 2)) over 1..3, and exp(-x)
+I(x), in its own variable up to 8, and beyond in 1 / x, times sqrt(x).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NODES = 80
 
 
 def coefficients(f: Callable[[mpmath.mpf], mpmath.mpf], terms: int) -> list[mpmath.mpf]:
-    """c[k] with f(y) = c[0] / 2 + sum of c[k] T_k(y / 2), |y| <= 2; highest order first."""
+    """Return c[k] with f(y) = c[0] / 2 + sum of c[k] T_k(y / 2), |y| <= 2; highest order first."""
     angles = [mpmath.pi * (k + mpmath.mpf(1) / 2) / NODES for k in range(NODES)]
     values = [f(2 * mpmath.cos(a)) for a in angles]
     found = [2 * sum(v * mpmath.cos(j * a) for v, a in zip(values, angles)) / NODES
@@ -31,7 +31,7 @@ def lgamma_factor(y: mpmath.mpf) -> mpmath.mpf:
 
 
 def bessel_near(order: int) -> Callable[[mpmath.mpf], mpmath.mpf]:
-    """Of y = x / 2 - 2; of order 1 without its factor x."""
+    """As a function of y = x / 2 - 2; order 1 without its factor x."""
     def f(y: mpmath.mpf) -> mpmath.mpf:
         x = 2 * y + 4
         value = mpmath.exp(-x) * mpmath.besseli(order, x)
@@ -42,7 +42,7 @@ def bessel_near(order: int) -> Callable[[mpmath.mpf], mpmath.mpf]:
 
 
 def bessel_far(order: int) -> Callable[[mpmath.mpf], mpmath.mpf]:
-    """Of y = 32 / x - 2."""
+    """As a function of y = 32 / x - 2."""
     def f(y: mpmath.mpf) -> mpmath.mpf:
         if y <= -2:
             return 1 / mpmath.sqrt(2 * mpmath.pi)

@@ -1,13 +1,13 @@
-"""Every kernel of the workloads for a GPU that is not here: assembled, its registers counted.
+"""Assemble every kernel of the workloads for a GPU that need not be present; count its registers.
 
     python scripts/gpu_check.py                       all workloads, for sm_80 and sm_90
     python scripts/gpu_check.py softmax mlp_step      some of them
     python scripts/gpu_check.py --laws 400            so many public functions and random graphs
 
 Each distinct kernel goes through LLVM to PTX and through ``ptxas -v`` (of the wheel
-nvidia-cuda-nvcc-cu12, or on the path). A table tells registers, bytes that spill, bytes that a
-group shares. It ends with an error where a kernel is refused, or a product of matrices spills.
-Of the kernels of the tests it takes those that the laws generate (tests/laws/collected.py).
+nvidia-cuda-nvcc-cu12, or on the path). A table lists registers, spilled bytes, and shared memory of
+a group. The script fails if a kernel is refused, or a matrix product spills. Its test kernels are
+those that the laws generate (tests/laws/collected.py).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _SYMBOL = re.compile(r"define ptx_kernel void @(\w+)")
 _HEAD = ".version", ".target", ".address_size"
-BATCH = 16  # kernels of a process
+BATCH = 16  # kernels per process
 
 
 class Assembled(Record):
-    """What ptxas says of a kernel."""
+    """What ptxas reports on a kernel."""
 
     registers: int
     spilled: int
@@ -61,12 +61,12 @@ class Assembled(Record):
 
 
 def target(chip: str) -> Target:
-    """A chip as the lowering sees it."""
+    """Return a chip as the lowering's target."""
     return target_of_chip(int(chip.removeprefix("sm_")))
 
 
 def product(dtype: str) -> Callable[[Any], tuple[Any, tuple[Any, ...]]]:
-    """A workload: a product with an epilogue, of a type that matrix units take."""
+    """A workload: a product with an epilogue, in a dtype that matrix units support."""
     def build(ns: Any) -> tuple[Any, tuple[Any, ...]]:
         x, w = (ns.jnp.zeros(shape, dtype) for shape in ((512, 384), (384, 1000)))
         return ns.jax.jit(lambda x, w: ns.jnp.maximum(x @ w, 0)), (x, w)
@@ -78,7 +78,7 @@ CHECKED = {**WORKLOADS, "product_bfloat16": product("bfloat16"),
 
 
 def assembler() -> str:
-    """Where ptxas is."""
+    """Return the path of ptxas."""
     found = shutil.which("ptxas")
     if found is None:
         for folder in sys.path:
@@ -90,7 +90,7 @@ def assembler() -> str:
 
 
 def traced(build: Callable[[Any], tuple[Any, tuple[Any, ...]]]) -> Any:
-    """The FUNCTION of a workload."""
+    """Return the FUNCTION of a workload."""
     ns = types.SimpleNamespace(jax=fnx, jnp=fnx.numpy, lax=fnx.lax, random=fnx.random)
     f, args = build(ns)
     jitted: Any = f if isinstance(f, fnx.transforms.jit.Jitted) else fnx.jit(f)
@@ -99,7 +99,7 @@ def traced(build: Callable[[Any], tuple[Any, tuple[Any, ...]]]) -> Any:
 
 
 def functions(names: list[str], laws: int) -> Iterator[tuple[str, UOp]]:
-    """Workloads, or what the laws generate."""
+    """Return workloads, or the functions that the laws generate."""
     for name in names or ([] if laws else CHECKED):
         yield name, traced(CHECKED[name])
     for found in collected(laws // 2):
@@ -107,7 +107,7 @@ def functions(names: list[str], laws: int) -> Iterator[tuple[str, UOp]]:
 
 
 def kernels(found: Iterator[tuple[str, UOp]], chip: str) -> Iterator[tuple[str, str, str]]:
-    """Workload, kernel and text of all distinct kernels."""
+    """Return workload, kernel and text of all distinct kernels."""
     device = types.SimpleNamespace(target=target(chip))
     seen = set()
     for name, fn in found:
@@ -119,15 +119,15 @@ def kernels(found: Iterator[tuple[str, UOp]], chip: str) -> Iterator[tuple[str, 
 
 
 class Ptxas:
-    """The assembler of a chip: several kernels a process, two processes at a time, and kernels
-    of one text once."""
+    """The assembler for a chip: several kernels per process, two processes at a time, and kernels
+    with equal text once."""
 
     def __init__(self, path: str, chip: str) -> None:
         self.path, self.chip, self.pool = path, chip, ThreadPoolExecutor(2)
         self.known: dict[str, Assembled | str] = {}  # by the text, under one name
 
     def all(self, texts: Sequence[str]) -> list[Assembled | str]:
-        """Of each text what ptxas says of it, or why it is refused."""
+        """Return ptxas's report on each text, or why the text is refused."""
         named = [self._named(f"kernel_{i}_", text) for i, text in enumerate(texts)]
         new: dict[str, int] = {}
         for i, (name, ptx) in enumerate(named):
@@ -142,7 +142,7 @@ class Ptxas:
         return hashlib.sha256(ptx.replace(name, "NAME").encode()).hexdigest()
 
     def _named(self, name: str, text: str) -> tuple[str, str]:
-        """A kernel's name, and its PTX; no name, and why there is none."""
+        """Return a kernel's name and its PTX; or no name, and the reason."""
         symbol = _SYMBOL.search(text)
         assert symbol is not None
         try:
@@ -151,7 +151,7 @@ class Ptxas:
             return "", str(error)
 
     def _batch(self, named: Sequence[tuple[str, str]]) -> dict[str, Assembled | str]:
-        """One process for all of them; where it fails, one for each."""
+        """Assemble all in one process; if it fails, each in its own."""
         head, body = [], []
         for _, ptx in named:
             lines = ptx.splitlines()

@@ -1,9 +1,9 @@
-"""What JAX answers to the expressions of tests/golden, many of them compiled together.
+"""Evaluate the expressions of tests/golden in JAX, many of them compiled together.
 
-Almost all of the time is XLA's, which compiles each call, so it is told not to optimize
-(``QUICK``: a twentieth of the time) and gets some dozen calls as one function. What can't be traced
-with others is asked alone: refusals, and what reads values. ``XLA_FLAGS=`` in the environment
-takes JAX as it is; ``scripts/compare_jax.py`` does so for calls that differ.
+Almost all of the time is XLA's, which compiles each call, so optimization is off (``QUICK``: a
+twentieth of the time) and a few dozen calls form one function. Expressions that cannot be traced
+with others run alone: those that are refused, and those that read values. ``XLA_FLAGS=`` in the
+environment restores JAX's defaults; ``scripts/compare_jax.py`` does so for calls that differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOGETHER = 24        # calls in one function
 
 @functools.cache
 def golden(name: str) -> Any:
-    """A module of tests/golden, by path."""
+    """Import a module of tests/golden, by path."""
     spec = importlib.util.spec_from_file_location(name, GOLDEN / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,7 +43,7 @@ def golden(name: str) -> Any:
 
 
 def names(package: str) -> dict[str, Any]:
-    """What the expressions see, of JAX or fnx."""
+    """Return the names that expressions use, for JAX or fnx."""
     top, jnp, lax, nn, random, _, special, stats = (
         importlib.import_module(f"{package}{sub}") for sub in (
             "", ".numpy", ".lax", ".nn", ".random", ".image", ".scipy.special", ".scipy.stats"))
@@ -56,12 +56,12 @@ def names(package: str) -> dict[str, Any]:
 
 
 def answer(expression: str, seen: dict[str, Any]) -> Any:
-    """(dtype, weak, shape, values) of each array of the result; of JAX or fnx."""
+    """Return (dtype, weak, shape, values) of each array of the result, from JAX or fnx."""
     return golden("differences").answer(expression, seen, jax.tree_util.tree_leaves)
 
 
 class Answers:
-    """What JAX answers to expressions, or what it says in refusal; kept in a file on request."""
+    """JAX's answers to expressions, or its error messages; cached in a file on request."""
 
     def __init__(self, path: Path | None) -> None:
         self.seen, self.path = names("jax"), path
@@ -80,7 +80,7 @@ class Answers:
         return f"x64: {expression}" if jax.config.jax_enable_x64 else expression
 
     def prepare(self, expressions: Sequence[str]) -> None:
-        """Ask many at once."""
+        """Evaluate many at once."""
         asked = [e for e in expressions if self._key(e) not in self.kept]
         for i in range(0, len(asked), TOGETHER):
             for e, found in self._together(asked[i:i + TOGETHER]).items():
@@ -88,7 +88,8 @@ class Answers:
         self.save()
 
     def _together(self, expressions: list[str]) -> dict[str, Any]:
-        """The answers to those that can be traced, as one function of the arrays they name."""
+        """Return the answers to those that can be traced, as one function of the arrays they
+        name."""
         words = {word for e in expressions for word in re.findall(r"[a-z]\w*", e)}
         others = {n: v for n, v in self.seen.items() if n not in self._arrays}
         leaves: dict[str, list[Any]] = {}
@@ -98,13 +99,13 @@ class Answers:
                 try:
                     leaves[e] = golden("differences").leaves(
                         e, {**others, **given}, jax.tree_util.tree_leaves)
-                except Exception:  # a refusal, or values are read: asked alone
+                except Exception:  # refused, or it reads values: evaluate alone
                     continue
             return {e: [x for x in found if isinstance(x, jax.core.Tracer)]
                     for e, found in leaves.items()}
         try:
             arrays = jax.jit(traced)({n: self.seen[n] for n in words & self._arrays})
-        except Exception:  # something that XLA has not built
+        except Exception:  # not implemented in XLA
             half = len(expressions) // 2
             return {**self._together(expressions[:half]),
                     **self._together(expressions[half:])} if half else {}
@@ -116,7 +117,8 @@ class Answers:
         return found
 
     def _alone(self, expression: str) -> Any:
-        """JAX's answer; a gradient under jit where it can be: eager ones compile each operation."""
+        """Return JAX's answer; gradients are jitted if possible, as eager ones compile each
+        operation."""
         jitted = re.sub(r"^grad\((.*)\)\((\w+)\)$", r"top.jit(grad(\1))(\2)", expression)
         try:
             return answer(jitted, self.seen)
@@ -133,7 +135,7 @@ class Answers:
             self.path.write_bytes(pickle.dumps(self.kept))
 
     def forget(self) -> None:
-        """What is kept in no file."""
+        """Drop the answers that are not in a file."""
         if self.path is None:
             self.kept.clear()
             jax.clear_caches()

@@ -1,11 +1,11 @@
-"""Which names of JAX fnx has: the share of each public module, and what libraries miss.
+"""Report which names of JAX fnx has: the share of each public module, and what libraries miss.
 
     python scripts/names.py            the shares, and the missing names with their reasons
     python scripts/names.py --record   write scripts/jax_names.json again, from the installed JAX
 
-``scripts/names.tsv`` ranks the names that libraries written for JAX use; ``jax_names.json`` holds
-the public names of JAX's modules, and ``names_out.toml`` what is out on
-purpose, with reasons; what comes later is in ``fnx/core/unimplemented.py``.
+``scripts/names.tsv`` ranks the names that libraries written for JAX use, ``jax_names.json`` has the
+public names of JAX's modules, and ``names_out.toml`` has the names that are excluded on purpose,
+with reasons; names that will be added later are in ``fnx/core/unimplemented.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ASKED = 0.97
 
 
 def record() -> None:
-    """The public names of the installed JAX: what is no module and begins with a letter."""
+    """Return the public names of the installed JAX that are not modules and begin with a letter."""
     found = {}
     for name in MODULES:
         module = importlib.import_module(f"jax.{name}".rstrip("."))
@@ -43,7 +43,7 @@ def record() -> None:
 
 
 def there(path: str) -> bool:
-    """Whether ``fnx.<path>`` can be read.
+    """Whether ``fnx.<path>`` exists.
 
     >>> there("numpy.sum"), there("numpy.no_such_name")
     (True, False)
@@ -62,19 +62,19 @@ def there(path: str) -> bool:
 
 
 def reasons() -> dict[str, str]:
-    """Pattern of names -> why they are out."""
+    """Return pattern of names -> why they are excluded."""
     table = tomllib.loads((HERE / "names_out.toml").read_text())
     table |= {f"{part} come later": names for part, (names, _) in UNIMPLEMENTED.items()}
     return {pattern: reason for reason, patterns in table.items() for pattern in patterns}
 
 
 def reason(path: str, out: dict[str, str]) -> str:
-    """Why a name is out; empty where nothing says so."""
+    """Return why a name is excluded; empty if it is not."""
     return next((why for pattern, why in out.items() if fnmatch.fnmatchcase(path, pattern)), "")
 
 
 def shares() -> dict[str, tuple[int, int, list[str]]]:
-    """module -> (how many of its names are there, how many are asked, which are missing)."""
+    """Return module -> (number of its names in fnx, number of its names, the missing ones)."""
     out, found = reasons(), {}
     for module, names in json.loads((HERE / "jax_names.json").read_text()).items():
         paths = [f"{module}.{name}".lstrip(".") for name in names]
@@ -85,13 +85,14 @@ def shares() -> dict[str, tuple[int, int, list[str]]]:
 
 
 def share(found: dict[str, tuple[int, int, list[str]]]) -> float:
-    """Of the counted modules together."""
+    """Return the share over all counted modules."""
     rows = [found[m] for m in COUNTED]
     return sum(r[0] for r in rows) / sum(r[1] for r in rows)
 
 
 def used() -> list[tuple[str, str, str]]:
-    """(name, uses, packages) of the missing names that libraries use, the most used first."""
+    """Return (name, uses, packages) of the missing names that libraries use, the most used
+    first."""
     rows = [line.split("\t") for line in (HERE / "names.tsv").read_text().splitlines()[1:]]
     return [(r[1], r[4], r[6]) for r in rows if not there(r[1].removeprefix("jax."))]
 

@@ -1,13 +1,14 @@
-"""Kernels on a simulator of a device: races between threads, and places outside of memory.
+"""Run kernels on a simulated device, to find races between threads and out-of-bounds accesses.
 
     python scripts/race_check.py                  all functions, in oclgrind
     python scripts/race_check.py softmax product  some of them
     python scripts/race_check.py --laws 400       so many public functions and random graphs
 
-Oclgrind (Debian: apt-get install oclgrind) is loaded as the only OpenCL driver: in a process with
-PoCL two versions of LLVM meet, and it ends in clBuildProgram. Extents are small, as it interprets
-each instruction. It begins with a race and a store out of bounds, which have to be found. Of the
-kernels of the tests it takes those that the laws generate (tests/laws/collected.py).
+Oclgrind (Debian: apt-get install oclgrind) is loaded as the only OpenCL driver: together with PoCL
+a process would load two versions of LLVM, and crash in clBuildProgram. Extents are small, since it
+interprets each instruction. The script first runs kernels with a race and with an out-of-bounds
+store, which must be detected. Its test kernels are those that the laws generate
+(tests/laws/collected.py).
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ _RNG = np.random.default_rng(0)
 
 
 def data(*shape: int) -> Any:
-    """Normal numbers."""
+    """Return normally distributed values."""
     return _RNG.normal(size=shape).astype(np.float32)
 
 
 def network(x: Any, w: Any, v: Any) -> Any:
-    """The gradient of a small network's loss."""
+    """Return the gradient of a small network's loss."""
     return fnx.grad(lambda p: -fnx.nn.log_softmax(fnx.nn.relu(x @ p[0]) @ p[1])[:, 3].mean())(
         (w, v))
 
@@ -96,15 +97,16 @@ _LACKED = re.compile(r"OCLGRIND FATAL ERROR [^\n]*\nUndefined external function[
 
 
 class SimulatedDriver(opencl.OpenClDriver):
-    """The one device there is, whatever it says of its arithmetic."""
+    """The only device, whatever it reports about its arithmetic."""
 
-    def _chosen(self) -> tuple[int, int]:
+    def _select_device(self) -> tuple[int, int]:
         platform, = self._ids("clGetPlatformIDs")
         device, = self._ids("clGetDeviceIDs", platform, opencl._ALL_DEVICES)
         return platform, device
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, opencl.OpenClKernel]:
-        """Once more as it is written where the optimizer put in what the simulator lacks."""
+        """Build again without optimization if the optimizer used something that the simulator
+        lacks."""
         try:
             return super().load(texts)
         except DeviceError as error:
@@ -118,7 +120,7 @@ class SimulatedDriver(opencl.OpenClDriver):
 
 
 def planted(device: GpuDevice, body: str) -> None:
-    """Run a kernel that is wrong."""
+    """Run a faulty kernel."""
     text = ("__kernel void wrong(__global uchar* g0, ulong at0) {\n  __local float local_[1];\n"
             "  __global float* const b0 = (__global float*)(g0 + at0);\n"
             f"  {body.replace('local[', 'local_[')}\n}}\n")
@@ -129,7 +131,7 @@ def planted(device: GpuDevice, body: str) -> None:
 
 
 def near(a: Any, b: Any) -> bool:
-    """Whether two arrays are equal, but for how sums associate."""
+    """Whether two arrays are equal up to the association of sums."""
     a, b = numbers(a), numbers(b)
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
@@ -140,7 +142,7 @@ def near(a: Any, b: Any) -> bool:
 
 def checks(names: list[str], laws: int, device: GpuDevice
            ) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """What is computed, and whether it is what the cpu, or the interpreter, computes."""
+    """Return the functions, each with whether its result agrees with the cpu or the interpreter."""
     def function(name: str) -> bool:
         f, args = FUNCTIONS[name]
         with fnx.core.config.override(device="opencl"):
@@ -160,7 +162,7 @@ def checks(names: list[str], laws: int, device: GpuDevice
 
 
 def inside(names: list[str], laws: int, log: Path) -> int:
-    """In the process in which oclgrind is the driver."""
+    """Run in the process in which oclgrind is the driver."""
     device = GpuDevice(SimulatedDriver())
     base._devices["opencl"] = device
     print(f"device: {device.driver.kind}")

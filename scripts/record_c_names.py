@@ -1,4 +1,4 @@
-"""Record which names a C library defines: an exported function takes none of them.
+"""Record the names that the C library defines: exported functions avoid them.
 
     python scripts/record_c_names.py    writes fnx/exporting/c_names.txt, of this machine's libc
 """
@@ -15,7 +15,7 @@ FOLDERS = [Path("/lib/x86_64-linux-gnu"), Path("/lib64"), Path("/usr/lib")]
 
 
 def defined(library: str) -> set[str]:
-    """The names that a shared library defines, but those with an underscore in front."""
+    """Return the names that a shared library defines, except those with a leading underscore."""
     name = ctypes.util.find_library(library)
     assert name is not None, library
     path = next(folder / name for folder in FOLDERS if (folder / name).exists())

@@ -2,9 +2,9 @@
 
     python scripts/record_jax_dtypes.py
 
-The operands are those of tests/golden/kinds.py: ``TYPES`` and weak ones. Nothing is computed: JAX
-traces. The result is tests/golden/dtypes.json: for each mode and function a text with two letters
-a case: the dtype (``kinds.CODES``) and "w" or "-"; "!!" where JAX refuses.
+The operands are those of tests/golden/kinds.py: ``TYPES`` and weak ones. JAX only traces; nothing
+is computed. The result is tests/golden/dtypes.json: for each mode and function a text with two
+letters per case: the dtype (``kinds.CODES``) and "w" or "-"; "!!" if JAX refuses.
 """
 
 from __future__ import annotations

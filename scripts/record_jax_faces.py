@@ -2,9 +2,9 @@
 
     python scripts/record_jax_faces.py
 
-``fnx.as_jax`` gives its modules these names, so a library that asks what this JAX has is answered
-as by JAX. Kinds say what stands in for a name that fnx lacks: a type, an error, a function, a
-value.
+``fnx.as_jax`` gives its modules these names, so that a library that checks for a name gets the same
+answer as from JAX. The kind says what stands in for a name that fnx lacks: a type, an error, a
+function, a value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import jax
 
 OUT = Path(__file__).resolve().parent.parent / "fnx" / "as_jax" / "names.json"
-HARDWARE = (  # of JAX's compiler and of machines that fnx has no face for
+HARDWARE = (  # JAX's compiler and hardware that fnx has no modules for
     "jax.collect_profile", "jax.tools", "jax.experimental.colocated_python",
     "jax.experimental.jax2tf", "jax.experimental.mosaic", "jax.experimental.pallas",
     "jax.experimental.roofline", "jax.experimental.source_mapper", "jax.experimental.sparse",
@@ -33,7 +33,7 @@ HARDWARE = (  # of JAX's compiler and of machines that fnx has no face for
 
 
 def modules(name: str) -> Iterator[str]:
-    """A module and those in it, by their names."""
+    """Return a module and its submodules, by name."""
     yield name
     for found in pkgutil.iter_modules(getattr(importlib.import_module(name), "__path__", [])):
         inner = f"{name}.{found.name}"
@@ -48,7 +48,7 @@ def kind(value: Any) -> str:
 
 
 def names(module: str) -> dict[str, list[str]]:
-    """kind -> the names of a module that are JAX's own."""
+    """Return kind -> the names that a module itself defines."""
     found: dict[str, list[str]] = {}
     home = importlib.import_module(module)
     listed = getattr(home, "__all__", ())
@@ -63,7 +63,7 @@ def names(module: str) -> dict[str, list[str]]:
 
 
 def _own(name: str, value: Any) -> bool:
-    """Not merely imported there, as ``Any`` and ``partial`` are."""
+    """Whether the module defines a value, and does not merely import it, such as ``Any``."""
     home = getattr(value, "__module__", None)
     return not isinstance(home, str) or home.startswith(("jax", "numpy", "ml_dtypes")) \
         or getattr(sys.modules.get(home), name, None) is not value

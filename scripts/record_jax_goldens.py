@@ -1,9 +1,9 @@
-"""Record what JAX answers to expressions: tests/golden/public.json, which the tests replay on fnx.
+"""Record JAX's answers to expressions in tests/golden/public.json, which the tests replay on fnx.
 
     python scripts/record_jax_goldens.py
 
-Each expression sees jnp, lax, nn, random, np and the small arrays of ``tests/golden/inputs.py``.
-What is stored: dtype, weak type, shape, values. Only public behaviour is recorded.
+Each expression can use jnp, lax, nn, random, np and the small arrays of ``tests/golden/inputs.py``.
+Recorded are dtype, weak type, shape and values. Only public behavior is recorded.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ GROUPS = {"promotion": PROMOTION, "indexing": INDEXING, "functions": FUNCTIONS, 
 
 
 def inputs() -> Any:
-    """The module of shared inputs, by path, so that tests/ need not be a package."""
+    """Import the module of shared inputs, by path, so that tests/ need not be a package."""
     spec = importlib.util.spec_from_file_location("inputs", GOLDEN / "inputs.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -269,7 +269,7 @@ def inputs() -> Any:
 
 
 def answer(expression: str, names: dict[str, Any]) -> dict[str, Any]:
-    """What an expression evaluates to, as plain data."""
+    """Return the value of an expression as plain data."""
     x = eval(expression, names)
     values = np.asarray(x)
     if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):

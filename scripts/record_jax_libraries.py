@@ -1,10 +1,10 @@
-"""Write tests/golden/libraries.json: what programs over JAX's libraries print under JAX itself.
+"""Write tests/golden/libraries.json: what programs using JAX's libraries print under JAX itself.
 
     python scripts/record_jax_libraries.py              all of tests/as_jax/programs
     python scripts/record_jax_libraries.py --compare    run them on fnx and print the differences
     python scripts/record_jax_libraries.py --wider 8    models so much wider over 20 steps, on both
 
-Each runs in a process of its own, the same file both times.
+Each program runs in a process of its own, from the same file both times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROGRAMS = sorted(p.stem for p in (ROOT / "tests" / "as_jax" / "programs").glob(
 
 
 def printed(program: str, *command: str) -> dict[str, Any]:
-    """What a program says, and that it ran on what it was to run on."""
+    """Return what a program prints; check that it ran on the requested library."""
     done = subprocess.run([sys.executable, *command, "tests/as_jax/run.py", *program.split()],
                           cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -39,14 +39,14 @@ def numbers(tree: Any) -> list[float]:
 
 
 def rounded(tree: Any) -> Any:
-    """Seven digits, as float32 has them."""
+    """Round to seven digits, the precision of float32."""
     if isinstance(tree, list):
         return [rounded(x) for x in tree]
     return float(f"{tree:.7g}")
 
 
 def compare(program: str, golden: dict[str, Any]) -> None:
-    """Print the largest relative difference of each part of a program."""
+    """Print the largest relative difference in each part of a program."""
     found = printed(program, "-m", "fnx.as_jax")
     for name, want in golden.items():
         pairs = zip(numbers(found[name]), numbers(want), strict=True)

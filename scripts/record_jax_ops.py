@@ -1,4 +1,4 @@
-"""What JAX answers to generated calls: tests/golden/ops.json, which the tests replay on fnx.
+"""Record JAX's answers to generated calls in tests/golden/ops.json, which the tests replay on fnx.
 
     python scripts/record_jax_ops.py                            record it
     python scripts/record_jax_ops.py compare 500 convolution    compare live: so many of a family
@@ -20,19 +20,19 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-RECORDED = 24  # cases of a family
+RECORDED = 24  # cases per family
 
 sys.path.insert(0, str(ROOT))
 op_cases = importlib.import_module("tests.golden.op_cases")
 
 
 def number(x: Any) -> Any:
-    """A float with as many digits as its type has."""
+    """Round a float to the digits that its dtype has."""
     return float(f"{float(x):.9g}") if isinstance(x, float | np.floating) else x.item()
 
 
 def answer(case: Any) -> list[dict[str, Any]] | str:
-    """What JAX computes, as plain data, or the name of what it raises."""
+    """Return JAX's result as plain data, or the name of the error that it raises."""
     try:
         with jax.numpy_dtype_promotion("standard"):
             found = op_cases.evaluate(case, jax, jax.numpy, jax.lax)
@@ -52,7 +52,7 @@ def record() -> None:
 
 
 def compare(count: int, families: list[str], first: int) -> int:
-    """Print every case in which fnx differs; how many there are."""
+    """Print every case in which fnx differs; return their number."""
     fnx = importlib.import_module("fnx")
     check = importlib.import_module("tests.golden.op_check")
     differ = 0

@@ -3,8 +3,8 @@
     python scripts/record_jax_promotion.py
 
 The kinds are those of tests/golden/kinds.py: an array of each dtype, weak arrays, Python numbers.
-The result is tests/golden/promotion.json: for each function a row of answers, as
-``[dtype, weak, values]``, or the class of JAX's error.
+The result is tests/golden/promotion.json: for each function a row of answers, as ``[dtype, weak,
+values]``, or the class of JAX's error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 
 
 def kinds_module() -> ModuleType:
-    """tests/golden/kinds.py, by path, so that tests/ need not be a package."""
+    """Import tests/golden/kinds.py, by path, so that tests/ need not be a package."""
     spec = importlib.util.spec_from_file_location("kinds", GOLDEN / "enums.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -33,7 +33,7 @@ def kinds_module() -> ModuleType:
 
 
 def answer(f: Callable[..., Any], operands: list[Any]) -> Any:
-    """[dtype, weak, values] of f of these operands, or the name of its error."""
+    """Return [dtype, weak, values] of f of these operands, or the name of its error."""
     try:
         x = f(*operands)
     except (TypeError, ValueError, OverflowError) as error:

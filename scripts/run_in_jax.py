@@ -1,4 +1,4 @@
-"""Run a program with JAX, by changing nothing but its imports of fnx and fnx.numpy.
+"""Run a program with JAX, changing only its imports of fnx and fnx.numpy.
 
     python scripts/run_in_jax.py examples/vae.py --epochs 20
 """
@@ -15,12 +15,12 @@ IMPORTS = {r"^import fnx$": "import jax as fnx",
 
 
 def in_jax(path: str) -> ModuleType:
-    """The program as a module that has imported JAX in fnx's place."""
+    """Return the program as a module that has imported JAX in place of fnx."""
     source = Path(path).read_text()
     for ours, theirs in IMPORTS.items():
         source = re.sub(ours, theirs, source, flags=re.MULTILINE)
     module = ModuleType("in_jax")
-    sys.modules[module.__name__] = module  # dataclasses look their annotations up there
+    sys.modules[module.__name__] = module  # dataclasses look up annotations there
     exec(compile(source, path, "exec"), vars(module))
     return module
 

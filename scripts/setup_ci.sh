@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Debian's packages that tests use where they are: a browser for pages, PoCL and Mesa's Vulkan on
-# the processor as devices.
-# What could not be installed is said at the end of the tests, which then skip what needs it.
+# Install the Debian packages that tests can use: a browser for pages; PoCL and Mesa's Vulkan
+# driver as devices that run on the processor. Tests that need a missing package are skipped.
 set -uo pipefail
 
 need=()

@@ -1,12 +1,12 @@
-"""The whole test suite on other machines than this one, as far as one machine can play them.
+"""Run the whole test suite under the conditions of other machines, as far as one can simulate them.
 
     python scripts/suite_conditions.py                         each condition once
     python scripts/suite_conditions.py busy bare --times 2     those, twice
-    python scripts/suite_conditions.py --list                  what there is
+    python scripts/suite_conditions.py --list                  the conditions
 
-Each run is of a fresh clone of the last commit, with random draws of its own and an empty cache.
-Of each a line is kept in ``--state``: the condition, the commit, seconds, what pytest said last,
-and the seed; its output is kept beside it.
+Each run uses a fresh clone of the last commit, its own random seed and an empty cache. ``--state``
+gets a line for each run: the condition, the commit, seconds, the last line of pytest, and the seed;
+the output is stored next to it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ NO_DRIVERS = {"OCL_ICD_VENDORS": os.devnull, "VK_ICD_FILENAMES": os.devnull,
 
 @dataclass(frozen=True)
 class Condition:
-    """What another machine has, lacks, or does meanwhile."""
+    """What another machine has, lacks, or runs at the same time."""
 
     says: str
     workers: int = 2
-    busy: int = 0  # processes that compute beside it
+    busy: int = 0  # busy processes next to it
     processors: int = 0  # that it may use; 0: all
     variables: dict[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()  # variables
+    without: tuple[str, ...] = ()  # environment variables to unset
     compilers: bool = True
 
 
@@ -59,7 +59,7 @@ CONDITIONS = {
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """So many that never wait."""
+    """Start so many processes that never wait."""
     spin = [sys.executable, "-c", "while True: pass"]
     running = [subprocess.Popen(spin) for _ in range(count)]
     try:
@@ -71,7 +71,8 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def path_without_compilers(folder: Path) -> str:
-    """A PATH of one folder, of links to all that PATH finds but compilers and linkers."""
+    """Make a PATH of one folder, with links to all programs on PATH except compilers and
+    linkers."""
     folder.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
         for program in Path(place).glob("*") if place else ():
@@ -83,7 +84,7 @@ def path_without_compilers(folder: Path) -> str:
 
 
 def run(name: str, state: Path) -> bool:
-    """The suite under one condition; whether it passed."""
+    """Run the suite under one condition; return whether it passed."""
     condition = CONDITIONS[name]
     work = Path(tempfile.mkdtemp(prefix="conditions-"))
     clone, begun = work / "clone", time.strftime("%H%M%S")

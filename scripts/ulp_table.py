@@ -1,22 +1,22 @@
-"""The largest error of elementary and special functions, in units of the last place of the truth.
+"""Measure the largest errors of elementary and special functions, in ulps of the exact value.
 
-    python scripts/ulp_table.py [function...]        10 million numbers and special values
+    python scripts/ulp_table.py [function...]        10 million values and special values
     python scripts/ulp_table.py --samples 300000     fewer
-    python scripts/ulp_table.py --all --state FILE   all float32 numbers of elementary functions,
-                                                     in 16 parts; goes on where FILE ends
-    python scripts/ulp_table.py --all --state FILE --jobs 2 --seconds 600   in two processes, parts
-                                                     that begin within ten minutes
-    python scripts/ulp_table.py --parts 1 --state FILE   one part: every 16th float32 number
-    ... --wide           beside fnx's own functions of float64, in the same kernel: all float32
-                         numbers of one function take some minutes
-    ... --write          renews the rows of docs/precision.md of which the state has something
+    python scripts/ulp_table.py --all --state FILE   all float32 values of elementary functions,
+                                                     in 16 parts; resumes where FILE ends
+    python scripts/ulp_table.py --all --state FILE --jobs 2 --seconds 600   in two processes; starts
+                                                     no part after ten minutes
+    python scripts/ulp_table.py --parts 1 --state FILE   one part: every 16th float32 value
+    ... --wide           compare with fnx's own float64 functions, in the same kernel: all float32
+                         values of one function take some minutes
+    ... --write          renews the rows of docs/precision.md that the state has results for
 
-Of float16 and bfloat16 all numbers are taken. float32 and shorter types are held against float64
-(special functions against SciPy's), float64 against NumPy's long double; special functions also
-against mpmath, at some numbers of each exponent. Numbers of float32 are those whose bits are equal
-modulo a stride, so they have all exponents, and as many of each; those of float64 are random
-ones of all exponents and of moderate size. What is allowed more than 2 says so in ``ALLOWED``;
-the exit status says whether something is above.
+float16 and bfloat16 are tested on all values. float32 and narrower dtypes are compared with float64
+(special functions with SciPy's), float64 with NumPy's long double; special functions also with
+mpmath, at some values of each exponent. The float32 values are those whose bits are equal modulo a
+stride, which covers all exponents equally; the float64 values are random, partly over all exponents
+and partly of moderate size. Functions that are allowed more than 2 ulps are listed in ``ALLOWED``;
+the exit status says whether an error is above its limit.
 """
 
 from __future__ import annotations
@@ -46,40 +46,40 @@ from fnx.scipy import special  # noqa: E402
 
 PAGE = ROOT / "docs" / "precision.md"
 BEGIN, END = "<!-- written by ulp_table.py -->", "<!-- end of ulp_table.py -->"
-CHUNK = 1 << 15           # stays in the cache
-PARTS = 16                # of all float32 numbers
-BLOCK = 1 << 20           # numbers of a call in which both widths are computed
-EACH = 2                  # numbers of each exponent that mpmath is asked about
+CHUNK = 1 << 15           # fits in the cache
+PARTS = 16                # of all float32 values
+BLOCK = 1 << 20           # values per call that computes both widths
+EACH = 2                  # values per exponent for mpmath
 BOUND = 2.0
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-# Functions whose error is larger by their nature, and how large it may be.
+# Functions whose error is inherently larger, and its limit.
 ALLOWED: dict[tuple[str, str], float] = {
-    # an exponential times a rounded number, so that they are finite wherever the result is
+    # An exponential times a rounded number, so that they are finite wherever the result is.
     ("sinh", "float32"): 2.5, ("sinh", "float64"): 3.0, ("cosh", "float64"): 2.5,
     ("arccosh", "float32"): 2.5, ("arccosh", "float64"): 2.5, ("log10", "float64"): 3.0,
-    # a difference of two rounded terms near 0.84
+    # A difference of two rounded terms near 0.84.
     ("arcsin", "float32"): 2.1,
-    # half a log1p of a rounded quotient
+    # Half a log1p of a rounded quotient.
     ("arctanh", "float32"): 2.1,
-    # formulas of several steps
+    # Formulas of several steps.
     ("sigmoid", "float32"): 2.5, ("sigmoid", "float64"): 2.5,
     ("erfinv", "float32"): 4.0,
     ("erfinv", "float64"): 4.0,
-    # exponentials of squares: relative errors grow with the argument
+    # Exponentials of squares: relative errors grow with the argument.
     ("erfc", "float32"): 80.0, ("erfc", "float64"): 128.0,
-    # products of several factors; sums of logarithms that cancel
+    # Products of several factors; sums of logarithms that cancel.
     ("gamma", "float32"): 6.0, ("gamma", "float64"): 6.0,
     ("gammaln", "float32"): 5.0, ("gammaln", "float64"): 5.0,
-    # near its zero at 1.46
+    # Near its zero at 1.46.
     ("digamma", "float64"): 1e4,
 }
 
 
 class Function(NamedTuple):
-    """What is computed here and there, and between which numbers."""
+    """A function of fnx, its reference, and the interval of arguments."""
 
     here: Callable[[Any], Any]
-    there: Callable[[Any], Any]      # of float64, or of long doubles
+    there: Callable[[Any], Any]      # in float64 or long double
     low: float = -np.inf
     high: float = np.inf
     exact: Callable[[Any], Any] | None = None    # of special functions: mpmath's
@@ -96,7 +96,7 @@ def _mpmath(name: str) -> Callable[[Any], Any]:
 
 
 def _number(f: Callable[[Any], Any], x: Any) -> Any:
-    """A long double, from two doubles."""
+    """Return a long double from two doubles."""
     try:
         value = f(x)
         first = float(value)
@@ -141,12 +141,11 @@ FUNCTIONS: dict[str, Function] = {
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 2.0, np.pi, np.pi / 2, 1e-3]
 
 
-_EXPONENT = np.int64(0x7ff) << 52        # where it is in a float64
+_EXPONENT = np.int64(0x7ff) << 52        # position of the exponent in a float64
 
 
 class Format(NamedTuple):
-    """A float dtype: how it is stored, its bits of mantissa, its least normal and largest number.
-    """
+    """A float dtype: storage type, bits of mantissa, least normal and largest value."""
 
     np: Any
     mantissa: int
@@ -163,8 +162,8 @@ FORMATS = {name: Format(np.dtype(t), *found) for name, t, found in (
 
 def error(f: Callable[[Any], Any], there: Callable[[Any], Any], x: Any, t: Format,
           known: float = -1.0) -> tuple[float, float]:
-    """(the largest error in ulp, where) over numbers of one dtype; nothing new where it is at most
-    what is known."""
+    """Return (the largest error in ulp, where) over values of one dtype; (-1, 0) if it is at most
+    the known one."""
     wide = np.longdouble if t.mantissa > 50 else np.float64
     got = f(x)
     with np.errstate(all="ignore"):
@@ -180,7 +179,7 @@ def error(f: Callable[[Any], Any], there: Callable[[Any], Any], x: Any, t: Forma
 @fnx.jit
 def _largest(got: Any, true: Any, mantissa: Any, least: Any, most: Any, inside: Any = True
              ) -> Any:
-    """The largest of ``_off`` of what is inside, in one kernel."""
+    """Return the largest ``_off`` over the domain, in one kernel."""
     got = got.astype("float64")
     size = lax.bitcast_convert_type(jnp.clip(jnp.abs(true), least, most), "int64")
     power = lax.bitcast_convert_type(size & int(_EXPONENT), "float64")
@@ -194,7 +193,7 @@ def _largest(got: Any, true: Any, mantissa: Any, least: Any, most: Any, inside: 
 
 
 def _off(got: Any, true: Any, t: Format) -> Any:
-    """Errors in ulp."""
+    """Return the errors in ulp."""
     size = np.clip(np.abs(true), t.least, t.most).astype(np.float64)
     power = (size.view(np.int64) & _EXPONENT).view(np.float64)
     off = np.abs(got - true) / power * 2.0**t.mantissa
@@ -205,7 +204,7 @@ def _off(got: Any, true: Any, t: Format) -> Any:
 
 
 def _odd(got: Any, true: Any, t: Format) -> Any:
-    """Errors where the truth or the answer is no number: none, or infinite."""
+    """Return 0 or infinity where the result or the reference is NaN or infinite."""
     top = t.most * (1 - 2.0**-t.mantissa)
     same = (got == true) | np.isnan(got) & np.isnan(true)
     edge = (np.abs(got) >= top) & (np.abs(true) >= top) & (np.signbit(got) == np.signbit(true))
@@ -213,10 +212,10 @@ def _odd(got: Any, true: Any, t: Format) -> Any:
 
 
 def _inside(x: Any, f: Function) -> Any:
-    """The numbers of a function's domain, and those that are none."""
+    """Return the values in a function's domain, and NaNs."""
     if (f.low, f.high) == (-np.inf, np.inf):
         return x
-    with np.errstate(invalid="ignore"):  # NaNs of more bits than these
+    with np.errstate(invalid="ignore"):  # NaNs with other payloads
         least, most = np.fmin.reduce(x), np.fmax.reduce(x)
         if f.low <= least and most <= f.high:
             return x
@@ -227,12 +226,12 @@ def _inside(x: Any, f: Function) -> Any:
 
 
 def short(t: Format) -> Any:
-    """All numbers of 16 bits."""
+    """Return all 16-bit values."""
     return np.arange(1 << 16, dtype=np.uint16).view(t.np)
 
 
 def strided(first: int, stride: int) -> Iterator[Any]:
-    """The float32 numbers whose bits are ``first`` modulo a stride, in chunks."""
+    """Yield the float32 values whose bits are ``first`` modulo a stride, in chunks."""
     steps = np.arange(CHUNK, dtype=np.uint32) * np.uint32(stride)
     for low in range(first, 1 << 32, stride * CHUNK):
         bits = steps[:-(-((1 << 32) - low) // stride)] + np.uint32(low)
@@ -240,7 +239,7 @@ def strided(first: int, stride: int) -> Iterator[Any]:
 
 
 def doubles(count: int, seed: int = 0) -> Iterator[Any]:
-    """float64 numbers: half of them of all exponents, the others of moderate size."""
+    """Yield float64 values: half of them over all exponents, the others of moderate size."""
     rng = np.random.default_rng(seed)
     for done in range(0, count, CHUNK):
         n = min(CHUNK, count - done)
@@ -250,7 +249,7 @@ def doubles(count: int, seed: int = 0) -> Iterator[Any]:
 
 
 def of_each_exponent(t: Format, seed: int = 0) -> Any:
-    """Some numbers of each exponent, and some of moderate size."""
+    """Return some values of each exponent, and some of moderate size."""
     rng = np.random.default_rng(seed)
     least, most = np.log2(t.least), np.log2(t.most)
     powers = np.repeat(2.0**np.arange(least, most - 1), EACH)
@@ -260,8 +259,9 @@ def of_each_exponent(t: Format, seed: int = 0) -> Any:
 
 
 def in_one_kernel(f: Function, stride: int) -> Callable[[Any], Any]:
-    """The largest error of a block of float32 numbers whose bits are ``first + i * stride``, beside
-    the same function of float64, whose own error is nothing here."""
+    """Return a function of ``first`` for the largest error in a block of float32 values with the
+    bits ``first + i * stride``, compared with fnx's function in float64, whose own error is
+    negligible here."""
     t = FORMATS["float32"]
 
     @fnx.jit
@@ -275,7 +275,7 @@ def in_one_kernel(f: Function, stride: int) -> Callable[[Any], Any]:
 
 
 class Measured:
-    """What has been measured of one function and dtype; kept in a file as it goes."""
+    """The results for one function and dtype; saved in a file as they arrive."""
 
     def __init__(self, name: str, dtype: str, state: dict[str, Any]) -> None:
         self.f, self.t = FUNCTIONS[name], FORMATS[dtype]
@@ -292,8 +292,8 @@ class Measured:
                 self.jitted, there or self.f.there, x, self.t, worst[0])])
 
     def take_blocks(self, part: int) -> None:
-        """A part of all float32 numbers, beside float64; those of a block that has more than what
-        is known are looked at again."""
+        """Measure a part of all float32 values against float64; a block with an error above the
+        known one is measured again, exactly."""
         worst = in_one_kernel(self.f, PARTS)
         for low in range(part, 1 << 32, PARTS * BLOCK):
             if float(worst(np.uint32(low))) > self.kept["worst"][0]:
@@ -303,7 +303,7 @@ class Measured:
                 self.kept["count"] += BLOCK
 
     def run(self, given: argparse.Namespace) -> None:
-        """What is asked for and not there."""
+        """Measure what is requested and missing."""
         done, f = self.kept["parts"], self.f
         if "few" not in done:
             with np.errstate(all="ignore"):
@@ -316,7 +316,7 @@ class Measured:
                 self.take(short(self.t))
                 done.append("all")
         elif self.t.mantissa == 52:
-            if f.exact is None and given.samples not in done:  # SciPy's are no better than ours
+            if f.exact is None and given.samples not in done:  # SciPy's are not more accurate
                 for x in doubles(given.samples):
                     self.take(x)
                 done.append(given.samples)
@@ -335,7 +335,7 @@ class Measured:
             done.append(given.samples)
 
     def left(self, given: argparse.Namespace) -> bool:
-        """Whether parts of all numbers are asked for and not there."""
+        """Whether requested parts are missing."""
         return self.t.mantissa == 23 and self.f.exact is None and any(
             f"part {i}" not in self.kept["parts"] for i in range(given.parts))
 
@@ -346,7 +346,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def save(path: Path, row: Measured) -> None:
-    """Keep what has been measured of a row; other processes keep theirs."""
+    """Save the results of a row; other processes keep theirs."""
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         whole = Path(f"{path}.whole")
@@ -359,7 +359,7 @@ def bound(name: str, dtype: str) -> float:
 
 
 def table(state: dict[str, Any], before: dict[str, str]) -> str:
-    """What has been measured; rows of before where nothing has."""
+    """Return the table: new results, and old rows where there are none."""
     lines = ["| function | dtype | ulp | at | numbers | allowed |", "|---|---|---|---|---|---|"]
     for name in FUNCTIONS:
         for dtype in DTYPES:
@@ -376,7 +376,7 @@ def table(state: dict[str, Any], before: dict[str, str]) -> str:
 
 
 def written() -> dict[str, str]:
-    """The rows of the page, by function and dtype."""
+    """Return the rows of the page, by function and dtype."""
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return {" ".join(row.split()[1:4:2]): row for row in rows}
 
@@ -410,7 +410,7 @@ def main() -> None:
         for job in range(1, given.jobs)]
     with override(x64=True):
         rows = [Measured(n, t, state) for n in names for t in given.dtypes.split(",")]
-        while rows:  # a part of each, so that what is interrupted has something of all
+        while rows:  # a part of each at a time, so that an interrupted run covers all rows
             for row in rows:
                 if time.monotonic() - begun < given.seconds:
                     row.run(given)

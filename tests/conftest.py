@@ -1,7 +1,7 @@
-"""What every test runs under: the spec of each level checked, and a cache of its own.
+"""The environment of every test: spec checks at each level, and a cache of its own.
 
-The object cache of a test run lives in one temporary directory that all workers of
-pytest-xdist share: tests of the cache are real, and the user's own cache is left alone.
+The object cache of a test run is one temporary directory that all workers of pytest-xdist share:
+tests of the cache are real, and the user's own cache is left alone.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-_OWNER = "TEST_OF_FNX_CACHE_OWNER"  # the process that made the directory also removes it
+_OWNER = "TEST_OF_FNX_CACHE_OWNER"  # process that removes the directory
 
-if _OWNER not in os.environ:  # before fnx is imported: its configuration reads the environment
+if _OWNER not in os.environ:  # before fnx is imported, as its configuration reads the environment
     os.environ["FNX_CACHE_DIR"] = tempfile.mkdtemp(prefix="fnx-test-")
     os.environ[_OWNER] = str(os.getpid())
     os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["FNX_CACHE_DIR"], "pocl"))
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell runs in the background
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # processes of tests inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a shell's background jobs
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # inherited by processes of tests
 
 settings.register_profile("fnx", deadline=None, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fnx")
 
 
-collect_ignore_glob = ["*/record_*.py",  # they record what JAX says, and import it
+collect_ignore_glob = ["*/record_*.py",  # recorders, which import JAX
                        "as_jax/programs/*", "as_jax/run.py"]  # run by python -m fnx.as_jax
 
 
 @pytest.fixture(autouse=True)
 def _check_spec() -> Iterator[None]:
-    """Every graph is checked between all passes, whatever a test left behind."""
+    """Check every graph between all passes, whatever an earlier test changed."""
     from fnx.core.config import override
 
     with override(check_spec=True):
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """``golden(name, text)``: the text is that of tests/golden/<name>."""
+    """``golden(name, text)`` checks that text equals tests/golden/<name>."""
     def compare(name: str, text: str) -> None:
         path = Path(__file__).parent / "golden" / name
         if request.config.getoption("--update-golden"):
@@ -67,13 +67,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Every run draws other examples, in CI, too; the seed is one for all workers and is said."""
+    """Draw other examples in every run, also in CI, with one seed for all workers, which is
+    reported."""
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The seed of this run, which devices the tests could run on; where one is not here, why."""
+    """Report the seed of this run, the available devices, and why others are missing."""
     seed = terminalreporter.config.getoption("hypothesis_seed")
     terminalreporter.write_line(f"examples were drawn with --hypothesis-seed={seed}")
     from fnx.backends.base import get_device

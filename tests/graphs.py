@@ -4,13 +4,13 @@
     def test_law(graph):
         assert_same(apply(my_pass(graph.fn), graph.args), apply(graph.fn, graph.args))
 
-A graph has PARAMs, constants, every elementwise op on every dtype that its row takes, all
-movements, folds, gathers, scatters and calls of inner functions. Lengths include 0, 1 and vector
-tails; values include both zeros, infinities, NaN, subnormals and the ends of the integers.
+A graph has PARAMs, constants, every elementwise op on every dtype that it takes, all movements,
+reductions, gathers, scatters and calls of inner functions. Lengths include 0, 1 and vector tails;
+values include both zeros, infinities, NaN, subnormals and the limits of the integers.
 
-Hypothesis draws a seed and a number of steps. A graph of fewer steps is a prefix of one of more,
-so a failure shrinks to its first steps; choices inside come from ``random``, which gives them a
-wider spread than drawing each would.
+Hypothesis draws a seed and a number of steps. A graph of fewer steps is a prefix of one of more, so
+a failure shrinks to its first steps. Choices inside come from ``random``, which spreads them more
+widely than drawing each would.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ORDINARY = (0.5, -0.25, 1.5, -0.75, 0.125)
 INTEGERS = (0, 1, 2, 3, -1, -2, 7, 31, 32, 33, 100, -2**31, 2**31 - 1, 2**32 - 1)
 
 
-COMPUTED = tuple([t for t in dtypes.USER if t.storage is None])  # the others are stored only
+COMPUTED = tuple([t for t in dtypes.USER if t.storage is None])  # the others are storage-only
 
 
 class Graph(NamedTuple):
@@ -46,13 +46,13 @@ class Graph(NamedTuple):
     fn: UOp
     args: list[np.ndarray[Any, Any]]
 
-    def __repr__(self) -> str:  # what hypothesis prints of a failing example
+    def __repr__(self) -> str:  # printed by hypothesis for a failing example
         return f"\n{show.pretty(self.fn)}\nargs = {self.args}"
 
 
 def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
            smooth: bool = False) -> Any:
-    """Random values of which a third are special; where ``smooth``, floats between -0.9 and 0.9."""
+    """Random values, a third of them special; with ``smooth``, floats between -0.9 and 0.9."""
     if dtype.is_bool:
         return rng.integers(0, 2, shape).astype(bool)
     if smooth:
@@ -71,14 +71,14 @@ def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...],
 
 
 def held(x: Any, dtype: DType) -> Any:
-    """NumPy's numbers as fnx holds them as a dtype."""
+    """Convert NumPy's numbers to fnx's storage of a dtype."""
     if dtype.storage is None:
         return np.asarray(x).astype(dtype.np)
     return low_precision.encode(np.asarray(x).astype(dtype.compute.np), dtype)
 
 
 def numbers(x: Any) -> Any:
-    """What fnx holds, or ml_dtypes, as NumPy's numbers."""
+    """Convert values of fnx's storage or of ml_dtypes to NumPy's numbers."""
     x = np.asarray(x)
     if x.dtype.kind in "biuf" and x.dtype.name not in dtypes.LOW_PRECISION:
         return x
@@ -108,7 +108,7 @@ class Builder:
         return self.rng.randint(low, high)
 
     def shape(self, most: int = MOST_ELEMENTS) -> tuple[int, ...]:
-        """A shape of rank 0 to 3 with at most so many elements."""
+        """Draw a shape of rank 0 to 3 with at most this many elements."""
         while True:
             shape = tuple(self.one(LENGTHS) for _ in range(self.number(0, 3)))
             if math.prod(shape) <= most:
@@ -128,14 +128,14 @@ class Builder:
         return build.const(self.one(special), dtype, shape)
 
     def operand(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
-        """A node of this type: one of the pool, a constant, or a fresh PARAM."""
+        """Return a node of this type: from the pool, a constant, or a new PARAM."""
         found = [n for n in self.pool if n.dtype is dtype and n.shape == shape]
         if found and self.number(0, 3):
             return self.one(found)
         return self.constant(dtype, shape) if self.number(0, 1) else self.param(dtype, shape)
 
     def any(self, accepted: Callable[[UOp], bool]) -> UOp | None:
-        """A node of the pool; often the youngest, so that graphs get deep."""
+        """Return a node of the pool; often the youngest, so that graphs get deep."""
         found = [n for n in self.pool if accepted(n)]
         return self.one(found[-2:] if self.number(0, 2) else found) if found else None
 
@@ -147,7 +147,7 @@ class Builder:
         if op in STEPS:
             accepted, make = STEPS[op]
         else:
-            accepted, make = (lambda n: op.takes(n.dtype)), _elementwise
+            accepted, make = (lambda n: op.accepts_dtype(n.dtype)), _elementwise
         x = self.any(accepted)
         node = None if x is None else make(self, op, x)
         if node is not None and math.prod(node.shape) <= 4 * MOST_ELEMENTS:
@@ -224,7 +224,7 @@ def _flip(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _windows(b: Builder, op: Op, x: UOp) -> UOp:
-    """Windows of a value that is repeated over their elements, or other windows put back."""
+    """Windows of a value broadcast over their elements (UNFOLD), or their inverse (FOLD)."""
     axis, offset = b.rng.sample(range(len(x.shape) + 1), 2)
     stride, dilation = b.number(1, 3), b.number(1, 2)
     if op is ops.UNFOLD:
@@ -262,12 +262,12 @@ def _stop(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _reduce(b: Builder, op: Op, x: UOp) -> UOp:
-    monoid = b.one([m for m in b.monoids if m.takes(x.dtype)])
+    monoid = b.one([m for m in b.monoids if m.accepts_dtype(x.dtype)])
     return build.reduce(x, monoid, [a for a in range(len(x.shape)) if b.number(0, 1)])
 
 
 def _indices(b: Builder, x: UOp) -> dict[int, UOp]:
-    """Index arrays for some axes of x, by axis; of a smooth graph they stay inside."""
+    """Return index arrays for some axes of x, by axis; in bounds if the graph is smooth."""
     shape = b.shape(30)
     first = b.number(0, len(x.shape) - 1)
     axes = [a for a in range(len(x.shape)) if a == first or b.number(0, 1)]
@@ -285,7 +285,7 @@ def _gather(b: Builder, op: Op, x: UOp) -> UOp:
 
 def _scatter(b: Builder, op: Op, x: UOp) -> UOp:
     index = _indices(b, x)
-    monoids = [None, *[m for m in b.monoids if m.takes(x.dtype)]]
+    monoids = [None, *[m for m in b.monoids if m.accepts_dtype(x.dtype)]]
     shape = next(iter(index.values())).shape
     rest = tuple([n for a, n in enumerate(x.shape) if a not in index])
     return build.scatter(x, [*index.values()], b.operand(x.dtype, shape + rest), b.one(monoids),
@@ -312,14 +312,15 @@ def _call(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _body(b: Builder, given: Sequence[UOp], wanted: Sequence[UOp]) -> UOp:
-    """A FUNCTION of some types to others: what it computes of them, or an operand."""
+    """Return a FUNCTION with these input and result types: it computes results or returns an
+    operand."""
     inner = Builder(b.rng, b.types, b.allowed, b.depth - 1, b.smooth)
     for node in given:
         inner.param(node.dtype, node.shape)
     for _ in range(b.number(1, 4)):
         inner.step()
     outs = [inner.operand(node.dtype, node.shape) for node in wanted]
-    more = inner.params[len(given):]  # of these the body makes its own: it has no others
+    more = inner.params[len(given):]  # replaced by constants, as the body has no other inputs
     fixed = [inner.constant(p.dtype, p.shape) for p in more]
     return build.function(substitute(outs, dict(zip(more, fixed))), len(given), "body")
 
@@ -329,7 +330,7 @@ def _rows(b: Builder, x: UOp) -> UOp:
 
 
 def _some(b: Builder, x: UOp) -> list[UOp]:
-    """x or another node, and perhaps a third."""
+    """Return x or another node, and up to two nodes of the pool."""
     return [b.operand(x.dtype, x.shape), *[b.one(b.pool) for _ in range(b.number(0, 2))]]
 
 
@@ -346,7 +347,7 @@ def _scan(b: Builder, op: Op, x: UOp) -> UOp:
 
 
 def _while(b: Builder, op: Op, x: UOp) -> UOp:
-    """A few trips, counted by a carry of its own beside what is computed."""
+    """A few iterations, counted by a carry of its own beside the computed ones."""
     if not b.depth:
         return x
     consts, carries = _some(b, x)[1:], _some(b, x)
@@ -406,7 +407,7 @@ def _grow(b: Builder, steps: int, n_outs: int) -> UOp:
     for _ in range(steps):
         b.step()
     read = {s for n in b.pool for s in n.src}
-    unread = [n for n in b.pool if n not in read]  # as outputs: so most nodes matter
+    unread = [n for n in b.pool if n not in read]  # as outputs, so that most nodes matter
     outs = unread[-n_outs:]
     return build.function([*outs, b.one(b.pool)], len(b.params), "generated")
 
@@ -414,15 +415,15 @@ def _grow(b: Builder, steps: int, n_outs: int) -> UOp:
 @st.composite
 def graphs(draw: Any, types: Sequence[DType] = dtypes.USER, allowed: Collection[Op] = ALL_OPS,
            steps: int = 24, calls: int = 1, smooth: bool = False) -> Graph:
-    """A random graph and values for its PARAMs.
+    """Draw a random graph and values for its PARAMs.
 
     Args:
         types: dtypes that PARAMs, constants and casts may have. (Comparisons make bools.)
         allowed: ops that are used; the keys of ``STEPS`` and any elementwise op. Monoids too,
             if there is one among them.
-        steps: at most so many nodes are made on purpose, beside operands and constants.
+        steps: maximum number of nodes besides operands and constants.
         calls: how deep functions may be nested.
-        smooth: no special values, and all floats below 1 in size, as differences need them.
+        smooth: no special values, and all floats of magnitude below 1, as finite differences need.
     """
     return graph_of(draw(st.integers(0, 2**32)), draw(st.integers(1, steps)), types, allowed,
                     calls, smooth)
@@ -430,7 +431,7 @@ def graphs(draw: Any, types: Sequence[DType] = dtypes.USER, allowed: Collection[
 
 def graph_of(seed: int, steps: int, types: Sequence[DType] = dtypes.USER,
              allowed: Collection[Op] = ALL_OPS, calls: int = 1, smooth: bool = False) -> Graph:
-    """The graph of a seed: what ``graphs`` draws."""
+    """Return the graph of a seed: what ``graphs`` draws."""
     b = Builder(random.Random(seed), types, allowed, calls, smooth)
     fn = _grow(b, steps, 1 + seed % 8)
     rng = np.random.default_rng(seed)
@@ -438,7 +439,7 @@ def graph_of(seed: int, steps: int, types: Sequence[DType] = dtypes.USER,
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Equal dtype, shape and bits; any NaN equals any NaN."""
+    """Return whether dtype, shape and bits are equal; any NaN equals any NaN."""
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
@@ -450,7 +451,7 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 def assert_same(got: Sequence[Any], want: Sequence[Any]) -> None:
-    """Each pair of values has the same bits."""
+    """Check that each pair of values has the same bits."""
     assert len(got) == len(want)
     for i, (g, w) in enumerate(zip(got, want)):
         assert same_bits(g, w), f"output {i}: got\n{g!r}\nexpected\n{w!r}"

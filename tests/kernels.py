@@ -14,7 +14,7 @@ _BINARY = (ops.ADD, ops.SUB, ops.MUL, ops.MAX)
 
 
 class KernelMaker:
-    """Stores into o[m, n] of values that load, fold and stage inputs of extents m, n, k."""
+    """Stores to o[m, n] of values that load, reduce and stage inputs of extents m, n, k."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -64,7 +64,7 @@ class KernelMaker:
                                  self.value(depth - 1, *free))
 
     def loop(self, depth: int, *free: UOp) -> UOp:
-        """A value that a few iterations hand on; it may end early."""
+        """A value carried through a few iterations, perhaps with an early exit."""
         first, t, id = self.value(depth - 1, *free), self.range(self.rng.choice((1, 2, 5))), \
             self.next_loop
         self.next_loop += 1
@@ -84,14 +84,14 @@ class KernelMaker:
 
 
 def kernel_of(seed: int) -> UOp:
-    """The kernel of a seed; only ranges that it uses are in its order."""
+    """Return the kernel of a seed; its order has only ranges that it uses."""
     node = KernelMaker(random.Random(seed)).kernel()
     used = {n.arg.id for n in toposort([node]) if n.op is ops.RANGE}
     return node.replace(arg=op_args.Kernel("made", tuple(i for i in node.arg.order if i in used)))
 
 
 def sizes(kernel: UOp) -> list[int]:
-    """Elements of each REF, by slot."""
+    """Return the number of elements of each REF, by slot."""
     refs = {n.arg.slot: n for n in toposort([kernel]) if n.op is ops.REF}
     return [math.prod(d.arg for d in refs[i].src) for i in range(len(refs))]
 
@@ -107,7 +107,7 @@ def scaled(n: int = 8) -> UOp:
 
 
 def commands_of(seed: int) -> UOp:
-    """A few EXECs over an arena in which no two slots overlap; some in loops and branches."""
+    """Return a few EXECs over an arena without overlapping slots; some in loops and branches."""
     rng = random.Random(seed)
     execs = []
     for step in range(rng.randint(1, 3)):
@@ -131,7 +131,7 @@ def commands_of(seed: int) -> UOp:
 
 
 def around(rng: random.Random, execution: UOp) -> UOp:
-    """A loop or branch around an EXEC, whose arguments then follow the loop."""
+    """Wrap an EXEC, whose arguments may depend on the iteration, in a loop or branch."""
     kind = rng.choice(("for", "while", "branch"))
     src = list(execution.src)
     for i, s in enumerate(src):

@@ -1,4 +1,4 @@
-"""Random SCANs and WHILEs for property tests: bodies of scalars, small axes and lanes."""
+"""Random SCANs and WHILEs for property tests: bodies of scalars, small axes and batch axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fnx.core.ops import Op
 from fnx.core.uop import UOp, substitute
 from tests.graphs import ALL_OPS, STEPS, Builder, values
 
-# Folds of floats round in an order of their own.
+# Float reductions round in an order of their own.
 EXACT = frozenset(op for op in ALL_OPS if op.exact) - ops.MULTI_RESULT - {ops.GETTUPLE,
                                                                           ops.FUNCTION,
                                                                         ops.REDUCE}
@@ -29,7 +29,7 @@ class Loop(NamedTuple):
 
 
 class _Body(Builder):
-    """A body that grows from consts, carries and xs; all it reads besides is a const."""
+    """A body that grows from consts, carries and xs; any other input becomes a const."""
 
     def __init__(self, rng: random.Random, shapes: Sequence[tuple[int, ...]],
                  types: Sequence[DType], allowed: Collection[Op]) -> None:
@@ -44,7 +44,7 @@ class _Body(Builder):
         return self.rng.choice(self.shapes)  # type: ignore[no-any-return]
 
     def result(self, like: UOp) -> UOp:
-        """A value of the type of a carry, as deep as there is one."""
+        """Return a value of the type of a carry, preferably one of the last computed."""
         found = [n for n in self.pool if n.shape == like.shape and n.op is not ops.PARAM]
         node = self.rng.choice(found[-4:]) if found else like
         if node.dtype is not like.dtype:
@@ -55,7 +55,7 @@ class _Body(Builder):
 
 def loop_of(seed: int, steps: int, lanes: int = 0, types: Sequence[DType] = TYPES,
             allowed: Collection[Op] = EXACT) -> Loop:
-    """The SCAN of a seed. ``lanes``: the length of an axis that some values have."""
+    """Return the SCAN of a seed. ``lanes``: the length of an axis that some values have."""
     rng = random.Random(seed)
     shapes: list[tuple[int, ...]] = [(), (), (3,), (2, 2)]
     if lanes:

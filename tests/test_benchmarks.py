@@ -1,4 +1,4 @@
-"""The tools under benchmarks/: what they measure is stored, what differs is found."""
+"""The tools under benchmarks/: measurements are stored, disagreements are detected."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("part", range(2))
 def test_programs_run_at_small_sizes(programs: ModuleType, part: int) -> None:
-    """A sample of them; those of all have been held against JAX's values at both sizes."""
+    """A sample; all programs were compared with JAX's values at both sizes."""
     from programs import PROGRAMS
     from run import leaves, load
 

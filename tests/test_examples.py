@@ -1,4 +1,5 @@
-"""The examples, each for some seconds: they learn, draw a picture, and resume where they ended."""
+"""The examples, each for some seconds: they learn, draw a picture, and resume after an
+interruption."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"{name}_example", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their annotations up there
+    sys.modules[spec.name] = module  # where its dataclasses look up annotations
     spec.loader.exec_module(module)
     return module
 
@@ -89,7 +90,7 @@ def test_shifted_images_are_the_images(digits: ModuleType) -> None:
     x = np.arange(1.0, 2 * 64 + 1).reshape(2, 64)
     moved = digits.shifted(fnx.random.key(3), np.repeat(x, 50, axis=0), 1).reshape(100, 8, 8)
     corners = moved[:, 0, 0].reshape(2, 50)
-    assert set(corners[0]) == {1, 2, 9, 10}  # the edge, or a pixel further in
+    assert set(corners[0]) == {1, 2, 9, 10}  # the edge, or one pixel further in
     assert digits.shifted(fnx.random.key(3), x, 0) is x
 
 
@@ -122,7 +123,7 @@ SMALL = ["--batch", "2", "--length", "16", "--width", "16", "--layers", "1", "--
 
 
 def test_the_ngram_model_is_a_distribution(char_lm: ModuleType) -> None:
-    """What it gives to all characters behind a context adds up to 1."""
+    """Its probabilities of all characters after a context add up to 1."""
     train = np.random.default_rng(0).integers(0, 3, 60).astype(np.uint8)
     total = 0.0
     for context in ((0, 1), (2, 2), (1, 0)):

@@ -1,6 +1,7 @@
-"""Imports go one way: core <- {transforms, lower, backends} <- transforms/{link, jit}.py <- public.
+"""Imports follow the layers: core <- {transforms, lower, backends} <- transforms/{link, jit}.py <-
+public.
 
-And no file imports itself by way of others, be it for its types only.
+There are no import cycles, not even of imports for types only.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "fnx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-JOINT = "transforms/{link, jit}.py"  # sees transforms, lower and backends
+JOINT = "transforms/{link, jit}.py"  # imports transforms, lower and backends
 
-# room -> the rooms it may import from
+# layer -> the layers it may import from
 ALLOWED = {
     "core": {"core"},
     "transforms": {"core", "transforms"},
@@ -29,7 +30,7 @@ ALLOWED = {
 
 
 def room(module: str) -> str:
-    """The room of a dotted name inside fnx."""
+    """Return the layer of a dotted name inside fnx."""
     if module.split(".")[1:3] in (["transforms", "link"], ["transforms", "jit"]):
         return JOINT
     first = (module.split(".") + [""])[1]
@@ -37,7 +38,7 @@ def room(module: str) -> str:
 
 
 def modules(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
-    """Every module of fnx that is imported anywhere in a file, with the statement."""
+    """Yield every module of fnx that is imported anywhere in a file, with the statement."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -52,17 +53,18 @@ def modules(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def loaded(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Every module of fnx that is loaded late by its name: ``load("fnx.lower.pipeline")``."""
+    """Yield every module of fnx that is loaded lazily by its name:
+    ``load("fnx.lower.pipeline")``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and \
-                ast.unparse(node.func).rpartition(".")[2] in ("load", "deferred"):
+                ast.unparse(node.func).rpartition(".")[2] in ("load", "lazy_function"):
             for name in node.args:
                 if isinstance(name, ast.Constant) and str(name.value).startswith("fnx."):
                     yield name.value, node
 
 
 def broken(source: str, home: str) -> list[str]:
-    """The imports of a file in room ``home`` that the layers do not allow."""
+    """Return the imports of a file in layer ``home`` that the layers do not allow."""
     tree = ast.parse(source)
     late = [f"line {node.lineno}: {name}" for name, node in loaded(tree)
             if room(name) not in ALLOWED[home]]
@@ -104,7 +106,7 @@ def test_the_map_has_a_line_for_each_room() -> None:
 
 
 def imported(files: dict[str, str]) -> dict[str, set[str]]:
-    """For each module (name -> source) the modules among them that it imports, wherever."""
+    """Return for each module (name -> source) the modules among them that it imports anywhere."""
     out: dict[str, set[str]] = {}
     for name, source in files.items():
         found = {module for module, _ in modules(ast.parse(source))}
@@ -114,7 +116,7 @@ def imported(files: dict[str, str]) -> dict[str, set[str]]:
 
 
 def circles(imports: dict[str, set[str]]) -> set[str]:
-    """The modules that are on a circle, or between two."""
+    """Return the modules on import cycles, or between two cycles."""
     left = dict(imports)
     while True:
         read = {m for found in left.values() for m in found}
@@ -138,13 +140,13 @@ def test_a_circle_of_types_is_found() -> None:
 
 VENDORS = re.compile(r"opencl|cuda|nvptx|nvidia|pocl|webgpu|wgsl|vulkan|\bptx", re.IGNORECASE)
 NAMING = ("backends/", "lower/render/", "lower/target_lowerings.py", "core/config.py",
-          "exporting/",   # formats are for someone
+          "exporting/",   # file formats name their vendor
           "lax/bit_ops.py")  # an argument of JAX's platform_dependent
 
 
 def test_backends_and_renderers_are_small_files() -> None:
-    """A backend has at most 500 lines, a language at most 400; LLVM IR, which two kinds of
-    machines share, 500."""
+    """A backend file has at most 500 lines, a renderer file at most 400; the LLVM IR renderer,
+    which CPUs and GPUs share, 500."""
     rooms = {"backends": 500, "lower/render": 400}
     lines = {path.relative_to(PACKAGE).as_posix(): (len(path.read_text().splitlines()), most)
              for room, most in rooms.items() for path in (PACKAGE / room).rglob("*.py")}

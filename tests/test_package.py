@@ -1,4 +1,4 @@
-"""What holds of the package as a whole: import, documentation, house rules."""
+"""Properties of the package as a whole: import, documentation, house rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMPORT_ALL = "import fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random"
 
 
 def python(code: str, cwd: Path = ROOT, **environment: str) -> str:
-    """Standard output of a fresh interpreter that runs ``code``."""
+    """Return the standard output of a fresh interpreter that runs ``code``."""
     done = subprocess.run([sys.executable, "-c", code], cwd=cwd, text=True, capture_output=True,
                           env=os.environ | environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -33,7 +33,7 @@ def python(code: str, cwd: Path = ROOT, **environment: str) -> str:
 
 
 def tracked(*suffixes: str) -> list[Path]:
-    """Files of the repository with one of the suffixes, without what tools generate."""
+    """Return files of the repository with one of the suffixes, without generated ones."""
     hidden = {".venv", ".git", "build", "dist", "__pycache__"}
     return [path for path in sorted(ROOT.rglob("*")) if path.suffix in suffixes
             and not hidden & set(path.relative_to(ROOT).parts)
@@ -45,8 +45,8 @@ def tracked(*suffixes: str) -> list[Path]:
 
 
 def test_import_loads_few_modules() -> None:
-    """Counted, as time is another on a busy machine: what is rarely used is loaded late, and of the
-    standard library next to nothing that NumPy has not loaded."""
+    """Counted rather than timed, as machines may be busy: rarely used modules are loaded lazily,
+    and hardly any of the standard library is loaded beyond NumPy's imports."""
     code = """
 import sys, numpy
 before = set(sys.modules)
@@ -63,8 +63,8 @@ print(*sys.modules.keys() - before)
 
 
 def test_each_public_name_is_there_before_another_is_asked_for() -> None:
-    """Each in a child of a process that has only imported fnx: a module that one name has loaded
-    is there for all."""
+    """Each in a child of a process that has only imported fnx, as a module that one name loads is
+    there for all others."""
     code = """
 import os, types, fnx
 for name in fnx.__all__:
@@ -94,7 +94,7 @@ print(threading.active_count())
 
 
 def test_no_compiler_is_needed(tmp_path: Path) -> None:
-    """With nothing at all on PATH and no cache, a function is compiled and gives its value."""
+    """With an empty PATH and no cache, a function is compiled and returns its value."""
     code = """
 import shutil, fnx, fnx.numpy as jnp
 assert not any(map(shutil.which, ("cc", "gcc", "clang", "ld", "nvcc")))
@@ -104,7 +104,7 @@ print(fnx.jit(lambda x: x * 2 + 1)(jnp.arange(3.0)).tolist())
 
 
 def test_it_runs_from_a_zip(tmp_path: Path) -> None:
-    """An archive on ``sys.path``: sources, tables and the cache on disk are found in it."""
+    """With an archive on ``sys.path``, sources and tables are found in it."""
     archive = tmp_path / "fnx.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for path in (ROOT / "fnx").rglob("*"):
@@ -136,7 +136,7 @@ def test_a_source_distribution_is_the_repository(tmp_path: Path) -> None:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The top-level packages that a file imports, also those inside functions."""
+    """Yield the top-level packages that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -148,7 +148,7 @@ def test_third_parties_are_the_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in project["dependencies"]}
     assert declared == {"numpy", "typing_extensions", "llvmlite"}
-    optional = {"ml_dtypes"}  # used where the user has it
+    optional = {"ml_dtypes"}  # used if the user has it
     for path in (ROOT / "fnx").rglob("*.py"):
         foreign = set(imported(path)) - sys.stdlib_module_names - {"fnx"}
         assert foreign <= declared | optional, path
@@ -158,7 +158,7 @@ def test_third_parties_are_the_declared_dependencies() -> None:
 
 
 def public_functions() -> Iterator[tuple[str, Any]]:
-    """Every public function and class of fnx's own under the name that users write."""
+    """Yield every public function and class of fnx's own under the name that users write."""
     for module_name in PUBLIC:
         module = importlib.import_module(module_name)
         for name in getattr(module, "__all__", None) or vars(module):
@@ -183,7 +183,7 @@ def test_public_functions_have_a_docstring_with_an_example() -> None:
 
 
 def is_error(value: Any) -> bool:
-    """Error classes say what they mean in one line; their examples are the tests of errors."""
+    """Error classes need one line only; the tests of errors are their examples."""
     return isinstance(value, type) and issubclass(value, Exception) and bool(value.__doc__)
 
 
@@ -203,7 +203,7 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
 
 
 def test_no_line_is_over_100_columns() -> None:
-    """Rows of Markdown tables cannot be broken, so they may be longer."""
+    """Rows of Markdown tables cannot be wrapped, so they may be longer."""
     files = [*tracked(".py", ".md", ".toml"), ROOT / "Makefile", ROOT / ".ci" / "run"]
     assert len(files) > 30
     long = [f"{path.relative_to(ROOT)}:{i}" for path in files

@@ -1,4 +1,4 @@
-"""Programs as users write them, once for JAX and fnx: a file a theme, ``PROGRAMS`` has all.
+"""Programs as users write them, once for JAX and fnx: a file per theme, ``PROGRAMS`` has all.
 
 Nothing here is written for one compiler: the functions have no annotations, as users' have none,
 and take the modules of the target from ``ns``.

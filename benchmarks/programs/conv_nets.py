@@ -1,4 +1,4 @@
-"""Nets of convolutions: forward and training steps."""
+"""Convolutional networks: forward and training steps."""
 
 from programs.dense_nets import cross_entropy, sgd_step
 from programs.registry import Draws, program
@@ -9,7 +9,7 @@ def conv(ns, x, w, stride=1, groups=1, padding="SAME"):
 
 
 def conv_last(ns, x, w, stride=1):
-    """Of images whose channels are last."""
+    """Convolution of channels-last images."""
     return ns.lax.conv_general_dilated(x, w, (stride, stride), "SAME",
                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
 

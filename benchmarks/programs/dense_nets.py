@@ -1,4 +1,4 @@
-"""Nets of dense layers: forward and training steps."""
+"""Dense networks: forward and training steps."""
 
 from programs.registry import Draws, program
 

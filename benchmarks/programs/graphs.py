@@ -1,4 +1,4 @@
-"""Graphs by lists of edges or matrices, and dynamic programming."""
+"""Graphs as edge lists or matrices, and dynamic programming."""
 
 from programs.dense_nets import cross_entropy, mlp, sgd_step
 from programs.registry import Draws, program

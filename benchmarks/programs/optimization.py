@@ -1,4 +1,4 @@
-"""Optimizers over many parameters, derivatives of several orders, roots, matrices by loops."""
+"""Optimizers over many parameters, higher derivatives, root finding, matrix algorithms in loops."""
 
 from programs.dense_nets import mlp
 from programs.registry import Draws, program

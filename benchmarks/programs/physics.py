@@ -1,4 +1,4 @@
-"""Bodies, differential equations, filters of states, and prices."""
+"""Particle systems, differential equations, state filters, and option prices."""
 
 from programs.registry import Draws, program
 
@@ -238,7 +238,7 @@ def mandelbrot(ns, n=600, steps=30):
             return (jnp.where(inside, new[0], x), jnp.where(inside, new[1], y), k + inside)
         start = jnp.zeros((n, n)), jnp.zeros((n, n)), jnp.zeros((n, n), jnp.int32)
         k = ns.lax.fori_loop(0, steps, step, start)[2]
-        return k.mean(0), (k == steps).mean()  # of single points any rounding decides
+        return k.mean(0), (k == steps).mean()  # rounding decides single points
     return count, (jnp.linspace(-2, 0.5, n), jnp.linspace(-1.25, 1.25, n))
 
 

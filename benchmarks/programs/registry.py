@@ -1,4 +1,4 @@
-"""Whole programs by name: what builds one, its sizes, and small ones for a test of values."""
+"""Whole programs by name: a builder, its sizes, and small sizes for a test of values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Program:
     """A program as a user has it.
 
     Attributes:
-        name: of the function that builds it, and of its sizes where it has several.
+        name: of the function that builds it, and of its sizes if it has several.
         theme: the file that it is in.
         make: takes a namespace with ``jax``, ``jnp``, ``lax`` and ``random``, and sizes; returns
             a function and its arguments.
-        sizes: of this program, where they are not what ``make`` has by default.
+        sizes: of this program, if they are not the defaults of ``make``.
         small: sizes at which it runs in milliseconds.
     """
 
@@ -42,7 +42,7 @@ def program(variants: Mapping[str, Mapping[str, Any]] | None = None, **small: An
     """Register the function that builds a program.
 
     Args:
-        variants: a name and sizes of each, where there are several.
+        variants: a name and sizes of each, if there are several.
         small: sizes for a test of values.
     """
     def register(make: Builder) -> Builder:
@@ -57,7 +57,7 @@ def program(variants: Mapping[str, Mapping[str, Any]] | None = None, **small: An
 
 
 class Draws:
-    """Arrays of random numbers, the same for each target."""
+    """Random arrays, the same for each target."""
 
     def __init__(self, ns: Any, seed: int = 0) -> None:
         self.asarray, self.numbers = ns.jnp.asarray, np.random.default_rng(seed)
@@ -72,6 +72,6 @@ class Draws:
         return self.asarray(self.numbers.integers(low, high, shape).astype(dtype))
 
     def weights(self, *sizes: int) -> list[tuple[Any, Any]]:
-        """Of layers from each size to the next: a matrix and zeros."""
+        """Weights of layers from each size to the next: a matrix and zeros."""
         return [(self.normal(i, o, scale=i ** -0.5), self.asarray(np.zeros(o, "float32")))
                 for i, o in zip(sizes, sizes[1:])]

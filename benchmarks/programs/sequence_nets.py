@@ -1,4 +1,4 @@
-"""Nets over sequences: transformers, recurrent nets, state spaces, and decoding with a cache."""
+"""Sequence models: transformers, recurrent networks, state spaces, and decoding with a cache."""
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def vit_step(ns, batch=16, size=32, width=128, heads=4, layers=3, patch=4):
 
 
 def decode_layers(ns, p, token, caches, t, heads, length):
-    """One token through all layers: logits, and the caches with it."""
+    """Run one token through all layers; return the logits and the updated caches."""
     jax, jnp, lax = ns.jax, ns.jnp, ns.lax
     x, kept = p["tokens"][token] + p["places"][t], []
     batch, width = x.shape

@@ -1,4 +1,4 @@
-"""Fields on grids whose steps read neighbours, by roll, pad, slices or a convolution."""
+"""Fields on grids whose steps read neighbors, by roll, pad, slices or a convolution."""
 
 from programs.registry import Draws, program
 

@@ -57,11 +57,11 @@ class ProxyModule(ModuleType):
     _ours: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        value = self._find(name)
+        value = self._resolve(name)
         self.__dict__[name] = value
         return value
 
-    def _find(self, name: str) -> Any:
+    def _resolve(self, name: str) -> Any:
         path = self.__name__
         if name.startswith("__"):
             raise AttributeError(f"module {path!r} has no attribute {name!r}")

@@ -198,15 +198,15 @@ class _BlockFreeList:
     """The free blocks of a class. ``pop_iter`` pops the most recently freed one without a Python
     call.
 
-    ``both`` is the same object for all sizes of the class.
+    ``pop_and_push`` is the same object for all sizes of the class.
     """
 
-    __slots__ = ("blocks", "pop_iter", "both")
+    __slots__ = ("blocks", "pop_iter", "pop_and_push")
 
     def __init__(self) -> None:
         self.blocks: deque[BlockOwner] = deque()
         self.pop_iter: Iterator[BlockOwner] = starmap(self.blocks.pop, repeat(()))
-        self.both: PopAndPush = self.pop_iter, self.blocks.append
+        self.pop_and_push: PopAndPush = self.pop_iter, self.blocks.append
 
 
 class Pool:
@@ -251,7 +251,7 @@ class Pool:
         """Return how to pop a free block of at least ``nbytes``, and how to free it."""
         size = size_class(nbytes)
         self._class(nbytes, size)
-        return self._classes[size].both
+        return self._classes[size].pop_and_push
 
     def fresh(self, nbytes: int) -> tuple[BlockOwner, Callable[[BlockOwner], None]] | None:
         """Map a large block of untouched pages, which are zero.
@@ -283,7 +283,7 @@ class Pool:
             if len(self.free_lists) > 10_000:  # requested sizes, not classes: only a shortcut
                 self.free_lists.clear()
             free = self._classes[size]
-            self.free_lists[nbytes] = free.both
+            self.free_lists[nbytes] = free.pop_and_push
             return free.blocks
 
     def _grow(self, size: int, free: deque[BlockOwner], trim: bool = False) -> bool:

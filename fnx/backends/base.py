@@ -58,7 +58,7 @@ class CommandBuffer(ABC):
     __slots__ = ("__weakref__",)
 
     @property
-    def temporary(self) -> int:
+    def temporary_bytes(self) -> int:
         """Bytes that one call allocates besides its arguments and results."""
         return 0
 
@@ -75,7 +75,7 @@ class CommandBuffer(ABC):
         ``on_commit`` is called after all checks and before anything is written.
         """
 
-    def direct(self, call: NativeCall) -> Any | None:
+    def native_record(self, call: NativeCall) -> Any | None:
         """Return the native call record with which the device's ``method`` runs this buffer, or
         None.
         """
@@ -138,7 +138,7 @@ class DeviceBase(ABC):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int) -> CommandBuffer:
         """Encode a COMMANDS node; ``arena`` is the size of its temporaries in bytes."""
 
-    def method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
+    def native_method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
         """Return a native ``__call__`` for a class whose objects hold call records in a slot.
 
         It is faster than ``python``, which handles every call that no record matches. None if the

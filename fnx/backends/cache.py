@@ -193,7 +193,7 @@ class _FolderUsage:
 
     def __init__(self, nbytes: int, entries: int) -> None:
         self.nbytes, self.entries, self.writes = nbytes, entries, 0
-        self.changed = -1  # modification time after the last write by this process
+        self.mtime_ns = -1  # modification time after the last write by this process
 
 
 _folder_usage: dict[tuple[int, int], _FolderUsage] = {}  # by device and inode of the folder
@@ -206,7 +206,7 @@ def _evict(folder_fd: int, share: int, nbytes: int) -> None:
     """
     info = os.fstat(folder_fd)
     usage = _folder_usage.get((info.st_dev, info.st_ino))
-    if usage is None or usage.changed != info.st_mtime_ns or usage.writes >= _WRITES_PER_LISTING \
+    if usage is None or usage.mtime_ns != info.st_mtime_ns or usage.writes >= _WRITES_PER_LISTING \
             or usage.nbytes + nbytes > share or usage.entries >= _MAX_FOLDER_ENTRIES:
         files = private_files.entries(folder_fd)
         total, count = sum(entry.nbytes for entry in files), len(files)
@@ -224,7 +224,7 @@ def _count_write(folder_fd: int, nbytes: int) -> None:
     usage = _folder_usage.get((info.st_dev, info.st_ino))
     if usage is not None:
         usage.nbytes, usage.entries = usage.nbytes + nbytes, usage.entries + 1
-        usage.writes, usage.changed = usage.writes + 1, info.st_mtime_ns
+        usage.writes, usage.mtime_ns = usage.writes + 1, info.st_mtime_ns
 
 
 def _delete_oldest(folder_fd: int, files: list[private_files.FileEntry], nbytes: int, entries: int

@@ -59,14 +59,14 @@ FIRST_CHIP_OF_UNIT = {"mma_bf16": 80, "mma_f16": 80, "mma_tf32": 80}
 def target_of_chip(chip: int) -> Target:
     """Return the target of a chip (compute capability, times ten).
 
-    >>> target_of_chip(75).units, target_of_chip(80).cpu
+    >>> target_of_chip(75).unit_names, target_of_chip(80).cpu
     ((), 'sm_80')
     """
     units = tuple([name for name, first in FIRST_CHIP_OF_UNIT.items() if chip >= first])
     return Target("cuda", triple="nvptx64-nvidia-cuda", cpu=f"sm_{chip}", features=PTX,
-                  kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE, units=units,
+                  kind="nvptx", threads=THREADS, shared=SHARED, private=PRIVATE, unit_names=units,
                   subgroup=32, async_copies=chip >= 80, vector_bits=128,
-                  vector_registers=128, chunks=1024)
+                  vector_registers=128, max_chunks=1024)
 
 
 POLL_INTERVAL = 64          # calls between checks for completed events
@@ -93,15 +93,15 @@ class CudaGraph:
         graph, executable: handles of the driver.
         block: the words in device memory.
         words: their values if all memory began at 0.
-        numbers: for each word, the index of its buffer in the list that a call passes; the last
-            index for words that are not addresses.
+        memory_indices: for each word, the index of its buffer in the list that a call passes; the
+            last index for words that are not addresses.
         held: content of the block once all queued work is done.
     """
 
     def __init__(self, words: list[int], memory_indices: list[int],
                  symbols: tuple[str, ...]) -> None:
         self.words = np.array(words, np.int64)
-        self.numbers = np.array(memory_indices, np.int64)
+        self.memory_indices = np.array(memory_indices, np.int64)
         self.symbols = symbols
         self.graph = self.executable = self.block = 0
         self.held: bytes | None = None
@@ -115,7 +115,7 @@ class CudaDriver(AbortableDriver):
     """
 
     name = "cuda"
-    links = True
+    supports_linking = True
 
     @property
     def can_reopen(self) -> bool:  # type: ignore[override]
@@ -127,15 +127,15 @@ class CudaDriver(AbortableDriver):
         self._lock, self._thread = fork_safe_lock(), threading.local()
         self._calls = load_functions(load_library())
         self._call("cuInit", 0)
-        version = self._number("cuDriverGetVersion")
+        version = self._query_int("cuDriverGetVersion")
         if version < MIN_DRIVER:
             raise DeviceError(f"cuda: expected a driver of CUDA {format_version(MIN_DRIVER)} or "
                               "later, "
                               f"got {format_version(version)}", hint="install a driver of today")
-        if not self._number("cuDeviceGetCount"):
+        if not self._query_int("cuDeviceGetCount"):
             raise DeviceError("cuda: expected a GPU, the driver has none",
                               hint="see nvidia-smi, and CUDA_VISIBLE_DEVICES")
-        self.device = self._number("cuDeviceGet", 0)
+        self.device = self._query_int("cuDeviceGet", 0)
         chip = 10 * self._attribute("COMPUTE_CAPABILITY_MAJOR") + \
             self._attribute("COMPUTE_CAPABILITY_MINOR")
         if chip < CHIPS[0]:
@@ -147,7 +147,7 @@ class CudaDriver(AbortableDriver):
         self.context = self._pointer("cuDevicePrimaryCtxRetain", self.device)
         self._enter()
         self.stream = self._pointer("cuStreamCreate", ENUMS["CU_STREAM_NON_BLOCKING"])
-        memory = self._number("cuDeviceTotalMem_v2", self.device)
+        memory = self._query_int("cuDeviceTotalMem_v2", self.device)
         self.limits = DeviceLimits(memory, memory, self._attribute("MAX_GRID_DIM_X"),
                                    self._attribute("MAX_THREADS_PER_BLOCK"),
                                    self._attribute("MAX_SHARED_MEMORY_PER_BLOCK"))
@@ -163,7 +163,7 @@ class CudaDriver(AbortableDriver):
         abort_address = self._pointer("cuMemHostAlloc", 4, CU_MEMHOSTALLOC_DEVICEMAP)
         self._abort_word = c_int.from_address(abort_address)
         self._abort_word.value = 0
-        self._abort_address = self._number("cuMemHostGetDevicePointer_v2", abort_address, 0)
+        self._abort_address = self._query_int("cuMemHostGetDevicePointer_v2", abort_address, 0)
 
     # ---- calls of the library
 
@@ -190,16 +190,16 @@ class CudaDriver(AbortableDriver):
         return DeviceError(f"cuda: the device is lost: {self.lost}", hint=(
             "start the process again: CUDA refuses all calls of this one; other devices go on"))
 
-    def _number(self, name: str, *args: Any) -> int:
+    def _query_int(self, name: str, *args: Any) -> int:
         """Return the value that a function writes through its first argument."""
         value = c_uint64()
         self._call(name, byref(value), *args)
         return value.value
 
-    _pointer = _number
+    _pointer = _query_int
 
     def _attribute(self, name: str) -> int:
-        return self._number("cuDeviceGetAttribute", ENUMS[f"CU_DEVICE_ATTRIBUTE_{name}"],
+        return self._query_int("cuDeviceGetAttribute", ENUMS[f"CU_DEVICE_ATTRIBUTE_{name}"],
                             self.device)
 
     def _enter(self) -> None:
@@ -219,7 +219,7 @@ class CudaDriver(AbortableDriver):
     def alloc(self, nbytes: int) -> int:
         """Allocate device memory."""
         self._enter()
-        return self._number("cuMemAlloc_v2", nbytes)
+        return self._query_int("cuMemAlloc_v2", nbytes)
 
     def free(self, memory: int) -> None:
         """Free memory; the driver waits for its users."""
@@ -267,9 +267,9 @@ class CudaDriver(AbortableDriver):
 
     def load(self, texts: Mapping[str, str]) -> Mapping[str, CudaKernel]:
         """Load a module for each kernel: LLVM emits its PTX, the driver assembles it."""
-        return {symbol: self._loaded(symbol, text) for symbol, text in texts.items()}
+        return {symbol: self._load_kernel(symbol, text) for symbol, text in texts.items()}
 
-    def _loaded(self, symbol: str, text: str) -> CudaKernel:
+    def _load_kernel(self, symbol: str, text: str) -> CudaKernel:
         image = binding.assembly(text, self.target).encode()
         self._enter()
         log, module = ctypes.create_string_buffer(1 << 13), c_uint64()
@@ -308,7 +308,7 @@ class CudaDriver(AbortableDriver):
             if self._block:
                 self._call("cuMemFree_v2", self._block)
             self._block_bytes = max(_MIN_BLOCK_BYTES, 1 << (nbytes - 1).bit_length())
-            self._block = self._number("cuMemAlloc_v2", self._block_bytes)
+            self._block = self._query_int("cuMemAlloc_v2", self._block_bytes)
         self._send(np.array(words, np.int64), self._block)
         self._pending = []
         for launch, start in zip(launches, starts):
@@ -346,12 +346,12 @@ class CudaDriver(AbortableDriver):
                           tuple([launch.kernel.symbol for launch in launches]))
         with self._lock:
             self._enter()
-            graph.block = self._number("cuMemAlloc_v2", 8 * max(len(words), 1))
+            graph.block = self._query_int("cuMemAlloc_v2", 8 * max(len(words), 1))
             try:
                 graph.graph = self._pointer("cuGraphCreate", 0)
                 previous = c_uint64()
                 for i, (launch, start) in enumerate(zip(launches, starts)):
-                    node = self._node(graph, launch, start, previous if i else None)
+                    node = self._add_kernel_node(graph, launch, start, previous if i else None)
                     previous = node
                 graph.executable = self._pointer("cuGraphInstantiateWithFlags", graph.graph, 0)
             except BaseException:
@@ -359,7 +359,8 @@ class CudaDriver(AbortableDriver):
                 raise
         return graph
 
-    def _node(self, graph: CudaGraph, launch: UnboundLaunch, start: int, previous: c_uint64 | None
+    def _add_kernel_node(self, graph: CudaGraph, launch: UnboundLaunch, start: int,
+                         previous: c_uint64 | None
               ) -> c_uint64:
         """Add a kernel to a graph; its argument is read at this time."""
         word, node = c_uint64(graph.block + 8 * start), c_uint64()
@@ -373,7 +374,7 @@ class CudaDriver(AbortableDriver):
 
     def launch(self, linked: CudaGraph, memory: Sequence[int]) -> None:
         """Copy the words if they changed since the last call, and launch the graph."""
-        words = linked.words + np.array([*memory, 0], np.int64)[linked.numbers]
+        words = linked.words + np.array([*memory, 0], np.int64)[linked.memory_indices]
         content = words.tobytes()
         with self._lock:
             self._flush()

@@ -105,17 +105,17 @@ class QueuedLoop:
 
 
 class QueuedBranch:
-    """A BRANCH: runs the commands selected by the int32 in ``which``, clamped to the range."""
+    """A BRANCH: runs the commands selected by the int32 in ``branch_index``, clamped to range."""
 
-    __slots__ = ("branches", "name", "which")
+    __slots__ = ("branches", "name", "branch_index")
 
     def __init__(self, node: UOp) -> None:
-        self.name, self.which = node.arg.label, node.src[0]
+        self.name, self.branch_index = node.arg.label, node.src[0]
         self.branches = tuple(map(decode_commands, node.src[1:]))
 
     @property
     def memory(self) -> tuple[UOp, ...]:
-        return (self.which, *[slot for branch in self.branches for slot in slots_of(branch)])
+        return (self.branch_index, *[slot for branch in self.branches for slot in slots_of(branch)])
 
 
 AnyCommand = Command | QueuedLoop | QueuedBranch
@@ -201,12 +201,12 @@ class _InFlightEntry:
     long.
     """
 
-    __slots__ = ("value", "start", "stop", "buffer", "lease", "things")
+    __slots__ = ("value", "start", "stop", "buffer", "lease", "resources")
 
     def __init__(self, value: int, start: int, stop: int, buffer: PooledCommandBuffer, lease: Any,
-                 things: tuple[Any, ...]) -> None:
+                 resources: tuple[Any, ...]) -> None:
         self.value, self.start, self.stop = value, start, stop
-        self.buffer, self.lease, self.things = buffer, lease, things
+        self.buffer, self.lease, self.resources = buffer, lease, resources
 
 
 class InFlight:
@@ -296,7 +296,7 @@ class HostStorage(DeviceStorage):
     block: PoolBlock  # the block that contains it
 
     @classmethod
-    def several(cls, pool: Pool, signal: Signal, sizes: Iterable[int | SharedBlock]
+    def allocate_all(cls, pool: Pool, signal: Signal, sizes: Iterable[int | SharedBlock]
                 ) -> list[HostStorage]:
         """Allocate storages of the given sizes.
 
@@ -336,7 +336,8 @@ class HostStorage(DeviceStorage):
         return storages
 
     @classmethod
-    def one(cls, pool: Pool, signal: Signal, nbytes: int) -> Callable[[], list[HostStorage]]:
+    def single_allocator(cls, pool: Pool, signal: Signal,
+                         nbytes: int) -> Callable[[], list[HostStorage]]:
         """Return a function that allocates one storage, in half of the time of ``several``."""
         (pop_iter, push), owners = pool.free_list(nbytes), pool.owners
 

@@ -129,7 +129,7 @@ class Submission:
             if isinstance(command, Command):
                 self.calls[command].run(self.slot)
             elif isinstance(command, QueuedBranch):
-                which = int(self.slot(command.which)[:4].view(np.int32)[0])
+                which = int(self.slot(command.branch_index)[:4].view(np.int32)[0])
                 self.run(command.branches[min(max(which, 0), len(command.branches) - 1)], depth)
             else:
                 self._loop(command, depth)
@@ -172,7 +172,7 @@ class InterpDevice(HostDevice):
 
     def __init__(self) -> None:
         self.target = Target("interp", kind="kernels")
-        self.allocate = functools.partial(HostStorage.several, Pool(), CompletedSignal())
+        self.allocate = functools.partial(HostStorage.allocate_all, Pool(), CompletedSignal())
 
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> InterpCommandBuffer:

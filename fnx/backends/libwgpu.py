@@ -50,28 +50,28 @@ class MappedCopy(AsyncRead):
     it.
 
     Attributes:
-        there: set when the copy is done or has failed; then ``failed`` is the reason.
+        ready: set when the copy is done or has failed; then ``failed`` is the reason.
     """
 
-    __slots__ = ("_buffer", "_driver", "_promise", "failed", "nbytes", "there", "value")
+    __slots__ = ("_buffer", "_driver", "_promise", "failed", "nbytes", "ready", "value")
 
     def __init__(self, driver: CopyDriver, buffer: Any, nbytes: int, value: int) -> None:
         self._driver, self._buffer = driver, buffer
         self.nbytes, self.value = nbytes, value
-        self.there, self.failed = threading.Event(), ""
+        self.ready, self.failed = threading.Event(), ""
         self._promise = buffer.map_async(_MAP_MODE)
 
     def wait(self) -> None:
         """Wait until the timeline has passed the number."""
         self._driver.wait(self.value)
 
-    def settle(self) -> None:
+    def wait_mapped(self) -> None:
         """Wait for the mapping, for as long as it takes."""
         try:
             self._promise.sync_wait()
         except Exception as why:
             self.failed = str(why)
-        self.there.set()
+        self.ready.set()
 
     def content(self) -> HostBytes:
         """The mapped bytes."""
@@ -79,7 +79,7 @@ class MappedCopy(AsyncRead):
 
     def release(self) -> None:
         """Destroy the buffer. One that is not mapped yet is freed on its own."""
-        if self.there.is_set():
+        if self.ready.is_set():
             self._buffer.destroy()
 
 
@@ -93,7 +93,7 @@ def start_copy_thread() -> SimpleQueue[MappedCopy]:
 
     def settle() -> None:
         while True:
-            copies.get().settle()
+            copies.get().wait_mapped()
 
     threading.Thread(target=settle, name="wgpu copies", daemon=True).start()
     return copies

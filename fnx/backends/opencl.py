@@ -200,7 +200,7 @@ class OpenClDriver(AbortableDriver):
         self.pid = os.getpid()
         library = _load_library()
         self.cl = _load_functions(library)
-        self.platform, self.device = self._chosen()
+        self.platform, self.device = self._select_device()
         has_command_buffers = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
         self.recording = _load_khr_functions(library,
                                              self.platform) if has_command_buffers else None
@@ -208,14 +208,14 @@ class OpenClDriver(AbortableDriver):
         self.context = self.cl.clCreateContext(None, 1, handle, None, None)
         self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)
         self.kind = self._text(_NAME)
-        rounds_divisions = self._number(_FP32) & _CORRECT_DIVIDE
+        rounds_divisions = self._query_int(_FP32) & _CORRECT_DIVIDE
         self.options = OPTIONS + (CORRECT_DIVIDE_OPTION if rounds_divisions else b"")
-        threads, local = self._number(_MAX_GROUP), self._number(_LOCAL)
-        memory, buffer = self._number(_GLOBAL), self._number(_BUFFER)
+        threads, local = self._query_int(_MAX_GROUP), self._query_int(_LOCAL)
+        memory, buffer = self._query_int(_GLOBAL), self._query_int(_BUFFER)
         self.limits = DeviceLimits(memory, buffer, 1 << 31, threads, local)
         self.target = Target("opencl", kind="opencl", threads=min(256, threads),
                              shared=min(32 << 10, local), private=1 << 10, vector_bits=128,
-                             vector_registers=64, chunks=1024)
+                             vector_registers=64, max_chunks=1024)
         self.enqueues = self.copies = self.flushes = 0
         self._events: dict[int, int] = {}
         self._signals = self._done = 0
@@ -226,7 +226,7 @@ class OpenClDriver(AbortableDriver):
 
     # ---- which device
 
-    def _chosen(self) -> tuple[int, int]:
+    def _select_device(self) -> tuple[int, int]:
         """Return the platform and the device to use."""
         platform_of = {d: platform for platform in self._ids("clGetPlatformIDs")
                        for d in self._ids("clGetDeviceIDs", platform, _ALL_DEVICES)}
@@ -234,10 +234,10 @@ class OpenClDriver(AbortableDriver):
         if not devices:
             raise DeviceError("opencl: expected a driver, looked in /etc/OpenCL/vendors: none",
                               hint=_PACKAGES)
-        devices.sort(key=lambda d: not self._number(_TYPE, d) & _IS_GPU)
+        devices.sort(key=lambda d: not self._query_int(_TYPE, d) & _IS_GPU)
         for device in devices:
-            if self._number(_FP64, device) and self._number(_FP32, device) & _DENORMAL and \
-                    self._number(_FP32, device) & _CORRECT_DIVIDE:
+            if self._query_int(_FP64, device) and self._query_int(_FP32, device) & _DENORMAL and \
+                    self._query_int(_FP32, device) & _CORRECT_DIVIDE:
                 return platform_of[device], device
         raise DeviceError(
             "opencl: expected a device with float64, subnormal numbers and divisions that are "
@@ -255,7 +255,7 @@ class OpenClDriver(AbortableDriver):
             return []  # no device is reported as an error
         return [x for x in ids if x]
 
-    def _number(self, param: int, device: int | None = None) -> int:
+    def _query_int(self, param: int, device: int | None = None) -> int:
         value = c_uint64()
         self.cl.clGetDeviceInfo(device or self.device, param, 8, byref(value), None)
         return value.value

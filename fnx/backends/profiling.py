@@ -35,7 +35,8 @@ class SynchronousProfiler:
     def __init__(self) -> None:
         self.runs: list[KernelRun] = []
         self.lost = 0
-        self._known: dict[int, tuple[Command, KernelRun]] = {}  # retained: keys are ids of these
+        # retained: keys are ids of these
+        self._entry_cache: dict[int, tuple[Command, KernelRun]] = {}
 
     def time(self, command: Command, submission: int, run: Callable[[], None],
              wait: Callable[[], None]) -> None:
@@ -48,7 +49,7 @@ class SynchronousProfiler:
         if len(self.runs) >= _MAX_RUNS:
             self.lost += 1
             return
-        if id(command) not in self._known:
-            self._known[id(command)] = command, profile_entry(command)
-        self.runs.append(self._known[id(command)][1].replace(
+        if id(command) not in self._entry_cache:
+            self._entry_cache[id(command)] = command, profile_entry(command)
+        self.runs.append(self._entry_cache[id(command)][1].replace(
             start=start, stop=stop, submission=submission))

@@ -39,14 +39,14 @@ _MAX_LOG = 10_000
 class LogLine(Record):
     """One executed command: its index in the buffer, name, operands as text, and time."""
 
-    place: str
+    position: str
     name: str
     written: tuple[str, ...]
     read: tuple[str, ...]
     microseconds: float
 
     def __str__(self) -> str:
-        return f"{self.place} {self.name}: {', '.join(self.written)} <- " \
+        return f"{self.position} {self.name}: {', '.join(self.written)} <- " \
             f"{', '.join(self.read) or 'nothing'}; {self.microseconds:.0f} us"
 
 
@@ -108,9 +108,9 @@ class TraceDevice(InterpDevice):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode],
                arena: int) -> TraceCommandBuffer:
         """Wrap the commands unchanged; ``code`` is not used."""
-        return TraceCommandBuffer(decode_commands(commands), arena, self._ran)
+        return TraceCommandBuffer(decode_commands(commands), arena, self._log_command)
 
-    def _ran(self, line: LogLine) -> None:
+    def _log_command(self, line: LogLine) -> None:
         self.log.append(line)
         if self.file is not None:
             print(line, file=self.file)

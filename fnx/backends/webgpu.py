@@ -40,8 +40,8 @@ from fnx.core.target import Target
 
 # The target: the minimum that the standard guarantees, so that kernels for web pages can be
 # compiled for it, too.
-ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, buffers=8,
-             fma=False, wide=False, vector_bits=32, vector_registers=64, chunks=1024)
+ROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=1 << 10, max_buffers=8,
+             fma=False, has_64bit=False, vector_bits=32, vector_registers=64, max_chunks=1024)
 # Mesa's CPU driver, which stops longer loops
 SOFTWARE_ADAPTER, MAX_LOOP_STEPS = "llvmpipe", (1 << 16) - 1
 SLAB, MAX_PIECE = 16 << 20, 1 << 20  # bytes of a divided buffer; of an unshared one, at least
@@ -71,8 +71,8 @@ class LinkedPass:
 
     Attributes:
         words: the parameters, those of each launch at a multiple of 256 bytes.
-        numbers: for each word, the index of its memory in the list that a call passes; the last
-            index for words that are not offsets.
+        memory_indices: for each word, the index of its memory in the list that a call passes; the
+            last index for words that are not offsets.
         params: the uniform buffer for the words.
         held: its content once all queued work is done.
         prepared: pipelines and bind groups, by the buffers that contain the memory.
@@ -89,7 +89,8 @@ class LinkedPass:
             memory_indices += [-1, -1, *[number for number, _ in launch.buffers]]
             words += [0] * (-len(words) % (_ALIGNMENT // 4))
             memory_indices += [-1] * (len(words) - len(memory_indices))
-        self.words, self.numbers = np.array(words, np.int64), np.array(memory_indices, np.int64)
+        self.words, self.memory_indices = np.array(words, np.int64), np.array(memory_indices,
+                                                                              np.int64)
         self.nbytes = 4 * len(words)
         self.params: Any = None
         self.held: bytes | None = None
@@ -121,7 +122,7 @@ class WebGpuDriver(InterruptibleDriver):
     """
 
     name = "webgpu"
-    links = can_reopen = True
+    supports_linking = can_reopen = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -151,7 +152,7 @@ class WebGpuDriver(InterruptibleDriver):
                                    MAX_GROUPS_PER_AXIS * MAX_GROUPS_PER_AXIS, 256, ROW.shared)
         self._is_software = SOFTWARE_ADAPTER in self.kind
         max_steps = MAX_LOOP_STEPS if self._is_software else 0
-        self.target = ROW.replace(subgroup=min_subgroup, steps=max_steps)
+        self.target = ROW.replace(subgroup=min_subgroup, max_steps=max_steps)
         self.submits = self._signals = self._passed = 0
         self._buffers: dict[int, Any] = {}
         self._free: dict[int, list[int]] = {}  # pieces of slabs, by size
@@ -163,7 +164,7 @@ class WebGpuDriver(InterruptibleDriver):
         self._lock = fork_safe_lock()
         self._copies: dict[int, MappedCopy] = {}  # to the host, by the timeline value after each
         self._copy_queue = start_copy_thread()
-        self._word = self._buffer(_ALIGNMENT) << _BUFFER_SHIFT
+        self._marker_memory = self._buffer(_ALIGNMENT) << _BUFFER_SHIFT
 
     # ---- memory
 
@@ -236,7 +237,7 @@ class WebGpuDriver(InterruptibleDriver):
         """
         with self._lock:
             self._flush()
-            self._room()
+            self._wait_for_previous()
             encoder = self.gpu.create_command_encoder()
             mapped = self._mapped(encoder, memory, offset, nbytes)
             return self._send(encoder, mapped, nbytes)
@@ -255,18 +256,18 @@ class WebGpuDriver(InterruptibleDriver):
         """Queue a copy on the device."""
         with self._lock:
             self._flush()
-            self._room()
+            self._wait_for_previous()
             encoder = self.gpu.create_command_encoder()
             encoder.copy_buffer_to_buffer(
                 self._buffers[source >> _BUFFER_SHIFT], (source & _OFFSET_MASK) + source_offset,
                 self._buffers[to >> _BUFFER_SHIFT], (to & _OFFSET_MASK) + offset, nbytes + 3 & ~3)
-            self._behind(encoder)
+            self._submit_marked(encoder)
 
     def _host_buffer(self, nbytes: int) -> Any:
         usage = self.wgpu.BufferUsage
         return self.gpu.create_buffer(size=nbytes, usage=usage.MAP_READ | usage.COPY_DST)
 
-    def _room(self) -> None:
+    def _wait_for_previous(self) -> None:
         """Wait for the previous submission on Mesa, whose submit would wait for it anyway.
 
         Ctrl-C is seen in this wait, and nothing is half queued then.
@@ -275,10 +276,10 @@ class WebGpuDriver(InterruptibleDriver):
         if self._is_software and queued:
             self.leave(max(queued))
 
-    def _behind(self, encoder: Any) -> None:
+    def _submit_marked(self, encoder: Any) -> None:
         """Submit, followed on Mesa by a copy of one word, for which ``_room`` can wait."""
         if self._is_software:
-            self._send(encoder, self._mapped(encoder, self._word, 0, 4), 4)
+            self._send(encoder, self._mapped(encoder, self._marker_memory, 0, 4), 4)
         else:
             self.queue.submit([encoder.finish()])
 
@@ -340,7 +341,7 @@ class WebGpuDriver(InterruptibleDriver):
         """Encode and submit the deferred launches."""
         if not self._pending:
             return
-        self._room()
+        self._wait_for_previous()
         launches, self._pending = self._pending, []
         memory = list(dict.fromkeys([m for launch in launches for m, _ in launch.buffers]))
         numbers = {m: i for i, m in enumerate(memory)}
@@ -374,7 +375,7 @@ class WebGpuDriver(InterruptibleDriver):
         """
         with self._lock:
             self._flush()
-            self._room()
+            self._wait_for_previous()
             self._submit(linked, memory)
 
     def unlink(self, linked: LinkedPass) -> None:
@@ -394,7 +395,7 @@ class WebGpuDriver(InterruptibleDriver):
                 linked.prepared.pop(next(iter(linked.prepared)))
             linked.prepared[buffers] = prepared
         offsets = np.array([*[m & _OFFSET_MASK for m in memory], 0], np.int64)
-        content = (linked.words + offsets[linked.numbers]).astype(np.int32).tobytes()
+        content = (linked.words + offsets[linked.memory_indices]).astype(np.int32).tobytes()
         if content != linked.held:
             linked.held = None
             self.queue.write_buffer(linked.params, 0, content)
@@ -407,7 +408,7 @@ class WebGpuDriver(InterruptibleDriver):
             compute_pass.dispatch_workgroups(groups_x, groups_y)
         compute_pass.end()
         self.submits += 1
-        self._behind(encoder)
+        self._submit_marked(encoder)
 
     def _prepare_launch(self, launch: UnboundLaunch, buffers: Sequence[int], params: Any, start: int
                         ) -> tuple[Any, Any, list[int], int, int]:
@@ -441,7 +442,7 @@ class WebGpuDriver(InterruptibleDriver):
     def done(self, value: int) -> bool:
         """Whether a copy after it has come back."""
         for copy in list(self._copies.values()):
-            if copy.there.is_set() and not copy.failed:
+            if copy.ready.is_set() and not copy.failed:
                 self._reached(copy.value)
         return value <= self._passed
 
@@ -467,12 +468,13 @@ class WebGpuDriver(InterruptibleDriver):
         if self._is_software and queued and not copies_after:  # as in ``_room``
             if not self._wait_for_copy(queued[-1], limit):
                 return False
-        return self._wait_for_copy(copies_after[0] if copies_after else self.fetch(self._word, 0,
-                                                                                   4), limit)
+        return self._wait_for_copy(copies_after[0] if copies_after
+                                   else self.fetch(self._marker_memory, 0,
+                                                   4), limit)
 
     def _wait_for_copy(self, copy: MappedCopy, limit: float) -> bool:
         start = time.monotonic()
-        while not copy.there.wait(min(limit, _POLL_SECONDS) if limit else _POLL_SECONDS):
+        while not copy.ready.wait(min(limit, _POLL_SECONDS) if limit else _POLL_SECONDS):
             if limit and time.monotonic() - start > limit:
                 return False
             self._host_buffer(4)  # raises if the device is lost: the copy may then never come

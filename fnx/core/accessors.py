@@ -62,7 +62,7 @@ def conjuncts(condition: UOp | None) -> list[UOp]:
 def bound_ranges(node: UOp) -> tuple[UOp, ...]:
     """Return the ranges that a REDUCE, STAGE, MMA or LOOP binds."""
     if node.op is ops.MMA:
-        return node.src[2:2 + node.arg.words]
+        return node.src[2:2 + node.arg.n_words]
     return node.src[:1] if node.op is ops.LOOP else node.src[1:]
 
 
@@ -140,7 +140,7 @@ def written_slots(kernel: UOp) -> set[int]:
         return set(kernel.arg.writes)
     if kernel.op is ops.SORT:
         first = len(kernel.arg.ins)
-        return set(range(first, first + len(kernel.arg.kept)))
+        return set(range(first, first + len(kernel.arg.outputs)))
     return {buffer(store).arg.slot for store in kernel.src}
 
 
@@ -154,10 +154,10 @@ class LoopOrder:
     """Sort key of RANGEs in the loop order of a kernel; unlisted ranges come last, by id."""
 
     def __init__(self, ids: Sequence[int]) -> None:
-        self.rank = {id: i for i, id in enumerate(ids)}
+        self.positions = {id: i for i, id in enumerate(ids)}
 
     def __call__(self, r: UOp) -> tuple[int, int]:
-        return self.rank.get(r.arg.id, len(self.rank)), r.arg.id
+        return self.positions.get(r.arg.id, len(self.positions)), r.arg.id
 
     def select_kinds(self, ranges: Iterable[UOp], kinds: Container[str]) -> tuple[UOp, ...]:
         """Return the ranges of some kinds, outermost first."""

@@ -21,12 +21,12 @@ _NAME_PREFIX = "fault of "
 class BoundsCheck(Record):
     """A checked index into an axis of ``length``.
 
-    ``what`` names the operation that reads or writes; the user's line is ``loc``, or one of the
-    lines of ``node``. ``wraps``: negative indices from -length on count from the end. ``loops``:
-    the enclosing loops, innermost first, whose iteration numbers follow the fault.
+    ``operation`` names the operation that reads or writes; the user's line is ``loc``, or one of
+    the lines of ``node``. ``wraps``: negative indices from -length on count from the end.
+    ``loops``: the enclosing loops, innermost first, whose iteration numbers follow the fault.
     """
 
-    what: str
+    operation: str
     axis: int
     length: int
     loc: Location | None = None
@@ -41,7 +41,8 @@ class BoundsCheck(Record):
             where = "".join([f" in iteration {t} of {name or 'a loop'}"
                              for t, name in zip(iterations, self.loops)])
             raise OutOfBoundsError(
-                f"{self.what}: expected {low} <= index < {self.length} along axis {self.axis}, "
+                f"{self.operation}: expected {low} <= index < {self.length} along axis "
+                f"{self.axis}, "
                 f"got {fault}{where}", loc=self.loc,
                 locs=self.node.locs if self.node is not None else (),
                 hint="mend the index; without config.check_index a read takes the nearest place "
@@ -50,7 +51,7 @@ class BoundsCheck(Record):
     @property
     def name(self) -> str:
         """The check encoded as the name of a kernel buffer."""
-        return f"{_NAME_PREFIX}{self.what} {self.axis} {self.length}"
+        return f"{_NAME_PREFIX}{self.operation} {self.axis} {self.length}"
 
 
 def parse_check(name: str, loc: Location | None) -> BoundsCheck | None:

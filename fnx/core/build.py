@@ -314,7 +314,8 @@ def arg_pair(key: UOp, index: UOp) -> UOp:
     int32
     """
     key = to_compute(key)
-    if key.shape != index.shape or not index.dtype.is_integer or not ops.MAX.takes(key.dtype):
+    if key.shape != index.shape or not index.dtype.is_integer or \
+            not ops.MAX.accepts_dtype(key.dtype):
         raise operand_checks.operand_error(ops.ARG_PAIR, (key, index))
     return UOp(ops.ARG_PAIR, index.dtype, (key, index))
 

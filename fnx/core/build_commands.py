@@ -2,7 +2,7 @@
 
 >>> nothing = commands([])
 >>> cmd_loop(nothing, 3, "again").arg
-Loop(name='again', trips=3, sites=(), portion=0)
+CmdLoop(name='again', trips=3, locs=(), strip_length=0)
 """
 
 from __future__ import annotations

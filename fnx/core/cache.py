@@ -1,7 +1,7 @@
 """Bounded LRU caches.
 
 >>> squares = Cache("squares", 2)
->>> [squares.find(n, lambda n=n: n * n) for n in (2, 3, 2, 4)]
+>>> [squares.get_or_make(n, lambda n=n: n * n) for n in (2, 3, 2, 4)]
 [4, 9, 4, 16]
 >>> squares.get(3) is None, len(squares)
 (True, 2)
@@ -11,7 +11,7 @@ an entry. An entry that alone exceeds the bound stays, as the only one: it is in
 
 >>> texts = Cache("texts", 100, nbytes=10, weigh=lambda key, text: len(text))
 >>> for text in ("aaaa", "bbbbb", "cc"):
-...     texts.keep(text[0], text) and None
+...     texts.put(text[0], text) and None
 >>> texts.keys(), texts.nbytes
 (['b', 'c'], 7)
 
@@ -71,25 +71,25 @@ def graph_bytes(state: Any) -> int:
         for node in stack.pop().src:
             if node not in seen:
                 seen.add(node)
-                if not node.op.closed:
+                if not node.op.is_isolated:
                     stack.append(node)
     return NODE_BYTES * len(seen)
 
 
 class Cache(Generic[K, V]):
-    """An LRU cache of at most ``limit`` entries and ``most`` bytes; ``name`` is for statistics.
+    """An LRU cache of at most ``limit`` entries and ``max_bytes`` bytes; statistics show ``name``.
 
     Attributes:
         limit: maximum number of entries.
-        most: maximum number of bytes, as ``enforce_bounds(key, value)`` estimates them.
+        max_bytes: maximum number of bytes, as ``enforce_bounds(key, value)`` estimates them.
         nbytes: bytes of the present entries.
     """
 
-    __slots__ = ("__weakref__", "limit", "most", "nbytes", "_entries", "_weigh", "_weights")
+    __slots__ = ("__weakref__", "limit", "max_bytes", "nbytes", "_entries", "_weigh", "_weights")
 
     def __init__(self, name: str, limit: int, nbytes: int = 0,
                  weigh: Callable[[K, V], int] | None = None) -> None:
-        self.limit, self.most, self._weigh = limit, nbytes, weigh
+        self.limit, self.max_bytes, self._weigh = limit, nbytes, weigh
         self.nbytes = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._weights: dict[K, int] = {}
@@ -120,7 +120,7 @@ class Cache(Generic[K, V]):
         except KeyError:
             return None
 
-    def keep(self, key: K, value: V) -> V:
+    def put(self, key: K, value: V) -> V:
         """Insert a value unless the key has one; return the value that the key has now."""
         present = self._entries.setdefault(key, value)
         if present is value:
@@ -133,20 +133,20 @@ class Cache(Generic[K, V]):
             weight = self._weigh(key, value)
             self.nbytes += weight - self._weights.get(key, 0)
             self._weights[key] = weight
-            if self.nbytes > self.most:  # recount, as two threads may have added at once
+            if self.nbytes > self.max_bytes:  # recount, as two threads may have added at once
                 self.nbytes = sum(list(self._weights.values()))
-        while len(self._entries) > self.limit or self.nbytes > self.most and \
+        while len(self._entries) > self.limit or self.nbytes > self.max_bytes and \
                 len(self._entries) > 1:
             with suppress(KeyError):  # another thread may have evicted it
                 old, _ = self._entries.popitem(last=False)
                 self.nbytes -= self._weights.pop(old, 0)
 
-    def find(self, key: K, make: Callable[[], V]) -> V:
+    def get_or_make(self, key: K, make: Callable[[], V]) -> V:
         """Return the value of a key, made if there is none."""
         value = self.get(key)
-        return self.keep(key, make()) if value is None else value
+        return self.put(key, make()) if value is None else value
 
-    def drop(self, key: K) -> None:
+    def remove(self, key: K) -> None:
         """Remove a key."""
         self._entries.pop(key, None)
         self.nbytes -= self._weights.pop(key, 0)
@@ -204,7 +204,7 @@ class OwnerCaches(Generic[Owner, K, V]):
     def __len__(self) -> int:
         return len(self._caches)
 
-    def of(self, owner: Owner) -> Cache[K, V]:
+    def for_owner(self, owner: Owner) -> Cache[K, V]:
         """Return the cache of an owner."""
         cache = self._caches.get(owner)
         if cache is None:

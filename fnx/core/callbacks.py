@@ -56,7 +56,7 @@ class Handle:
 
     def __init__(self, call: CallbackFn, name: str, loc: Location | None = None) -> None:
         self.call, self.name, self.loc = call, name, loc
-        for dead in _dead_handles.take():
+        for dead in _dead_handles.released():
             _live_handles.pop(dead, None)
         self.number = ctypes.c_uint32(next(_numbers))
         self.ptr, self.nbytes, self.timeline = ctypes.addressof(self.number), 4, 0

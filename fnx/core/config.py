@@ -33,12 +33,12 @@ _BOOL_NAMES = {"1": True, "true": True, "yes": True, "on": True,
 class Bool(Record):
     """True or False."""
 
-    words: str = "True or False (as text also 1, 0, yes, no, on, off)"
+    description: str = "True or False (as text also 1, 0, yes, no, on, off)"
 
-    def read(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         return _BOOL_NAMES.get(text.lower())
 
-    def takes(self, value: Any) -> bool:
+    def is_valid(self, value: Any) -> bool:
         return isinstance(value, bool)
 
 
@@ -49,15 +49,15 @@ class Number(Record):
     high: float
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         kind = "an integer" if isinstance(self.low, int) else "a number"
         return f"{kind} from {self.low:,} to {self.high:,}"
 
-    def read(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         with contextlib.suppress(ValueError):
             return type(self.low)(text or 0)
 
-    def takes(self, value: Any) -> bool:
+    def is_valid(self, value: Any) -> bool:
         types = int if isinstance(self.low, int) else (int, float)
         return isinstance(value, types) and not isinstance(value, bool) \
             and self.low <= value <= self.high
@@ -66,28 +66,28 @@ class Number(Record):
 class OneOf(Record):
     """One of several strings."""
 
-    of: tuple[str, ...]
+    choices: tuple[str, ...]
 
     @property
-    def words(self) -> str:
-        return f"one of {', '.join(self.of)}"
+    def description(self) -> str:
+        return f"one of {', '.join(self.choices)}"
 
-    def read(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         return text
 
-    def takes(self, value: Any) -> bool:
-        return value in self.of
+    def is_valid(self, value: Any) -> bool:
+        return value in self.choices
 
 
 class Folder(Record):
     """A path; ``~`` is the home directory. None: the default path. Empty: no folder."""
 
-    words: str = "a path, '' or None"
+    description: str = "a path, '' or None"
 
-    def read(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         return os.path.expanduser(text)
 
-    def takes(self, value: Any) -> bool:
+    def is_valid(self, value: Any) -> bool:
         return value is None or isinstance(value, str)
 
 
@@ -97,7 +97,7 @@ class Field(Record):
     Attributes:
         kind: the type of its values.
         variable: the environment variable that sets it.
-        changes: what depends on it: generated "code", "calls" (what a call does besides running
+        affects: what depends on it: generated "code", "calls" (what a call does besides running
             that code), or "" for neither.
         doc: a description for users.
     """
@@ -105,7 +105,7 @@ class Field(Record):
     kind: Bool | Number | OneOf | Folder
     default: Any
     variable: str | None
-    changes: Literal["code", "calls", ""]
+    affects: Literal["code", "calls", ""]
     doc: str
 
 
@@ -202,7 +202,7 @@ _PROCESS_WIDE = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight
                            "idle_seconds"})
 _change_count = [0]  # counts changes of any field, to invalidate the modes of blocks
 # The fields that a cached call depends on: ``config.mode`` is one object for each combination.
-_CALL_FIELDS = tuple([name for name, field in FIELDS.items() if field.changes])
+_CALL_FIELDS = tuple([name for name, field in FIELDS.items() if field.affects])
 
 
 def check_fixed(name: str, value: Any) -> None:
@@ -260,9 +260,9 @@ class Config:
         self.__dict__.update(_sources={}, _listeners={}, _modes={})
         for name, field in FIELDS.items():
             text = None if field.variable is None else environment.get(field.variable)
-            value = field.default if text is None else field.kind.read(text.strip())
-            if not field.kind.takes(value):
-                raise ArgumentError(f"{field.variable}: expected {field.kind.words}, "
+            value = field.default if text is None else field.kind.parse(text.strip())
+            if not field.kind.is_valid(value):
+                raise ArgumentError(f"{field.variable}: expected {field.kind.description}, "
                                     f"got {text!r}", hint=f"it is: {field.doc}")
             self._set(name, value, "default" if text is None else str(field.variable))
         self._set("device", self.device, self._sources["device"])  # sets ``mode``: all are known
@@ -277,11 +277,11 @@ class Config:
             raise ArgumentError(f"config: expected one of {', '.join(FIELDS)}; got {name!r}",
                                 hint=suggestion(name, FIELDS) or "print(fnx.config) says what "
                                 "each of them is")
-        if not field.kind.takes(value):
-            raise ArgumentError(f"config.{name}: expected {field.kind.words}, got {value!r}",
+        if not field.kind.is_valid(value):
+            raise ArgumentError(f"config.{name}: expected {field.kind.description}, got {value!r}",
                                 hint=f"it is: {field.doc}")
         if isinstance(field.kind, Folder) and value:
-            value = field.kind.read(value)
+            value = field.kind.parse(value)
         block = _setting_block(name)
         if block is None:
             self._set(name, value, "assigned")
@@ -339,7 +339,7 @@ class Config:
         mode = (*[values[n] for n in _CALL_FIELDS], self.placing)
         return self._modes.setdefault(mode, mode)
 
-    def tell(self, name: str, listener: Callable[[], None]) -> None:
+    def add_listener(self, name: str, listener: Callable[[], None]) -> None:
         """Register a listener that is called whenever a field is set; it is never removed."""
         self._listeners.setdefault(name, []).append(listener)
 
@@ -365,7 +365,7 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """Return the values that change generated code, for cache keys."""
         return tuple([getattr(self, name) for name, field in FIELDS.items()
-                      if field.changes == "code"])
+                      if field.affects == "code"])
 
 
 def _warn_unknown_vars(environment: Mapping[str, str]) -> None:
@@ -389,18 +389,19 @@ class _ConfigBlock:
     def __init__(self, outer: _ConfigBlock | None) -> None:
         self.values: dict[str, Any] = {}
         self.outer, self.is_closed = outer, False
-        self.seen: tuple[Any, int] = None, -1  # the cached mode, and ``_change_count`` at that time
+        # the cached mode, and ``_change_count`` at that time
+        self.cached_mode: tuple[Any, int] = None, -1
 
-    def all(self) -> dict[str, Any]:
+    def all_values(self) -> dict[str, Any]:
         """Return the values set by this block and the enclosing ones."""
-        values = {} if self.outer is None else self.outer.all()
+        values = {} if self.outer is None else self.outer.all_values()
         return values if self.is_closed else {**values, **self.values}
 
     def mode(self) -> tuple[Any, ...]:
         """Return the mode inside this block."""
         count = _change_count[0]
-        mode = config._mode_of({**config.__dict__, **self.all()})
-        self.seen = mode, count
+        mode = config._mode_of({**config.__dict__, **self.all_values()})
+        self.cached_mode = mode, count
         return mode
 
 
@@ -431,7 +432,7 @@ def _current_mode(self: Config) -> tuple[Any, ...]:
     if block is None:
         mode = self.__dict__["mode"]
         return mode
-    mode, count = block.seen
+    mode, count = block.cached_mode
     return mode if count == _change_count[0] else block.mode()
 
 

@@ -65,13 +65,13 @@ def retain(body: UOp) -> None:
 
     So a FUNCTION that is rebuilt at each call of a transform is the same object, with its forms.
     """
-    _recent.keep(body, body)
+    _recent.put(body, body)
     _recent.get(body)
 
 
 def derive(body: UOp, key: Hashable) -> Any:
     """Return a derived form of a FUNCTION, from the cache or made now."""
-    cached = _derivations[type(key)][1].of(body).get(key)
+    cached = _derivations[type(key)][1].for_owner(body).get(key)
     return run_derivation(_request(body, key)) if cached is None else cached
 
 
@@ -112,10 +112,10 @@ def run_derivation(steps: Derivation[T]) -> T:
                     result: T = answer
                     return result
                 pending.discard(request)
-                _derivations[type(request[1])][1].of(request[0]).keep(request[1], answer)
+                _derivations[type(request[1])][1].for_owner(request[0]).put(request[1], answer)
             else:
                 make, forms = _derivations[type(key)]
-                answer = forms.of(body).get(key)
+                answer = forms.for_owner(body).get(key)
                 if answer is None and (body, key) in pending:
                     error = GradError(f"expected a derivative of {body.arg.name} that ends, got "
                                       "one that is defined by itself",

@@ -38,12 +38,12 @@ class DType:
             integer type of its bits in memory; else None.
         finite: of a float, whether it has no infinity, so that overflow gives NaN.
         packing: its little-endian ``struct`` format.
-        vectors: vector types by number of lanes.
+        vector_types: vector types by number of lanes.
     """
 
     __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
                  "compute", "storage", "has_no_inf", "packing", "lanes", "scalar", "is_float",
-                 "is_integer", "is_bool", "itemsize", "vectors", "_np")
+                 "is_integer", "is_bool", "itemsize", "vector_types", "_np")
 
     def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
                  mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
@@ -73,7 +73,7 @@ class DType:
             self.packing = Struct(f"<{self._np.char}")
         elif storage is not None:
             self._np = np.dtype([(name, storage.np)])
-        self.vectors = _Vectors(self)
+        self.vector_types = _Vectors(self)
 
     @property
     def bias(self) -> int:
@@ -82,7 +82,7 @@ class DType:
 
     def vec(self, lanes: int) -> DType:
         """Return the vector type of ``lanes`` elements (program level)."""
-        return self.vectors[lanes]
+        return self.vector_types[lanes]
 
     @property
     def dtype(self) -> np.dtype[Any]:

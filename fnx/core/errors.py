@@ -91,7 +91,8 @@ class FnxError(Exception):
         sites: candidate lines: those of a node, which may come from several functions.
 
     Attributes:
-        inside: the transforms that were open, the innermost first, each with the user's line.
+        open_transforms: the transforms that were open, the innermost first, each with the user's
+            line.
     """
 
     def __init__(self, message: str, *, hint: str = "", loc: Location | None = None,
@@ -100,10 +101,10 @@ class FnxError(Exception):
         self.hint = hint
         self.locs = tuple(locs)
         self.loc = loc or choose_location(locs) or user_location(2)
-        self.inside = tuple(_open_transforms())
+        self.open_transforms = tuple(_open_transforms())
         super().__init__(message)
 
-    def within(self, codes: Iterable[CodeType]) -> None:
+    def narrow_location(self, codes: Iterable[CodeType]) -> None:
         """Narrow the candidate lines to those in the code objects of the function that ran."""
         candidates = [site for site in self.locs for code in codes if _has_line(code, site)]
         if candidates:
@@ -118,8 +119,8 @@ class FnxError(Exception):
 
     def __str__(self) -> str:
         text = f"{format_location(self.loc)}: {self.message}"
-        if self.inside:
-            text += f"\n  Inside {_format_transforms(self.inside)}"
+        if self.open_transforms:
+            text += f"\n  Inside {_format_transforms(self.open_transforms)}"
         return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
 
 

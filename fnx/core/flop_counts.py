@@ -32,7 +32,7 @@ def count_flops(kernel: UOp, scalars: Sequence[Any]) -> int:
             total += (2 if node.op is ops.MULACC else 1) * _trip_count(node, scalars)
         elif node.op is ops.MMA and node.dtype.is_float:
             unit = UNITS[node.arg.unit]
-            n_words = unit.words if node.arg.words else 1
+            n_words = unit.words_per_k if node.arg.n_words else 1
             total += 2 * unit.terms_per_word * n_words * _trip_count(node, scalars)
         elif node.op is ops.REDUCE and node.dtype.is_float and node.src[0].op is not ops.MMA:
             total += _trip_count(accessors.value(node), scalars)

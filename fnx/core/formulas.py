@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 class Formula(Record):
     """The definition of an op.
 
-    ``of(*operands)`` is its formula, ``share`` the derivative of its reduction. ``single`` is a
-    less exact formula for targets without float64.
+    ``of(*operands)`` is its formula, ``reduction_jvp`` the derivative of its reduction. ``single``
+    is a less exact formula for targets without float64.
     """
 
-    of: Callable[..., Expr]
-    share: Callable[[Expr, Expr, Expr], Expr] | None = None
+    formula: Callable[..., Expr]
+    reduction_jvp: Callable[[Expr, Expr, Expr], Expr] | None = None
     single: Callable[..., Expr] | None = None
 
 
@@ -67,7 +67,7 @@ def _formula_graph(name: str) -> tuple[tuple[UOp, ...], list[UOp]]:
     """Return the operands of an op, as VARs, and the nodes of its formula in float64."""
     op = OPS[name]
     operands = tuple([build.var(i, dtypes.float64) for i in range(op.arity or 0)])
-    return operands, toposort([FORMULAS[op].of(*map(Expr, operands)).node])
+    return operands, toposort([FORMULAS[op].formula(*map(Expr, operands)).node])
 
 
 def evaluate_formula(name: str, *xs: NDArray) -> NDArray:

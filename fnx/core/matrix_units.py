@@ -21,7 +21,7 @@ exact; the association of the REDUCE around it has the error bound of any sum. W
 at least float32, in no specified order (their manual leaves rounding, order and subnormal operands
 unspecified); their meaning here adds one term after the other.
 
->>> UNITS["dpbf16ps"].left, UNITS["dpbf16ps"].terms_per_word, UNITS["dpbf16ps"].words
+>>> UNITS["dpbf16ps"].left, UNITS["dpbf16ps"].terms_per_word, UNITS["dpbf16ps"].words_per_k
 (bfloat16, 2, 1)
 >>> word = np.uint32([0x40003F80])                      # 1.0 and 2.0
 >>> accumulate(UNITS["dpbf16ps"], word, word, np.float32([0.5]))
@@ -46,33 +46,34 @@ class MatrixUnit(Record):
 
     Attributes:
         name: its name, also in a target's ``units``.
-        form: "lanes", "warp" or "tiles".
+        layout: "lanes", "warp" or "tiles".
         m, n, k: rows, columns and terms of one instruction; n is 0 where it is the lanes of
             the target's vectors.
         left, right: types of the factors.
         result: type of the sums.
-        flushes: whether subnormal operands and results are flushed to zero.
-        later: whether the term in the high bits of a word is added first.
-        apart: whether the terms at each position in the words are summed separately, then added.
-        cut: number of low bits of the factors that it ignores. Such a unit is used only if a
-            schedule names it.
-        needs: CPU features that it needs, by the compiler's names.
+        flushes_subnormals: whether subnormal operands and results are flushed to zero.
+        high_term_first: whether the term in the high bits of a word is added first.
+        separate_sums: whether the terms at each position in the words are summed separately, then
+            added.
+        ignored_bits: number of low bits of the factors that it ignores. Such a unit is used only if
+            a schedule names it.
+        cpu_features: CPU features that it needs, by the compiler's names.
         bits: width in bits of the vectors in whose lanes it works.
     """
 
     name: str
-    form: str
+    layout: str
     m: int
     n: int
     k: int
     left: DType
     right: DType
     result: DType
-    flushes: bool = False
-    later: bool = False
-    apart: bool = False
-    cut: int = 0
-    needs: tuple[str, ...] = ()
+    flushes_subnormals: bool = False
+    high_term_first: bool = False
+    separate_sums: bool = False
+    ignored_bits: int = 0
+    cpu_features: tuple[str, ...] = ()
     bits: int = 0
 
     @property
@@ -81,24 +82,26 @@ class MatrixUnit(Record):
         return 32 // self.left.bits
 
     @property
-    def words(self) -> int:
+    def words_per_k(self) -> int:
         """Number of words along k of one instruction."""
         return self.k // self.terms_per_word
 
 
 _ENTRIES = (
     MatrixUnit("tdpbf16ps", "tiles", 16, 16, 32, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32,
-               flushes=True, apart=True, needs=("amx-tile", "amx-bf16", "avx512f"), bits=512),
+               flushes_subnormals=True, separate_sums=True,
+               cpu_features=("amx-tile", "amx-bf16", "avx512f"), bits=512),
     MatrixUnit("tdpbssd", "tiles", 16, 16, 64, dtypes.int8, dtypes.int8, dtypes.int32,
-               needs=("amx-tile", "amx-int8", "avx512f"), bits=512),
+               cpu_features=("amx-tile", "amx-int8", "avx512f"), bits=512),
     MatrixUnit("dpbf16ps", "lanes", 1, 0, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32,
-               flushes=True, later=True, needs=("avx512bf16",), bits=512),
+               flushes_subnormals=True, high_term_first=True, cpu_features=("avx512bf16",),
+               bits=512),
     MatrixUnit("dpbusd", "lanes", 1, 0, 4, dtypes.uint8, dtypes.int8, dtypes.int32,
-               needs=("avx512vnni",), bits=512),
+               cpu_features=("avx512vnni",), bits=512),
     MatrixUnit("mma_bf16", "warp", 16, 8, 16, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32),
     MatrixUnit("mma_f16", "warp", 16, 8, 16, dtypes.float16, dtypes.float16, dtypes.float32),
     MatrixUnit("mma_tf32", "warp", 16, 8, 8, dtypes.float32, dtypes.float32, dtypes.float32,
-               cut=13),
+               ignored_bits=13),
 )
 UNITS = {unit.name: unit for unit in _ENTRIES}
 
@@ -106,7 +109,7 @@ UNITS = {unit.name: unit for unit in _ENTRIES}
 def accumulate(unit: MatrixUnit, a: NDArray, b: NDArray, total: NDArray) -> NDArray:
     """Add the products of the terms of two words to ``total``, rounded as the instruction does."""
     order = range(unit.terms_per_word)
-    for i in reversed(order) if unit.later else order:
+    for i in reversed(order) if unit.high_term_first else order:
         total = _add_product(unit, _terms(unit, a, i), _terms(unit, b, i, True), total)
     return total
 
@@ -115,11 +118,11 @@ def _add_product(unit: MatrixUnit, x: NDArray, y: NDArray, total: NDArray) -> ND
     """Return total + x * y."""
     if not unit.result.is_float:
         return np.asarray(total + x * y)
-    if unit.flushes:
+    if unit.flushes_subnormals:
         x, y, total = map(_flush_subnormals, (x, y, total))
     exact = x.astype(np.float64) * y  # exact for these types
     total = _add_round_once(exact, total.astype(np.float64))
-    return _flush_subnormals(total) if unit.flushes else total
+    return _flush_subnormals(total) if unit.flushes_subnormals else total
 
 
 def contract(unit: MatrixUnit, a: NDArray, b: NDArray, axes: Sequence[int]) -> NDArray:
@@ -129,13 +132,13 @@ def contract(unit: MatrixUnit, a: NDArray, b: NDArray, axes: Sequence[int]) -> N
     total = np.zeros((), unit.result.np)
     partials = [total] * unit.terms_per_word
     for position in np.ndindex(*a.shape[:len(axes)]):
-        if unit.apart:
+        if unit.separate_sums:
             partials = [_add_product(unit, _terms(unit, a[position], i),
                                      _terms(unit, b[position], i, True), part)
                         for i, part in enumerate(partials)]
         else:
             total = accumulate(unit, a[position], b[position], total)
-    if unit.apart:
+    if unit.separate_sums:
         total = _flush_subnormals(sum(partials[1:], partials[0]))
     return np.broadcast_to(total, [n for i, n in enumerate(shape) if i not in axes]).reshape(shape)
 
@@ -150,7 +153,8 @@ def _terms(unit: MatrixUnit, words: NDArray, i: int, is_right: bool = False) -> 
     """Return the values at one position of all words, in the type of the sums."""
     t = unit.right if is_right else unit.left
     if t.bits == 32:
-        return np.asarray(words >> np.uint32(unit.cut) << np.uint32(unit.cut)).view(t.np)
+        ignored = np.uint32(unit.ignored_bits)
+        return np.asarray(words >> ignored << ignored).view(t.np)
     bits = words >> np.uint32(i * t.bits) & np.uint32((1 << t.bits) - 1)
     if t.storage is not None:
         return low_precision.decode_bits(bits, t)

@@ -5,7 +5,7 @@ The arguments of such a call are Arrays.
 >>> from fnx.core import dtypes
 >>> kind = (2,), dtypes.float32, False
 >>> call = NativeCall((kind,), (), (), (kind,), (8,), True, None, None)
->>> len(call.arguments), call.alone
+>>> len(call.arguments), call.single_result
 (1, True)
 """
 
@@ -32,7 +32,7 @@ class NativeCall(Record):
     captured: tuple[Any, ...]  # storages that follow those of the arguments
     results: tuple[ArrayKind, ...]
     sizes: tuple[int, ...]     # bytes of each result
-    alone: bool                # the result is an Array, not a tuple of Arrays
+    single_result: bool                # the result is an Array, not a tuple of Arrays
     mode: Any                  # the ``config.mode`` in which the call is valid
     hits: Any                  # an array of one word that counts calls
 

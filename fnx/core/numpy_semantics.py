@@ -352,4 +352,4 @@ def sort_operands(arg: Any, xs: Sequence[NDArray]) -> list[NDArray]:
     keys = [sort_key(x, t.is_float) for x, (_, t) in zip(xs[:arg.n_keys], arg.ins)]
     order = np.lexsort(keys[::-1], -1)
     return [order.astype(np.int32) if i < 0 else np.take_along_axis(xs[i], order, -1)
-            for i in arg.kept]
+            for i in arg.outputs]

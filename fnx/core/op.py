@@ -65,17 +65,17 @@ class Op:
             others), "body" (batch the FUNCTION that it calls), else by the rule of its kind.
         binds: which free ranges of the operands the op binds: "nothing", src[0] ("head"),
             those in src[1:] ("tail") or "all"; "itself": the op is a range.
-        closed: its operands are in a scope of their own, which traversal does not enter.
-        place: of a source, arg -> its sort key among the operands of a commutative op.
-        content: arg -> the part of the arg that orders such operands; it hashes alike in every
+        is_isolated: its operands are in a scope of their own, which traversal does not enter.
+        source_key: of a source, arg -> its sort key among the operands of a commutative op.
+        content_key: arg -> the part of the arg that orders such operands; it hashes alike in every
             process.
         code: a hash of the name, equal in every process.
     """
 
     __slots__ = ("name", "levels", "kind", "arity", "accepts", "result", "shape", "arg",
                  "meaning", "symbol", "commutative", "identity", "ufunc", "fold", "bool_equivalent",
-                 "exact", "cost", "batching", "binds", "closed", "place", "content", "code",
-                 "types")
+                 "exact", "cost", "batching", "binds", "is_isolated", "source_key", "content_key",
+                 "code", "types")
 
     def __init__(self, name: str, levels: str, kind: OpKind, arity: int | None, *,
                  accepts: str = "fib", result: str = "same", shape: ShapeRule | None = None,
@@ -85,8 +85,8 @@ class Op:
                  ufunc: np.ufunc | None = None, fold: str = "", on_bool: Op | None = None,
                  exact: bool = True, cost: int | None = None, batching: str = "",
                  binds: Literal["nothing", "itself", "head", "tail", "all"] = "nothing",
-                 closed: bool = False, place: Callable[[Any], int] | None = None,
-                 content: Callable[[Any], Any] | None = None) -> None:
+                 is_isolated: bool = False, source_key: Callable[[Any], int] | None = None,
+                 content_key: Callable[[Any], Any] | None = None) -> None:
         self.name, self.levels, self.kind, self.arity = name, levels, kind, arity
         self.accepts, self.result, self.arg = accepts, result, arg
         self.shape = shape if shape or "t" in levels else scalar
@@ -95,8 +95,8 @@ class Op:
         self.fold, self.bool_equivalent, self.exact = fold, on_bool, exact
         self.cost = cost if cost is not None else int(kind == "elementwise")
         self.batching = batching or {"source": "none", "scope": "body"}.get(kind, kind)
-        self.binds, self.closed, self.place = binds, closed, place
-        self.content = _identity if content is None and arg in (int, tuple) else content
+        self.binds, self.is_isolated, self.source_key = binds, is_isolated, source_key
+        self.content_key = _identity if content_key is None and arg in (int, tuple) else content_key
         self.code = crc32(name.encode())
         self.types = frozenset(t for t in ALL if _LETTERS[t.kind] in accepts
                                or t is uint32 and "w" in accepts)
@@ -105,11 +105,11 @@ class Op:
     def __repr__(self) -> str:
         return self.name
 
-    def takes(self, dtype: DType) -> bool:
+    def accepts_dtype(self, dtype: DType) -> bool:
         """Return whether value operands may have this dtype."""
         return dtype.scalar in self.types
 
-    def of(self, dtype: DType) -> Op:
+    def for_dtype(self, dtype: DType) -> Op:
         """Return the op that implements this one on values of a dtype."""
         return self.bool_equivalent if self.bool_equivalent is not None and dtype.is_bool else self
 

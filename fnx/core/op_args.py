@@ -86,7 +86,7 @@ class Sort(Record):
     """Stable sort along the last axis by the first ``n_keys`` operands.
 
     ``ins`` are (shape, dtype) of the operands, which have one shape. The results are the operands
-    with the indices ``kept``, in that order; -1 stands for the int32 permutation: the old index
+    with the indices ``outputs``, in that order; -1 stands for the int32 permutation: the old index
     of each element. A command may sort any number of rows whose length is between the two
     ``lengths``: number and length are then run-time scalars, and ``ins`` holds no shape.
     """
@@ -94,13 +94,13 @@ class Sort(Record):
     name: str
     n_keys: int
     ins: tuple[tuple[Shape, DType], ...]
-    kept: tuple[int, ...]
+    outputs: tuple[int, ...]
     lengths: tuple[int, int] | None = None
 
     @property
     def outs(self) -> tuple[tuple[Shape, DType], ...]:
         shape = self.ins[0][0]
-        return tuple([(shape, dtypes.int32) if i < 0 else self.ins[i] for i in self.kept])
+        return tuple([(shape, dtypes.int32) if i < 0 else self.ins[i] for i in self.outputs])
 
 
 class Axis(Record):
@@ -160,13 +160,13 @@ class While(Record):
     """As long as src[0] (consts, carries) -> bool: carries = src[1](consts, carries).
 
     Both FUNCTIONs take all operands, of which the first ``n_consts`` do not change. Results: the
-    final carries. ``most`` is an upper bound of the trip count (0: unknown).
+    final carries. ``max_trips`` is an upper bound of the trip count (0: unknown).
     """
 
     name: str
     n_consts: int
     outs: tuple[tuple[Shape, DType], ...]
-    most: int = 0
+    max_trips: int = 0
 
 
 class Cond(Record):
@@ -220,18 +220,19 @@ class Custom(Record):
         "jvp"   (captures, arguments, tangents of floats among them) -> results, tangents of
                 the floats among them
         "fwd"   (captures, arguments) -> results, residuals
-        "bwd"   (captures, residuals, cotangents of float results) -> cotangents; ``pulled``
-                holds the index of each argument's cotangent among these, or -1 for zero
+        "bwd"   (captures, residuals, cotangents of float results) -> cotangents;
+                ``cotangent_indices`` holds the index of each argument's cotangent among these,
+                or -1 for zero
         "bwd 0 2"  the same if only these float results have cotangents: it does not read the
                 others
 
-    If there is a "jvp", it is the first rule. ``again`` >= 0 marks a recursive call: inside a
-    rule, the node stands for the CUSTOM whose rule that is, so many levels of rules further out
-    (-1: not recursive). It has no rules itself, as they would be infinite
+    If there is a "jvp", it is the first rule. ``recursion_depth`` >= 0 marks a recursive call:
+    inside a rule, the node stands for the CUSTOM whose rule that is, so many levels of rules
+    further out (-1: not recursive). It has no rules itself, as they would be infinite
     (core/recursive_rules.py). ``lanes`` holds a batching rule: ``function(size, batched)`` returns
     the batched src[0]. With ``effects`` the first argument and the first result are tokens, of the
     rules too ("bwd": after the captures, and before the cotangents), so that effects of the
-    backward pass are ordered as well. The results are jointly ``linear`` in that many of the last
+    backward pass are ordered as well. The results are jointly ``n_linear`` in that many of the last
     arguments, however src[0] computes them.
     """
 
@@ -239,11 +240,11 @@ class Custom(Record):
     outs: tuple[tuple[Shape, DType], ...]
     rules: tuple[str, ...]
     n_captures: int
-    pulled: tuple[int, ...] = ()
-    again: int = -1
+    cotangent_indices: tuple[int, ...] = ()
+    recursion_depth: int = -1
     lanes: Any = None
     effects: bool = False
-    linear: int = 0
+    n_linear: int = 0
 
     def __repr__(self) -> str:
         """Omit ``lanes``, which belongs to this process, so that the text is reproducible."""
@@ -261,13 +262,13 @@ class Range(Record):
 class Ref(Record):
     """A buffer argument of a kernel, aligned to ``alignment`` bytes.
 
-    ``large``: it exceeds the caches, whatever its run-time extents.
+    ``exceeds_cache``: it exceeds the caches, whatever its run-time extents.
     """
 
     slot: int
     name: str = ""
     alignment: int = 64
-    large: bool = False
+    exceeds_cache: bool = False
 
 
 class Var(Record):
@@ -295,12 +296,12 @@ class Stage(Record):
 class Mma(Record):
     """A matrix unit, an entry of core/matrix_units.py.
 
-    The node sums over ``words`` ranges, which follow its factors; the remaining operands say how
+    The node sums over ``n_words`` ranges, which follow its factors; the remaining operands say how
     threads hold the factors.
     """
 
     unit: str
-    words: int = 0
+    n_words: int = 0
 
 
 class ThreadGroup(Record):
@@ -312,7 +313,8 @@ class ThreadGroup(Record):
         shared: bytes of shared memory per group.
         private: bytes of private memory per thread.
         groups: maximum number of groups.
-        near: whether all indices and lengths are below 2**31 for any arguments (see ``Kernel``).
+        index_fits_int32: whether all indices and lengths are below 2**31 for any arguments (see
+            ``Kernel``).
     """
 
     buffers: int
@@ -321,7 +323,7 @@ class ThreadGroup(Record):
     shared: int
     private: int
     groups: int = 1
-    near: bool = False
+    index_fits_int32: bool = False
 
 
 class Carry(Record):
@@ -342,15 +344,15 @@ class Loop(Record):
 class Kernel(Record):
     """A finished kernel: ``order`` lists range ids from the outermost loop inwards.
 
-    Two facts that were proven before constants became arguments: ``apart``, each plain store
-    writes locations disjoint from those of the others; ``near``, all indices and lengths fit in
-    32 bits.
+    Two facts that were proven before constants became arguments: ``stores_disjoint``, each plain
+    store writes locations disjoint from those of the others; ``index_fits_int32``, all indices and
+    lengths fit in 32 bits.
     """
 
     name: str
     order: tuple[int, ...] = ()
-    apart: bool = False
-    near: bool = False
+    stores_disjoint: bool = False
+    index_fits_int32: bool = False
 
 
 class Slot(Record):

@@ -30,7 +30,7 @@ def operand_error(op: Op, src: tuple[UOp, ...]) -> FnxError:
     if any(s.shape != src[0].shape for s in src):
         return ShapeError(f"{op}: expected operands of one shape, got "
                           f"{' and '.join(str(v.shape) for v in src)}")
-    if not op.takes(values[0].dtype):
+    if not op.accepts_dtype(values[0].dtype):
         return DTypeError(f"{op} does not take {values[0].dtype}")
     return DTypeError(f"WHERE: expected a bool condition of shape {src[1].shape}, got "
                       f"{src[0].dtype} {src[0].shape}")
@@ -49,7 +49,7 @@ def check_window_axes(name: str, x: UOp, axis: int, offset: int, stride: int, di
 
 
 def check_monoid(name: str, monoid: Op, dtype: DType) -> None:
-    if monoid not in ops.MONOIDS or not monoid.takes(dtype):
+    if monoid not in ops.MONOIDS or not monoid.accepts_dtype(dtype):
         raise DTypeError(f"{name}: {monoid} does not fold {dtype}")
 
 

@@ -30,12 +30,12 @@ from fnx.core.op import scalar
 
 # sources
 PARAM = Op("PARAM", "t", "source", 0, result="any", shape=r.arg_shape, arg=op_args.Param,
-           place=r.slot_key)
+           source_key=r.slot_key)
 LEAF = Op("LEAF", "t", "source", 0, result="any", shape=r.arg_shape, arg=op_args.Leaf,
-          place=r.trace_key)
+          source_key=r.trace_key)
 BUFFER = Op("BUFFER", "t", "source", 0, result="any", shape=r.arg_shape, arg=op_args.Buffer)
 CONST = Op("CONST", "tkpc", "source", 0, result="any", shape=scalar, arg=int, meaning=m.const,
-           place=r.last_key)
+           source_key=r.last_key)
 IOTA = Op("IOTA", "t", "source", 0, result="any", shape=lambda s, a: (a,), arg=int, meaning=m.iota)
 
 # elementwise, one operand
@@ -145,9 +145,9 @@ SHRINK = Op("SHRINK", "t", "movement", 1, arg=tuple, meaning=m.shrink,
             shape=lambda s, a: tuple(hi - lo for lo, hi in a))
 FLIP = Op("FLIP", "t", "movement", 1, arg=tuple, meaning=lambda n, x: np.flip(x, n.arg))
 UNFOLD = Op("UNFOLD", "t", "movement", 1, arg=op_args.Window, shape=r.window_shape,
-            meaning=m.unfold, content=r.window_key)
+            meaning=m.unfold, content_key=r.window_key)
 FOLD = Op("FOLD", "t", "movement", 1, arg=op_args.Window, shape=r.window_shape,
-          meaning=m.fold_windows, content=r.window_key)
+          meaning=m.fold_windows, content_key=r.window_key)
 CONCAT = Op("CONCAT", "t", "movement", None, arg=int, shape=r.concat_shape,
             meaning=lambda n, *xs: np.concatenate(xs, n.arg))
 BARRIER = Op("BARRIER", "t", "movement", None, meaning=lambda n, x, *after: x, batching="first")
@@ -159,11 +159,11 @@ STOP_GRADIENT = Op("STOP_GRADIENT", "t", "movement", 1, meaning=lambda n, x: x, 
 ARG_PAIR = Op("ARG_PAIR", "tk", "pair", 2, result="any", meaning=m.arg_pair, batching="elementwise",
               cost=1)
 REDUCE = Op("REDUCE", "tk", "reduce", None, arg=op_args.Reduce, shape=r.reduce_shape,
-            meaning=m.reduce, binds="tail", cost=1, content=r.reduce_key)
+            meaning=m.reduce, binds="tail", cost=1, content_key=r.reduce_key)
 GATHER = Op("GATHER", "t", "gather", None, arg=op_args.Gather, shape=r.gather_shape,
-            meaning=m.gather, content=r.gather_key)
+            meaning=m.gather, content_key=r.gather_key)
 SCATTER = Op("SCATTER", "t", "scatter", None, arg=op_args.Scatter,
-             meaning=m.scatter, content=r.scatter_key)
+             meaning=m.scatter, content_key=r.scatter_key)
 
 SORT = Op("SORT", "tc", "sort", None, result="void", shape=scalar, arg=op_args.Sort,
           batching="body", cost=20)
@@ -175,7 +175,7 @@ AXIS_INDEX = Op("AXIS_INDEX", "t", "collective", 0, result="any", shape=scalar, 
 
 # scopes
 FUNCTION = Op("FUNCTION", "t", "scope", None, result="void", shape=scalar, arg=op_args.Function,
-              closed=True)
+              is_isolated=True)
 CALL = Op("CALL", "t", "scope", None, result="void", shape=scalar, arg=op_args.Call)
 SCAN = Op("SCAN", "t", "scope", None, result="void", shape=scalar, arg=op_args.Scan)
 WHILE = Op("WHILE", "t", "scope", None, result="void", shape=scalar, arg=op_args.While)
@@ -186,17 +186,17 @@ CUSTOM = Op("CUSTOM", "t", "scope", None, result="void", shape=scalar, arg=op_ar
 GETTUPLE = Op("GETTUPLE", "tk", "scope", 1, result="any", shape=r.gettuple_shape, arg=int)
 
 # kernel level: scalars over ranges
-RANGE = Op("RANGE", "k", "kernel", 1, arg=op_args.Range, place=r.id_key, binds="itself")
-VAR = Op("VAR", "kp", "kernel", 0, result="any", arg=op_args.Var, place=r.slot_key)
-REF = Op("REF", "kp", "kernel", None, result="any", arg=op_args.Ref, place=r.slot_key)
+RANGE = Op("RANGE", "k", "kernel", 1, arg=op_args.Range, source_key=r.id_key, binds="itself")
+VAR = Op("VAR", "kp", "kernel", 0, result="any", arg=op_args.Var, source_key=r.slot_key)
+REF = Op("REF", "kp", "kernel", None, result="any", arg=op_args.Ref, source_key=r.slot_key)
 INDEX = Op("INDEX", "k", "kernel", None)
 LOAD = Op("LOAD", "kp", "kernel", None, cost=1)
 STORE = Op("STORE", "kp", "kernel", None, result="void",
-           arg=(Op, str, type(None)), cost=1, content=r.combine_key)
+           arg=(Op, str, type(None)), cost=1, content_key=r.combine_key)
 MMA = Op("MMA", "kp", "kernel", None, result="any", arg=op_args.Mma, binds="tail", cost=1)
 STAGE = Op("STAGE", "k", "kernel", None, arg=op_args.Stage, binds="tail")
 SHUFFLE_XOR = Op("SHUFFLE_XOR", "kp", "kernel", None, arg=int, cost=1)
-CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=op_args.Carry, content=r.carry_key)
+CARRY = Op("CARRY", "k", "kernel", None, result="any", arg=op_args.Carry, content_key=r.carry_key)
 LOOP = Op("LOOP", "k", "kernel", None, result="void", arg=op_args.Loop, binds="head")
 PER_ITERATION = Op("PER_ITERATION", "k", "kernel", 3)
 KERNEL = Op("KERNEL", "kc", "kernel", None, result="void", arg=op_args.Kernel, binds="all")

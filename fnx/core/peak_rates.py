@@ -1,9 +1,9 @@
 """The roofline model: peak rates of a machine, and the least time that a kernel takes.
 
 >>> machine = PeakRates((("float32", 100.0),), (("L1", 64 << 10, 400.0), ("memory", 0, 20.0)))
->>> machine.least(flops=1000, nbytes=400)
+>>> machine.min_time(flops=1000, nbytes=400)
 (10.0, 'float32')
->>> machine.least(flops=1000, nbytes=1 << 20)
+>>> machine.min_time(flops=1000, nbytes=1 << 20)
 (52428.8, 'memory')
 """
 
@@ -19,19 +19,20 @@ class PeakRates(Record):
 
     Attributes:
         flops: arithmetic operations per nanosecond, for each type.
-        levels: levels of the memory hierarchy, the fastest first: name, capacity in bytes (0: any
-            size), and bandwidth in bytes read per nanosecond.
+        memory_levels: levels of the memory hierarchy, the fastest first: name, capacity in bytes
+            (0: any size), and bandwidth in bytes read per nanosecond.
     """
 
     flops: tuple[tuple[str, float], ...]
-    levels: tuple[tuple[str, int, float], ...]
+    memory_levels: tuple[tuple[str, int, float], ...]
 
-    def least(self, flops: int, nbytes: int, dtype: str = "float32") -> tuple[float, str]:
+    def min_time(self, flops: int, nbytes: int, dtype: str = "float32") -> tuple[float, str]:
         """Return the least time in nanoseconds, and what limits it: the arithmetic of a type, or
         a memory level."""
         rates = dict(self.flops)
         work = flops / rates.get(dtype, rates["float32"])
-        name, _, rate = next(level for level in self.levels if nbytes <= level[1] or not level[1])
+        name, _, rate = next(level
+                             for level in self.memory_levels if nbytes <= level[1] or not level[1])
         moved = nbytes / rate
         return (work, dtype) if work > moved else (moved, name)
 

@@ -29,29 +29,29 @@ class RangeKind(Record):
     Attributes:
         becomes: "loop", "instances" or "lanes".
         given: whether its iterations run in parallel, and all computation is inside the range.
-        numbered: whether a program runs a single iteration, and gets its number.
-        most: maximum number of ranges of this kind in a kernel; None: any number.
+        has_id: whether a program runs a single iteration, and gets its number.
+        max_ranges: maximum number of ranges of this kind in a kernel; None: any number.
     """
 
     lowered_to: str
     given: bool = False
-    numbered: bool = False
-    most: int | None = None
+    has_id: bool = False
+    max_ranges: int | None = None
 
 
 RANGE_KINDS = {
-    "GRID": RangeKind("loop", given=True, numbered=True),
-    "THREAD": RangeKind("loop", numbered=True),
-    "PAR": RangeKind("loop", given=True, most=1),
+    "GRID": RangeKind("loop", given=True, has_id=True),
+    "THREAD": RangeKind("loop", has_id=True),
+    "PAR": RangeKind("loop", given=True, max_ranges=1),
     "SEQ": RangeKind("loop"),
     "UNROLL": RangeKind("instances"),
     "VEC": RangeKind("lanes"),
 }
 
 LOOP_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.lowered_to == "loop")
-WORKER_KIND = next(name for name, kind in RANGE_KINDS.items() if kind.most == 1)  # PAR
+WORKER_KIND = next(name for name, kind in RANGE_KINDS.items() if kind.max_ranges == 1)  # PAR
 REPLICATED_KINDS = frozenset(RANGE_KINDS) - LOOP_KINDS  # kinds that become instances or lanes
 PARALLEL_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.given)
-ID_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.numbered)
+ID_KINDS = frozenset(name for name, kind in RANGE_KINDS.items() if kind.has_id)
 
 SPACES = ("REG", "PRIV", "SHARED", "GLOBAL")  # memory spaces of STAGEs

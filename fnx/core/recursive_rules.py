@@ -3,13 +3,13 @@
     f = custom(jvp: (x, t) -> f(x), cos(x) * t)
 
 The ``f`` in the rule has the same rule, so it cannot be written out. Instead it is a CUSTOM
-without rules whose ``again`` is the number of enclosing rules to skip. When a rule is applied,
-such nodes are replaced by the CUSTOM that they stand for:
+without rules whose ``recursion_depth`` is the number of enclosing rules to skip. When a rule is
+applied, such nodes are replaced by the CUSTOM that they stand for:
 
 >>> from fnx.core import build, build_calls, dtypes, op_args
 >>> x, t = (build.param(i, dtypes.float32, ()) for i in (0, 1))
 >>> body, outs = build.function([build.neg(x)], 1, "f"), (((), dtypes.float32),)
->>> inner, = build_calls.custom([body], op_args.Custom("f", outs, (), 0, again=0), [x])
+>>> inner, = build_calls.custom([body], op_args.Custom("f", outs, (), 0, recursion_depth=0), [x])
 >>> rule = build.function([inner, build.neg(t)], 2)
 >>> y, = build_calls.custom([body, rule], op_args.Custom("f", outs, ("jvp",), 0), [x])
 >>> unroll_recursion(y.src[0], rule).src[0] is y, is_recursive(body)
@@ -40,13 +40,14 @@ def is_recursive(fn: UOp) -> bool:
 def is_rule_local(node: UOp) -> bool:
     """Return whether a structural node has a meaning only inside a rule."""
     again = [is_recursive(body) for body in accessors.bodies(node)]  # a list, as _level reads each
-    return any(again) and _rule_depth(node) > 0 or node.op is ops.CUSTOM and node.arg.again >= 0
+    return any(again) and _rule_depth(node) > 0 or node.op is ops.CUSTOM and \
+        node.arg.recursion_depth >= 0
 
 
 def _rule_depth(node: UOp) -> int:
     depths = [_rule_depths[body] for body in accessors.bodies(node)]
     if node.op is ops.CUSTOM:
-        again: int = node.arg.again
+        again: int = node.arg.recursion_depth
         depths = [again + 1, depths[0], *[n - 1 for n in depths[1:]]]
     return max(depths, default=0)
 
@@ -71,12 +72,12 @@ def replace_recursive_calls(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | 
     def found(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op not in ops.HIGHER_ORDER:
             return None
-        if node.op is ops.CUSTOM and node.arg.again == level:
+        if node.op is ops.CUSTOM and node.arg.recursion_depth == level:
             return visit(src)
         inner = [replace_recursive_calls(body, visit, level + (node.op is ops.CUSTOM and i > 0))
                  for i, body in enumerate(accessors.bodies(node))]
-        return node.over((*inner, *src[len(inner):]))
-    return rule.over(tuple(rebuild(rule.src, found)))
+        return node.with_operands((*inner, *src[len(inner):]))
+    return rule.with_operands(tuple(rebuild(rule.src, found)))
 
 
 def recursive_call_operands(rule: UOp) -> list[tuple[UOp, ...]]:

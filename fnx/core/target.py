@@ -16,8 +16,9 @@ class Target(Record):
         vector_bits: width of a vector register; on a GPU, of the widest load of a thread.
         vector_registers: number of vector registers; on a GPU, of 32-bit registers per thread.
         fma: whether fused multiply-add is one instruction.
-        rounds: whether rounding to an integer is one instruction.
-        permuted: size in bytes of the smallest elements that one instruction can permute freely.
+        has_round: whether rounding to an integer is one instruction.
+        permute_bytes: size in bytes of the smallest elements that one instruction can permute
+            freely.
         l1, l2: bytes of the data caches of one core.
         cores: processors that share the work. Never affects how a sum associates.
         compiler: name and version of the compiler of LLVM IR.
@@ -25,14 +26,15 @@ class Target(Record):
         threads: maximum number of threads per group, if kernels run in groups of threads.
         shared: bytes of shared memory per group.
         private: bytes of private memory per thread that a kernel should not exceed.
-        chunks: maximum number of parts into which a long reduction with few results is split.
+        max_chunks: maximum number of parts into which a long reduction with few results is split.
         subgroup: number of neighboring threads that can exchange values; 0: not supported. Never
             affects how a sum associates.
         async_copies: whether the target has asynchronous copies to shared memory.
-        units: names of its matrix units (core/matrix_units.py), the preferred one first.
-        buffers: maximum number of buffers that a kernel binds; 0: no limit.
-        wide: whether it computes in 64-bit types.
-        steps: total loop iterations per thread after which the driver aborts a kernel; 0: never.
+        unit_names: names of its matrix units (core/matrix_units.py), the preferred one first.
+        max_buffers: maximum number of buffers that a kernel binds; 0: no limit.
+        has_64bit: whether it computes in 64-bit types.
+        max_steps: total loop iterations per thread after which the driver aborts a kernel;
+            0: never.
         unfused: a kind of fusion that is disabled (core/config.py: FUSIONS); '': none.
     """
 
@@ -51,15 +53,15 @@ class Target(Record):
     threads: int = 1
     shared: int = 0
     private: int = 0
-    chunks: int = 64
+    max_chunks: int = 64
     subgroup: int = 0
     async_copies: bool = False
-    units: tuple[str, ...] = ()
-    buffers: int = 0
-    wide: bool = True
-    steps: int = 0
-    rounds: bool = True
-    permuted: int = 1
+    unit_names: tuple[str, ...] = ()
+    max_buffers: int = 0
+    has_64bit: bool = True
+    max_steps: int = 0
+    has_round: bool = True
+    permute_bytes: int = 1
     unfused: str = ""
 
     @property
@@ -67,6 +69,6 @@ class Target(Record):
         """Whether kernels are compiled for it; else the device interprets or records them."""
         return self.kind != "kernels"
 
-    def lanes(self, itemsize: int) -> int:
+    def vector_lanes(self, itemsize: int) -> int:
         """Return the number of elements of ``itemsize`` bytes in a vector register."""
         return max(1, self.vector_bits // (8 * itemsize))

@@ -88,20 +88,21 @@ class UOp:
     """A node: ``op``, ``dtype``, ``src`` (nodes), ``arg`` (never a node).
 
     ``shape`` and ``ranges`` (free ranges, kernel level) are computed once. ``number`` grows with
-    creation. Operands of a commutative op are sorted by ``rank``, which depends only on content,
-    so the order is the same in every process. ``locs`` are the user's source lines of the node.
+    creation. Operands of a commutative op are sorted by ``sort_key``, which depends only on
+    content, so the order is the same in every process. ``locs`` are the user's source lines of the
+    node.
     """
 
-    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "rank", "form", "number", "locs",
-                 "_digest", "__weakref__")
+    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "sort_key", "content_hashes",
+                 "number", "locs", "_digest", "__weakref__")
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     shape: tuple[int, ...]
     ranges: frozenset[UOp]
-    rank: int
-    form: tuple[int, int]
+    sort_key: int
+    content_hashes: tuple[int, int]
     number: int
     locs: tuple[Location, ...]
     _digest: bytes | None
@@ -109,7 +110,7 @@ class UOp:
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
         if op.commutative:
             a, b = src
-            if (a.rank, a.number) > (b.rank, b.number):
+            if (a.sort_key, a.number) > (b.sort_key, b.number):
                 src = (b, a)
         key = (op, dtype, src, arg)
         ref = _table.get(key)
@@ -145,7 +146,7 @@ class UOp:
                   self.arg if arg is None else arg)
         return copy_locs(new, self)
 
-    def over(self, src: tuple[UOp, ...]) -> UOp:
+    def with_operands(self, src: tuple[UOp, ...]) -> UOp:
         """Return this node with other operands, or itself if they are the same."""
         if src == self.src:
             return self
@@ -197,7 +198,7 @@ def _intern(key: tuple[Any, ...]) -> UOp:
     else:
         node.shape = () if op.shape is scalar else op.shape(src, arg)
     node.ranges = _free_ranges(node)
-    node.rank, node.form = _sort_key(op, dtype, src, arg)
+    node.sort_key, node.content_hashes = _sort_key(op, dtype, src, arg)
     node.number = next(_numbers)
     site = current_loc.loc
     node.locs = () if site is None else site.all if type(site) is _AmbiguousLocation else (site,)
@@ -228,7 +229,7 @@ def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int
     have the same rank; ``number`` then decides. (Python does not randomize the hashes of integers
     and of tuples of them.)
     """
-    content, source_key = op.content, op.place
+    content, source_key = op.content_key, op.source_key
     arg_hash = 0 if content is None else content(arg)
     own_hash = hash((op.code, dtype.code, arg_hash))
     if source_key is not None:
@@ -236,13 +237,14 @@ def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int
         return source_key(arg), (kind, kind)
     if len(src) == 2:  # fast path for most nodes: the same as below, without loops
         x, y = src
-        form = own_hash, hash((own_hash, x.form[0], y.form[0]))
-        near_hash, far_hash = hash((own_hash, x.form[1], y.form[1])), hash((own_hash, x.rank,
-                                                                            y.rank))
+        form = own_hash, hash((own_hash, x.content_hashes[0], y.content_hashes[0]))
+        near_hash, far_hash = hash((own_hash, x.content_hashes[1],
+                                    y.content_hashes[1])), hash((own_hash, x.sort_key,
+                                                                            y.sort_key))
     else:
-        form = own_hash, hash((own_hash, *[s.form[0] for s in src]))
-        near_hash = hash((own_hash, *[s.form[1] for s in src]))
-        far_hash = hash((own_hash, *[s.rank for s in src]))
+        form = own_hash, hash((own_hash, *[s.content_hashes[0] for s in src]))
+        near_hash = hash((own_hash, *[s.content_hashes[1] for s in src]))
+        far_hash = hash((own_hash, *[s.sort_key for s in src]))
     return ((near_hash & 0x3FFFFFFF) + 1 << 32) + (far_hash & 0xFFFFFFFF), form
 
 
@@ -277,7 +279,7 @@ def merge_locs(node: UOp, src: tuple[UOp, ...]) -> UOp:
 
     The result may exist already, made from other lines of the user's code: merge the sites.
     """
-    rebuilt = node.over(src)
+    rebuilt = node.with_operands(src)
     if rebuilt.locs != node.locs and len(rebuilt.locs) < _MAX_LOCS:
         rebuilt.locs += tuple([site for site in node.locs if site not in rebuilt.locs])
     return rebuilt
@@ -302,7 +304,7 @@ def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
         if node in seen:
             continue
         seen.add(node)
-        if not node.src or (node.op.closed and not into_functions) or \
+        if not node.src or (node.op.is_isolated and not into_functions) or \
                 (stop is not None and stop(node)):
             out.append(node)
             continue
@@ -335,10 +337,10 @@ def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
     for node in toposort(roots, stop=done.__contains__ if done else None):
         if node in done:
             continue
-        src = node.src if node.op.closed else tuple([done[s] for s in node.src])
+        src = node.src if node.op.is_isolated else tuple([done[s] for s in node.src])
         replacement = None if visit is None else visit(node, src)
         if replacement is None:
-            done[node] = node.over(src)
+            done[node] = node.with_operands(src)
         else:
             done[node] = replacement if replacement.locs else copy_locs(replacement, node)
     return [done[r] for r in roots]
@@ -353,7 +355,7 @@ def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
     """Map each node of a toposorted list to its consumers in the list, once per operand."""
     out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
     for node in out:
-        if not node.op.closed:
+        if not node.op.is_isolated:
             for s in node.src:
                 if s in out:
                     out[s].append(node)

@@ -61,21 +61,21 @@ class WeakMemo(Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if self._dead:
-            self._forget()
+            self._drop_dead()
         ref = _Ref(key, self._dead.append)
         ref.key, ref.value = id(key), value
         with _lock:
             self._refs[ref.key] = ref
 
     def __len__(self) -> int:
-        self._forget()
+        self._drop_dead()
         return len(self._refs)
 
     def live_keys(self) -> list[K]:
         """Return the live keys."""
         return [key for ref in list(self._refs.values()) if (key := ref()) is not None]
 
-    def _forget(self) -> None:
+    def _drop_dead(self) -> None:
         for dead in drain(self._dead):
             with _lock:  # another thread may insert a new object with the same address
                 if self._refs.get(dead.key) is dead:
@@ -89,7 +89,7 @@ class DeathQueue(Generic[V]):
     >>> deaths, owner = DeathQueue(), Owner()
     >>> deaths.watch(owner, "its file")
     >>> del owner
-    >>> list(deaths.take())
+    >>> list(deaths.released())
     ['its file']
     """
 
@@ -103,7 +103,7 @@ class DeathQueue(Generic[V]):
         ref.value = value
         self._pending[id(ref)] = ref
 
-    def take(self) -> Iterator[V]:
+    def released(self) -> Iterator[V]:
         """Yield the values of owners that died, each once."""
         for dead in drain(self._dead):
             self._pending.pop(id(dead), None)
@@ -113,7 +113,7 @@ class DeathQueue(Generic[V]):
         """Return the values of owners that live."""
         return [ref.value for ref in list(self._pending.values()) if ref() is not None]
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Discard all values."""
         self._pending.clear()
         self._dead.clear()

@@ -70,7 +70,7 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
         f'#include "{name}.h"', "", f"void {name}({parameters}) {{",
         "  uchar *a = (uchar *)work;",
         *[f"  int64_t i{d} = 0;" for d in range(body.depth)],  # read after their loops, too
-        "  (void)a;", *commands, *body.forwards(), "}", ""])
+        "  (void)a;", *commands, *body.copy_results(), "}", ""])
     return {f"{name}.c": source.encode(), f"{name}.h": header.encode()}
 
 
@@ -98,10 +98,10 @@ class _Body:
             if kind == "out":
                 self.first_results.setdefault(i, r)
 
-    def place(self, memory: UOp) -> str:
+    def address(self, memory: UOp) -> str:
         """Return the address of a slot in the current loop iterations."""
         if memory.op is ops.SWAP:
-            even, odd = map(self.place, memory.src)
+            even, odd = map(self.address, memory.src)
             return f"(i{memory.arg} & 1 ? {odd} : {even})"
         slot = memory.arg
         base = self._argument(slot.index) if slot.kind == "in" else \
@@ -134,7 +134,7 @@ class _Body:
                         default=0)
         self.scratch = max(self.scratch, evaluate(code.extents["scratch"], env))
         buffers = [s for s in rest if s.op is not ops.CONST][:n_buffers]
-        arguments = ", ".join([*[f"{self.place(m)}, 0" for m in buffers],
+        arguments = ", ".join([*[f"{self.address(m)}, 0" for m in buffers],
                                *[str(v) for v in signed[:n_scalars]],
                                "0", str(evaluate(code.extents["parallel"], env)),
                                f"a + {self.block.arena}"])
@@ -152,21 +152,22 @@ class _Body:
         test, flag, body = node.src
         return [f"{indentation}for ({counter} = 0;; ++{counter}) {{",
                 *self.commands(test, depth + 1, indent + 1),
-                f"{indentation}  if (!*{self.place(flag)}) break;",
+                f"{indentation}  if (!*{self.address(flag)}) break;",
                 *self.commands(body, depth + 1, indent + 1), f"{indentation}}}"]
 
     def branch(self, node: UOp, depth: int, indent: int) -> list[str]:
         """Return a switch over branches, with a clamped index."""
         which, *branches = node.src
         indentation, last = "  " * indent, len(branches) - 1
-        lines = [f"{indentation}{{", f"{indentation}  int32_t n = *(int32_t *){self.place(which)};",
+        lines = [f"{indentation}{{",
+                 f"{indentation}  int32_t n = *(int32_t *){self.address(which)};",
                  f"{indentation}  switch (n < 0 ? 0 : n > {last} ? {last} : n) {{"]
         for k, commands in enumerate(branches):
             lines += [f"{indentation}  case {k}: {{", *self.commands(commands, depth, indent + 2),
                       f"{indentation}    break;", f"{indentation}  }}"]
         return [*lines, f"{indentation}  }}", f"{indentation}}}"]
 
-    def forwards(self) -> list[str]:
+    def copy_results(self) -> list[str]:
         """Copy results that are arguments, or other results."""
         lines = []
         for r, ((kind, i), aval) in enumerate(zip(self.block.results, self.graph.outs)):

@@ -23,7 +23,7 @@ class AxisGroups:
 
     Attributes:
         axes: the named axes.
-        all: the number of elements.
+        axis_size: the number of elements.
         groups: axis indices of each group, or None.
         size: the number of elements of a group.
     """
@@ -35,9 +35,9 @@ class AxisGroups:
                 raise ArgumentError(f"expected the name of an axis, got {type(name).__name__}",
                                     hint="vmap(..., axis_name=...) gives it")
         self.axes = [scope.named_axis(name) for name in names]
-        self.all = math.prod([a.size for a in self.axes])
+        self.axis_size = math.prod([a.size for a in self.axes])
         self.groups = None if groups is None else self._checked(groups)
-        self.size = self.all if self.groups is None else self.groups.shape[1]
+        self.size = self.axis_size if self.groups is None else self.groups.shape[1]
 
     def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
         try:
@@ -45,12 +45,12 @@ class AxisGroups:
         except (TypeError, ValueError):  # not sequences, or of several lengths
             table = None
         if table is None or table.ndim != 2 or not np.array_equal(
-                np.sort(table, None), np.arange(self.all)):
+                np.sort(table, None), np.arange(self.axis_size)):
             raise ArgumentError(f"expected axis_index_groups of one size that have each of the "
-                                f"{self.all} lanes once, got {groups!r}")
+                                f"{self.axis_size} lanes once, got {groups!r}")
         return table.astype(np.int32)
 
-    def own(self) -> UOp:
+    def axis_index(self) -> UOp:
         """Return the index of this element along the axes."""
         if not self.axes:
             return build.const(0, dtypes.int32)
@@ -62,26 +62,26 @@ class AxisGroups:
 
     def lookup(self, table: Any) -> UOp:
         """Look up the entry of a table for this element."""
-        return take_first_axis(asarray(table)._node, self.own())
+        return take_first_axis(asarray(table)._node, self.axis_index())
 
     def all_gather(self, x: UOp) -> UOp:
         """Gather x from all elements, or those of this element's group, along a new first axis."""
         out = x
         for axis in reversed(self.axes):
             out = build.all_gather(out, axis)
-        out = build.reshape(out, (self.all, *x.shape))
+        out = build.reshape(out, (self.axis_size, *x.shape))
         if self.groups is None:
             return out
-        members = np.empty((self.all, self.size), np.int32)
+        members = np.empty((self.axis_size, self.size), np.int32)
         for group in self.groups:
             members[group] = group
         return take_first_axis(out, self.lookup(members))
 
-    def place(self) -> UOp:
+    def group_index(self) -> UOp:
         """Return the index of this element within its group."""
         if self.groups is None:
-            return self.own()
-        positions = np.empty(self.all, np.int32)
+            return self.axis_index()
+        positions = np.empty(self.axis_size, np.int32)
         for group in self.groups:
             positions[group] = np.arange(self.size)
         return self.lookup(positions)
@@ -120,5 +120,5 @@ def local_part(named_axis: AxisGroups, x: Array, axis: int, tiled: bool, rows: U
     shape = (*rows.shape[:at + 1], n, length // n if n else 1, *rows.shape[at + 2:])
     split = build.reshape(rows, shape)
     order = [at + 1, *[i for i in range(len(shape)) if i != at + 1]]
-    part = take_first_axis(build.permute(split, order), named_axis.place())
+    part = take_first_axis(build.permute(split, order), named_axis.group_index())
     return part if tiled else build.reshape(part, part.shape[:at + 1] + part.shape[at + 2:])

@@ -141,13 +141,14 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     """
     first, last = _loop_bound("lower", lower), _loop_bound("upper", upper)
     if isinstance(first, int) and isinstance(last, int):
-        result: CarryT = load(_SCAN).counted(body_fun, first, last, init_val,
+        result: CarryT = load(_SCAN).fori_loop(body_fun, first, last, init_val,
                                              _resolve_unroll(unroll))
         return result
     if unroll not in (None, False, 1):
         raise ArgumentError("expected bounds that are Python integers where unroll= is given, got "
                             f"{first} and {last}", hint="leave unroll= out")
-    final: CarryT = load(_WHILE).counted_by_data(body_fun, asarray(first), asarray(last), init_val)
+    final: CarryT = load(_WHILE).fori_loop_dynamic(body_fun, asarray(first), asarray(last),
+                                                   init_val)
     return final
 
 

@@ -5,17 +5,17 @@
 Result p meets elements of the input only at every d-th element of the kernel: at those of one of
 d phases, r + l * d over l. The results of a phase are every d-th, too:
 
-    out[q * d + (before - r) % d] = sum over l of x[q + late(r) + l - before // d] * w[r + l * d]
+    out[q * d + (before - r) % d] = sum over l of x[q + shift(r) + l - before // d] * w[r + l * d]
 
 So each phase is a kernel of its own over the same windows with stride 1. ``shift`` is 1 for phases
 above ``before % d``, else 0. If d does not divide the kernel size, the first phases have one
 element more than the last.
 
 >>> spread = PolyphasePlan(length=7, size=4, before=2, dilation=2)
->>> spread.parts, spread.size, spread.count
-([Phases(start=0, width=1, size=2, late=0, lates=2)], 2, 4)
+>>> spread.phase_groups, spread.size, spread.count
+([PhaseGroup(start=0, width=1, size=2, shift=0, num_shifts=2)], 2, 4)
 >>> [(p.start, p.size, p.shift)
-...  for p in PolyphasePlan(length=7, size=3, before=2, dilation=2).parts]
+...  for p in PolyphasePlan(length=7, size=3, before=2, dilation=2).phase_groups]
 [(0, 2, 0), (1, 1, 1)]
 """
 
@@ -68,31 +68,32 @@ class PolyphasePlan:
         length: the length of the result.
         size: the kernel size.
         before: the number of zeros in front of the dilated input.
-        apart: the dilation of the input.
+        lhs_dilation: the dilation of the input.
 
     Attributes:
-        parts: the runs of phases, in the order of their results.
+        phase_groups: the runs of phases, in the order of their results.
         size, lates: size and number of offsets of the windows that contain those of all phases.
         first: the start of the first window in the input.
         count: the number of windows.
     """
 
     def __init__(self, length: int, size: int, before: int, dilation: int) -> None:
-        self.length, self.apart, self.count = length, dilation, -(-length // dilation)
+        self.length, self.lhs_dilation, self.count = length, dilation, -(-length // dilation)
         self.first, first = -(before // dilation), before % dilation + 1
         quotient, remainder = divmod(size, dilation)
         if not remainder and 2 * first == dilation:
-            self.parts = [PhaseGroup(0, first, quotient, 0, 2)]
+            self.phase_groups = [PhaseGroup(0, first, quotient, 0, 2)]
         else:
             ranges = [(low, high, shift) for shift, low,
                       high in ((0, 0, first), (1, first, dilation))]
-            self.parts = [PhaseGroup(start, stop - start, quotient + (start < remainder), shift, 1)
+            self.phase_groups = [PhaseGroup(start, stop - start, quotient + (start < remainder),
+                                            shift, 1)
                           for low, high, shift in ranges
                           for start,
                           stop in ((max(low, remainder), high), (low, min(high, remainder)))
                           if start < stop]
-        self.size = max([p.shift + p.size for p in self.parts if p.size])
-        self.num_shifts = self.parts[0].num_shifts
+        self.size = max([p.shift + p.size for p in self.phase_groups if p.size])
+        self.num_shifts = self.phase_groups[0].num_shifts
 
     def padding(self, input_length: int) -> tuple[int, int]:
         """Return the padding of an input of length ``input_length``; negative numbers crop."""
@@ -118,16 +119,17 @@ def contract_phases(w: UOp, patches: UOp, labels: Labels, plans: Mapping[int, Po
     tail_labels: list[Any] = [x for x in out if x[0] not in ("late", "width")]
     if conv_input.is_flat:
         tail_labels = ["batch", "group", "out", "at"]
-    elif all(len(plans[i].parts) == 1 for i in axes):  # one contraction writes the final layout
-        total = _contract_group(w, patches, labels, {i: plans[i].parts[0] for i in axes}, plans,
-                                out)
+    # one contraction writes the final layout
+    elif all(len(plans[i].phase_groups) == 1 for i in axes):
+        total = _contract_group(w, patches, labels, {i: plans[i].phase_groups[0] for i in axes},
+                                plans, out)
         return build.shrink(build.reshape(total, shape), bounds)
     lead_labels = [(name, i) for i in axes for name in ("late", "width")]
 
     def concat_phases(parts: tuple[PhaseGroup, ...]) -> UOp:
         depth = len(parts)
         return phase_block(parts) if depth == len(axes) else build.concat(
-            [concat_phases((*parts, part)) for part in plans[axes[depth]].parts], depth)
+            [concat_phases((*parts, part)) for part in plans[axes[depth]].phase_groups], depth)
 
     def phase_block(parts: tuple[PhaseGroup, ...]) -> UOp:
         phases = [p.num_shifts * p.width for p in parts]
@@ -141,7 +143,8 @@ def contract_phases(w: UOp, patches: UOp, labels: Labels, plans: Mapping[int, Po
     total = concat_phases(())
     if conv_input.is_flat:
         *phases, batch, groups, outs, _ = total.shape
-        total = conv_input.unrolled(build.reshape(total, (math.prod(phases) * batch, groups * outs,
+        total = conv_input.restore_axes(build.reshape(total,
+                                                      (math.prod(phases) * batch, groups * outs,
                                                           total.shape[-1])))
         tail_labels = ["batch", "group", "out", *[("at", i) for i in range(len(conv_input.out))]]
         total = build.reshape(total, (*phases, *[lengths[x] for x in tail_labels]))
@@ -163,7 +166,7 @@ def _result_layout(plans: Mapping[int, PolyphasePlan], spec: Sequence[int],
         length = math.prod([lengths[x] for x in new])
         if i in plans:
             new = (*new, ("late", i), ("width", i))
-            length *= plans[i].apart
+            length *= plans[i].lhs_dilation
         labels = (*labels, *new)
         shape.append(length)
         bounds.append((0, plans[i].length if i in plans else length))
@@ -176,7 +179,7 @@ def _contract_group(w: UOp, patches: UOp, labels: Labels, parts: Mapping[int, Ph
     kernel_labels: Labels = ("group", "out", "feature", *[x for x in labels if x[0] == "in"])
     for i, part in parts.items():
         at = kernel_labels.index(("in", i))
-        w = part.split_kernel(w, at, plans[i].apart)
+        w = part.split_kernel(w, at, plans[i].lhs_dilation)
         patches = _slice_axis(patches, labels.index(("in", i)), part.shift, part.shift + part.size)
         kernel_labels = (*kernel_labels[:at], ("late", i), ("width", i), *kernel_labels[at:])
     return contract(w, kernel_labels, patches, labels, out, in_order=True)

@@ -29,7 +29,7 @@ class ConvWindows:
 
     Contiguous rows of the input are treated as one long row. The windows with stride 1 along it
     include all windows of the convolution, and some that straddle the ends of rows, which
-    ``unrolled`` drops. So adjacent windows are adjacent in memory, in results, in gradients and
+    ``restore_axes`` drops. So adjacent windows are adjacent in memory, in results, in gradients and
     in small images.
 
     Attributes:
@@ -145,7 +145,7 @@ class ConvWindows:
         return 3 * flat_count <= 2 * row_lanes if depthwise else \
             -(-flat_count // _VECTOR_LANES) * _VECTOR_LANES <= row_lanes
 
-    def unrolled(self, out: UOp) -> UOp:
+    def restore_axes(self, out: UOp) -> UOp:
         """Restore one axis per spatial dimension in (batch, features, windows...)."""
         if not self.is_flat:
             return out

@@ -120,7 +120,7 @@ class _ConvParams(Record):
 
     strides: Shape
     padding: list[tuple[int, int]]
-    apart: Shape  # lhs_dilation
+    lhs_dilation: Shape  # lhs_dilation
     dilation: Shape  # rhs_dilation
 
 
@@ -240,10 +240,10 @@ def _convolve(x: UOp, w: UOp, params: _ConvParams, groups: int, by_batch: bool, 
     ``spec`` is the layout of the result.
     """
     plans = _polyphase_plans(x.shape, w.shape, params)
-    size, padding, dilation = list(w.shape[2:]), list(params.padding), list(params.apart)
+    size, padding, dilation = list(w.shape[2:]), list(params.padding), list(params.lhs_dilation)
     for i, plan in plans.items():
         size[i], padding[i], dilation[i] = plan.size, plan.padding(x.shape[2 + i]), 1
-    x = _dilate_and_pad(x, params.replace(padding=padding, apart=tuple(dilation)))
+    x = _dilate_and_pad(x, params.replace(padding=padding, lhs_dilation=tuple(dilation)))
     shifts = {i: spread.num_shifts for i, spread in plans.items() if spread.num_shifts > 1}
     conv_input = ConvWindows(x, tuple(size), params.strides, params.dilation, shifts)
     depthwise = not by_batch and x.shape[1] == w.shape[0] == groups
@@ -265,7 +265,7 @@ def _convolve(x: UOp, w: UOp, params: _ConvParams, groups: int, by_batch: bool, 
     out = contract(w, ("group", "out", "feature", *element_labels), patches, labels,
                    ("batch", "group", "out", *window_labels))
     count, _, outs, *spatial = out.shape
-    out = conv_input.unrolled(build.reshape(out, (count, groups * outs, *spatial)))
+    out = conv_input.restore_axes(build.reshape(out, (count, groups * outs, *spatial)))
     return build.permute(out, _inverse_permutation(spec))
 
 
@@ -274,7 +274,7 @@ def _polyphase_plans(x: Shape, w: Shape, params: _ConvParams) -> dict[int, Polyp
     if 0 in (*x, *w):
         return {}
     plans = {}
-    for i, (n, k, d) in enumerate(zip(x[2:], w[2:], params.apart)):
+    for i, (n, k, d) in enumerate(zip(x[2:], w[2:], params.lhs_dilation)):
         length = (n - 1) * d + 1 + sum(params.padding[i]) - k + 1
         if d > 1 and length > 0 and params.strides[i] == params.dilation[i] == 1:
             plans[i] = PolyphasePlan(length, k, params.padding[i][0], d)
@@ -283,7 +283,7 @@ def _polyphase_plans(x: Shape, w: Shape, params: _ConvParams) -> dict[int, Polyp
 
 def _dilate_and_pad(x: UOp, params: _ConvParams) -> UOp:
     """Dilate the input, then pad or crop it."""
-    for axis, d in enumerate(params.apart, 2):
+    for axis, d in enumerate(params.lhs_dilation, 2):
         if d > 1 and x.shape[axis] > 1:
             length = (x.shape[axis] - 1) * d + 1
             x = build.fold(build.reshape(x, (*x.shape, 1)), axis, len(x.shape), d, 1, length)

@@ -174,7 +174,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike,
                          f"both, got {size}, {batching} and {index_batching}")
     plan = WindowPlan(x.shape, size, index_map, collapsed, tuple(zip(batching, index_batching)),
                       batch)
-    plan.check(offset, len(batch) + len(plan.kept), vectors.shape[-1])
+    plan.check(offset, len(batch) + len(plan.window_dims), vectors.shape[-1])
     starts, in_bounds = plan.starts(vectors, True)
     out = _gather_windows(x._node, plan, starts)
     if resolved_mode is not GatherScatterMode.CLIP and in_bounds is not None:
@@ -215,7 +215,7 @@ def _scatter(operand: ArrayLike, indices: ArrayLike, updates: ArrayLike,
     resolved_mode = GatherScatterMode.from_any(mode)
     starts, in_bounds = plan.starts(vectors, resolved_mode is GatherScatterMode.CLIP)
     if in_bounds is not None and resolved_mode is not GatherScatterMode.CLIP:
-        first_axis = plan.moved[0]  # start past the end: the whole window is out of bounds
+        first_axis = plan.index_map[0]  # start past the end: the whole window is out of bounds
         start = where(Expr(in_bounds), starts[first_axis], plan.shape[first_axis])
         starts = {**starts, first_axis: start}
     order = plan.result_order(windows)
@@ -232,14 +232,15 @@ def _scatter_plan(shape: Shape, indices: Array, updates: Shape,
         dimension_numbers, ScatterDimensionNumbers, "dimension_numbers")
     plan = WindowPlan(shape, (1,) * len(shape), index_map, collapsed,
                       tuple(zip(batching, index_batching)), batch)
-    if len(windows) != len(plan.kept) or len(updates) != len(batch) + len(windows) or \
+    if len(windows) != len(plan.window_dims) or len(updates) != len(batch) + len(windows) or \
             len(batching) != len(index_batching):
         raise ShapeError(f"expected updates over {len(batch)} axes of indices and "
-                         f"{len(plan.kept)} of windows, got shape {updates} with window axes "
+                         f"{len(plan.window_dims)} of windows, got shape {updates} with window "
+                         "axes "
                          f"{windows}")
     axes.normalize_axis_tuple(windows, len(updates))
     size = [min(1, n) for n in shape]
-    for a, w in zip(plan.kept, sorted(windows)):
+    for a, w in zip(plan.window_dims, sorted(windows)):
         size[a] = updates[w]
     plan = plan.replace(size=tuple(size))
     plan.check(windows, len(updates), vectors.shape[-1])
@@ -255,7 +256,7 @@ def _scatter_windows(x: UOp, plan: WindowPlan, starts: dict[int, Expr], value: U
     """SCATTER the windows of ``value`` (batch axes, then ``window_axes``) into the array."""
     if 0 in value.shape:
         return x
-    monoid = None if monoid is None else monoid.of(x.dtype)
+    monoid = None if monoid is None else monoid.for_dtype(x.dtype)
     if not plan.indexed_axes:  # windows are the whole array, once per batch element
         value = build.reshape(value, (math.prod(plan.batch), *x.shape))
         index = [build.const(0, dtypes.int32, value.shape[:1])]

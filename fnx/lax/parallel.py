@@ -157,7 +157,7 @@ def axis_index(axis_name: Hashable) -> Array:
     >>> fnx.vmap(lambda x: x + fnx.lax.axis_index("i"), axis_name="i")(jnp.ones(3))
     Array([1., 2., 3.], dtype=float32)
     """
-    return Array(AxisGroups(axis_name).own())
+    return Array(AxisGroups(axis_name).axis_index())
 
 
 @_docstr(returns="An int.",
@@ -168,4 +168,4 @@ def axis_size(axis_name: Hashable) -> int:
     >>> fnx.vmap(lambda x: x + fnx.lax.axis_size("i"), axis_name="i")(jnp.ones(3))
     Array([4., 4., 4.], dtype=float32)
     """
-    return AxisGroups(axis_name).all
+    return AxisGroups(axis_name).axis_size

@@ -49,13 +49,16 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
         raise ArgumentError(f"ppermute: expected pairs (from, to) of lanes, got {perm!r}"
                             ) from None
     for indices in zip(*pairs):
-        if len(set(indices)) < len(indices) or not all(0 <= i < named_axis.all for i in indices):
-            raise ArgumentError(f"ppermute: expected each of {named_axis.all} lanes at most once "
+        if len(set(indices)) < len(indices) or not all(0 <= i < named_axis.axis_size
+                                                       for i in indices):
+            raise ArgumentError(f"ppermute: expected each of {named_axis.axis_size} lanes at most "
+                                "once "
                                 "as "
                                 f"source and as destination, got {pairs}",
-                                hint=f"lanes are 0 to {named_axis.all - 1}; write (from, to) for "
+                                hint=f"lanes are 0 to {named_axis.axis_size - 1}; write (from, "
+                                     "to) for "
                                      "each")
-    source = np.full(named_axis.all, -1, np.int32)
+    source = np.full(named_axis.axis_size, -1, np.int32)
     for a, b in pairs:
         source[b] = a
     source_index = named_axis.lookup(np.maximum(source, 0))
@@ -63,7 +66,7 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
 
     def send(x: Array) -> Array:
         value = named_axis.from_index(x._node, source_index)
-        if len(pairs) == named_axis.all:
+        if len(pairs) == named_axis.axis_size:
             return Array(value, x.weak)
         return Array(build.where(build.expand(has_source, x.shape), value,
                                  build.const_like(value, 0)), x.weak)
@@ -93,7 +96,7 @@ def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
     >>> fnx.vmap(swap, axis_name="i")(jnp.asarray([1.0, 3.0]))
     Array([3., 1.], dtype=float32)
     """
-    size = AxisGroups(axis_name).all
+    size = AxisGroups(axis_name).axis_size
     perm = [check_int("a lane of perm", index) for index in perm]
     if sorted(perm) != list(range(size)):
         raise ArgumentError(f"pshuffle: expected each of {size} lanes once, got {perm}")
@@ -123,8 +126,9 @@ def pbroadcast(x: Any, axis_name: Hashable, source: int) -> Any:
     Array([3., 3.], dtype=float32)
     """
     named_axis = AxisGroups(axis_name)
-    if not 0 <= source < named_axis.all:
-        raise ArgumentError(f"pbroadcast: expected one of {named_axis.all} lanes, got {source}")
+    if not 0 <= source < named_axis.axis_size:
+        raise ArgumentError(f"pbroadcast: expected one of {named_axis.axis_size} lanes, got "
+                            f"{source}")
     source_index = build.const(source, dtypes.int32)
     return map_leaves(lambda x: Array(named_axis.from_index(x._node, source_index), x.weak), x)
 

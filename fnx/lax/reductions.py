@@ -66,7 +66,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Array(4, dtype=int32)
     """
     x = asarray(operand)
-    return _reduce(ops.MAX.of(x._dtype), x, axes)
+    return _reduce(ops.MAX.for_dtype(x._dtype), x, axes)
 
 
 @_docstr()
@@ -77,7 +77,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Array(1, dtype=int32)
     """
     x = asarray(operand)
-    return _reduce(ops.MIN.of(x._dtype), x, axes)
+    return _reduce(ops.MIN.for_dtype(x._dtype), x, axes)
 
 
 @_docstr(operand=_BITS_OPERAND)

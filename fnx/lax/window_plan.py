@@ -1,7 +1,7 @@
 """Windows of an array at index vectors: the index computation of ``jax.lax`` gather and scatter.
 
 >>> plan = WindowPlan((5, 3), (1, 3), (0,), (0,), (), (4,))
->>> plan.kept, plan.indexed_axes, plan.window_axes()
+>>> plan.window_dims, plan.indexed_axes, plan.window_axes()
 ([1], [0], [1])
 """
 
@@ -27,29 +27,30 @@ class WindowPlan(Record):
     Attributes:
         shape: the shape of the array.
         size: the size of a window along each axis of the array.
-        moved: the axis of the array for each component of an index vector.
-        gone: axes of window size 1 that windows do not have (collapsed).
-        beside: pairs (axis of the array, axis of the indices) of batch axes.
+        index_map: the axis of the array for each component of an index vector.
+        collapsed: axes of window size 1 that windows do not have (collapsed).
+        batching: pairs (axis of the array, axis of the indices) of batch axes.
         batch: the shape of the indices without the vector axis.
     """
 
     shape: Shape
     size: Shape
-    moved: tuple[int, ...]
-    gone: tuple[int, ...]
-    beside: tuple[tuple[int, int], ...]
+    index_map: tuple[int, ...]
+    collapsed: tuple[int, ...]
+    batching: tuple[tuple[int, int], ...]
     batch: Shape
 
     @property
-    def kept(self) -> list[int]:
+    def window_dims(self) -> list[int]:
         """Return the axes of the array that windows have."""
-        dropped = (*self.gone, *[a for a, _ in self.beside])
+        dropped = (*self.collapsed, *[a for a, _ in self.batching])
         return [a for a in range(len(self.shape)) if a not in dropped]
 
     @property
     def indexed_axes(self) -> list[int]:
         """Return the axes that need an index: moved, sliced, collapsed or batch axes."""
-        return [a for a in range(len(self.shape)) if a not in self.kept or a in self.moved
+        return [a
+                for a in range(len(self.shape)) if a not in self.window_dims or a in self.index_map
                 or self.size[a] < self.shape[a]]
 
     def _type(self, axis: int) -> DType:
@@ -63,7 +64,7 @@ class WindowPlan(Record):
         begins: dict[int, Expr] = {}
         in_bounds: Expr | None = None
         rank = len(self.batch)
-        for number, axis in enumerate(self.moved):
+        for number, axis in enumerate(self.index_map):
             part = build.shrink(vectors, [*[(0, n) for n in self.batch], (number, number + 1)])
             start = Expr(build.cast(build.reshape(part, self.batch[:rank]), self._type(axis)))
             max_start = self.shape[axis] - self.size[axis]
@@ -76,9 +77,9 @@ class WindowPlan(Record):
         """Return an index array for each of the ``indexed_axes`` axes, over the batch axes and
         those ``indexed_axes`` axes that windows have.
         """
-        sized_axes = [a for a in self.indexed_axes if a in self.kept]
+        sized_axes = [a for a in self.indexed_axes if a in self.window_dims]
         shape = (*self.batch, *[self.size[a] for a in sized_axes])
-        batching = dict(self.beside)
+        batching = dict(self.batching)
 
         def along(values: UOp, axis: int) -> UOp:
             """Broadcast values along one axis of the index arrays."""
@@ -104,29 +105,30 @@ class WindowPlan(Record):
 
     def window_axes(self) -> list[int]:
         """Return the window axes in the order of GATHER and SCATTER."""
-        return [*[a for a in self.indexed_axes if a in self.kept],
+        return [*[a for a in self.indexed_axes if a in self.window_dims],
                 *[a for a in range(len(self.shape)) if a not in self.indexed_axes]]
 
     def check(self, windows: Sequence[int], rank: int, vector: int) -> None:
         """Raise if axes are out of range, repeated or inconsistent."""
         n = len(self.shape)
-        axes.normalize_axis_tuple(self.moved, n)
-        axes.normalize_axis_tuple([*self.gone, *[a for a, _ in self.beside]], n)
-        axes.normalize_axis_tuple([b for _, b in self.beside], len(self.batch))
+        axes.normalize_axis_tuple(self.index_map, n)
+        axes.normalize_axis_tuple([*self.collapsed, *[a for a, _ in self.batching]], n)
+        axes.normalize_axis_tuple([b for _, b in self.batching], len(self.batch))
         axes.normalize_axis_tuple(windows, rank)
-        if len(self.moved) != vector:
-            raise ShapeError(f"expected index vectors of {len(self.moved)} numbers, one for each "
+        if len(self.index_map) != vector:
+            raise ShapeError(f"expected index vectors of {len(self.index_map)} numbers, one for "
+                             "each "
                              f"axis that they move, got {vector}")
-        if len(windows) != len(self.kept):
-            raise ArgumentError(f"expected {len(self.kept)} axes of windows, for axes "
-                                f"{tuple(self.kept)} of an array of shape {self.shape}, got "
+        if len(windows) != len(self.window_dims):
+            raise ArgumentError(f"expected {len(self.window_dims)} axes of windows, for axes "
+                                f"{tuple(self.window_dims)} of an array of shape {self.shape}, got "
                                 f"{tuple(windows)}")
         for a, size in enumerate(self.size):
-            must_be_one = a in self.gone or a in [b for b, _ in self.beside]
+            must_be_one = a in self.collapsed or a in [b for b, _ in self.batching]
             if not 0 <= size <= self.shape[a] or must_be_one and size > 1:
                 raise ShapeError(f"expected windows inside of shape {self.shape}, of one place "
                                  f"along axes that go away, got {self.size}")
-        for a, b in self.beside:
+        for a, b in self.batching:
             if self.shape[a] != self.batch[b]:
                 raise ShapeError(f"expected axis {a} of the array as long as axis {b} of the "
                                  f"indices, got {self.shape[a]} and {self.batch[b]}")
@@ -135,7 +137,7 @@ class WindowPlan(Record):
         """Return the user-visible position of each axis: batch axes, then ``window_axes``."""
         rank = len(self.batch) + len(windows)
         others = [a for a in range(rank) if a not in windows]
-        position = dict(zip(self.kept, sorted(windows)))
+        position = dict(zip(self.window_dims, sorted(windows)))
         return [*others, *[position[a] for a in self.window_axes()]]
 
 

@@ -34,7 +34,7 @@ class SharingLaunch(Protocol):
     @property
     def may_alias(self) -> Sequence[AliasPair]: ...
     @property
-    def copies(self) -> AliasPair | None: ...
+    def copy_pair(self) -> AliasPair | None: ...
     @property
     def has_effects(self) -> bool: ...
     @property
@@ -53,7 +53,7 @@ class LaunchSequence(Protocol):
     @property
     def unaligned(self) -> frozenset[UOp]: ...
     @property
-    def apart(self) -> bool: ...
+    def no_alias(self) -> bool: ...
 
 
 LaunchT = TypeVar("LaunchT", bound=SharingLaunch)
@@ -77,8 +77,8 @@ class AdjacentLaunches(Record, Generic[LaunchT]):
         return [pair for launch in self.launches for pair in launch.may_alias]
 
     @property
-    def copies(self) -> AliasPair | None:
-        return self.launches[0].copies if len(self.launches) == 1 else None
+    def copy_pair(self) -> AliasPair | None:
+        return self.launches[0].copy_pair if len(self.launches) == 1 else None
 
     @property
     def has_effects(self) -> bool:
@@ -102,13 +102,13 @@ def share_buffers(program: LaunchSequence) -> BufferSharing:
     """Decide which nodes share a buffer, and which copies are elided."""
     sharing = BufferSharing(program)
     for result, slot in program.carried:
-        sharing.carry(program.outs[result], slot)
+        sharing.alias_carry(program.outs[result], slot)
     for position, launch in enumerate(program.launches):
-        if launch.copies is not None:
-            sharing.copy(position, *launch.copies)
+        if launch.copy_pair is not None:
+            sharing.elide_copy(position, *launch.copy_pair)
     for position, launch in enumerate(program.launches):
         for written, read in launch.may_alias:
-            sharing.over(position, written, read)
+            sharing.overwrite(position, written, read)
     return sharing
 
 
@@ -120,7 +120,7 @@ def hoist_readers(launches: Sequence[LaunchT]) -> Sequence[LaunchT]:
 
     A launch that depends on the trip count of a loop stays right after that loop.
     """
-    if all(launch.copies is None for launch in launches):
+    if all(launch.copy_pair is None for launch in launches):
         return launches
     adjacent: list[AdjacentLaunches[LaunchT]] = []
     for launch in launches:
@@ -139,9 +139,9 @@ def _hoist_readers(launches: Sequence[AdjacentLaunches[LaunchT]]
         for node in launch.uses:
             users.setdefault(node, []).append(number)
     for number, copy in enumerate(launches):
-        if copy.copies is None:
+        if copy.copy_pair is None:
             continue
-        written, source = copy.copies
+        written, source = copy.copy_pair
         for reader in users[source]:
             position = order.index(number)
             if reader != number and reader not in users[written] and reader in order[position:]:
@@ -186,7 +186,7 @@ class BufferSharing:
         self.launches = program.launches
         self.elided: set[int] = set()
         self.outs, self.unaligned = set(program.outs), program.unaligned
-        self.apart = program.apart
+        self.no_alias = program.no_alias
         self.writable: set[UOp] = set()  # parameters
         self.carried: tuple[UOp, UOp] | None = None  # the (result, parameter) pair being decided
         self.buffer: dict[UOp, UOp] = {}
@@ -206,7 +206,7 @@ class BufferSharing:
             if node.op is ops.PARAM:
                 self.params[node.arg.slot] = node
 
-    def of(self, node: UOp) -> UOp:
+    def owner(self, node: UOp) -> UOp:
         """Return the node whose buffer holds this one."""
         while node in self.buffer:
             node = self.buffer[node]
@@ -214,11 +214,11 @@ class BufferSharing:
 
     def memory(self) -> dict[UOp, UOp]:
         """Return the owner of the buffer of each node that shares another node's buffer."""
-        return {node: self.of(node) for node in self.buffer}
+        return {node: self.owner(node) for node in self.buffer}
 
     # ---- the three decisions
 
-    def carry(self, result: UOp, slot: int) -> None:
+    def alias_carry(self, result: UOp, slot: int) -> None:
         """Let a result take the memory of a parameter, if that is safe."""
         param = self.params.get(slot)
         if param is None or result not in self.live_ranges or param in self.writable:
@@ -227,16 +227,16 @@ class BufferSharing:
         self.carried = result, param
         live_range = self.live_ranges[result]
         for copy_args in self._copy_chain(param, result):
-            self.copy(*copy_args)
+            self.elide_copy(*copy_args)
         position = live_range.first
         launch = self.launches[position]
-        if self.of(result) is not param:
+        if self.owner(result) is not param:
             if self.live_ranges[param].last < position:
                 self._merge_buffers(result, param)
             elif (result, param) in launch.may_alias:
-                self.over(position, result, param)
+                self.overwrite(position, result, param)
         self.carried = None
-        if self.of(result) is not param:
+        if self.owner(result) is not param:
             self.writable.remove(param)
 
     def _copy_chain(self, param: UOp, result: UOp) -> list[tuple[int, UOp, UOp]]:
@@ -245,16 +245,16 @@ class BufferSharing:
         node = result
         while node is not param:
             position = self.live_ranges[node].first if node in self.live_ranges else 0
-            copies = self.launches[position].copies
+            copies = self.launches[position].copy_pair
             if copies is None or copies[0] is not node:
                 return []
             chain.insert(0, (position, *copies))
             node = copies[1]
         return chain
 
-    def copy(self, position: int, written: UOp, source: UOp) -> None:
+    def elide_copy(self, position: int, written: UOp, source: UOp) -> None:
         """Elide a copy if both buffers hold the same values until ``written`` is written again."""
-        a, b = self.of(written), self.of(source)
+        a, b = self.owner(written), self.owner(source)
         if a is b or not self._may_join(a, b):
             return
         new, old = self.live_ranges[a], self.live_ranges[b]
@@ -267,9 +267,9 @@ class BufferSharing:
         self.elided.add(position)
         self._merge_buffers(a, b)
 
-    def over(self, position: int, written: UOp, source: UOp) -> None:
+    def overwrite(self, position: int, written: UOp, source: UOp) -> None:
         """Write a result over an operand that no later launch uses."""
-        a, b = self.of(written), self.of(source)
+        a, b = self.owner(written), self.owner(source)
         if a is b or not self._may_join(a, b):
             return
         new, old = self.live_ranges[a], self.live_ranges[b]
@@ -292,7 +292,7 @@ class BufferSharing:
         fixed = {n for n in (a, b) if n in self.outs or n.op is ops.PARAM}
         return size_of(a) == size_of(b) and self.unaligned.isdisjoint((a, b)) and \
             (b.op is not ops.PARAM or b in self.writable) and a.op is not ops.PARAM and \
-            (not fixed or len(fixed) < 2 and not self.apart or (a, b) == self.carried)
+            (not fixed or len(fixed) < 2 and not self.no_alias or (a, b) == self.carried)
 
     def _merge_buffers(self, a: UOp, b: UOp) -> None:
         range_a, range_b = self.live_ranges.pop(a), self.live_ranges.pop(b)

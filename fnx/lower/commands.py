@@ -36,7 +36,7 @@ class Launch(Record):
     Attributes:
         writes: the nodes whose buffers it writes.
         shares: (written, read) pairs of nodes that may share one buffer.
-        copies: such a pair if the kernel does nothing but copy one to the other.
+        copy_pair: such a pair if the kernel does nothing but copy one to the other.
     """
 
     kernel: UOp
@@ -45,7 +45,7 @@ class Launch(Record):
     locs: tuple[Location, ...] = ()
     writes: tuple[UOp, ...] = ()
     may_alias: tuple[AliasPair, ...] = ()
-    copies: AliasPair | None = None
+    copy_pair: AliasPair | None = None
 
     @property
     def graphs(self) -> tuple[UOp, ...]:
@@ -79,7 +79,7 @@ class LoopLaunch(Record):
     Attributes:
         trips: the trip count; None: repeat while ``test`` writes a true ``flag``.
         ins, outs: operands of the parameters and results of the body.
-        work: temporary memory of the body and of the test.
+        workspace: temporary memory of the body and of the test.
     """
 
     name: str
@@ -87,12 +87,12 @@ class LoopLaunch(Record):
     body: Block
     ins: tuple[View, ...]
     outs: tuple[View, ...]
-    work: UOp
+    workspace: UOp
     test: Block | None = None
     flag: UOp | None = None
     graphs: tuple[UOp, ...] = ()
     may_alias: tuple[AliasPair, ...] = ()
-    copies: AliasPair | None = None
+    copy_pair: AliasPair | None = None
     follows_loop: bool = False
     locs: tuple[Location, ...] = ()
 
@@ -106,12 +106,12 @@ class LoopLaunch(Record):
 
     @property
     def uses(self) -> list[UOp]:
-        used = [*nodes_of((*self.ins, *self.outs)), self.work]
+        used = [*nodes_of((*self.ins, *self.outs)), self.workspace]
         return used if self.flag is None else [*used, self.flag]
 
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([view.slot(slot) for view in side] for side in (self.ins, self.outs))
-        work = slot(self.work)
+        work = slot(self.workspace)
         body = relocate(self.body.commands, ins, outs, work, 1)
         if self.trips is not None:
             return [build_commands.cmd_loop(body, self.trips, self.name, self.locs)]
@@ -129,10 +129,10 @@ class BranchLaunch(Record):
     blocks: tuple[Block, ...]
     ins: tuple[UOp, ...]
     outs: tuple[UOp, ...]
-    work: UOp
+    workspace: UOp
     graphs: tuple[UOp, ...] = ()
     may_alias: tuple[AliasPair, ...] = ()
-    copies: AliasPair | None = None
+    copy_pair: AliasPair | None = None
     follows_loop: bool = False
     locs: tuple[Location, ...] = ()
 
@@ -146,11 +146,11 @@ class BranchLaunch(Record):
 
     @property
     def uses(self) -> list[UOp]:
-        return [self.which, *self.ins, *self.outs, self.work]
+        return [self.which, *self.ins, *self.outs, self.workspace]
 
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
-        work = slot(self.work)
+        work = slot(self.workspace)
         return [build_commands.branch(slot(self.which), [relocate(b.commands, ins, outs, work, 0)
                                                 for b in self.blocks], self.name, self.locs)]
 
@@ -161,10 +161,10 @@ class CallLaunch(Record):
     block: Block
     ins: tuple[UOp, ...]
     outs: tuple[UOp, ...]
-    work: UOp
+    workspace: UOp
     graphs: tuple[UOp, ...] = ()
     may_alias: tuple[AliasPair, ...] = ()
-    copies: AliasPair | None = None
+    copy_pair: AliasPair | None = None
     follows_loop: bool = False
 
     @property
@@ -177,11 +177,11 @@ class CallLaunch(Record):
 
     @property
     def uses(self) -> list[UOp]:
-        return [*self.ins, *self.outs, self.work]
+        return [*self.ins, *self.outs, self.workspace]
 
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
-        return relocate(self.block.commands, ins, outs, slot(self.work), 0).src
+        return relocate(self.block.commands, ins, outs, slot(self.workspace), 0).src
 
 
 def _have_effects(block: Block) -> bool:
@@ -200,7 +200,7 @@ class Launches(Record):
         carried: (result number, parameter slot): the result takes the parameter's memory if that
             is proved safe.
         unaligned: nodes whose buffers are not aligned to a vector register.
-        apart: whether parameters and results share their memory with nothing else, so that all
+        no_alias: whether parameters and results share their memory with nothing else, so that all
             other values are in one buffer.
         memory: maps a node to the node whose buffer it shares, once that is decided.
         offsets: arena offsets of nodes, once planned.
@@ -212,7 +212,7 @@ class Launches(Record):
     launches: Sequence[LaunchKind]
     carried: tuple[tuple[int, int], ...] = ()
     unaligned: frozenset[UOp] = frozenset()
-    apart: bool = False
+    no_alias: bool = False
     memory: Mapping[UOp, UOp] = {}
     offsets: Mapping[UOp, int] = {}
     arena: int = 0
@@ -249,8 +249,8 @@ def plan_memory(launches_in: Launches) -> Launches:
     launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
     sharing = share_buffers(launches_in)
     launches = [launch for i, launch in enumerate(launches_in.launches) if i not in sharing.elided]
-    uses = [[sharing.of(n) for n in launch.uses] for launch in launches]
-    outs = {sharing.of(out) for out in launches_in.outs}
+    uses = [[sharing.owner(n) for n in launch.uses] for launch in launches]
+    outs = {sharing.owner(out) for out in launches_in.outs}
     sizes = {n: memory.size_of(n) for nodes in uses for n in nodes
              if n.op is not ops.PARAM and n not in outs}
     offsets, arena = memory.plan_arena(uses, sizes)
@@ -305,7 +305,8 @@ def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
     """Return the slot of a part of a memory: the memory moves with the ``depth`` outer loops, the
     part with the inner ones."""
     if outer_slot.op is ops.SWAP:
-        return outer_slot.over(tuple([_nested_slot(s, inner_arg, depth) for s in outer_slot.src]))
+        return outer_slot.with_operands(tuple([_nested_slot(s, inner_arg, depth)
+                                               for s in outer_slot.src]))
     arg: op_args.Slot = outer_slot.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
     return build_commands.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,

@@ -58,7 +58,7 @@ def distinct_results(fn: UOp) -> UOp:
             out = build.stop_gradient(out)
         used_buffers.add(memory_of(out))
         outs.append(out)
-    return fn.over(tuple(outs))
+    return fn.with_operands(tuple(outs))
 
 
 # ---- loops --------------------------------------------------------------------------------------

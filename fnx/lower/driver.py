@@ -48,7 +48,7 @@ class Pass(Record):
         name: its name in errors, timings and reports.
         run: the function, applied to the output of the previous pass.
         before, after: the levels whose spec holds before and after it; "text" has none.
-        about: ops and dtypes; the pass is skipped if the graph contains none of them.
+        op_filter: ops and dtypes; the pass is skipped if the graph contains none of them.
         of_target: whether ``run`` also takes the Target.
         why: maps input and output to a line for each decision, for the observer.
         rules: the rewrite rules it applies, if it is a rewrite.
@@ -58,7 +58,7 @@ class Pass(Record):
     run: Callable[..., Any]
     before: str
     after: str
-    about: frozenset[Op | DType] | None = None
+    op_filter: frozenset[Op | DType] | None = None
     takes_target: bool = False
     why: Callable[[Any, Any], Sequence[str]] | None = None
     rules: RuleSet | None = None
@@ -68,7 +68,7 @@ class Pass(Record):
 
     def is_relevant(self, present: set[Op | DType]) -> bool:
         """Whether the pass has something to do, given the ops and dtypes present."""
-        return self.about is None or not self.about.isdisjoint(present)
+        return self.op_filter is None or not self.op_filter.isdisjoint(present)
 
 
 class PassTrace(Record):
@@ -107,7 +107,7 @@ class Driver:
     """
 
     def __init__(self, target: Target, on_pass: Callable[[PassTrace], None] | None = None) -> None:
-        self.target, self.keep = target, on_pass
+        self.target, self.on_pass = target, on_pass
         self.milliseconds: dict[str, float] = {}
         self._results = _results if on_pass is None else \
             _results_cache("results of passes that are shown")
@@ -122,9 +122,9 @@ class Driver:
         for step in passes:
             if config.check_spec:
                 _check(state, step.before, f"before pass {step.name}")
-            counts_before = step.rules.counts.copy() if self.keep and step.rules else None
+            counts_before = step.rules.counts.copy() if self.on_pass and step.rules else None
             start = time.perf_counter()
-            if present is None and step.about is not None:
+            if present is None and step.op_filter is not None:
                 present = ops_and_dtypes(find_graphs(state))
             after = state
             if step.name != self.target.unfused and (present is None or step.is_relevant(present)):
@@ -135,20 +135,20 @@ class Driver:
                 present = None
             if config.check_spec:
                 _check(after, step.after, f"after pass {step.name}")
-            if self.keep is not None:
+            if self.on_pass is not None:
                 why = () if step.why is None else tuple(step.why(state, after))
-                self.keep(PassTrace(step.name, state, after, elapsed_ms, why,
+                self.on_pass(PassTrace(step.name, state, after, elapsed_ms, why,
                                     _rule_counts(counts_before, step.rules)))
             state = after
         return state
 
     def run_cached(self, passes: tuple[Pass, ...], state: Hashable) -> Any:
         """As ``run``, memoized: equal states run through the passes once per process."""
-        return self.remember(passes, state, lambda: self.run(passes, state))
+        return self.memoize(passes, state, lambda: self.run(passes, state))
 
-    def remember(self, kind: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
+    def memoize(self, kind: Hashable, state: Hashable, make: Callable[[], Any]) -> Any:
         """Return ``make()``, memoized per process by ``kind``, ``state`` and the target."""
-        return self._results.find(((kind, state), self.target), make)
+        return self._results.get_or_make(((kind, state), self.target), make)
 
 
 def _rule_counts(before: Counter[str] | None, rules: RuleSet | None) -> tuple[tuple[str, int], ...]:
@@ -161,7 +161,7 @@ def _check(state: Any, level: str, when: str) -> None:
         return
     try:
         for graph in find_graphs(state):
-            _checked_levels.of(graph).find(level, partial(_is_legal, graph, level))
+            _checked_levels.for_owner(graph).get_or_make(level, partial(_is_legal, graph, level))
     except SpecError as e:
         raise SpecError(f"{when}: {e.message}", hint="a fault of fnx: the pass made, or was "
                         "given, a node that the spec does not allow", loc=e.loc) from None

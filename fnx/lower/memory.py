@@ -36,8 +36,9 @@ def size_of(node: UOp) -> int:
 class View(Record):
     """A byte range of a node's buffer: in iteration i of a loop it begins at start + i*step.
 
-    ``odd``: the node whose buffer is used in odd iterations, if that is another one; ``grain``:
-    the start is only assumed to be a multiple of this (0: of all that is known).
+    ``odd``: the node whose buffer is used in odd iterations, if that is another one;
+    ``alignment_limit``: the start is only assumed to be a multiple of this (0: of all that is
+    known).
     """
 
     node: UOp
@@ -45,7 +46,7 @@ class View(Record):
     start: int = 0
     step: int = 0
     odd: UOp | None = None
-    grain: int = 0
+    alignment_limit: int = 0
 
     @property
     def nodes(self) -> tuple[UOp, ...]:
@@ -64,7 +65,8 @@ class View(Record):
     def alignment(self, get_alignment: Callable[[UOp], int]) -> int:
         """Return the alignment of its address in all iterations; ``get_alignment`` gives that of a
         buffer."""
-        return math.gcd(*map(get_alignment, self.nodes), self.start, self.step, self.grain)
+        return math.gcd(*map(get_alignment, self.nodes), self.start, self.step,
+                        self.alignment_limit)
 
 
 LaunchOperand = UOp | View  # operand of a launch: a whole buffer, or a part of one
@@ -132,10 +134,10 @@ def _plan_best_fit(first: Mapping[UOp, int], last: Mapping[UOp, int], sizes: Map
     for step, first_used in itertools.groupby(first, key=first.__getitem__):
         for past_step in range(freed_until, step):
             for node in last_used_at.pop(past_step, ()):
-                gaps.give(offsets[node], sizes[node])
+                gaps.free(offsets[node], sizes[node])
         freed_until = step
         for node in sorted(first_used, key=lambda n: -sizes[n]):
-            offsets[node] = gaps.take(sizes[node])
+            offsets[node] = gaps.allocate(sizes[node])
     return offsets, gaps.end
 
 
@@ -148,7 +150,7 @@ class _FreeList:
         self.size: dict[int, int] = {}  # by start
         self.start: dict[int, int] = {}  # by end
 
-    def take(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         """Allocate ``size`` bytes: best fit, else at the end."""
         position = bisect_left(self.by_size, (size, 0))
         if position < len(self.by_size):
@@ -163,7 +165,7 @@ class _FreeList:
             self._keep(start + size, gap_size - size)
         return start
 
-    def give(self, start: int, size: int) -> None:
+    def free(self, start: int, size: int) -> None:
         """Free bytes and coalesce them with neighboring gaps."""
         before = self.start.get(start)
         if before is not None:

@@ -18,10 +18,11 @@ reports to ``keep``.
 >>> [command.src[0].arg.name for command in lowered.block.commands.src]
 ['map_exp_add']
 >>> " ".join(step.name for step in passes(target))
-'inline folded_windows parts_of_sums chunked simplify one_kernel turned decide one_hots pair_folds
-blockwise split_reduce few_parts unique_results kernelize ranges slices widen outer_factors
-coalesce columns index_sets row_epilogues runtime_extents canonical choose tile split_global memory
-commands loop_kernels'
+'inline conv_input_gradient_to_contraction push_slice_through_reduce two_pass_scan simplify
+fuse_loop_into_kernel fold_transposes fold_comparisons one_hot_to_gather fuse_argreduce attention
+split_reduction split_concat_by_buffer_limit unique_results kernelize ranges fold_slices
+promote_to_compute_dtype hoist_scalar_factors coalesce unroll_columns split_index_sets row_epilogues
+runtime_extents canonicalize choose tile split_global memory commands loop_kernels'
 """
 
 from __future__ import annotations
@@ -120,13 +121,14 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
     so it gets its schedule first. Skipped if the target limits the steps of a thread: unknown
     lengths could not be checked against that limit."""
     if not work.dynamic_shapes or work.schedule is not None and not work.is_generated or \
-            target.steps:
+            target.max_steps:
         return work
     kernel, schedule = work.kernel, None
     if contraction.match_contraction(kernel) is not None:
         kernel = canonicalize(kernel)
         match = contraction.match_contraction(kernel)
-        schedule = None if match is None else TARGET_LOWERINGS[target.kind].products(match, target)
+        schedule = None if match is None \
+            else TARGET_LOWERINGS[target.kind].contraction_schedule(match, target)
         if schedule is None:
             return work
     kernel, scalars = generalize(kernel)
@@ -135,16 +137,16 @@ def runtime_extents(work: ScheduleInput, target: Target) -> ScheduleInput:
 
 @wraps(fuse_loop_into_kernel)
 def fuse_loops(fn: UOp, target: Target) -> UOp:
-    if not target.wide:
+    if not target.has_64bit:
         fn = double_float_carries(fn)
-    lowered: UOp = fuse_loop_into_kernel(fn, buffers=target.buffers, steps=target.steps)
+    lowered: UOp = fuse_loop_into_kernel(fn, buffers=target.max_buffers, steps=target.max_steps)
     return lowered
 
 
 @wraps(convert_loops)
 def loop_kernels(commands: UOp, target: Target) -> UOp:
     lowering = TARGET_LOWERINGS[target.kind]
-    if not lowering.loops:
+    if not lowering.loop_kernels:
         return commands
 
     def tiled(kernel: UOp) -> UOp:
@@ -198,7 +200,7 @@ def lift_to_bodies(run: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
         rewritten: dict[UOp, UOp] = {}
         for body in toposort([fn], into_functions=True):
             if body.op is ops.FUNCTION:
-                rewritten[body] = run(body.over(tuple(substitute(body.src, rewritten))))
+                rewritten[body] = run(body.with_operands(tuple(substitute(body.src, rewritten))))
         return rewritten[fn]
     return on_each
 
@@ -253,28 +255,30 @@ CONCAT_OPS = frozenset({ops.CONCAT})
 
 POST_ATTENTION_PASSES = (
     Pass("split_reduction", lift_to_bodies_for(split_reduction), "tensor", "tensor",
-         about=REDUCE_OPS, takes_target=True),
+         op_filter=REDUCE_OPS, takes_target=True),
     Pass("split_concat_by_buffer_limit", lift_to_bodies_for(split_concat_by_buffer_limit),
-         "tensor", "tensor", about=CONCAT_OPS, takes_target=True),
+         "tensor", "tensor", op_filter=CONCAT_OPS, takes_target=True),
 )
 TENSOR_PASSES = (
-    Pass("inline", inline, "tensor", "tensor", about=CALL_OPS),
+    Pass("inline", inline, "tensor", "tensor", op_filter=CALL_OPS),
     Pass("conv_input_gradient_to_contraction", lift_to_bodies(conv_input_gradient_to_contraction),
-         "tensor", "tensor", about=FOLD_OPS),
+         "tensor", "tensor", op_filter=FOLD_OPS),
     Pass("push_slice_through_reduce", lift_to_bodies(push_slice_through_reduce), "tensor", "tensor",
-         about=SHRINK_OPS),
-    Pass("two_pass_scan", lift_to_bodies_for(two_pass_scan), "tensor", "tensor", about=LOOP_OPS,
+         op_filter=SHRINK_OPS),
+    Pass("two_pass_scan", lift_to_bodies_for(two_pass_scan), "tensor", "tensor", op_filter=LOOP_OPS,
          takes_target=True),
     Pass("simplify", simplify, "tensor", "tensor", rules=RULES),
     Pass("fuse_loop_into_kernel", lift_to_bodies_for(fuse_loops), "tensor", "tensor",
-         about=LOOP_OPS, takes_target=True, why=explain_loops),
-    Pass("fold_transposes", lift_to_bodies(fold_transposes), "tensor", "tensor", about=KERNEL_OPS),
+         op_filter=LOOP_OPS, takes_target=True, why=explain_loops),
+    Pass("fold_transposes", lift_to_bodies(fold_transposes), "tensor", "tensor",
+         op_filter=KERNEL_OPS),
     Pass("fold_comparisons", lift_to_bodies(fold_comparisons), "tensor", "tensor",
-         about=FOLDABLE_OPS),
+         op_filter=FOLDABLE_OPS),
     Pass("one_hot_to_gather", lift_to_bodies_for(one_hot_to_gather), "tensor", "tensor",
-         about=EQUALITY_OPS, takes_target=True),
-    Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor", about=SELECT_OPS),
-    Pass("attention", tile_regions, "tensor", "tensor", about=REDUCE_OPS, takes_target=True,
+         op_filter=EQUALITY_OPS, takes_target=True),
+    Pass("fuse_argreduce", lift_to_bodies(fuse_argreduce), "tensor", "tensor",
+         op_filter=SELECT_OPS),
+    Pass("attention", tile_regions, "tensor", "tensor", op_filter=REDUCE_OPS, takes_target=True,
          why=explain_regions),
     *POST_ATTENTION_PASSES,
 )
@@ -287,15 +291,15 @@ FUSION_PASSES = (
 )
 KERNEL_PASSES = (
     Pass("promote_to_compute_dtype", lift_to_kernel(promote_to_compute_dtype), "kernel", "kernel",
-         about=STORAGE_ONLY),
+         op_filter=STORAGE_ONLY),
     Pass("hoist_scalar_factors", lift_to_kernel(hoist_scalar_factors, user_written=False), "kernel",
-         "kernel", about=REDUCE_OPS),
+         "kernel", op_filter=REDUCE_OPS),
     Pass("coalesce", lift_to_kernel(coalesce, user_written=False), "kernel", "kernel"),
     Pass("unroll_columns", lift_to_kernel(unroll_columns, user_written=False), "kernel", "kernel",
-         about=SELECT_OPS),
+         op_filter=SELECT_OPS),
     Pass("split_index_sets", lift_to_kernel(split_index_sets, user_written=False), "kernel",
-         "kernel", about=SELECT_OPS),
-    Pass("row_epilogues", row_epilogues, "kernel", "kernel", about=REDUCE_OPS),
+         "kernel", op_filter=SELECT_OPS),
+    Pass("row_epilogues", row_epilogues, "kernel", "kernel", op_filter=REDUCE_OPS),
     Pass("runtime_extents", runtime_extents, "kernel", "kernel", takes_target=True),
     Pass("canonicalize", lift_to_kernel(canonicalize), "kernel", "kernel"),
 )
@@ -304,7 +308,7 @@ COMMAND_PASSES = (
     Pass("commands", build_block, "kernel", "command"),
 )
 LOOP_PASSES = (
-    Pass("loop_kernels", loop_kernels, "command", "command", about=frozenset({ops.CMD_LOOP}),
+    Pass("loop_kernels", loop_kernels, "command", "command", op_filter=frozenset({ops.CMD_LOOP}),
          takes_target=True),
 )
 
@@ -365,7 +369,7 @@ def lower(fn: UOp, target: Target, dynamic_shapes: bool = False,
     fn = driver.run(TENSOR_PASSES, fn)
     results = unique_results(fn).src
     donations = donated_pairs(fn, results, donated)
-    block = blocks.of(fn, dynamic_shapes, carried=donations)
+    block = blocks.lower(fn, dynamic_shapes, carried=donations)
     commands = driver.run(LOOP_PASSES, block.commands)
     if commands is not block.commands:
         block = block.replace(commands=commands, arena=max(block.arena, arena_bytes(commands)))
@@ -387,7 +391,7 @@ class Blocks:
     def __init__(self, driver: Driver, ready: Callable[[UOp], None],
                  schedules: Callable[[UOp], Schedule | None] | None = None) -> None:
         self.driver, self.ready, self.schedules = driver, ready, schedules
-        self.made: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], CarriedPairs], Block] = {}
+        self.cache: dict[tuple[UOp, tuple[int, ...], tuple[int, ...], CarriedPairs], Block] = {}
         self.bodies = 0  # number of bodies being lowered
 
     def lower_body(self, fn: UOp, ins: tuple[int, ...], outs: tuple[int, ...],
@@ -396,18 +400,20 @@ class Blocks:
         Its kernels are not compiled yet if they may become parts of one kernel for the whole
         loop."""
         key = fn, ins, outs, carried
-        if key not in self.made:
+        if key not in self.cache:
             self.bodies += 1
-            block = self.made[key] = self.of(distinct_results(fn), False, ins, outs, carried)
+            block = self.cache[key] = self.lower(distinct_results(fn), False, ins, outs, carried)
             self.bodies -= 1
             target = self.driver.target
-            if not (TARGET_LOWERINGS[target.kind].loops and is_candidate(block.commands, target)):
+            if not (TARGET_LOWERINGS[target.kind].loop_kernels and is_candidate(block.commands,
+                                                                                target)):
                 for run in accessors.all_execs(block.commands):
                     if run.src[0].op is not ops.CALLBACK:
                         self.ready(run.src[0])
-        return self.made[key]
+        return self.cache[key]
 
-    def of(self, fn: UOp, dynamic_shapes: bool, ins: Sequence[int] = (), outs: Sequence[int] = (),
+    def lower(self, fn: UOp, dynamic_shapes: bool, ins: Sequence[int] = (),
+              outs: Sequence[int] = (),
            carried: CarriedPairs = ()) -> Block:
         """Lower a FUNCTION to a Block.
 
@@ -438,7 +444,7 @@ class Blocks:
         unaligned = frozenset([node for node, n in alignments.items() if n < ALIGNMENT])
         block: Block = self.driver.run(COMMAND_PASSES, Launches(
             results, results_of(fn), launches, carried, unaligned,
-            bool(self.driver.target.buffers)))
+            bool(self.driver.target.max_buffers)))
         return block
 
     def _launches(self, step: KernelStep, dynamic_shapes: bool, alignment: Callable[[UOp], int]
@@ -468,7 +474,7 @@ class Blocks:
             schedule = self.schedules(work.kernel)
         tiled: ScheduledKernels = driver.run_cached(TARGET_LOWERINGS[driver.target.kind].tiling,
                                                     ScheduleInput(work.kernel, schedule))
-        shares, copies = driver.remember("in place", step.kernel, lambda: (
+        shares, copies = driver.memoize("in place", step.kernel, lambda: (
             aliasable_slots(step.kernel), copied_slots(step.kernel)))
         operands = [*step.operands, *[_temporary(ref, work.scalars) for ref in tiled.temporaries]]
         buffer_nodes = nodes_of(operands)

@@ -94,12 +94,12 @@ class TargetLowering(Record):
         module: wraps the text of a kernel, given its symbol, for the device's compiler.
         extents: what the device must know to launch a tiled kernel, by name: index expressions
             over its VARs.
-        products: the schedule for all contractions like one, whatever their lengths; None if each
-            needs a kernel of its own.
+        contraction_schedule: the schedule for all contractions like one, whatever their lengths;
+            None if each needs a kernel of its own.
         decided: returns the schedule of a kernel for given decisions, and reports to these which
             other choices are legal.
         sorts: whether a SORT is a native program, not run by the host's interpreter.
-        loops: whether a CMD_LOOP of commands may be a kernel.
+        loop_kernels: whether a CMD_LOOP of commands may be a kernel.
     """
 
     kinds: tuple[str, ...]
@@ -108,10 +108,11 @@ class TargetLowering(Record):
     code: tuple[Pass, ...]
     module: Callable[[str, str], str]
     extents: Callable[[UOp], Mapping[str, UOp]]
-    products: Callable[[Contraction, Target], Schedule | None] = lambda found, target: None
+    contraction_schedule: Callable[[Contraction, Target],
+                                   Schedule | None] = lambda found, target: None
     schedule_for_knobs: Callable[[UOp, Target, TuningKnobs], Schedule] = schedule_for_knobs
     native_sort: bool = False
-    loops: bool = False
+    loop_kernels: bool = False
 
 
 # ---- passes over one kernel -------------------------------------------------------------------
@@ -151,9 +152,9 @@ def apply_schedule(work: ScheduleInput, target: Target) -> UOp:
         if node.op is ops.STAGE and node.arg.space not in lowering.spaces:
             raise KernelError(f"{target.name}: expected stages in {', '.join(lowering.spaces)}, "
                               f"got {node.arg.space}")
-        if node.op is ops.MMA and lowering.code and node.arg.unit not in target.units:
+        if node.op is ops.MMA and lowering.code and node.arg.unit not in target.unit_names:
             raise KernelError(f"{target.name}: expected a matrix unit of this machine "
-                              f"({', '.join(target.units) or 'it has none'}), got "
+                              f"({', '.join(target.unit_names) or 'it has none'}), got "
                               f"{node.arg.unit}", hint="leave tensorize(...) away: the loops "
                               "around it compute the same")
     return kernel
@@ -246,9 +247,9 @@ HOST = TargetLowering(
     ),
     module=host.module,
     extents=host_extents,
-    products=generic_schedule,
+    contraction_schedule=generic_schedule,
     native_sort=True,
-    loops=True,
+    loop_kernels=True,
 )
 
 

@@ -61,7 +61,7 @@ def _reduce(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeL
     t = node.dtype
     if monoid in (ops.MAX, ops.MIN):
         require_nonempty(node, axis, initial)
-    typed_monoid = monoid.of(t)
+    typed_monoid = monoid.for_dtype(t)
     result = reduce_axes(_apply_mask(node, where, typed_monoid), typed_monoid, axis, keepdims)
     if initial is not None:
         start_value = build.expand(as_node(as_operand(initial), t), result.shape)

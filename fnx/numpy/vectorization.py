@@ -76,7 +76,7 @@ def _parse_signature(signature: str) -> tuple[list[CoreDims], list[CoreDims]]:
 
 class _Vectorized(Transformed[P, Any]):
     kind = "vectorize"
-    does = "Runs over all broadcast axes of its arguments."
+    summary = "Runs over all broadcast axes of its arguments."
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         excluded, signature = self._options.values()

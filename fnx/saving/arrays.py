@@ -24,7 +24,7 @@ class FileSegment(Record):
     shape: Shape
     start: int
     stop: int
-    columns: bool = False  # column-major: the last axis varies slowest
+    column_major: bool = False  # column-major: the last axis varies slowest
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +80,6 @@ def array_from_bytes(file: MappedFile, a: FileSegment, data: NDArray) -> NDArray
                   f"{data[invalid_byte]}")
     value = data.view(a.dtype.np)
     try:
-        return value.reshape(a.shape[::-1]).T if a.columns else value.reshape(a.shape)
+        return value.reshape(a.shape[::-1]).T if a.column_major else value.reshape(a.shape)
     except ValueError as error:
         file.fail(a.start, f"a shape of {a.name!r} that NumPy can hold", f"{a.shape}: {error}")

@@ -88,7 +88,7 @@ class Graph:
 
 class _MakeJaxpr(Transformed[P, Any]):
     kind = "make_jaxpr"
-    does = "The graph of the function, whose arguments it takes."
+    summary = "The graph of the function, whose arguments it takes."
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         nums, return_shape = self._options.values()

@@ -111,7 +111,7 @@ class _Checkpointed(Transformed[P, R]):
         arrays, key = self._arguments.key(args, kwargs)
 
         def f(*dynamic: Any, **named: Any) -> Any:
-            return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
+            return self._f(*self._arguments.merge_dynamic(args, dynamic), **{**kwargs, **named})
 
         def make() -> tuple[ClosedFunction, list[UOp]]:
             closed = trace.trace(f, key[1], key[0], transform="checkpoint", name=self._name).close()
@@ -142,7 +142,7 @@ def _inline_body(body: UOp, inlined: dict[UOp, UOp]) -> UOp:
                 and not policies.is_name_call(node):
             results[node] = trace.inline_function(inlined[src[0]], src[1:])
         return None
-    return body.over(tuple(rebuild(body.src, visit)))
+    return body.with_operands(tuple(rebuild(body.src, visit)))
 
 
 @public_api

@@ -94,7 +94,7 @@ def value_and_grad(fun: Callable[P, R], argnums: int | Sequence[int] = 0,
 
 class _ValueAndGradient(Transformed[P, R]):
     kind = "value_and_grad"
-    does = "The value and its gradient. Takes the arguments of the function."
+    summary = "The value and its gradient. Takes the arguments of the function."
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         argnums, has_aux, allow_int = self._options.values()
@@ -119,7 +119,7 @@ class _ValueAndGradient(Transformed[P, R]):
         """Build what a call returns, as nodes over the values of the inputs."""
         argnums, has_aux, _ = self._options.values()
         nodes = preserving_locs(_with_gradients, traced, values)
-        value, aux = traced.filled(nodes)
+        value, aux = traced.substitute_results(nodes)
         grads = layout.gradients([Array(g, x.weak) for g, x in
                                   zip(nodes[len(nodes) - len(inputs):], inputs)])
         gradient = grads[0] if isinstance(argnums, int) else grads
@@ -137,12 +137,12 @@ def _with_gradients(traced: TracedFunction, values: Sequence[UOp]) -> list[UOp]:
     if token is not None:
         outs = [*outs[:-1], token]
     grads = [build.const_like(leaf, 0) if ct is None else ct.value for leaf, ct in zip(leaves, cts)]
-    return substitute([*outs, *grads], traced.at(values))
+    return substitute([*outs, *grads], traced.substitution(values))
 
 
 class _Gradient(_ValueAndGradient[P, R]):
     kind = "grad"
-    does = "The gradient. Takes the arguments of the function."
+    summary = "The gradient. Takes the arguments of the function."
 
     def _results(self, traced: TracedFunction, values: Sequence[UOp], layout: Layout,
                  inputs: Sequence[Array]) -> Any:

@@ -149,7 +149,7 @@ class _Jacobian(Transformed[P, R]):
         retain(closed.function)
         nodes, blocks = preserving_locs(self.blocks, closed, [*values, *closed.operands()],
                                         len(values))
-        _, aux = traced.filled(nodes)
+        _, aux = traced.substitute_results(nodes)
 
         def row(out: Array, row_blocks: list[UOp]) -> Any:
             remaining = iter(row_blocks)
@@ -177,7 +177,7 @@ class _Jacobian(Transformed[P, R]):
 
 class _Jacfwd(_Jacobian[P, R]):
     kind = "jacfwd"
-    does = "The Jacobian. Takes the arguments of the function."
+    summary = "The Jacobian. Takes the arguments of the function."
 
     def is_weak(self, x: Array, out: Array) -> bool:
         return out.weak
@@ -221,7 +221,8 @@ def _jvp_columns(closed: ClosedFunction, args: Sequence[UOp], k: int, effects: b
     units = _standard_basis(x)
     results = contract_basis(build_calls.call(batched.function, [*args, units]), units)
     return [block(out, *((None, False) if t is None else (results[t], batched.outs[t])))
-            for out, (t, _) in zip(closed.outs, form.given)], results[:len(form.given)]
+            for out,
+            (t, _) in zip(closed.outs, form.result_indices)], results[:len(form.result_indices)]
 
 
 def _int_zeros(shape: Shape) -> UOp:
@@ -231,7 +232,7 @@ def _int_zeros(shape: Shape) -> UOp:
 
 class _Jacrev(_Jacobian[P, R]):
     kind = "jacrev"
-    does = "The Jacobian. Takes the arguments of the function."
+    summary = "The Jacobian. Takes the arguments of the function."
 
     def is_weak(self, x: Array, out: Array) -> bool:
         return x.weak
@@ -280,7 +281,7 @@ def _vjp_rows(closed: ClosedFunction, args: Sequence[UOp], form: Linearized, res
         node = cts[i] if batched.outs[i] else build.expand(cts[i], (size, *x.shape))
         return build.reshape(node, shape)
 
-    return [block(x, i) for x, (i, _) in zip(args, form.given)], \
+    return [block(x, i) for x, (i, _) in zip(args, form.result_indices)], \
         token if form.token is None else cts[form.token]
 
 

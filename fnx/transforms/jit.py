@@ -93,11 +93,11 @@ class Jitted(Transformed[P, R_co]):
     """A function under ``jit``.
 
     ``__call__`` is the one below, or a native one of a device: that runs calls whose records are in
-    ``_direct``, and falls back to the one below.
+    ``_native_calls``, and falls back to the one below.
     """
 
     kind = "jit"
-    __slots__ = ("_direct",)
+    __slots__ = ("_native_calls",)
 
     def __init__(self, f: Callable[..., Any], static_argnums: tuple[int, ...] = (),
                  static_argnames: tuple[str, ...] = (), donate_argnums: tuple[int, ...] = (),
@@ -117,8 +117,8 @@ class Jitted(Transformed[P, R_co]):
         self._fast_paths: list[Fastpath] = []
         self._fast_paths_by_type: dict[tuple[Any, ...], list[Fastpath]] = {}  # if there are many
         self._hits, self._called = 0, False
-        self._direct: tuple[Any, ...] = ()
-        self._direct_hits = (ctypes.c_int64 * 1)()
+        self._native_calls: tuple[Any, ...] = ()
+        self._native_hits = (ctypes.c_int64 * 1)()
         _all_jitted[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -160,7 +160,7 @@ class Jitted(Transformed[P, R_co]):
         if not tracing:
             self._donation.check(args, kwargs)
             if config.placing:
-                placement = self._place(key, [x._storage for x in arrays])
+                placement = self._map_source(key, [x._storage for x in arrays])
                 key = (*key[:3], key[3] if placement is None else placement.device, *key[4:])
         captures, replay = self._find_trace(key, args, kwargs)
         if tracing:
@@ -173,11 +173,11 @@ class Jitted(Transformed[P, R_co]):
         if placement is not None:
             record_placement(placement.device)
         elif config.placing:
-            placement = self._place(key, memory)
+            placement = self._map_source(key, memory)
         if placement is not None:
             key = (*key[:3], placement.device, *key[4:])
         executable = replay.executable or self._link_and_share(replay, key, captures, len(args))
-        outs = executable.run(memory, self._donation.of(args, kwargs))
+        outs = executable.run(memory, self._donation.consumer_of(args, kwargs))
         if self._chosen is not None:
             outs = [copy_result_to(s, memory, self._chosen) for s in outs]
         if replay.calls_before_fastpath and not self._returns_args(replay.closed):
@@ -186,7 +186,7 @@ class Jitted(Transformed[P, R_co]):
         return replay.closed.out_tree.unflatten(
             [array.from_storage(s, *aval) for s, aval in zip(outs, replay.closed.outs)])
 
-    def _place(self, key: CallKey, memory: Sequence[Any]) -> Placement | None:
+    def _map_source(self, key: CallKey, memory: Sequence[Any]) -> Placement | None:
         """Return the device of a call, from the memory of its arguments and then captures."""
         return None if self._device is not None else device_of_call(self._name, key, memory)
 
@@ -195,16 +195,16 @@ class Jitted(Transformed[P, R_co]):
     def _find_trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
                     ) -> TraceEntry[CachedTrace]:
         """Return the trace of a signature, from the cache or made now."""
-        n_traces = self._traces.made
+        n_traces = self._traces.trace_count
         variant = self._traces.find(key, lambda: self._trace(key, args, kwargs))
-        if n_traces != self._traces.made:  # and older ones may have been evicted
+        if n_traces != self._traces.trace_count:  # and older ones may have been evicted
             self._update_fast_paths()
         return variant
 
     def _trace(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]
                ) -> tuple[CachedTrace, list[UOp]]:
         def f(*dynamic: Any, **named: Any) -> Any:
-            return self._f(*self._arguments.filled(args, dynamic), **{**kwargs, **named})
+            return self._f(*self._arguments.merge_dynamic(args, dynamic), **{**kwargs, **named})
 
         in_tree, avals = key[:2]
         code_key = None if scope.is_open() else self._code_key()
@@ -271,20 +271,20 @@ class Jitted(Transformed[P, R_co]):
         replay.calls_before_fastpath -= 1
         if replay.calls_before_fastpath:
             return
-        replay.launch = make_fastpath(
+        replay.fastpath = make_fastpath(
             key, _nonstatic(key, n), captures.entries, replay.storages, replay.closed.out_tree,
             replay.closed.outs, executable, self._donated(key, n), self._donation.to, key[3],
             self._chosen)
         if _installs_native_call(executable.device):
-            replay.direct = make_native_call(
+            replay.native_call = make_native_call(
                 key, captures.entries, replay.storages, replay.closed.out_tree,
                 replay.closed.outs, executable, self._donated(key, n), self._chosen,
-                self._direct_hits)
+                self._native_hits)
         self._update_fast_paths()
 
     def _update_fast_paths(self) -> None:
-        live = [(v.value.kind, v.value.launch) for v in reversed(self._traces.values())
-                if v.value.launch is not None]
+        live = [(v.value.kind, v.value.fastpath) for v in reversed(self._traces.values())
+                if v.value.fastpath is not None]
         self._fast_paths = [launch for _, launch in live[:FEW_FAST_PATHS]]
         by_kind: dict[tuple[Any, ...], list[Fastpath]] = {}
         for kind, launch in live if len(live) > FEW_FAST_PATHS else ():
@@ -292,8 +292,9 @@ class Jitted(Transformed[P, R_co]):
             if len(fast_paths) < MAX_FAST_PATHS:
                 fast_paths.append(launch)
         self._fast_paths_by_type = by_kind
-        records = [v.value.direct for v in reversed(self._traces.values())]
-        self._direct = tuple([record for record in records if record is not None][:MAX_NATIVE])
+        records = [v.value.native_call for v in reversed(self._traces.values())]
+        self._native_calls = tuple([record
+                                    for record in records if record is not None][:MAX_NATIVE])
 
     # ---- looking inside
 
@@ -331,10 +332,11 @@ class Jitted(Transformed[P, R_co]):
         return signed
 
     def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int) -> Compiled:
-        executable = signed.replay.executable or self._link(signed.replay, signed.key, n)
+        executable = signed.cached_trace.executable or self._link(signed.cached_trace, signed.key,
+                                                                  n)
         compiled: Compiled = load("fnx.transforms.stages").Compiled(
             signed, self._arguments, executable, lowering,
-            lambda: self._memory(signed.replay, signed.key, n), self._device or signed.key[3],
+            lambda: self._memory(signed.cached_trace, signed.key, n), self._device or signed.key[3],
             self._chosen)
         return compiled
 
@@ -378,15 +380,15 @@ class Jitted(Transformed[P, R_co]):
     def cache_info(self) -> CacheInfo:
         """Return how often it was traced, compiled and dispatched, and why it was retraced."""
         traces = self._traces
-        hits = self._hits + self._direct_hits[0] + traces.hits
-        return CacheInfo(hits, traces.made, self._executables.made, len(traces),
+        hits = self._hits + self._native_hits[0] + traces.hits
+        return CacheInfo(hits, traces.trace_count, self._executables.made, len(traces),
                          tuple(traces.misses))
 
     def clear_cache(self) -> None:
         """Drop all traces and programs."""
         self._traces.clear()
         self._executables.clear()
-        self._fast_paths, self._fast_paths_by_type, self._direct = [], {}, ()
+        self._fast_paths, self._fast_paths_by_type, self._native_calls = [], {}, ()
 
 
 _all_jitted: WeakMemo[Jitted[Any, Any], None] = WeakMemo()
@@ -406,7 +408,7 @@ def _installs_native_call(device: DeviceLike) -> bool:
     """Whether calls on a device run no Python: the first device that can do so installs its
     method."""
     if not _native_devices and \
-            (method := device.method(Jitted, "_direct", Jitted.__call__)) is not None:
+            (method := device.native_method(Jitted, "_native_calls", Jitted.__call__)) is not None:
         Jitted.__call__ = method  # type: ignore[method-assign]
         _native_devices.append(device)
     return device in _native_devices

@@ -72,7 +72,7 @@ def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     traced = trace(fun, layout.floats(given), layout.tree, values, transform="jvp",
                    name=function_name(fun), has_aux=has_aux)
     nodes, out_tangents = preserving_locs(_with_tangents, traced, values, tangents_in)
-    out, aux = traced.filled(nodes)
+    out, aux = traced.substitute_results(nodes)
     return out, traced.out_tree.unflatten(
         [_tangent(x, t) for x, t in zip(traced.outs, out_tangents)]), aux
 
@@ -83,7 +83,7 @@ def _with_tangents(traced: TracedFunction, values: Sequence[UOp], tangents_in: S
     nodes, out_tangents = pushforward(traced.nodes, dict(zip(traced.leaves, tangents_in)))
     tangents = [build.const_like(node, 0) if t is None else t
                 for node, t, _ in zip(nodes, out_tangents, traced.outs)]
-    substituted = substitute([*nodes, *tangents], traced.at(values))
+    substituted = substitute([*nodes, *tangents], traced.substitution(values))
     return substituted[:len(nodes)], substituted[len(nodes):]
 
 

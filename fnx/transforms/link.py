@@ -56,7 +56,7 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
         commands = executable.buffer.linked(executable.block.commands)
         if commands is not None:
             load("fnx.backends.background_writer").enqueue(
-                partial(store.keep, executable.block, commands))
+                partial(store.store, executable.block, commands))
     return executable
 
 

@@ -47,7 +47,7 @@ class TracedCall(SignatureInfo):
     def out_avals(self) -> Any:
         """Shapes and dtypes of the result."""
         return self.out_tree.unflatten([ShapedArray.of(a)
-                                        for a in self._specialized.replay.closed.outs])
+                                        for a in self._specialized.cached_trace.closed.outs])
 
     @property
     def jaxpr(self) -> Any:
@@ -101,18 +101,18 @@ class Compiled(SignatureInfo):
     call = __call__
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        closed, key = self._specialized.replay.closed, self._specialized.key
+        closed, key = self._specialized.cached_trace.closed, self._specialized.key
         arrays = self._arrays(args, kwargs)
         donation = self._specialized.donation
         donation.check(args, kwargs)
-        memory = [*[x._storage for x in arrays], *self._specialized.replay.storages]
+        memory = [*[x._storage for x in arrays], *self._specialized.cached_trace.storages]
         if None in memory:
             raise self._traced("an array of the function around it, which it captures")
         placement = self._chosen or device_of_call(self.fun_name, key, memory)
         if placement is not None and placement.device != self._device:
             raise PlacementError(f"{self.fun_name} is compiled for {self._device}, got arrays on "
                                  f"{placement.device}", hint="lower it for arrays that lie there")
-        outs = self._executable.run(memory, donation.of(args, kwargs))
+        outs = self._executable.run(memory, donation.consumer_of(args, kwargs))
         commit(outs, placement, memory)
         return closed.out_tree.unflatten([array.from_storage(s, *aval)
                                           for s, aval in zip(outs, closed.outs)])

@@ -48,12 +48,12 @@ def register_lower(lower: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any])
 class Transformed(Generic[P, R_co]):
     """A function made from ``f``, with named options.
 
-    ``kind`` is the name of the transform; ``does`` says what the result computes, for its
+    ``kind`` is the name of the transform; ``summary`` says what the result computes, for its
     docstring.
     """
 
     kind: ClassVar[str]
-    does: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
 
     def __init__(self, f: Callable[..., Any], **options: Any) -> None:
         if not callable(f):
@@ -65,7 +65,7 @@ class Transformed(Generic[P, R_co]):
         self._f, self._name, self._options = f, function_name(f), options
         if self.kind != "jit":  # which computes the same: same name and docs
             self.__name__ = self.__qualname__ = f"{self.kind}({self._name})"
-            self.__doc__ = "\n\n".join(filter(None, (self.does, getattr(f, "__doc__", ""))))
+            self.__doc__ = "\n\n".join(filter(None, (self.summary, getattr(f, "__doc__", ""))))
 
     def __repr__(self) -> str:
         return f"<{self.kind} of {self._name}>"
@@ -121,7 +121,7 @@ def annotate_error(error: Exception, f: Callable[..., Any]) -> None:
     """Prepare an error that leaves a call of f: choose the source location within f among
     several, and drop internal frames from the traceback."""
     if isinstance(error, FnxError) and len(error.locs) > 1:
-        error.within(reached_codes(f))
+        error.narrow_location(reached_codes(f))
     filter_traceback(error)
 
 

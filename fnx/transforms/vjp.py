@@ -144,7 +144,7 @@ def _linear_map_at(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: b
     nodes = inline_function(closed.function if form.forward is None else form.forward, args)
     saved = [Array(args[i] if kind == "input" else nodes[i])
              for kind, i in form.sources if kind in ("input", "result")]
-    out, aux = traced.filled(nodes)
+    out, aux = traced.substitute_results(nodes)
     return out, make(form, saved, layout, Layout(closed.out_tree, closed.outs)), aux
 
 
@@ -152,7 +152,7 @@ def _pullback(form: Linearized, saved: list[Array], primals: Layout, outs: Layou
     sources = tuple([i if kind == "cotangent" else None for kind, i in form.sources])
     sources = tuple([_REAL_TOKEN if source == TOKEN else i
                      for source, i in zip(form.sources, sources)])
-    results = tuple([value for value, _ in form.given])
+    results = tuple([value for value, _ in form.result_indices])
     return Pullback(saved, _MapInfo(form.backward, sources, results, outs, primals, form.token))
 
 
@@ -161,7 +161,8 @@ def _pushforward(form: Linearized, saved: list[Array], primals: Layout, outs: La
     pushed, active = transpose_to_jvp(form)
     sources = tuple([None if kind in ("input", "result") else
                      _DUMMY_TOKEN if (kind, i) == TOKEN else _UNREAD for kind, i in form.sources])
-    number = dict(zip([i for kind, i in form.sources if kind == "cotangent"], pushed.given))
+    number = dict(zip([i for kind, i in form.sources if kind == "cotangent"],
+                      pushed.result_indices))
     floats = sum(a.dtype.is_float for a in outs.avals)
     return Pushforward(saved, _MapInfo(pushed.function, (*sources, *active), tuple(
         [number.get(o) for o in range(floats)]), primals, outs))
@@ -186,7 +187,7 @@ def _linear_transpose(fun: Callable[..., Any], primals: tuple[Any, ...]) -> Tran
     sources = (*[_UNREAD for _ in avals], *[None for _ in closed.captures],
                *[_UNREAD] * closed.effects, *range(len(outs)), *[_REAL_TOKEN] * closed.effects)
     return Transposition([Array(c) for c in closed.captures], _MapInfo(
-        form.function, sources, form.given, Layout(closed.out_tree, closed.outs),
+        form.function, sources, form.result_indices, Layout(closed.out_tree, closed.outs),
         Layout(in_tree, avals), form.token))
 
 
@@ -203,7 +204,7 @@ class _MapInfo(Record):
     function: UOp
     sources: tuple[int | None, ...]  # of operands: float leaf i of the argument; None: saved
     results: tuple[int | None, ...]  # for each float leaf of the output; None: zero
-    takes: Layout
+    in_layout: Layout
     out_layout: Layout
     token: int | None = None         # the result that the next effect follows, if any
 
@@ -218,7 +219,7 @@ class _LinearMap:
         self.saved, self.plan = tuple(saved), plan
 
     def __repr__(self) -> str:
-        return f"<{self.kind} from {self.plan.takes} to {self.plan.out_layout}>"
+        return f"<{self.kind} from {self.plan.in_layout} to {self.plan.out_layout}>"
 
     def _apply(self, inputs: Sequence[UOp]) -> list[Array]:
         plan, saved = self.plan, iter(self.saved)
@@ -268,15 +269,15 @@ def _pull(self: Pullback, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
     plan = self.plan
     if len(cotangents) != 1:
         raise ArgumentError(f"{self.kind}: expected one cotangent, a tree like the result, "
-                            f"{plan.takes.tree}; got {len(cotangents)} arguments",
+                            f"{plan.in_layout.tree}; got {len(cotangents)} arguments",
                             hint="put the cotangents of several results into one tuple")
-    return plan.out_layout.gradients(self._apply(_check_cotangents(plan.takes, cotangents[0])))
+    return plan.out_layout.gradients(self._apply(_check_cotangents(plan.in_layout, cotangents[0])))
 
 
 @public_api
 def _push(self: Pushforward, tangents: tuple[Any, ...]) -> Any:
     plan = self.plan
-    return plan.out_layout.filled(self._apply(tangent_nodes(plan.takes, tangents)))
+    return plan.out_layout.fill(self._apply(tangent_nodes(plan.in_layout, tangents)))
 
 
 def _check_cotangents(layout: Layout, cotangent: Any) -> list[UOp]:

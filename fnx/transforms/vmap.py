@@ -93,18 +93,18 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: An
 
 class _Vmapped(Transformed[P, R]):
     kind = "vmap"
-    does = "Maps over axes of the arguments, which are those of the function."
+    summary = "Maps over axes of the arguments, which are those of the function."
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         in_axes, out_axes = self._options["in_axes"], self._options["out_axes"]
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = self._in_axes(in_axes, in_tree)
-        mapped = [self._mapped(x, axis, in_tree, i)
+        mapped = [self._map_leaf(x, axis, in_tree, i)
                   for i, (x, axis) in enumerate(zip(leaves, axes)) if axis is not None]
         size = self._size(mapped)
         inputs = list(leaves)
         for m in mapped:
-            inputs[m.place] = m.element
+            inputs[m.index] = m.element
         name = self._options["axis_name"]
         try:
             closed, nodes = self._batch(inputs, in_tree, mapped, size, name)
@@ -124,7 +124,7 @@ class _Vmapped(Transformed[P, R]):
         closed = trace(self._f, inputs, in_tree, transform="vmap", name=self._name,
                        axis=axis).close()
         return closed, preserving_locs(_batch_all, closed, size, axis,
-                                       [m.in_front() for m in mapped])
+                                       [m.batch_first() for m in mapped])
 
     def _in_axes(self, in_axes: Any, in_tree: tree.TreeDef) -> list[int | None]:
         """Return the mapped axis of each leaf of (args, kwargs)."""
@@ -138,7 +138,7 @@ class _Vmapped(Transformed[P, R]):
         return [*_axis_per_leaf(in_axes, args, f"in_axes of vmap of {self._name}"),
                 *[0] * kwargs.num_leaves]
 
-    def _mapped(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _MappedArg:
+    def _map_leaf(self, x: Any, axis: int, in_tree: tree.TreeDef, i: int) -> _MappedArg:
         """Check leaf ``i`` of (args, kwargs), which is mapped."""
         first, *rest = tree.paths(in_tree)[i]
         where = f"{'kwargs' if first.idx else 'args'}{tree.keystr(tuple(rest))}"
@@ -164,7 +164,7 @@ class _Vmapped(Transformed[P, R]):
                 f"vmap of {self._name}: expected an argument that is mapped, got none",
                 hint="give in_axes other than None, or axis_size=")
         if len(sizes) > 1:
-            listed = [f"{m.size} at {m.where} ({m.whole}, axis {m.axis})" for m in mapped]
+            listed = [f"{m.size} at {m.where} ({m.aval}, axis {m.axis})" for m in mapped]
             if size is not None:
                 listed.insert(0, f"axis_size={size}")
             ellipsis = ["..."] * (len(listed) > MAX_LISTED)
@@ -201,13 +201,13 @@ class _Vmapped(Transformed[P, R]):
 class _MappedArg(Record):
     """A mapped argument: its leaf number, its path for messages, the array, and the mapped axis."""
 
-    place: int
+    index: int
     where: str
     array: Array
     axis: int
 
     @property
-    def whole(self) -> Aval:
+    def aval(self) -> Aval:
         return self.array._aval
 
     @property
@@ -220,7 +220,7 @@ class _MappedArg(Record):
         shape, dtype, weak = self.array._aval
         return Aval(shape[:self.axis] + shape[self.axis + 1:], dtype, weak)
 
-    def in_front(self) -> UOp:
+    def batch_first(self) -> UOp:
         """Return the array with the mapped axis moved to the front."""
         others = [i for i in range(self.array.ndim) if i != self.axis]
         return build.permute(self.array._node, (self.axis, *others))
@@ -254,7 +254,7 @@ def _collect_axes(axes: Any, structure: tree.TreeDef, what: str, path: Path, out
     if axes is None or row is None:
         out += [None if axes is None else _check_axis(axes, what, path)] * structure.num_leaves
         return
-    children, data = row.take(axes)
+    children, data = row.flatten(axes)
     if row is not structure.pytree_type or data != structure.data or \
             len(children) != len(structure.subtrees):
         raise PytreeError(f"{what}: expected an int, None or a tree like {structure} at "

@@ -1,4 +1,5 @@
-"""Run a program and say whether JAX's compiler was loaded: ``python -m fnx.as_jax run.py NAME``."""
+"""Run a program and print whether JAX's compiler was loaded: ``python -m fnx.as_jax run.py
+NAME``."""
 
 import runpy
 import sys

@@ -1,4 +1,5 @@
-"""``import jax`` as fnx: in a process of its own each, since it is for the rest of the process."""
+"""``import jax`` as fnx, each test in its own process, since the alias lasts for the whole
+process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def python(*command: str) -> tuple[int, str, str]:
 
 
 def on_fnx(code: str) -> str:
-    """What a program prints on fnx."""
+    """Return what a program prints on fnx."""
     status, out, err = python("-m", "fnx.as_jax", "-c", code)
     assert status == 0, err
     return out

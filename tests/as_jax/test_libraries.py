@@ -1,4 +1,4 @@
-"""optax, jaxopt, equinox and flax run unchanged on fnx, to what they compute on JAX.
+"""optax, jaxopt, equinox and flax run unchanged on fnx and compute what they compute on JAX.
 
 tests/golden/libraries.json is recorded from JAX by scripts/record_jax_libraries.py, which prints
 the differences with --compare.
@@ -22,7 +22,7 @@ DIGITS = 5e-4  # relative: four digits
 
 
 def run(program: str) -> dict[str, Any]:
-    """What a program prints on fnx; the installed JAX stays out of the process."""
+    """Return what a program prints on fnx; the installed JAX is not loaded."""
     done = subprocess.run(
         [sys.executable, "-m", "fnx.as_jax", "tests/as_jax/run.py", program], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""All attacks, or those that are named, with the same options: what ``make attack`` runs.
+"""All attacks, or the named ones, with the same options: what ``make attack`` runs.
 
     python -m tests.attack interrupts forks --seconds 600 --seed 3
 """

@@ -1,9 +1,9 @@
-"""When two ways to compute a program agree: bit for bit, or within what rounding explains.
+"""When two ways to compute a program agree: bitwise, or within what rounding explains.
 
-Two noises tell what rounding can do. Inputs of lines that are off by some ulps show how a line
-conditions what it is given; operations that each round otherwise, in the interpreter, show what
-cancels inside of a line: the gradient of a sum that does not depend on its operands is nothing but
-rounding.
+Two kinds of noise estimate rounding errors. Perturbing the inputs of a line by some ulps shows how
+the line is conditioned. Perturbing the result of each operation in the interpreter shows
+cancellation inside of a line: the gradient of a sum that does not depend on its operands is nothing
+but rounding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def flat(results: list[list[Leaf]]) -> list[Leaf]:
 
 
 def outcome(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
-    """Leaves of each of the results, or the error."""
+    """Return the leaves of each result, or the error."""
     try:
         return [leaves(x) for x in f(*args)]
     except fnx.FnxError as e:
@@ -50,7 +50,7 @@ def outcome(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
 
 
 def meaning(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
-    """What the interpreter makes of the graph of a function, as ``outcome``."""
+    """Evaluate the graph of a function by the interpreter, as ``outcome``."""
     try:
         with override(device="interp"):
             xs = [jnp.asarray(x) for x in args]
@@ -65,7 +65,7 @@ def meaning(f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
     except ValueError as e:
         if "maximum supported dimension" not in str(e):
             raise
-        return ShapeError(str(e))  # what reading the result of another way says
+        return ShapeError(str(e))  # the error that other ways raise on reading the result
 
 
 _ROUNDED = {ops.ADD, ops.SUB, ops.MUL, ops.DIV, ops.SQRT, ops.REDUCE, ops.FOLD,
@@ -73,7 +73,7 @@ _ROUNDED = {ops.ADD, ops.SUB, ops.MUL, ops.DIV, ops.SQRT, ops.REDUCE, ops.FOLD,
 
 
 def rounded_otherwise(seed: int, f: Any, *args: Any) -> list[list[Leaf]] | fnx.FnxError:
-    """``meaning`` where each operation on floats is off by about an ulp."""
+    """Return ``meaning`` with each float operation off by about an ulp."""
     rng, compute = np.random.default_rng(seed), interp._Run._compute
 
     def off(run: Any, node: UOp) -> Any:
@@ -94,12 +94,12 @@ class Wrong(AssertionError):
 
 
 def ulp(t: dtypes.DType) -> float:
-    """How far the last bits are known, of a value of about 1."""
+    """Return the relative uncertainty of a value's last bits."""
     return 2.0 ** -t.mantissa if t.is_float and t.storage is not None else 3e-7
 
 
 def known_to(t: dtypes.DType, made: list[Leaf], exact: list[bool]) -> float:
-    """How far a difference of what was computed before is known: noise does not show it where it
+    """Return the uncertainty of differences of earlier results: noise does not show it if it
     decides which of equal numbers is the largest."""
     sizes = [np.abs(x.numbers[np.isfinite(x.numbers)].astype("f8"))
              for x, is_exact in zip(made, exact) if x.dtype.is_float and not is_exact]
@@ -107,8 +107,8 @@ def known_to(t: dtypes.DType, made: list[Leaf], exact: list[bool]) -> float:
 
 
 def explained(g: Leaf, w: Leaf, noisy: list[Leaf], known: float = 0.0) -> bool:
-    """Whether noise in the last bits moves the values as much. What is infinite or NaN has to be
-    so, unless noise decides it."""
+    """Return whether noise in the last bits moves the values as much. Infinities and NaN must match
+    unless noise decides them."""
     if not w.dtype.is_float or not noisy:
         return False
     got, want = g.numbers, w.numbers
@@ -123,15 +123,15 @@ def explained(g: Leaf, w: Leaf, noisy: list[Leaf], known: float = 0.0) -> bool:
 
 
 def huge(made: list[Leaf], inputs: list[Array]) -> bool:
-    """Whether there are numbers of which products overflow."""
+    """Return whether there are numbers whose products overflow."""
     held = [x.numbers for x in made if x.dtype.is_float] + \
         [np.asarray(fnx.numpy.asarray(x).astype("float32")) for x in inputs]
     return any(bool(np.any((np.abs(x) > 1e10) & np.isfinite(x))) for x in held)
 
 
 def fused(g: Leaf, w: Leaf, mild: Leaf) -> bool:
-    """Whether results differ only where one is NaN, and the other is what moderate numbers give,
-    too: a fused multiply-add does not overflow before it adds."""
+    """Return whether results differ only where one is NaN and the other equals the result of
+    moderate numbers: a fused multiply-add does not overflow before it adds."""
     if not w.dtype.is_float:
         return False
     got, want = g.numbers, w.numbers
@@ -152,7 +152,7 @@ def close(g: Leaf, w: Leaf, tolerance: float) -> bool:
 
 
 def same_each(g: Array, w: Array) -> Any:
-    """Where two arrays have equal bits; any NaN equals any NaN."""
+    """Return where two arrays have equal bits; any NaN equals any NaN."""
     if g.dtype.kind != "f":
         return g == w
     return ((g == w) & (np.signbit(g) == np.signbit(w))) | (np.isnan(g) & np.isnan(w))

@@ -1,10 +1,10 @@
-"""The object cache under processes that write, die and plant: a value is right or missing.
+"""The object cache with processes that write, die and corrupt it: a value is right or missing.
 
     python -m tests.attack.cache --count 20000 --seed 1
     python -m tests.attack.cache --seconds 600
 
 Processes put and get entries in one directory and are killed at random instants, while this one
-damages files and plants links, pipes, directories and modes. What others may have written is
+damages files and plants links, pipes, directories and modes. Files that others may have written are
 never read, and the directory stays within its limit.
 """
 
@@ -46,7 +46,7 @@ while True:
 
 
 class Counts(NamedTuple):
-    """What is found; ``wrong`` has a line for each fault."""
+    """The findings; ``wrong`` has a line for each fault."""
 
     operations: int
     read: int
@@ -61,12 +61,12 @@ class Counts(NamedTuple):
 
 
 def value(i: int) -> bytes:
-    """What belongs to a key."""
+    """Return the value of a key."""
     return b"value of %d " % i * (i * 7 % 600)
 
 
 def _plant(rng: random.Random, disk: DiskCache, elsewhere: str) -> bool:
-    """Harm an entry or its directory; whether it is one that must not be read."""
+    """Damage an entry or its directory; return whether it must not be read any more."""
     path, other = (disk.path(b"%d" % rng.randrange(KEYS)) for _ in range(2))
     what = rng.choice(("truncate", "garbage", "move", "remove", "link", "pipe", "mode", "folder"))
     with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def _plant(rng: random.Random, disk: DiskCache, elsewhere: str) -> bool:
 
 
 def _clean(disk: DiskCache) -> None:
-    """What only a user can mend."""
+    """Repair what only a user can."""
     for folder, _, names in os.walk(disk.directory):
         with contextlib.suppress(OSError):
             os.chmod(folder, 0o700)
@@ -117,7 +117,7 @@ def _writer(disk: DiskCache, seed: int) -> subprocess.Popen[bytes]:
 
 
 def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
-    """Read, write and harm until ``count`` or the time is reached."""
+    """Read, write and damage until ``count`` or the time is reached."""
     rng = random.Random(seed)
     done = read = largest = 0
     wrong: list[str] = []
@@ -126,7 +126,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
         warnings.simplefilter("ignore")
         disk = DiskCache(os.path.join(base, "cache"), LIMIT)
         elsewhere = os.path.join(base, "planted")
-        with open(elsewhere, "wb") as f:  # a whole entry, but not where it belongs
+        with open(elsewhere, "wb") as f:  # an intact entry in the wrong directory
             f.write(b"fnx object 1\n" + bytes(16) + b"planted")
         writers = [_writer(disk, seed + i) for i in range(WRITERS)]
         while done != count and time.monotonic() < until:

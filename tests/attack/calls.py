@@ -1,7 +1,7 @@
 """Calls of all public functions, as templates for random programs.
 
 ``{a}`` is an array, ``{b}`` one that broadcasts with it or a number, ``{n}`` one of its shape and
-dtype, ``{axis}`` one of its axes; the rest is in ``tests/attack/programs.py``.
+dtype, ``{axis}`` one of its axes; ``tests/attack/writer.py`` defines the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 
-# What describes types and shapes, and makes no array.
+# Functions that describe types and shapes, and make no array.
 DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "issubdtype", "ndim",
             "promote_types", "result_type", "shape", "size", "fromfile", "fromiter",
             "get_printoptions", "printoptions", "set_printoptions", "load", "save", "savez",
@@ -26,7 +26,7 @@ DESCRIBE = {"broadcast_shapes", "conv_dimension_numbers", "finfo", "iinfo", "iss
             "einsum_path", "key_dtype", "key_impl"}
 
 
-# Where values decide shapes (or {a} is in the place of a shape): a trace refuses it.
+# Values determine shapes (or {a} stands for a shape): a trace rejects these.
 VALUED = set("argwhere bartlett bincount blackman broadcast_to_rank choice choose collapse "
              "compress delete dsplit extract flatnonzero hamming hanning hsplit indices "
              "intersect1d kaiser mask_indices nonzero permutation resize select setdiff1d "
@@ -43,7 +43,7 @@ class Call(NamedTuple):
         jumps: a tiny change of an operand may change the result a lot.
         numpy: NumPy's function of this name has the same bits.
         rank: fewest axes of ``{a}``.
-        dtypes: what ``{a}`` should be, or "" for anything. (Others are tried, too: refused.)
+        dtypes: what ``{a}`` should be, or "" for anything. (Others are tried, too: rejected.)
         dear: it has a loop of many steps.
     """
 
@@ -108,7 +108,7 @@ _JNP = [
     Call("jnp.clip({a}, {s}, {b})"), Call("jnp.nan_to_num({a})", jumps=True),
     Call("jnp.round({a}, {count})", jumps=True, exact=False),
     Call("jnp.where({a} > 0, {a}, {b})", jumps=True), Call("jnp.where({a}, {b}, {s})", jumps=True),
-    # folds
+    # reductions
     *_calls("sum mean std var prod", "jnp.@({a}, axis={axes}, keepdims={keep})", exact=False),
     *_calls("max min amax amin ptp", "jnp.@({a}, axis={axes}, keepdims={keep})"),
     *_calls("all any count_nonzero", "jnp.@({a}, axis={axes}, keepdims={keep})", jumps=True,
@@ -142,7 +142,7 @@ _JNP = [
     *_calls("zeros ones", "jnp.@({shape}, {dtype})"), Call("jnp.empty({shape}) * 0"),
     Call("jnp.full({shape}, {s})"), Call("jnp.eye(3, {count})"), Call("jnp.identity({count})"),
     Call("jnp.arange({int}, 5) + {b}"), Call("jnp.linspace(0, {s}, 5)", exact=False),
-    # indices
+    # indexing
     Call("jnp.take({a}, {index}, axis={axis})", rank=1), Call("jnp.take({a}, {index})"),
     Call("jnp.take_along_axis({a}, jnp.zeros({shape}, int), axis={axis})", rank=1),
     Call("{a}[{index}]", rank=1), Call("{a}[::2]", rank=1), Call("{a}[..., ::-1]", rank=1),
@@ -150,7 +150,7 @@ _JNP = [
     Call("{a}[..., {index}]", rank=1),
     *_calls("set add multiply min max", "{a}.at[{index}].@({s})", exact=False, rank=1),
     Call("{a}.at[1:].set({s})", rank=1), Call("{a}.at[{index}].get()", rank=1),
-    # functions of functions, and places
+    # higher-order functions, and indices
     Call("jnp.fromfunction(lambda i: i * 2, ({size} % 5,))"),
     Call("jnp.choose(jnp.zeros_like({a}, int), [{a}, {n}])"),
     Call("jnp.apply_along_axis(jnp.cumsum, {axis}, {a})", exact=False, rank=1),
@@ -170,7 +170,7 @@ _JNP = [
     *_calls("dot inner", "jnp.@({a}, {n})", exact=False), Call("jnp.dot({a}, {a}.T)", exact=False),
     *_calls("vdot kron outer", "jnp.@({a}, {n})", exact=False),
     Call("jnp.tensordot({a}, {n}, {rank})", exact=False),
-    # factors that a fold of products may take out
+    # factors that may be moved out of a sum of products
     Call("jnp.sum({a}[..., :, None] * {n}[..., None, :] * {s}, axis=0)", exact=False, rank=2),
     Call("jnp.sum({a}[..., :, None] * {n}[..., None, :] * {a}[:1, ..., None], axis=0)",
          exact=False, rank=2),
@@ -215,7 +215,7 @@ _LAX = [
     Call("lax.batch_matmul({a}, {a})", exact=False, rank=3),
     Call("lax.dot({a}, {a})", exact=False, rank=1),
     Call("lax.dot_general({a}, {n}, (((0,), (0,)), ((), ())))", exact=False, rank=1),
-    # the bits of a NaN that is computed are not defined, those of a constant are
+    # the bits of a computed NaN are not defined, those of a constant are
     Call("lax.bitcast_convert_type(jnp.where({a} == {a}, {a}, jnp.nan), 'int32')", jumps=True,
          dtypes=F),
     Call("lax.convert_element_type({a}, {dtype})", jumps=True), Call("lax.broadcast({a}, (2,))"),
@@ -322,7 +322,7 @@ _LAX += [
     Call("lax.empty((2,), 'float32') * 0"), Call("lax.broadcast_like({s}, {a})"),
     *_calls("igamma_grad_a random_gamma_grad", "lax.@(2.0, 0.5)", exact=False),
 ]
-# By rejection: an ulp may decide what is drawn.
+# Rejection samplers: an ulp may decide what is drawn.
 _SAMPLERS = [call._replace(exact=False, jumps=True, dear=True) for call in [
     *_calls("cauchy maxwell", "random.@(random.key({seed}), (3,))"),
     *_calls("beta f", "random.@(random.key({seed}), 2.0, 3.0, (3,))"),
@@ -408,8 +408,8 @@ WORDS = (
 
 
 def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
-    """Calls of public functions of one or two arrays that the tables above do not name: an op
-    that is added is attacked at once."""
+    """Return calls of public functions of one or two arrays that the tables above do not name, so
+    that a new op is attacked at once."""
     out = []
     for f in module.__all__:
         function = getattr(module, f)
@@ -420,7 +420,7 @@ def _unlisted(module: Any, name: str, listed: str) -> list[Call]:
                                                          p.POSITIONAL_OR_KEYWORD)]
         operands = {1: "{a}", 2: "{a}, {n}"}.get(len(needed))
         if any("Array" not in str(p.annotation) for p in needed):
-            VALUED.add(f)  # in the place of a number or of a shape
+            VALUED.add(f)  # an array stands for a number or a shape
         if operands is not None:
             out.append(Call(f"{name}.{f}({operands})", exact=False, jumps=True))
     return out

@@ -1,12 +1,12 @@
-"""Every structure inside every other, under words of transforms: right as the plain functions are.
+"""Every construct inside every other, under compositions of transforms, equals the plain formula.
 
     python -m tests.attack.compositions --count 3000 --seed 1
 
-A leaf (hand-written kernels, sorts, loops, callbacks, solvers ...) is wrapped a few times (scan,
-while, cond, checkpoint, custom rules, lanes ...) and put under a word of derivatives and batches.
-Wrappers have a meaning without structure: a scan of two steps is f(f(x)). So each program is held
-against the same word on the same formula written plainly, in float64: three of four by the
-interpreter, one compiled.
+A leaf (user-written kernels, sorts, loops, callbacks, solvers ...) is wrapped a few times (scan,
+while, cond, checkpoint, custom rules, vmap ...) and put under a composition of derivatives and
+batching. Wrappers have a plain meaning: a scan of two steps is f(f(x)). So each program is compared
+with the same composition of the plain formula, in float64: three of four by the interpreter, one
+compiled.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fnx.scipy.sparse.linalg import cg
 from tests.attack import seeds
 from tests.attack.writer import own_rule
 
-Function = Callable[[Any], Any]  # of a (3,) array of float64, to one
+Function = Callable[[Any], Any]  # a (3,) array of float64 -> another
 N = 3
 
-# ---- leaves: what is written, and what it means ------------------------------------------------
+# ---- leaves: the construct, and its plain formula ----------------------------------------------
 
 
 def _kernel(body: Callable[..., None]) -> Function:
@@ -91,7 +91,7 @@ def _plain_stored(x: Any) -> Any:
 
 
 def _newton(x: Any) -> Any:
-    """The root of y**3 + y = x."""
+    """Return the root of y**3 + y = x."""
     return lax.custom_root(lambda y: y ** 3 + y - x, x * 0.5,
                            lambda f, y: lax.fori_loop(0, 40, lambda i, y: y - f(y) / (
                                3 * y * y + 1), y),
@@ -115,7 +115,7 @@ def _solved(x: Any) -> Any:
 
 
 def _iterated(x: Any) -> Any:
-    """The same, by iteration."""
+    """The same by iteration."""
     a = jnp.asarray(_MATRIX) * (1 + 0.1 * jnp.sin(x).sum())
     return cg(lambda v: a @ v, x, tol=1e-13, maxiter=12)[0]
 
@@ -153,13 +153,13 @@ _batched.def_vmap(lambda size, batched, x: (jnp.cos(x) * x, batched[0]))
 
 
 def _named(x: Any) -> Any:
-    """Lanes that know of one another."""
+    """Elements of a named batch axis."""
     return fnx.vmap(lambda y: jnp.sin(y) + lax.psum(y * y, "inner") * 0.1 +
                     lax.all_gather(y, "inner")[0] * 0.2, axis_name="inner")(x)
 
 
 def _switched(x: Any) -> Any:
-    """Each lane chooses one of three."""
+    """Each batch element takes one of three branches."""
     which = (x.sum() * 10).astype(np.int32) % 3
     return lax.switch(which, [jnp.sin, lambda x: x * x * 0.5, lambda x: x * x.sum() * 0.3], x)
 
@@ -185,7 +185,7 @@ def _plain_recurrence(x: Any) -> Any:
 
 
 def _grown(x: Any) -> Any:
-    """As many steps as the values say; they differ between lanes."""
+    """A data-dependent number of steps, which differs between batch elements."""
     return lax.while_loop(lambda y: y.sum() < 2.0, lambda y: y * 1.3 + x * 0.2, x)
 
 
@@ -237,7 +237,7 @@ LEAVES: dict[str, tuple[Function, Function]] = {
              lambda x: x * (((1.1 * x[0]) * x[1] + 0.1 * x[1]) * x[2] + 0.1 * x[2])),
 }
 
-# ---- wrappers: what is written around f, and what it means -------------------------------------
+# ---- wrappers: the construct around f, and its plain formula -----------------------------------
 
 
 def _custom_vjp(f: Function) -> Function:
@@ -269,7 +269,7 @@ def _descent(f: Function) -> Function:
 
 
 def _collected(f: Function) -> Function:
-    """A scan whose rows and results both matter."""
+    """A scan whose rows and results are both used."""
     def g(x: Any) -> Any:
         c, ys = lax.scan(lambda c, y: (f(c) + y * 0.1, c * y), x, jnp.stack([x, x * 0.5]))
         return c + ys.sum(0)
@@ -298,7 +298,7 @@ def _looped_rule(f: Function) -> Function:
 
 
 def _half_used(f: Function) -> Function:
-    """A function of two results, of which one is read, with a rule that looks at that."""
+    """A function of two results, one of which is read, whose rule checks for that."""
     g = fnx.custom_vjp(lambda x: (x * 2, f(x)))
 
     def bwd(x: Any, cts: Any) -> Any:
@@ -313,7 +313,7 @@ def _half_used(f: Function) -> Function:
 
 
 def _kept_by_name(f: Function) -> Function:
-    """Steps of a scan that are computed again, but for what has a name."""
+    """Steps of a scan that are recomputed except for a named value."""
     only = fnx.checkpoint_policies.save_only_these_names("kept")
 
     def step(c: Any, _: Any) -> Any:
@@ -322,7 +322,7 @@ def _kept_by_name(f: Function) -> Function:
 
 
 def _exchanged(f: Function) -> Function:
-    """A carry of several types, two parts of which change places."""
+    """A carry of several types, two parts of which are swapped."""
     def step(c: Any, _: Any) -> Any:
         return {"a": f(c["b"]), "b": c["a"], "n": c["n"] + 1, "odd": ~c["odd"]}, c["n"] * c["b"]
 
@@ -338,7 +338,7 @@ def _plain_exchanged(f: Function) -> Function:
 
 
 def _by_value(f: Function) -> Function:
-    """Twice for some lanes, once for others."""
+    """Apply f twice to some batch elements, once to others."""
     def g(x: Any) -> Any:
         most = jnp.where(x[1] > 0.45, 2, 1)
         return lax.while_loop(lambda s: s[0] < most, lambda s: (s[0] + 1, f(s[1])), (0, x))[1]
@@ -365,7 +365,7 @@ def _plain_one_of_three(f: Function) -> Function:
 
 
 def _chosen(f: Function) -> Function:
-    """A branch that lanes choose by themselves."""
+    """A branch per batch element."""
     return lambda x: lax.cond(x[0] > 0.4, f, lambda x: x * 0.5, x)
 
 
@@ -399,7 +399,7 @@ WRAPPERS: dict[str, tuple[Callable[[Function], Function], Callable[[Function], F
         lambda x: lax.fori_loop(0, 2, lambda i, x: f(x), x), donate_argnums=0)(x + 0.0), _twice),
 }
 
-# ---- words -------------------------------------------------------------------------------------
+# ---- compositions ------------------------------------------------------------------------------
 
 
 def _scalar(f: Function) -> Function:
@@ -421,7 +421,7 @@ TRANSFORMS: dict[str, Callable[[Function], Function]] = {
 
 
 class Composed:
-    """A leaf in wrappers, the innermost first, under a word."""
+    """A leaf in wrappers, innermost first, under a composition of transforms."""
 
     def __init__(self, leaf: str, wrappers: Sequence[str], word: Sequence[str]) -> None:
         self.leaf, self.wrappers, self.word = leaf, wrappers, word
@@ -439,7 +439,7 @@ class Composed:
 
 
 def drawn(seed: int) -> Composed:
-    """The program of a seed."""
+    """Return the program of a seed."""
     rng = random.Random(seed)
     return Composed(rng.choice(list(LEAVES)),
                     [rng.choice(list(WRAPPERS)) for _ in range(rng.choice((1, 2, 2, 3)))],
@@ -447,10 +447,10 @@ def drawn(seed: int) -> Composed:
 
 
 def check(program: Composed, seed: int) -> None:
-    """Hold a program against the plain one, where a seed says.
+    """Compare a program with the plain one at the point of a seed.
 
     Raises:
-        AssertionError: they differ; or what it raises.
+        AssertionError: they differ; or what the program raises.
     """
     x = np.random.default_rng(seed).uniform(0.2, 0.8, N)
     with override(x64=True):
@@ -461,7 +461,7 @@ def check(program: Composed, seed: int) -> None:
 
 
 def meaning(f: Function, x: Any) -> Any:
-    """f(x) by the interpreter, from the graph."""
+    """Evaluate f(x) by the interpreter, from the graph."""
     leaves, in_tree = tree.flatten(((jnp.asarray(x),), {}))
     closed = trace(f, [leaf._aval for leaf in leaves], in_tree, transform="compositions",
                    name="f").close()

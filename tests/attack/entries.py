@@ -1,10 +1,10 @@
-"""Entries of the disk cache, changed and sealed again: a miss, or what they were; never a crash.
+"""Entries of the disk cache, changed and resealed: a miss, or the same results; never a crash.
 
     python -m tests.attack.entries --count 2000 --seed 1
 
-Programs have other bytes, or other numbers in their commands; schedules and limits other numbers.
-Machine code is what its writer says it is, so kernels are damaged without a new seal: that is what
-the seal is for. Each mutant is read by a process of its own, which computes what it has to.
+Programs get other bytes, or other numbers in their commands; schedules and limits get other
+numbers. Machine code is trusted if its checksum is valid, so kernels are damaged without a new
+checksum. Each mutant is read by a process of its own, which must compute the right results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fnx.core.config import override
 from fnx.core.uop import rebuild
 from tests.attack import seeds
 
-CODE = ("kernel", "loops")  # entries that are
+CODE = ("kernel", "loops")  # entries of machine code
 X = np.arange(40, dtype=np.float32).reshape(5, 8) / 8
 FUNCTIONS: dict[str, Any] = {
     "product": lambda x: jnp.tanh(x @ x.T).sum(0),
@@ -59,7 +59,7 @@ sys.stdout.buffer.write(pickle.dumps(found))
 
 @functools.cache
 def corpus() -> list[tuple[bytes, bytes, str]]:
-    """(key, value, what it is) of all entries that the functions make."""
+    """Return (key, value, description) of all entries that the functions make."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", _WRITER, folder], capture_output=True,
                               check=True)
@@ -81,10 +81,10 @@ def _damaged(data: bytes, choose: random.Random) -> bytes:
 
 
 def _other_numbers(data: bytes, choose: random.Random) -> bytes:
-    """A program with other numbers than a pass can have given it."""
+    """Return a program with numbers that no pass can have given it."""
     commands, *rest = pickle.loads(data)
     by = choose.choice((1, 64, 1 << 20, 1 << 40, -64, 1 << 62))
-    far = choose.choice((-1, 0.5, 1 << 60, "x"))  # where a number near it may be another program's
+    far = choose.choice((-1, 0.5, 1 << 60, "x"))  # nearby numbers might be another valid program's
     some = choose.random()
 
     def visit(node: Any, src: Any) -> Any:
@@ -106,14 +106,14 @@ def _other_numbers(data: bytes, choose: random.Random) -> bytes:
 
 
 class _Call:
-    """What a program of a stranger would call when it is read."""
+    """A call that a hostile program would make when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return os.kill, (os.getpid(), signal.SIGKILL)
 
 
 def planted(seed: int, folder: str) -> str:
-    """Write all entries, one of them changed; what it was."""
+    """Write all entries, one of them changed; return the kind of that one."""
     choose = random.Random(seed)
     disk, entries = DiskCache(folder), corpus()
     kinds = [about.split()[0] for *_, about in entries]
@@ -141,7 +141,7 @@ def planted(seed: int, folder: str) -> str:
 
 
 def check(seed: int) -> str:
-    """A mutant, read in a child process."""
+    """Read a mutant in a child process."""
     corpus()
     read, write = os.pipe()
     child = os.fork()

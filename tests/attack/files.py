@@ -1,10 +1,10 @@
-"""Mutants of files whose digests are right: refused, by node or member, or as safe as ours.
+"""Mutants of files with valid digests: rejected by node or member, or as safe as fnx's own files.
 
     python -m tests.attack.files --count 5000 --seed 1
 
-Each is read in a child process of bounded time and memory. What is refused leaves no node behind.
-What is read runs on the interpreter, which checks each place, and compiled, with arguments that end
-where pages without access begin: no crash, and the same results, where arithmetic is exact.
+Each is read in a child process with bounded time and memory. A rejected file leaves no node behind.
+An accepted one runs on the interpreter, which checks each index, and compiled, with arguments that
+end at pages without access: no crash, and the same results if arithmetic is exact.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from fnx.core.errors import CheckpointError, KernelError
 from fnx.core.uop import UOp, live_nodes, toposort
 from tests.attack import mutants, seeds
 
-SECONDS, SECONDS_A_BYTE = 2.0, 4e-5  # of reading a file, on a busy machine
-BYTES, BYTES_A_BYTE = 64 << 20, 2200  # of reading one, above what the process has
+SECONDS, SECONDS_A_BYTE = 2.0, 4e-5  # to read a file, on a busy machine
+BYTES, BYTES_A_BYTE = 64 << 20, 2200  # to read one, on top of what the process has
 RUN_SECONDS, RUN_BYTES = 5, 2 << 30
 MOST = 1 << 22  # elements of arguments that are made
 NAMED = re.compile(r"(node \d+|nodes|members|name|ins|outs|consts|in_tree|out_tree|byte [\d,]+)")
 
 
 def guarded(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array whose last element is the last one of a page, before one without access."""
+    """Return a copy whose last element ends a page, followed by one without access."""
     size = -(-max(x.nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = mmap.mmap(-1, size + mmap.PAGESIZE)
     whole = np.frombuffer(memory, np.uint8)
@@ -53,7 +53,7 @@ def guarded(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def arguments(loaded: Any, seed: int) -> list[Any]:
-    """Leaves for a loaded function: small numbers, and some that are far outside."""
+    """Return leaves for a loaded function: small numbers, and some far out of bounds."""
     rng = np.random.default_rng(seed)
     found = []
     for aval in loaded.in_avals:
@@ -72,14 +72,14 @@ def arguments(loaded: Any, seed: int) -> list[Any]:
 
 
 def is_exact(function: UOp) -> bool:
-    """Whether all machines give the same bits."""
+    """Return whether all machines give the same bits."""
     return all(n.op.exact and not (n.op is ops.REDUCE and n.dtype.is_float) and
                n.op not in (ops.BITCAST, ops.SORT) and not n.dtype.is_float
                for n in toposort([function], into_functions=True))
 
 
 def run(loaded: Any, seed: int) -> str:
-    """How a function that was read runs."""
+    """Run a loaded function and return what happened."""
     closed = loaded._closed.function
     sizes = [np.prod(n.shape) for n in toposort([closed], into_functions=True) if n.shape]
     if max(sizes, default=0) > MOST:
@@ -107,7 +107,7 @@ def run(loaded: Any, seed: int) -> str:
 
 
 def check_one(seed: int, path: str) -> str:
-    """Read a mutant, in a process of its own; what became of it."""
+    """Read a mutant in this process and return what happened."""
     kind, name, data = mutants.mutant(seed)
     path = f"{path}.{kind}"
     with open(path, "wb") as file:
@@ -129,14 +129,15 @@ def check_one(seed: int, path: str) -> str:
     assert peak < BYTES + BYTES_A_BYTE * len(data), f"{peak} bytes for {len(data)} bytes"
     if why is not None:
         assert NAMED.search(why), why
-        kept = [kept_after(load, path) for _ in range(3)]  # tables let go when they are next used
+        # tables drop entries on next use
+        kept = [kept_after(load, path) for _ in range(3)]
         assert kept[-1] <= max(kept[0], before), f"{kept} nodes are kept of {before}: {why}"
         return f"{kind} refused"
     return f"{kind} {run(found, seed)}" if kind == "fnx" else f"{kind} read"
 
 
 def kept_after(load: Any, path: str) -> int:
-    """How many nodes live when a file was refused once more."""
+    """Return how many nodes live after a file was rejected once more."""
     with contextlib.suppress(CheckpointError):
         load(path)
     gc.collect()
@@ -144,7 +145,7 @@ def kept_after(load: Any, path: str) -> int:
 
 
 def load_whole(kind: str, path: str) -> None:
-    """What the first file of a kind brings along."""
+    """Load an intact file of a kind, to load the modules it needs."""
     whole = f"{path}.whole.{kind}"
     with open(whole, "wb") as file:
         file.write(next(iter(mutants.corpus(kind).values())))
@@ -152,7 +153,8 @@ def load_whole(kind: str, path: str) -> None:
 
 
 def check(seed: int) -> str:
-    """A mutant in a child process: it may not end by a signal, but for one that runs long."""
+    """Check a mutant in a child process, which may not die by a signal, except for its time
+    limit."""
     mutants.corpus(mutants.KINDS[seed % len(mutants.KINDS)])
     read, write = os.pipe()
     child = os.fork()

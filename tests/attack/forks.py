@@ -1,15 +1,15 @@
-"""Forks under load: a child computes right or is told that it can't know, and never hangs.
+"""Forks under load: a child computes correctly or reports that it cannot, and never hangs.
 
     python -m tests.attack.forks --count 1000 --seed 1
     python -m tests.attack.forks --seconds 600
 
-Threads trace, compile, run and submit long work, while the process forks, now and then from
-several threads at once, with Ctrl-C on its way, or with Ctrl-C for the child microseconds after
-it is there, and with more or less patience for work in flight. Each child reads what was
-computed before, what was in flight (its value or DeviceError), and computes, traces and compiles
-anew; an alarm ends one that hangs, and where its threads were is printed, with the processor
-time it used: next to none on a busy machine may be hunger, not a lock. The parent's values have
-to be right afterwards.
+Threads trace, compile, run and submit long work, while the process forks, now and then from several
+threads at once, with a pending Ctrl-C, or with Ctrl-C for the child microseconds after it starts,
+and with varying timeouts for work in flight. Each child reads what was computed before and what was
+in flight (its value or DeviceError), and computes, traces and compiles anew. An alarm kills one
+that hangs; then the stacks of its threads are printed, with the processor time it used: next to
+none on a busy machine may be starvation rather than a lock. The parent's values must be right
+afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HANG = 60  # seconds a child may take, on a busy machine
 
 
 class Counts(NamedTuple):
-    """What is found; ``wrong`` has a line for each fault, ``hangs`` the stacks of each child."""
+    """The findings; ``wrong`` has a line for each fault, ``hangs`` the stacks of each child."""
 
     forks: int
     refused: int
@@ -75,7 +75,7 @@ def _load(seed: int, end: threading.Event) -> None:
 
 
 def _child(number: int, done: Any, flight: Any, want: float) -> int:
-    """0: right; 3: refused, as it may be; anything else is a fault."""
+    """Return 0: right; 3: rejected, as it may be; anything else is a fault."""
     if scope.is_open() or not gc.isenabled():
         return 10
     if not np.array_equal(np.asarray(done), np.arange(100) * 2.0 + 1):
@@ -116,7 +116,7 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
                                          (rng.uniform(0, 0.1), rng.randint(1, 30)))[forks % 3]
         done = _short(jnp.arange(100) * 1.0)
         np.asarray(done)
-        flight = [_long(x) for _ in range(flights)][-1]  # they are done in order
+        flight = [_long(x) for _ in range(flights)][-1]  # executed in order
         beside = [threading.Thread(target=_fork, args=(forks + 1 + i, done, flight, want))
                   for i in range(2 * (forks % 4 == 0))]
         after = rng.uniform(1e-5, 10 ** rng.uniform(-4, -2)) if rng.random() < 0.25 else None
@@ -144,8 +144,8 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
 
 def _fork(number: int, done: Any, flight: Any, want: float, after: float | None = None,
           struck: bool = False) -> bool:
-    """Fork; whether Ctrl-C got lost that came after so many seconds. With ``struck`` another one
-    comes to the child as soon as there is one."""
+    """Fork; return whether a Ctrl-C that came after so many seconds got lost. With ``struck``
+    another one comes to the child as soon as there is one."""
     parent = os.getpid()
     try:
         if after is not None:
@@ -185,12 +185,12 @@ def _be_child(number: int, done: Any, flight: Any, want: float, struck: bool) ->
 
 
 def _stacks(child: int) -> Path:
-    """The file where a child says what its threads do, when it has not ended for long."""
+    """Return the file where a hanging child dumps its stacks."""
     return Path(tempfile.gettempdir(), f"fnx-stacks-{child}.txt")
 
 
 def _reaped() -> Iterator[tuple[int, str]]:
-    """Exit code of each child, once it has ended, and what it said that it did."""
+    """Yield the exit code of each child, once it has ended, and its processor time and stacks."""
     while True:
         try:
             child, status, used = os.wait4(-1, 0)
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job's may be ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs may ignore it
     seconds = 60.0 if given.count is None and given.seconds is None else given.seconds
     counts = attack(given.seed, given.count, seconds)
     print(counts)

@@ -2,14 +2,13 @@
 
     python -m tests.attack.fusion --count 2000 --seed 1
 
-A seed is a graph as users write them: products, what precedes and follows them, normalizations,
-sums along any axes, concatenations, shifts, windows, gathers, one-hots, masks, scatters, distances,
-values that several read; itself or its gradient; of numbers from a normal distribution. It is timed
-against itself with each kind of fusion left out (``config.unfused``), in turns, by the clock of the
-processor; what seems slower than without is timed again, at last in a new process: where arrays lie
-and what ran before differ there, so only the graph's own time stays. Both have the same values. CI
-asks the compiler's prediction in place of the clock (``predicted_slower``): that is the same each
-time.
+A seed is a graph as users write them: products with prologues and epilogues, normalizations, sums
+along any axes, concatenations, shifts, windows, gathers, one-hots, masks, scatters, distances,
+values with several consumers; on its own or its gradient; on normally distributed numbers. It is
+timed against itself with each kind of fusion left out (``config.unfused``), in turns, by processor
+time. What seems slower is timed again, at last in a new process, where addresses and what ran
+before differ, so that only the graph's own time stays. Both must have the same values. CI uses the
+compiler's prediction instead of the clock (``predicted_slower``), as it is deterministic.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from fnx.lower.pipeline import lower
 from fnx.lower.schedule import cost_model
 from tests.attack import seeds
 
-LIMIT = 1.3      # times what a graph takes without a fusion
+LIMIT = 1.3      # maximum slowdown against a graph without a fusion
 AGAIN = 3        # times that it has to be slower
-LEAST = 5e-5     # seconds of processors below which a call is most of what is timed
-TARGET = Target("cpu", kind="kernels", cores=2)  # whose cycles are predicted
+LEAST = 5e-5     # processor seconds below which the call overhead dominates
+TARGET = Target("cpu", kind="kernels", cores=2)  # of predictions
 ROWS = (64, 300, 512, 1024, 2000)
 WIDTHS = (4, 16, 50, 64, 128, 256)
 LARGE = 1 << 20  # elements of values
@@ -46,11 +45,11 @@ Step = Callable[[Value], Value]
 
 
 class Graph:
-    """What a seed is: a function of its parameters, and these.
+    """The graph of a seed: a function of its parameters, and these.
 
     Attributes:
-        text: its steps, a word each.
-        parameters: arrays that its steps read; the first is what it begins with.
+        text: a few words for each step.
+        parameters: arrays that its steps read; the first is the input.
     """
 
     def __init__(self, seed: int, largest: int = LARGE) -> None:
@@ -81,7 +80,7 @@ class Graph:
         return self.rng.choice([n for n in WIDTHS if rows * n <= self.largest] or WIDTHS[:1])
 
     def parameter(self, *shape: int) -> int:
-        """The number of a new array; small, so that products stay near 1."""
+        """Add an array and return its index. It is scaled so that products stay near 1."""
         scale = max(shape[0], 1) ** -0.5 if len(self.parameters) else 1.0
         self.parameters.append((self.numbers.standard_normal(shape) * scale).astype("float32"))
         return len(self.parameters) - 1
@@ -91,17 +90,17 @@ class Graph:
         return len(self.parameters) - 1
 
     def pick(self) -> int:
-        """A value: most often the last one."""
+        """Return the index of a value: most often the last one."""
         last = len(self.shapes) - 1
         return last if self.rng.random() < 0.7 else self.rng.randint(0, last)
 
     def like(self, i: int) -> int:
-        """A value that has as many rows as the i-th."""
+        """Return the index of a value that has as many rows as the i-th."""
         return self.rng.choice([j for j, s in enumerate(self.shapes)
                                 if s[0] == self.shapes[i][0]])
 
     def add(self, text: str, shape: tuple[int, int], f: Callable[..., Value], *args: int) -> None:
-        """A step: f(parameters, *values)."""
+        """Add a step: f(parameters, *values)."""
         self.text.append(f"{text} {args[0] if args else ''}".strip())
         self.shapes.append(shape)
         self.steps.append((f, args))
@@ -109,7 +108,7 @@ class Graph:
     # ---- running
 
     def whole(self, *parameters: Any) -> list[Value]:
-        """The last value, and those that nobody reads."""
+        """Return the values that no step reads, among them the last one."""
         values: list[Value] = []
         for f, args in self.steps:
             values.append(f(parameters, *[values[i] for i in args]))
@@ -194,7 +193,7 @@ def _concatenated(g: Graph) -> None:
 
 
 def _columns(g: Graph) -> None:
-    """Stacked from one column each, as tables are."""
+    """Stack single columns, as for tables."""
     i = g.pick()
     rows, n = g.shapes[i]
     count = g.rng.choice([2, 5, 12, 20])
@@ -304,7 +303,8 @@ _STEPS: Sequence[Callable[[Graph], None]] = (
 
 
 def check(seed: int) -> str:
-    """How many kinds of fusion a graph has, none of which makes it slower, here or elsewhere."""
+    """Return how many kinds of fusion a graph has; none may make it slower, here or in a new
+    process."""
     try:
         return timed(seed)
     except Slower:
@@ -314,7 +314,7 @@ def check(seed: int) -> str:
 
 
 def in_new_process(seed: int) -> str:
-    """What is wrong with a graph in a process that has run nothing else."""
+    """Return what is wrong with a graph in a new process."""
     asked = subprocess.run(
         [sys.executable, "-c", f"from tests.attack import fusion; fusion.timed({seed})"],
         text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -322,11 +322,11 @@ def in_new_process(seed: int) -> str:
 
 
 class Slower(AssertionError):
-    """A graph that takes longer than without a kind of fusion."""
+    """A graph that is slower with a kind of fusion than without."""
 
 
 def timed(seed: int) -> str:
-    """How many kinds of fusion a graph has, none of which makes it slower in this process."""
+    """Return how many kinds of fusion a graph has; none may make it slower in this process."""
     graph = Graph(seed)
     given = [jnp.asarray(p) for p in graph.parameters]
     calls, wanted = {}, None
@@ -363,7 +363,7 @@ def _caller(f: Callable[..., Any], given: Sequence[Any], kind: str) -> Callable[
 
 
 def predicted(fn: Any, kind: str = "") -> float:
-    """Cycles that a FUNCTION is predicted to take with a kind of fusion left out."""
+    """Predict the cycles of a FUNCTION with a kind of fusion left out."""
     block = lower(fn, TARGET.replace(unfused=kind)).block
     return sum(cost_model.kernel_cycles(e.src[0], TARGET)
                for e in accessors.all_execs(block.commands)
@@ -371,7 +371,7 @@ def predicted(fn: Any, kind: str = "") -> float:
 
 
 def predicted_slower(seed: int, largest: int) -> dict[str, float]:
-    """How many times slower a graph is predicted to be than with a kind of fusion left out."""
+    """Return the predicted slowdown by each kind of fusion that is too large."""
     graph = Graph(seed, largest)
     fn = fnx.jit(graph.function()).lower(*map(jnp.asarray, graph.parameters)).graph
     fused = predicted(fn)

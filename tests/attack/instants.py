@@ -1,13 +1,13 @@
-"""Ctrl-C at every instant of a call: always KeyboardInterrupt, nothing lost, nothing left behind.
+"""Ctrl-C at every instant of a call: always KeyboardInterrupt, nothing lost, nothing leaks.
 
     python -m tests.attack.instants --count 20000 --seed 1
     python -m tests.attack.instants dispatch donation --seconds 600
 
-A signal arrives before the n-th bytecode of a call, and Python raises KeyboardInterrupt where it
-next looks for one: for every n of short calls, at random ones of long calls (traces, compilations).
-Unlike a timer's it comes to the same place each time, and to each place. Then no trace may be open,
-locks must be free for another thread, arrays of before must have their values, and the same call
-must be right. An array that says it was donated must have been written over.
+A signal arrives before the n-th bytecode of a call, and Python raises KeyboardInterrupt at its next
+check: for every n of short calls, at random ones of long calls (traces, compilations). Unlike a
+timer, this is reproducible and reaches every check point. Afterwards no trace may be open, locks
+must be free for another thread, existing arrays must have their values, and the same call must be
+right. An array that reports that it was donated must have been overwritten.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from fnx.core.errors import DonatedError
 from fnx.core.uop import current_loc
 
 HANG = 300.0  # seconds without an answer
-SHORT = 3000  # places of a call up to which a signal comes at each
+SHORT = 3000  # calls with at most this many check points are interrupted at each
 
 Array = Any
 
 
 class Work(NamedTuple):
-    """A call.
+    """A call to interrupt.
 
-    ``make`` gives the arrays that it reads, ``call`` is what is interrupted, ``check`` whether a
-    result is right. ``donated``: the arrays that it may take.
+    ``make`` returns the arrays that it reads, ``call`` is interrupted, ``right`` is its result.
+    ``donated``: indices of the arrays that it may consume.
     """
 
     make: Callable[[], list[Array]]
@@ -60,7 +60,7 @@ class Work(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What is found; ``wrong`` has a line for each fault."""
+    """The findings; ``wrong`` has a line for each fault."""
 
     interrupts: dict[str, int]
     whole: list[str]
@@ -73,31 +73,32 @@ class Counts(NamedTuple):
                           f"0 hangs: {each}", *[f"  {text}" for text in self.wrong[:40]]])
 
 
-# ---- a signal at the n-th place where Python looks for one ---------------------------------------
+# ---- a signal at the n-th point where Python checks for one --------------------------------------
 
 _LOOK = frozenset([dis.opmap[name] for name in (
     "RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD") if name in dis.opmap])
 
 
 class _Trip(dict[int, None]):
-    """``trip[number]``: a signal arrives. Not a call, after which Python would look for it."""
+    """``trip[number]`` sends a signal. It is not a call, after which Python would check for
+    signals."""
 
     __missing__ = staticmethod(_thread.interrupt_main)
 
 
 class Instant:
-    """Runs a call in which a signal arrives where Python looks for one the n-th time.
+    """Run a call in which a signal arrives at the n-th point where Python checks for one.
 
     Attributes:
-        count: how often it looked.
-        where: the line where KeyboardInterrupt came.
+        count: how often it checked.
+        where: the line where KeyboardInterrupt was raised.
     """
 
     def __init__(self, n: int) -> None:
         self.n, self.count, self.where = n, 0, ""
 
     def run(self, call: Callable[..., Any], *args: Any) -> tuple[str, Any]:
-        """What came of it: the kind of exception, and the result."""
+        """Return the exception (empty if none) and the result."""
         n, count, trip, number = self.n, 0, _Trip(), signal.SIGINT
         texts: dict[int, bytes] = {}
         codes: list[Any] = []
@@ -135,14 +136,14 @@ class Instant:
         return kind, out
 
 
-# ---- works --------------------------------------------------------------------------------------
+# ---- calls to interrupt -------------------------------------------------------------------------
 
 _x = np.arange(6, dtype=np.float32) + 1
 _long = np.linspace(0, 1, 400_000, dtype=np.float32)
 
 
 def _works() -> dict[str, Work]:
-    """All calls, each with what it needs made."""
+    """Return all calls, each with its prerequisites made."""
     step = fnx.jit(lambda w, x: w * 2 + x)
     nested = fnx.jit(lambda t: {"a": t["a"] + t["b"][0], "c": t["b"][1] * 2})
     taken = fnx.jit(lambda w: w * 2 + 1, donate_argnums=0)
@@ -283,11 +284,11 @@ def _overridden(s: list[Array]) -> Any:
         return (s[0] + 1)[jnp.arange(6)]
 
 
-# ---- what must hold -----------------------------------------------------------------------------
+# ---- invariants ---------------------------------------------------------------------------------
 
 
 class _Beside:
-    """Another thread, which calls what it is given."""
+    """Another thread, which makes the calls it is asked for."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
@@ -303,7 +304,7 @@ class _Beside:
                 self._answers.put(error)
 
     def ask(self, call: Callable[[], Any]) -> Any:
-        """Its answer, or what it raised."""
+        """Return its answer, or what it raised."""
         self._calls.put(call)
         try:
             return self._answers.get(timeout=HANG)
@@ -313,7 +314,7 @@ class _Beside:
 
 
 def _left() -> str:
-    """What is left behind."""
+    """Return what is left behind."""
     if scope.is_open():
         return "a trace is open"
     if current_loc.loc is not None:
@@ -324,7 +325,7 @@ def _left() -> str:
 
 
 def _heal() -> None:
-    """So that a fault is counted once."""
+    """Reset the state, so that a fault is counted once."""
     del scope.open_scopes()[:]
     current_loc.loc = None
     trace._gc_disabled_threads.clear()
@@ -337,7 +338,7 @@ def _same(found: Any, right: Any) -> bool:
 
 def _lost(arrays: Sequence[Array], work: Work, before: Sequence[np.ndarray[Any, Any]],
           memory: Sequence[Any]) -> str:
-    """Which array of before has another value, or none though nothing was written to it."""
+    """Return which existing array has another value, or was donated without being overwritten."""
     for i, (x, value, storage) in enumerate(zip(arrays, before, memory)):
         try:
             if not np.array_equal(np.asarray(x), value):
@@ -353,7 +354,7 @@ def _lost(arrays: Sequence[Array], work: Work, before: Sequence[np.ndarray[Any, 
 
 
 def strike(work: Work, n: int, beside: _Beside, lost: list[Any]) -> tuple[Instant, str]:
-    """Interrupt a call at bytecode n: where it was, and what is wrong afterwards."""
+    """Interrupt a call at check point n; return where it was, and what is wrong afterwards."""
     arrays = work.make()
     before = [np.array(x) for x in work.make()]
     memory = [x._storage for x in arrays]
@@ -366,7 +367,7 @@ def strike(work: Work, n: int, beside: _Beside, lost: list[Any]) -> tuple[Instan
     if kind != "KeyboardInterrupt" and n <= instant.count:
         fault = kind or "the interrupt was lost"
     if lost:
-        fault = f"lost in {lost[0].object}: {lost[0].exc_value!r}"  # a finalizer
+        fault = f"lost in {lost[0].object}: {lost[0].exc_value!r}"  # in a finalizer
         lost.clear()
     fault = fault or _lost(arrays, work, before, memory)
     if not fault:
@@ -385,7 +386,7 @@ def attack(names: Sequence[str], seed: int, count: int | None, seconds: float | 
     hook, sys.unraisablehook = sys.unraisablehook, lost.append
     lengths, following = {}, {}
     for name in names:
-        for _ in range(3):  # as it is from then on
+        for _ in range(3):  # until it runs in its steady state
             instant = Instant(0)
             kind, out = instant.run(works[name].call, works[name].make())
             assert not kind and _same(out, works[name].right), f"{name}: {kind or out}"

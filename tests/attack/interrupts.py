@@ -1,13 +1,13 @@
-"""Ctrl-C at random instants: always KeyboardInterrupt, always usable after, nothing left behind.
+"""Ctrl-C at random instants: always KeyboardInterrupt, everything works afterwards, nothing leaks.
 
     python -m tests.attack.interrupts --count 10000 --seed 1
     python -m tests.attack.interrupts --seconds 600
 
 Loops train (with and without donation), trace, compile and compute eagerly, until a timer's signal
-raises KeyboardInterrupt wherever Python is. Then no trace may be open, the collector must be on,
-a computation must be right, and the state of before must be that of its step, bit for bit
-(donated arguments may say that they were donated). At the end the memory of the pool, threads
-and open files are counted.
+raises KeyboardInterrupt wherever Python is. Afterwards no trace may be open, the collector must be
+on, a computation must be right, and the previous state must be bitwise that of its step (donated
+arguments may report that they were donated). At the end, the memory of the pool, threads and open
+files are counted.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fnx.core.errors import DeviceError, DonatedError
 from fnx.core.uop import current_loc, live_nodes
 from fnx.core.weak_tables import WeakMemo
 
-STEPS = 200  # of a training, then it begins anew
+STEPS = 200  # of a training run, which then restarts
 HANG = 120.0  # seconds without progress
 
 
 class Counts(NamedTuple):
-    """What is found; ``wrong`` has a line for each fault."""
+    """The findings; ``wrong`` has a line for each fault."""
 
     interrupts: int
     wrong: list[str]
@@ -56,7 +56,7 @@ class Counts(NamedTuple):
 
 
 class Training:
-    """A jitted step; the state is (number of steps, weights)."""
+    """A jitted training step; the state is (number of steps, weights)."""
 
     def __init__(self, size: int, donate: bool) -> None:
         rng = np.random.default_rng(size)
@@ -90,7 +90,7 @@ class Training:
             float(self.state[1][0])
 
     def fault(self, aborted: bool) -> str:
-        """What is wrong with the state, if anything is."""
+        """Return what is wrong with the state, if anything."""
         number, w = self.state
         try:
             right = np.array_equal(np.asarray(w), self.path[number])
@@ -146,7 +146,7 @@ def _leaks(before: dict[str, int]) -> list[str]:
 
 
 def _counted() -> dict[str, int]:
-    """What is alive behind empty caches."""
+    """Count what is alive after clearing the caches."""
     device = get_device("cpu")
     device.synchronize()
     clear_caches()
@@ -159,7 +159,7 @@ def _counted() -> dict[str, int]:
 
 
 def _live_nodes() -> int:
-    """Tables let go of what belongs to the dead when they are looked at, which makes more dead."""
+    """Count live nodes. Weak tables drop dead entries on access, which kills more nodes."""
     before, nodes = -1, live_nodes()
     while nodes != before:
         gc.collect()
@@ -191,7 +191,8 @@ def attack(seed: int, count: int | None, seconds: float | None) -> Counts:
     while done != count and time.monotonic() < end:
         faulthandler.dump_traceback_later(HANG, exit=True)
         work, longest = random.choice(works)
-        aborted = random.random() < 0.1  # one soon after another aborts what is submitted
+        # a quick second one aborts submitted work
+        aborted = random.random() < 0.1
         queue._INTERRUPT_WINDOW = again if aborted else 0.0
         try:
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest))

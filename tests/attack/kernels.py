@@ -1,13 +1,14 @@
-"""Random hand-written kernels: devices, derivatives, searched schedules, words of transforms.
+"""Random user-written kernels: devices, derivatives, searched schedules, compositions of
+transforms.
 
     python -m tests.attack.kernels --count 3000 --seed 1
 
-The generators are those of the laws: kernels of reads, folds, local arrays and stores (tests/laws/
-test_handwritten_kernels.py), smooth ones with loops and conditions (test_kernel_derivatives.py),
-nests of loops that add to places (test_kernel_programs.py). One seed is held against the
-interpreter, or against differences, or against Python; or runs under a word of transforms and
-loops, which is held against the same without loops and lanes; or its schedule is searched for,
-besides, and alone it has the bits of the compiler's own choice.
+The generators are those of the property tests: kernels of reads, reductions, local arrays and
+stores (tests/laws/test_handwritten_kernels.py), smooth ones with loops and conditions
+(test_kernel_derivatives.py), nests of loops that add to indices (test_kernel_programs.py). A seed
+is compared with the interpreter, with finite differences or with Python; or it runs under a
+composition of transforms and loops, which is compared with the same without loops and batching; or
+its schedule is also searched for, and must give the bits of the default schedule.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Function = Callable[[Any], Any]
 
 
 def _step(f: Function, like: Any) -> Function:
-    """A step of a loop: what f makes of the carry, in the shape of the carry."""
+    """A loop step: f's result for the carry, in the shape of the carry."""
     shape = np.shape(like)
 
     def step(c: Any) -> Any:
@@ -46,7 +47,8 @@ def _loss(f: Function) -> Function:
     return lambda x: sum([jnp.sin(y).sum() for y in f(x)], jnp.zeros((), "float64"))
 
 
-# A word on a function of one array, and the same without loops and lanes: (made, x) -> results.
+# A composition on a function of one array, and the same without loops and batching: (function, x)
+# -> results.
 WORDS: dict[str, tuple[Callable[[Function, Any], Any], Callable[[Function, Any], Any]]] = {
     "alone": (lambda f, x: f(x), lambda f, x: f(x)),
     "jit": (lambda f, x: fnx.jit(f)(x), lambda f, x: f(x)),
@@ -71,7 +73,8 @@ WORDS: dict[str, tuple[Callable[[Function, Any], Any], Callable[[Function, Any],
 
 
 def under_a_word(seed: int, **options: Any) -> bool:
-    """Whether a kernel with options ran (else it was refused), alone and under a word."""
+    """Return whether a kernel with options ran (otherwise it was rejected), alone and in a
+    composition."""
     with override(x64=True):
         writer = SmoothWriter(seed)
         x, y, at = writer.inputs()
@@ -103,7 +106,7 @@ def under_a_word(seed: int, **options: Any) -> bool:
 
 
 def searched(seed: int) -> bool:
-    """Whether a kernel ran whose schedule is searched for."""
+    """Return whether a kernel ran with schedule search."""
     return under_a_word(seed, search=SECONDS)
 
 
@@ -118,7 +121,8 @@ WAYS: dict[str, Callable[[int], bool]] = {
 
 
 def check(seed: int) -> tuple[str, bool]:
-    """The way that a seed goes, and whether its kernel ran (else it was refused where written)."""
+    """Return how a seed is checked, and whether its kernel ran (otherwise it was rejected when
+    written)."""
     way = list(WAYS)[seed % len(WAYS)]
     return way, WAYS[way](seed)
 

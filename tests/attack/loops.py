@@ -2,12 +2,12 @@
 
     python -m tests.attack.loops --count 3000 --seed 1
 
-A program is a loop over a few carries of small shapes, whose steps slice at moving places, read
-diagonals and repeated axes, swap carries, update in place, branch and run loops of their own (with
-no steps, too). Numbers are whole, so every bit is defined. It runs as Python on NumPy, under jit,
-as lanes of vmap, with its arguments donated; where no condition is data, its gradient is that of
-the same steps without loops. Half of the programs cut loops that a condition ends into portions of
-one to three steps, and loops of commands that are one kernel.
+A program is a loop over a few carries of small shapes, whose steps slice at moving indices, read
+diagonals and repeated axes, swap carries, update in place, branch and run loops of their own (some
+with no steps). Numbers are integers, so every bit is defined. It runs as Python on NumPy, under
+jit, under vmap and with its arguments donated; if no condition depends on data, its gradient is
+that of the unrolled steps. Half of the programs cut unbounded loops into strips of one to three
+steps, and also loops of commands that are one kernel.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Plain:
 
 
 class Writer:
-    """Draws a program. ``smooth``: of floats, without what gradients can't be compared of."""
+    """Draws a program. ``smooth``: of floats, without what has no comparable gradient."""
 
     def __init__(self, seed: int, smooth: bool) -> None:
         self.rng, self.smooth = random.Random(seed), smooth
@@ -120,7 +120,7 @@ class Writer:
     # ---- values
 
     def value(self, shape: tuple[int, ...], known: Sequence[tuple[int, ...]], depth: int) -> Value:
-        """An expression of a shape over variables of known shapes; the last one is i."""
+        """Draw an expression of a shape over variables of known shapes; the last variable is i."""
         rng = self.rng
         makers = [self._leaf]
         if depth > 0:
@@ -138,7 +138,7 @@ class Writer:
         return found
 
     def _variable(self, shapes: Any, known: Sequence[tuple[int, ...]]) -> int | None:
-        """One of the variables whose shape is among some."""
+        """Draw a variable with an accepted shape."""
         found = [k for k, s in enumerate(known[:-1]) if shapes(s)]
         return self.rng.choice(found) if found else None
 
@@ -220,14 +220,14 @@ class Writer:
                 np.float32 if self.smooth else np.int32)))
 
     def _sorted(self, shape: Any, known: Any, depth: int) -> Value:
-        """The elements in order, or in the order of others."""
+        """The elements sorted, or in the sorted order of others."""
         a, b = (self.value(shape, known, depth - 1) for _ in range(2))
         if self.rng.random() < 0.5:
             return lambda L, env: L.np.sort(a(L, env), 0)
         return lambda L, env: L.np.take(a(L, env), L.order(b(L, env)), 0)
 
     def _found(self, shape: Any, known: Any, depth: int) -> Value | None:
-        """Elements at data-dependent places: where others would stand in an order."""
+        """Elements at data-dependent indices: where searchsorted would insert others."""
         if self.smooth:
             return None
         a, b = (self.value(shape, known, depth - 1) for _ in range(2))
@@ -270,7 +270,7 @@ class Writer:
 
     def step(self, carries: Sequence[tuple[int, ...]], known: Sequence[tuple[int, ...]],
              depth: int) -> Callable[[Any, Env, list[Any]], list[Any]]:
-        """The next carries; variables are those outside, the carries, and i."""
+        """Draw a step to the next carries; variables are the outer ones, the carries, and i."""
         rng, inside = self.rng, [*known[:-1], *carries, ()]
         values = [self.tame(self.value(s, inside, rng.randrange(0, 3))) for s in carries]
         inner = self.loop(carries, inside, depth - 1) if depth and rng.random() < 0.6 else None
@@ -292,7 +292,7 @@ class Writer:
 
     def loop(self, carries: Sequence[tuple[int, ...]], known: Sequence[tuple[int, ...]],
              depth: int) -> Callable[[Any, Env, list[Any]], list[Any]]:
-        """A loop or a branch over the carries."""
+        """Draw a loop or a branch over the carries."""
         kinds = [self._scan, self._scan, self._fori]
         if not self.smooth:
             kinds += [self._while, self._cond, self._counted]
@@ -326,7 +326,7 @@ class Writer:
         return run
 
     def _counted(self, carries: Any, known: Any, depth: int) -> Any:
-        """As many steps as the data say."""
+        """A loop with a data-dependent trip count."""
         step, most = self.step(carries, known, depth), self.rng.randrange(1, 6)
 
         def run(L: Any, env: Env, state: list[Any]) -> list[Any]:
@@ -359,7 +359,7 @@ class Writer:
 
 
 def draw(seed: int, smooth: bool) -> tuple[Callable[..., Any], list[Any]]:
-    """A function (language, arrays) -> arrays, and arrays."""
+    """Return a function (language, arrays) -> arrays, and arrays."""
     writer = Writer(seed, smooth)
     rng = writer.rng
     shapes = [rng.choice(SHAPES) for _ in range(rng.randrange(1, 4))]
@@ -383,8 +383,8 @@ def draw(seed: int, smooth: bool) -> tuple[Callable[..., Any], list[Any]]:
 
 @contextlib.contextmanager
 def portions_of(steps: int | None) -> Iterator[None]:
-    """Loops that a condition ends are cut into portions of so many steps, others of commands that
-    are a kernel of so many times 200 cycles; None: as ever."""
+    """Strip-mine unbounded loops into this many steps, and loops of commands that are one kernel at
+    this many times 200 cycles; None: use the defaults."""
     before = strip_mine._MIN_STEPS, strip_mine.MAX_STEPS, strip_mine.KERNEL_CYCLES
     if steps is not None:
         strip_mine._MIN_STEPS, strip_mine.MAX_STEPS = steps, steps
@@ -396,7 +396,7 @@ def portions_of(steps: int | None) -> Iterator[None]:
 
 
 def check(seed: int) -> None:
-    """Raise where a program is not what Python says: one way of running it for each seed."""
+    """Raise if a program differs from Python; the seed determines how it runs."""
     with portions_of(1 + seed % 3 if seed // 4 % 2 else None):
         _check(seed)
 
@@ -424,7 +424,7 @@ def _check(seed: int) -> None:
 
 
 def _same_gradient(program: Callable[..., Any], xs: Sequence[Any]) -> None:
-    """Values and gradients: those of the steps without loops."""
+    """Check values and gradients against those of the unrolled steps."""
     def total(L: Any) -> Any:
         return lambda *xs: sum([o.sum() for o in program(L, *xs)])
 

@@ -1,12 +1,12 @@
-"""Functions made anew, shapes, derivatives, loops, without end: memory is flat.
+"""Endlessly new functions, shapes, derivatives and loops: memory stays flat.
 
     python -m tests.attack.memory --count 20000
     python -m tests.attack.memory --seconds 600
     python -m tests.attack.memory --count 2000 --small
 
-Everything compiles: each round has a new constant, or a new shape. When caches are full (with
-``--small`` they hold a twentieth), live nodes, objects, mapped code and resident memory are
-counted,
+Everything compiles: each round has a new constant or a new shape. When caches are full (with
+``--small`` they hold a twentieth) and again at the end, live nodes, objects, mapped code and
+resident memory are counted.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from fnx.core import cache
 from fnx.core.config import override
 from fnx.core.uop import live_nodes
 
-FULL = 5000            # rounds until caches are full, and nothing in them is of before
-SOON = 1000            # ... where they are small
-SMALL = 20             # a small cache is a whole one divided by this
+FULL = 5000            # rounds until caches are full of entries of this test
+SOON = 1000            # ... of small caches
+SMALL = 20             # divisor of the size of small caches
 TOLERANCE = {"nodes": 500, "objects": 4000, "KB of code": 512, "KB resident": 4096}
 ROUND = {"KB resident": 0.25}  # per round: the allocator's own holes; an entry is 15 to 60
 
 
 class Counts(NamedTuple):
-    """What is found: of each work what it held when caches were full, and at the end."""
+    """The findings: what each work held when caches were full, and at the end."""
 
     rounds: int
     held: dict[str, tuple[dict[str, int], dict[str, int]]]
 
     @property
     def leaks(self) -> list[str]:
-        """What has grown."""
+        """Return what has grown."""
         return [f"{name}: {what} {before[what]:,} -> {after[what]:,}"
                 for name, (before, after) in self.held.items() for what in before
                 if after[what] - before[what] > TOLERANCE[what]
@@ -65,12 +65,12 @@ _one = fnx.jit(lambda x: x + x)
 
 
 def another_shape(i: int) -> Any:
-    """One function, a shape that is new."""
+    """One function with a new shape."""
     return _one(jnp.ones(i + 1))
 
 
 def another_eager_shape(i: int) -> Any:
-    """An eager call of a shape, and with a constant in a place where it is none of the operands."""
+    """An eager call with a new shape and a new constant that is not an operand."""
     return jnp.pad(jnp.ones(i % 97 + 1), (0, i + 1))
 
 
@@ -89,7 +89,7 @@ WORKS: dict[str, Callable[[int], Any]] = {
 
 
 def counted() -> dict[str, int]:
-    """What is held now."""
+    """Count what is held now."""
     get_device("cpu").synchronize()
     gc.collect()
     return {"nodes": live_nodes(), "objects": len(gc.get_objects()),
@@ -97,7 +97,7 @@ def counted() -> dict[str, int]:
 
 
 def _mapped_code() -> int:
-    """Bytes that are executable and of no file."""
+    """Return the executable bytes that do not belong to a file."""
     total = 0
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -114,14 +114,14 @@ def _resident() -> int:
 
 
 def shrink() -> None:
-    """Caches that are there hold less from now on, so they are full soon."""
+    """Reduce the limits of existing caches, so that they are full soon."""
     for kept in cache._names.live_keys():
         kept.limit = max(4, kept.limit // SMALL)
-        kept.most //= SMALL
+        kept.max_bytes //= SMALL
 
 
 def attack(names: list[str], count: int | None, seconds: float | None, small: bool) -> Counts:
-    """Make things anew until ``count`` or the time is reached."""
+    """Repeat new work until ``count`` or the time is reached."""
     full = FULL if count is None else min(FULL, count // 2)
     if small:
         full = min(full, SOON)

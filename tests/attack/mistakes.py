@@ -1,6 +1,6 @@
-"""Mistakes of users, and what fnx says to each: ``mistakes.txt`` has a few lines of code for each.
+"""Mistakes of users, and fnx's answer to each: ``mistakes.txt`` has a few lines of code for each.
 
-The line at fault ends with ``# here``: the message begins with it, and says how to mend it.
+The line at fault ends with ``# here``: the message begins with it, and says how to fix it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Mistake(NamedTuple):
 
 
 def mistakes() -> Iterator[Mistake]:
-    """All of them."""
+    """Yield all mistakes."""
     for i, text in enumerate(FILE.read_text().split("## ")[1:]):
         name, _, code = text.partition("\n")
         line, = [n for n, words in enumerate(code.splitlines(), 1) if words.endswith("# here")]
@@ -41,7 +41,7 @@ def mistakes() -> Iterator[Mistake]:
 
 
 def made(mistake: Mistake) -> Exception:
-    """The error that it raises."""
+    """Return the error that it raises."""
     space: dict[str, Any] = dict(
         np=np, fnx=fnx, jnp=jnp, lax=lax, nn=nn, random=random, k=k, Config=Config,
         ShapeDtypeStruct=fnx.ShapeDtypeStruct, override=override, X=jnp.arange(3.0) + 1,
@@ -57,6 +57,6 @@ def made(mistake: Mistake) -> Exception:
 
 
 def frames(error: Exception) -> list[bool]:
-    """Of each frame of a traceback whether it is one of fnx."""
+    """Return for each frame of a traceback whether it is one of fnx's."""
     return [frame.filename.startswith(PACKAGE)
             for frame in traceback.extract_tb(error.__traceback__)]

@@ -1,10 +1,10 @@
-"""Files of strangers: mutants of .fnx, npz and safetensors whose digests and sums are right.
+"""Files of strangers: mutants of .fnx, npz and safetensors with valid digests and checksums.
 
-    corpus("fnx")["scan"]    a whole file
+    corpus("fnx")["scan"]    an intact file
     mutant(3)                numbers, names, nodes or members of one changed, and then sealed
 
-A change keeps a file's structure, as somebody would who has read how it is made: a number becomes
-another one, perhaps everywhere it stands; an operand another node; two nodes change places.
+A change keeps a file's structure, as if made by somebody who knows the format: a number becomes
+another one, perhaps everywhere it occurs; an operand another node; two nodes are swapped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fnx.exporting import graph_file
 from fnx.saving import npz, safetensors
 from tests.exporting.test_graph_file import FUNCTIONS, X
 
-KINDS = ("fnx", "fnx", "fnx", "npz", "safetensors")  # one of them a seed
+KINDS = ("fnx", "fnx", "fnx", "npz", "safetensors")  # one of them per seed
 _NUMBERS = (0, 1, -1, 2, 3, 7, 8, 15, 16, 17, 31, 64, 65, 127, 128, 255, 1 << 31, (1 << 31) - 1,
             1 << 32, 1 << 48, 1 << 50, (1 << 63) - 1, 1 << 63, 1 << 64, -1 << 63, 10 ** 30)
 _TEXTS = ("", "x", '*/ system("x"); /*', "int", "free", "fault of x a b", "fault of x 0 3", "\0",
@@ -37,7 +37,7 @@ _TEXTS = ("", "x", '*/ system("x"); /*', "int", "free", "fault of x a b", "fault
           "VEC", "UNROLL", "PRIV", "SHARED", "REG", "GLOBAL", "jvp", "fwd", "bwd", "bwd 0")
 
 
-# ---- whole files ------------------------------------------------------------------------------
+# ---- intact files -----------------------------------------------------------------------------
 
 
 @fnx.call(out=lambda x, y: x)
@@ -82,7 +82,7 @@ def _kernel_arguments(name: str) -> tuple[Any, ...]:
 
 @functools.cache
 def corpus(kind: str) -> dict[str, bytes]:
-    """Files that are right, by name."""
+    """Return intact files, by name."""
     if kind == "fnx":
         made = {name: fnx.export(f, X, to="fnx", name="f") for name, f in FUNCTIONS.items()}
         made |= {name: fnx.export(f, *_kernel_arguments(name), to="fnx", name="f")
@@ -107,7 +107,7 @@ def corpus(kind: str) -> dict[str, bytes]:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """All containers in a value, each with the keys of what is no container."""
+    """Yield each value that is not a container, as its container and key."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in items:
         if isinstance(inner, dict | list):
@@ -134,7 +134,7 @@ def _one_value(fields: Any, choose: random.Random) -> None:
 
 
 def _everywhere(fields: Any, choose: random.Random) -> None:
-    """A number that becomes another wherever it stands, as of a file for other lengths."""
+    """Replace a number wherever it occurs, as in a file for other lengths."""
     places = list(_places(fields))
     old = choose.choice([w[key] for w, key in places if type(w[key]) is int] or [0])
     new = choose.choice([old + 1, old - 1, 2 * old, choose.choice(_NUMBERS)])
@@ -146,7 +146,7 @@ def _everywhere(fields: Any, choose: random.Random) -> None:
 
 
 def _container(fields: Any, choose: random.Random) -> None:
-    """A list that is empty, longer, deeper, or has lost or doubled one of its values."""
+    """Empty, extend or nest a list, or drop or repeat one of its values."""
     where, key = choose.choice(list(_places(fields)))
     what = choose.randrange(5)
     if isinstance(where, list):
@@ -171,7 +171,7 @@ def _container(fields: Any, choose: random.Random) -> None:
 
 
 def _operand(fields: Any, choose: random.Random) -> None:
-    """Another node in place of an operand."""
+    """Replace an operand by another node."""
     row = choose.choice([r for r in fields["nodes"] if r[2]])
     row[2][choose.randrange(len(row[2]))] = choose.randrange(len(fields["nodes"]))
 
@@ -184,7 +184,7 @@ def _swapped(fields: Any, choose: random.Random) -> None:
 
 
 def _moved_place(fields: Any, choose: random.Random) -> None:
-    """An index that is ``range + K``, ``range * K`` or another range of the kernel."""
+    """Replace an index by an arithmetic expression of it and a constant."""
     indices = [i for i, row in enumerate(fields["nodes"]) if row[0] == "INDEX" and len(row[2]) > 1]
     if not indices:
         _operand(fields, choose)
@@ -205,7 +205,7 @@ def _moved_place(fields: Any, choose: random.Random) -> None:
 
 
 def _other_arg(fields: Any, choose: random.Random) -> None:
-    """A record, a tuple or an op as arg."""
+    """Replace an arg by a record."""
     records = [r for module in (op_args, tiling) for r in vars(module).values()
                if isinstance(r, type) and hasattr(r, "_names") and r._names]
     record: Any = choose.choice(records)
@@ -219,14 +219,14 @@ _GRAPH = (*_JSON, *_JSON[:2], _operand, _operand, _swapped, _moved_place, _moved
 
 
 def resealed(fields: Any, arrays: bytes) -> bytes:
-    """A graph file of these fields, with the digest of them."""
+    """Return a graph file of these fields, with their digest."""
     text = json.dumps(fields).encode()
     rest = len(text).to_bytes(8, "little") + text + arrays
     return graph_file.MAGIC + hashlib.sha256(rest).digest() + rest
 
 
 def opened(data: bytes) -> tuple[Any, bytes]:
-    """The fields and the arrays of a graph file."""
+    """Return the fields and the arrays of a graph file."""
     rest = data[len(graph_file.MAGIC) + 32:]
     length = int.from_bytes(rest[:8], "little")
     return json.loads(rest[8:8 + length]), rest[8 + length:]
@@ -238,7 +238,7 @@ def _graph(whole: bytes, choose: random.Random) -> bytes:
         try:
             choose.choice(_GRAPH)(fields, choose)
         except (LookupError, TypeError, ValueError, AttributeError):
-            break  # what an earlier change has left is not of that kind
+            break  # an earlier change left an unexpected type
     if choose.random() < 0.8:
         with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
             _pruned(fields)
@@ -248,7 +248,7 @@ def _graph(whole: bytes, choose: random.Random) -> bytes:
 
 
 def _pruned(fields: Any) -> None:
-    """Leave out nodes that the last one has no part in: that much is seen at once."""
+    """Remove nodes that the last one does not use, which a reader rejects at once."""
     nodes = fields["nodes"]
     used = {len(nodes) - 1}
     for i in reversed(range(len(nodes))):
@@ -263,7 +263,7 @@ def _pruned(fields: Any) -> None:
 
 
 def _bytes(data: bytes, choose: random.Random) -> bytes:
-    """Bytes changed, cut off, put in, or all of one kind (NaNs among them)."""
+    """Change, truncate, insert or overwrite bytes (also by NaNs)."""
     out = bytearray(data)
     at = choose.randrange(len(data) + 1)
     what = choose.randrange(5)
@@ -294,7 +294,7 @@ def _tensors(whole: bytes, choose: random.Random) -> bytes:
 
 
 def _sum(header: Any, data: bytes, choose: random.Random) -> None:
-    """Sums as the writer makes them, of what the header says now."""
+    """Recompute the checksums, as the writer would for the current header."""
     sums = []
     for name, entry in header.items():
         if name != "__metadata__":
@@ -309,7 +309,7 @@ def _sum(header: Any, data: bytes, choose: random.Random) -> None:
 
 
 def _archive(whole: bytes, choose: random.Random) -> bytes:
-    """A number of the structure or a byte of a member changed; then sums as they should be."""
+    """Change a number of the structure or a byte of a member, then fix the checksums."""
     out = bytearray(whole)
     marks = [i for i in range(len(out) - 3) if out[i:i + 2] == b"PK" and out[i + 2] in (1, 3, 5, 6)]
     for _ in range(choose.choice((1, 1, 2, 4))):
@@ -328,7 +328,7 @@ def _archive(whole: bytes, choose: random.Random) -> bytes:
 
 
 def _seal_member(out: bytearray, at: int) -> None:
-    """The sum of a stored member, in its header and in the directory."""
+    """Fix the checksum of a stored member, in its header and in the directory."""
     size, = struct.unpack_from("<I", out, at + 18)
     name, extra = struct.unpack_from("<2H", out, at + 26)
     start = at + 30 + name + extra
@@ -347,13 +347,13 @@ _OF_KIND: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 
 def drawn(seed: int) -> tuple[str, str, random.Random]:
-    """(kind, which whole file, what chooses the changes) of a seed."""
+    """Return (kind, name of the intact file, generator of the changes) of a seed."""
     choose = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     return kind, choose.choice(sorted(corpus(kind))), choose
 
 
 def mutant(seed: int) -> tuple[str, str, bytes]:
-    """(kind, which whole file, the bytes of a mutant) of a seed."""
+    """Return (kind, name of the intact file, bytes of a mutant) of a seed."""
     kind, name, choose = drawn(seed)
     return kind, name, _OF_KIND[kind](corpus(kind)[name], choose)

@@ -1,11 +1,11 @@
-"""Products of narrow types by matrix units, in shapes that divide nothing, against float64.
+"""Low-precision products on matrix units, in shapes that divide nothing, against float64.
 
     python -m tests.attack.products --count 2000 --seed 1
 
 A seed is a product of bfloat16 or of bytes (batches, transposes, a prologue, an epilogue, NaN and
-infinity now and then), or a convolution of bfloat16; itself, a gradient or a second derivative;
-under jit, and products of bytes eagerly, too. Integers are exact; sums are within the roundings
-of their type.
+infinity now and then), or a convolution of bfloat16; on its own, as a gradient or as a second
+derivative; under jit, and products of bytes eagerly, too. Integers are exact; sums are within the
+rounding error of their type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def wide(x: Any) -> Array:
 
 
 class _Drawn:
-    """What a seed is."""
+    """The random choices of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.numbers = random.Random(seed), np.random.default_rng(seed)
@@ -60,7 +60,7 @@ class _Drawn:
         return self.numbers.integers(0, 256, shape).astype(np.uint8).view(of)
 
     def product(self) -> tuple[Function, tuple[tuple[int, ...], tuple[int, ...]]]:
-        """A product of two arrays to a type, and their shapes."""
+        """Return a product of two arrays to a type, and their shapes."""
         rng = self.rng
         m, k, n = (rng.choice(SIDES) for _ in range(3))
         k = 0 if rng.random() < 0.03 else k
@@ -92,7 +92,7 @@ class _Drawn:
 
 
 def check(seed: int) -> str:
-    """The kind of a seed, whose product is what it has to be."""
+    """Check the product of a seed and return its kind."""
     drawn = _Drawn(seed)
     kind = drawn.rng.choice(["bytes", "bfloat16", "odd", "convolution"])
     if kind == "bytes":
@@ -118,7 +118,7 @@ def check(seed: int) -> str:
 
 
 def _compare(word: str, f: Function, x: Any, w: Any) -> None:
-    """Under jit it is what it is of the same numbers in float32."""
+    """Compare the result under jit with that of the same numbers in float32."""
     got = wide(fnx.jit(f)(x, w))
     wanted = wide(fnx.jit(f)(x.astype("float32"), w.astype("float32")))
     finite = np.isfinite(wanted)

@@ -3,17 +3,17 @@
     python -m tests.attack.programs --count 20000 --seed 1
     python -m tests.attack.programs --seconds 600
 
-A program is a few lines of Python, calls of public functions and functions of these under words of
-transforms and loops, over inputs of any dtype and shape (0-d, empty, broadcast,
+A program is a few lines of Python: calls of public functions, and of functions of these under
+compositions of transforms and loops, over inputs of any dtype and shape (0-d, empty, broadcast,
 ragged), with odd values (NaN, infinities, both zeros, tiny, huge). It runs eagerly, under ``jit``,
-under ``vmap`` and on the interpreter; what is exact has to agree bit for bit (and with NumPy,
-where NumPy has the function), the rest within what a change of the last bits of each line does to
-it. Its gradient is taken under ``jit``, on the interpreter and now and then eagerly, and along a
-direction it is the tangent of forward mode. A program that one way refuses, all refuse, with one
-error; only functions of ``VALUED`` may say under ``jit`` that they need values.
+under ``vmap`` and on the interpreter. Exact results must agree bitwise (also with NumPy, if NumPy
+has the function), others within the effect of perturbing the last bits of each line. Its gradient
+is taken under ``jit``, on the interpreter and now and then eagerly; along a direction it must equal
+the tangent of forward mode. If one way rejects a program, all must, with the same error; only
+functions of ``VALUED`` may report under ``jit`` that they need values.
 
-Each new line costs a compilation, so some ways are gone by some programs only (``_some``), and
-samplers by rejection, dear loops, are drawn seldom.
+Each new line costs a compilation, so only some programs are checked in some ways (``_some``), and
+rejection samplers, which are expensive loops, are drawn rarely.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ from tests.attack.calls import CALLS, VALUED
 from tests.attack.writer import Program, Writer, moderated, results
 
 _EXTREMES = re.compile(r"(?<![a-z])(a|nan|reduce_)?(max|min)\b|ptp")
-WORK, HANG = 100.0, 600.0  # seconds of work for a program, and of waiting on a busy machine
+WORK, HANG = 100.0, 600.0  # seconds of work per program, and of waiting on a busy machine
 
 
 def _some(program: Program, part: int) -> bool:
-    """One program of so many."""
+    """Return true for one of this many programs."""
     return sum(map(len, program.lines)) % part == 0
 
 
 def _needs_values(program: Program, error: Any) -> bool:
-    """Whether a trace may refuse this: the shape of a result is decided by a value."""
+    """Return whether a trace may reject this: a value determines the shape of a result."""
     return isinstance(error, TracedValueError) and \
         any(re.search(rf"\b{name}\b", text) for name in VALUED for text in program.lines)
 
@@ -100,12 +100,12 @@ def check(program: Program) -> str:
         return "refused"
     for way, got in (("jit", jitted), ("interp", interpreted)):
         if isinstance(got, Exception):
-            if _needs_values(program, got):  # rules are traced without values on both
+            if _needs_values(program, got):  # both trace rules without values
                 continue
             raise Wrong(f"{way} refuses what eager does: {got}") from got
         compare(program, way, got, eager)
     compare_numpy(program, eager)
-    if _some(program, 3):  # it is as dear as all the rest
+    if _some(program, 3):  # as expensive as all the rest
         in_lanes(program)
     return differentiate(program, eager)
 
@@ -123,7 +123,7 @@ def compare(program: Program, way: str, got: list[list[Leaf]], want: list[list[L
         if folds_extremes and w.dtype.is_float and \
                 same(g.numbers + np.zeros((), g.numbers.dtype),
                      w.numbers + np.zeros((), w.numbers.dtype)):
-            continue  # of +0 and -0 a fold takes either (docs/differences.md)
+            continue  # max and min may return either zero (docs/differences.md)
         if not exact[i]:
             if noisy is None:
                 noisy = [_noisy(program, seed) for seed in range(5)]
@@ -143,7 +143,7 @@ def _whole(program: Program, *inputs: Any) -> Any:
 
 
 def _rounded(f: Any, *args: Any) -> list[list[Leaf]]:
-    """Leaves of f, each time as other roundings make them."""
+    """Return the leaves of f, once for each set of perturbed roundings."""
     made = [rounded_otherwise(seed, f, *args) for seed in range(4)]
     return [flat(m) for m in made if not isinstance(m, Exception)]
 
@@ -157,7 +157,7 @@ _OF_NUMPY = {c.text.split("(")[0] for c in CALLS if c.numpy}
 
 
 def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
-    """Lines that NumPy defines, computed from the values that the lines before gave."""
+    """Compare lines that NumPy defines, computed from the values of the previous lines."""
     env: dict[str, Any] = {"np": np, "jnp": np, **{f"x{i}": x
                                                    for i, x in enumerate(program.inputs)}}
     narrow: set[str] = set()
@@ -166,7 +166,7 @@ def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
             continue
         value = env[f"v{i}"] = line[0].numbers
         if line[0].dtype.storage is not None:
-            narrow.add(f"v{i}")  # a number beside it is rounded to its type
+            narrow.add(f"v{i}")  # numbers are rounded to its type
         names = re.findall(r"\b[vx]\d+\b", text)
         used = [env[name] for name in names]
         if text.split("(")[0] not in _OF_NUMPY or "index" in text or "asarray" in text or \
@@ -175,13 +175,13 @@ def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
         if used and np.result_type(*used).itemsize > max(x.dtype.itemsize for x in used):
             continue  # NumPy computes in 64 bits
         if any(x.dtype.kind == "u" for x in used) and "-" in text:
-            continue  # NumPy compares with -1, JAX with what it is as an unsigned number
+            continue  # NumPy compares with -1, JAX with -1 converted to unsigned
         try:
             with np.errstate(all="ignore"):
                 want = np.asarray(eval(text, env))
-        except (OverflowError, TypeError):  # NumPy refuses the number, or bools
+        except (OverflowError, TypeError):  # NumPy rejects the number, or bools
             continue
-        if text.startswith(("jnp.maximum", "jnp.minimum")):  # either zero is the larger
+        if text.startswith(("jnp.maximum", "jnp.minimum")):  # either zero may be the larger
             value, want = value + value.dtype.type(0), want + want.dtype.type(0)
         if want.dtype.kind != value.dtype.kind or want.dtype.itemsize < value.dtype.itemsize:
             continue
@@ -190,7 +190,7 @@ def compare_numpy(program: Program, eager: list[list[Leaf]]) -> None:
 
 
 def in_lanes(program: Program, size: int = 3) -> None:
-    """Under vmap, over inputs of which some differ from lane to lane, it is the stacked loop."""
+    """Under vmap, with only some inputs batched, the program equals the stacked loop."""
     batched = [i % 2 == len(program.lines) % 2 or len(program.inputs) == 1
                for i in range(len(program.inputs))]
     if not any(batched):
@@ -217,7 +217,7 @@ def in_lanes(program: Program, size: int = 3) -> None:
 
 
 def differentiate(program: Program, eager: list[list[Leaf]]) -> str:
-    """The gradient of the last float32: all ways agree, also about what has none."""
+    """Differentiate the last float32: all ways agree, also on errors."""
     moving = [i for i, x in enumerate(program.inputs) if x.dtype == np.float32]
     last = [i for i, leaf in enumerate(flat(eager)) if leaf.dtype == dtypes.float32]
     if not moving or not last:
@@ -243,7 +243,7 @@ def differentiate(program: Program, eager: list[list[Leaf]]) -> str:
         return [*gradient(None, *inputs), *tangent(None, *inputs)]
 
     want = meaning(both, *given)
-    if isinstance(want, GradError):  # of a mode only
+    if isinstance(want, GradError):  # only one mode rejects it
         want = meaning(partial(gradient, None), *given)
         along.clear()
     if isinstance(want, OutOfMemoryError):
@@ -273,7 +273,7 @@ def differentiate(program: Program, eager: list[list[Leaf]]) -> str:
         fault = both_modes(flat(want), along, lambda: [
             *[flat(made) for made in (outcome(tangent, seed, *given) for seed in range(4))
               if not isinstance(made, Exception)], *_rounded(partial(tangent, None), *given)])
-        if fault:  # beside 1e30 the modes round differently, by more than all the rest
+        if fault:  # with 1e30 among the terms, the modes round differently
             mild = [np.asarray(moderated(jnp.asarray(x))) for x in given]
             again = meaning(both, *mild)
             if not isinstance(again, Exception) and both_modes(
@@ -284,8 +284,8 @@ def differentiate(program: Program, eager: list[list[Leaf]]) -> str:
 
 def both_modes(made: list[Leaf], along: list[Array], noisy: Callable[[], list[list[Leaf]]]
                ) -> str:
-    """The gradient along a direction is the tangent of forward mode: what differs, where both are
-    finite and noise does not explain it."""
+    """Compare the gradient along a direction with the tangent of forward mode, where both are
+    finite and noise does not explain the difference."""
     with np.errstate(all="ignore"):
         terms = np.concatenate([(g.numbers.astype("f8") * v).ravel()
                                 for g, v in zip(made, along)])
@@ -303,13 +303,13 @@ def both_modes(made: list[Leaf], along: list[Array], noisy: Callable[[], list[li
 
 
 def program_of(seed: int) -> Program:
-    """The program of a seed."""
+    """Return the program of a seed."""
     return Writer(seed).program(1 + seed % 4)
 
 
 @contextlib.contextmanager
 def within(work: float, seconds: float) -> Iterator[None]:
-    """What works or takes longer is reported."""
+    """Report a program that takes longer."""
     def handler(number: int, _: Any) -> None:
         raise Wrong(f"not done in {seconds} s" if number == signal.SIGALRM else
                     f"not done in {work} s of work")
@@ -329,7 +329,7 @@ def within(work: float, seconds: float) -> Iterator[None]:
 
 def attack(first: int, count: int | None, seconds: float | None, report: int = 500
            ) -> tuple[Counter[str], list[int]]:
-    """Run programs from a seed on; how many did what, and the seeds that were wrong."""
+    """Run programs from a seed on; return counts of outcomes, and the seeds that were wrong."""
     counts: Counter[str] = Counter()
     wrong: list[int] = []
     start = time.monotonic()
@@ -345,7 +345,7 @@ def attack(first: int, count: int | None, seconds: float | None, report: int = 5
             counts["wrong"] += 1
             print(f"seed {seed}: {type(e).__name__}: {str(e)[:1500]}")
             device: Any = get_device("cpu")
-            device.queue.abort()  # what does not end is not in the way of others
+            device.queue.abort()  # so that work that never ends does not block others
             if not isinstance(e, Wrong):
                 traceback.print_exc(limit=-4, file=sys.stdout)
             print(program_of(seed) if isinstance(e, Wrong) else "", flush=True)

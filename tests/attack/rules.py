@@ -1,12 +1,13 @@
-"""Wrong custom rules: each is told with its line, or means what its numbers say.
+"""Wrong custom rules: each is reported with its line, or has the meaning of its numbers.
 
     python -m tests.attack.rules --count 3000 --seed 1
 
-A function of a random pytree has a rule that is right, then one part of what the rule returns is
-spoilt: leaves that are missing, too many, of another shape, dtype or kind, other containers, None,
-Python numbers, no arrays at all; or the rule raises, or takes other arguments. It is asked for by
-random words of transforms. Then there is an error of fnx with the user's line and advice (what the
-rule raises itself comes out as it is), or the value that the right rule has with the same numbers.
+A function of a random pytree has a correct rule. Then one part of what the rule returns is
+corrupted: missing or extra leaves, another shape, dtype or kind, other containers, None, Python
+numbers, objects that are not arrays; or the rule raises, or takes other arguments. Random
+compositions of transforms use it. The result is an fnx error with the user's line and advice (what
+the rule raises itself propagates unchanged), or the value of the correct rule with the same
+numbers.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ Change = Callable[[Any], Any]
 
 
 class Spoilt(Exception):
-    """What a rule raises itself."""
+    """Raised by a rule itself."""
 
 
 class _Refused:
-    """In the place of what a right rule would have to return: there is none."""
+    """Marks a leaf for which no correct rule exists."""
 
 
 REFUSED = _Refused()
@@ -49,7 +50,7 @@ def _raise(x: Any) -> Any:
     raise Spoilt("the rule's own")
 
 
-# What becomes of one leaf, and which array means the same (REFUSED: none does).
+# Corruptions of one leaf, and the array that means the same (REFUSED: none does).
 LEAVES: dict[str, tuple[Change, Change]] = {
     "a row more": (lambda x: jnp.stack([x, x]), lambda x: REFUSED),
     "one element": (lambda x: x.reshape(-1)[:1], lambda x: x if x.shape == (1,) else REFUSED),
@@ -71,7 +72,7 @@ LEAVES: dict[str, tuple[Change, Change]] = {
     "it raises": (_raise, lambda x: REFUSED),
     "NaN": (lambda x: x * np.nan, lambda x: x * np.nan),
 }
-# What becomes of the whole.
+# Corruptions of the whole result.
 WHOLES: dict[str, Change] = {
     "nothing": lambda t: None, "a list": lambda t: [t], "a leaf more": lambda t: (t, jnp.ones(2)),
     "a generator": lambda t: (x for x in tree.leaves(t)), "a number": lambda t: 1.0,
@@ -81,7 +82,7 @@ WHOLES: dict[str, Change] = {
 
 
 def drawn_tree(rng: random.Random, depth: int = 2) -> Any:
-    """A pytree of float32 arrays with a leaf at least."""
+    """Draw a pytree of float32 arrays with at least one leaf."""
     kind = rng.choice("ldtx") if depth else "x"
     if kind == "x":
         shape = rng.choice(SHAPES)
@@ -92,10 +93,10 @@ def drawn_tree(rng: random.Random, depth: int = 2) -> Any:
 
 
 class Wrong:
-    """One rule that is spoilt in one place.
+    """One rule that is corrupted at one point.
 
-    ``part`` is which of the results of rules it is in, ``meant`` whether it returns what the
-    spoilt one means, so that both are compared.
+    ``part`` is the part of the rule's results, ``meant`` whether it returns what the corrupted one
+    means, so that both are compared.
     """
 
     def __init__(self, rng: random.Random, meant: bool) -> None:
@@ -114,7 +115,7 @@ class Wrong:
                f"x {tree.structure(self.x)}, y {tree.structure(self.weights)}"
 
     def spoil(self, part: str, value: Any) -> Any:
-        """What a rule returns, spoilt if it is this part of it."""
+        """Return what a rule returns, corrupted if it is the chosen part."""
         if part != self.part:
             return value
         if self.whole is not None:
@@ -179,7 +180,7 @@ class Wrong:
         return KINDS[self.kind](self)
 
     def value(self) -> list[Any]:
-        """The leaves of what the words make of it."""
+        """Return the leaves of the composition's result."""
         f, x, form = self.function(), self.x, KIND_OF[self.kind]
         for word in (form, *self.words):
             f, x = APPLY[word](f, x)
@@ -187,7 +188,7 @@ class Wrong:
 
 
 class _NoMeaning(Exception):
-    """What is spoilt so is to be refused."""
+    """This corruption must be rejected."""
 
 
 def _custom_jvp(w: Wrong) -> Any:
@@ -262,7 +263,7 @@ def attempt(wrong: Wrong) -> tuple[str, Any]:
 
 
 def fault(seed: int) -> tuple[str, str | None]:
-    """How the program of a seed ends, and what is wrong with that."""
+    """Return how the program of a seed ends, and what is wrong with that."""
     wrong, right = Wrong(random.Random(seed), False), Wrong(random.Random(seed), True)
     how, got = attempt(wrong)
     raises = "raises" in (wrong.whole or wrong.change)

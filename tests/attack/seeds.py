@@ -1,4 +1,4 @@
-"""An attack that goes from seed to seed: its arguments, what it prints, and how it ends."""
+"""The command line of attacks that go from seed to seed: arguments, output and exit status."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 def attack(doc: str, what: str, check: Callable[[int], str],
            told: Callable[[int], Any] = lambda seed: "") -> int:
-    """Check seeds as the command line says; 1 if any was wrong.
+    """Check seeds as the command line says; return 1 if any was wrong.
 
     Args:
-        doc: the module's docstring: its first line is the help.
-        what: is counted.
-        check: raises where a seed is wrong; the kind that a right one is counted as.
-        told: what is printed of a wrong one.
+        doc: the module's docstring, whose first line is the help.
+        what: the name of what is counted.
+        check: returns the kind under which a seed is counted; raises if it is wrong.
+        told: describes a wrong seed.
     """
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("--count", type=int, default=300)

@@ -2,9 +2,9 @@
 
     python -m tests.attack.shapes --count 1000 --seed 7
 
-A seed is a function, its numbers, and operands of some shapes. Its eager result must be that of
-jit to the bit, where it is no sum of floats, and that of the interpreter to rounding; and the same
-bits again when it is called again.
+A seed is a function, its numbers, and operands of some shapes. Its eager result must be bitwise
+that of jit, except for sums of floats, and that of the interpreter within rounding; a second call
+must give the same bits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Function = Callable[..., Any]
 
 
 class Drawn:
-    """What is drawn for a seed."""
+    """The random choices of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -53,7 +53,7 @@ class Drawn:
         return jnp.asarray(self.random.standard_normal(shape).astype(np.float32)).astype(dtype)
 
     def places(self, n: int) -> Any:
-        """Indices of an axis of n, from either end."""
+        """Draw indices into an axis of length n, from either end."""
         return jnp.asarray(self.random.integers(-n, n, self.pick(LENGTHS)).astype(np.int32))
 
 
@@ -71,7 +71,7 @@ def products(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
 
 
 def places(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
-    """What moves elements."""
+    """Functions that move elements."""
     m, n = shape = d.shape(2)
     x, i, j, k = d.array(shape), d.number(-m, m), d.number(0, n), d.number(1, 5)
     rows, columns = d.places(m), d.places(n)
@@ -98,7 +98,7 @@ def places(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
 
 
 def folds(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
-    """Folds, running ones, sorts."""
+    """Reductions, cumulative reductions, sorts."""
     shape = d.shape(d.number(1, 4))
     axis = d.pick((None, *range(len(shape))))
     f: Function = d.pick((jnp.sum, jnp.max, jnp.min, jnp.argmax, jnp.argmin, jnp.any, jnp.all,
@@ -112,7 +112,7 @@ def folds(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
 
 
 def elementwise(d: Drawn) -> tuple[Function, tuple[Any, ...]]:
-    """Arithmetic with numbers, broadcasting, what is made of numbers alone."""
+    """Arithmetic with numbers, broadcasting, and functions of numbers only."""
     shape, k = d.shape(d.number(0, 4)), d.number(2, 50)
     other = tuple([1 if d.number(0, 3) == 0 else n for n in shape])[d.number(0, len(shape) + 1):]
     f: Function = d.pick((
@@ -156,7 +156,7 @@ def _numbers(x: Any) -> Any:
 
 
 def check(seed: int) -> str:
-    """Hold the ways to call one function against each other.
+    """Compare the ways to call one function with each other.
 
     Raises:
         AssertionError: they differ.
@@ -191,7 +191,7 @@ def check(seed: int) -> str:
 
 
 def told(seed: int) -> str:
-    """What a seed stands for."""
+    """Return a description of a seed."""
     d = Drawn(seed)
     f, args = d.pick(KINDS)(d)
     code = getattr(f, "__code__", None)

@@ -1,4 +1,4 @@
-"""Some mutants of files, as ``python -m tests.attack.files`` has many."""
+"""A few mutants of files; ``python -m tests.attack.files`` checks many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_kinds_are_all_drawn() -> None:
 
 
 def test_a_kernel_that_reads_elsewhere_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the proofs one of the first mutants of kernels is."""
+    """Without the bounds proofs, one of the first mutants of kernels reads out of bounds."""
     monkeypatch.setattr(verify, "find_fault", lambda *given: None)
     monkeypatch.setattr(verify, "find_operand_fault", lambda *given: None)
 

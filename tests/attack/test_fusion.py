@@ -1,4 +1,4 @@
-"""No fusion makes a graph slower than it is without it, as the compiler predicts it."""
+"""The compiler predicts no graph to be slower with a kind of fusion than without it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.attack import fusion
 from tests.attack.fusion import Graph, predicted_slower
 
 LARGEST = 1 << 17
-# What is predicted and not so when it is timed.
+# Predicted to be slower, but not when timed.
 KNOWN = {0: "lanes that lie apart take less than predicted where all of them stay in a cache"}
 
 
 @pytest.mark.parametrize("seed", [*range(8), 16, 29, 37, 54])
 def test_graphs_are_not_slower_with_a_fusion_than_without(seed: int) -> None:
-    """The last four were: parts of a CONCAT, each computed for every element."""
+    """The last four used to be: parts of a CONCAT, each computed for every element."""
     slower = predicted_slower(seed, LARGEST)
     assert bool(slower) == (seed in KNOWN), (slower, Graph(seed, LARGEST))
 
 
 def test_a_fusion_that_does_not_pay_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the stack of seed 29 is computed by selects inside of a fold, it is seen."""
-    for reason in ("is_dear", "is_folded"):  # to write it to memory
+    """It detects that selects compute the stack of seed 29 inside of a reduction."""
+    for reason in ("is_expensive", "should_materialize"):  # reasons to materialize it
         monkeypatch.setattr(f"fnx.lower.fusion.concat_in_place.{reason}", lambda *args: False)
     slower = predicted_slower(29, LARGEST)
     assert slower["concat"] > 2 * fusion.LIMIT
@@ -67,11 +67,12 @@ def test_only_what_a_new_process_confirms_is_a_failure(monkeypatch: pytest.Monke
 
 
 def test_a_new_process_tells_what_is_wrong() -> None:
-    assert "ValueError" in fusion.in_new_process(-1)  # no seed of numbers
+    assert "ValueError" in fusion.in_new_process(-1)  # an invalid seed
 
 
 def test_dear_parts_are_not_computed_by_selects() -> None:
-    """Below a fold, beside a fold or another result, in a product: each sine is computed once."""
+    """In a reduction, beside a reduction or another result, in a product: each sine is computed
+    once."""
     x = np.ones((500, 4), np.float32)
 
     def sines(x: Any) -> Any:

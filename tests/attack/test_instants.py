@@ -1,4 +1,4 @@
-"""Ctrl-C at every place of some calls (tests/attack/instants.py)."""
+"""Ctrl-C at every check point of some calls (tests/attack/instants.py)."""
 
 from __future__ import annotations
 

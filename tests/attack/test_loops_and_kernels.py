@@ -1,4 +1,4 @@
-"""A few programs of both attacks; tests/laws has more of the generators that they draw from."""
+"""A few programs of both attacks; tests/laws has more from the same generators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What users read after a mistake: the line at fault, what was expected and what came, the cure.
+"""What users read after a mistake: the line at fault, what was expected and what came, the fix.
 
-After a change on purpose: pytest tests/attack/test_mistakes.py --update-golden, and read the diff
-as somebody would who does not know fnx.
+After an intended change: pytest tests/attack/test_mistakes.py --update-golden, and read the diff as
+somebody who does not know fnx.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_messages(golden: Callable[[str, str], None]) -> None:
 
 
 def test_tracebacks_are_the_users() -> None:
-    """Of fnx's own few frames are left, of most errors none."""
+    """Few of fnx's own frames remain, and none for most errors."""
     inside, all_inside = [], []
     for mistake in MISTAKES:
         with override(tracebacks="user"):

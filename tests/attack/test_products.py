@@ -1,4 +1,4 @@
-"""A few products by matrix units; ``python -m tests.attack.products`` goes on."""
+"""A few products on matrix units; ``python -m tests.attack.products`` checks more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong custom rules are told, or mean what their numbers say (tests/attack/rules.py)."""
+"""Wrong custom rules are reported, or have the meaning of their numbers (tests/attack/rules.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_wrong_rules(part: int) -> None:
 
 
 def test_a_rule_that_makes_its_arrays_anew() -> None:
-    """It is traced again as it calls its function: equal arrays are one, others have no end."""
+    """The rule is traced again when it calls its function: equal arrays are one capture, while
+    changing ones would recurse forever."""
     numbers = np.arange(3, dtype=np.float32)
 
     @fnx.custom_jvp

@@ -1,11 +1,12 @@
-"""Odd values in every place of every public function: taken or refused, never bare, stuck or fatal.
+"""Odd values for every argument of every public function: accepted or rejected, never a bare error,
+a hang or a crash.
 
     python -m tests.attack.values --count 20000 --seed 1
 
-A function is called with arguments that it takes, one of which is replaced: by a number that is
-enormous, negative, not finite or of another type, by a ragged list, a string, a shape of 2**40, an
-array where a number belongs. It gives a result or one of our errors, with the user's line, within
-seconds and within the memory there is. Only a user's function may raise what it likes.
+A function is called with valid arguments, one of which is replaced: by a number that is huge,
+negative, not finite or of another type, by a ragged list, a string, a shape of 2**40, an array
+where a number belongs. It must return a result or raise an fnx error with the user's line, within
+seconds and within the memory there is. Only a user's function may raise anything.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ VALUES: tuple[Any, ...] = (
     2**31, 2**63, -2**70, 10**400, -1, 0, float("nan"), float("inf"), 1e30, True, None, (), [], {},
     "", b"x", [[1], [1, 2]], 2j, (2**40,), slice(None), np.float32(3), np.datetime64("2020"),
     object(), jnp.asarray(2.5), jnp.asarray(4_000_000_000, "uint32"), jnp.zeros((0, 3)))
-WORK, WAIT = 20.0, 200.0  # seconds of a call, of work and by the clock
-# Their functions are the user's, and are called with what the shape says.
+WORK, WAIT = 20.0, 200.0  # seconds of a call: processor time, wall-clock time
+# Functions that call the user's function with these arguments.
 CALLERS = {"fnx.numpy.fromfunction": ("shape",)}
 
 
 def places(name: str) -> list[tuple[str, int]]:
-    """The arguments of a callable: keywords (at -1), and what is needed, by position."""
+    """Return the arguments of a callable: keywords (at -1), and required ones, by position."""
     f = surface.CALLABLES[name]
     parameters = list(inspect.signature(f).parameters.values())[len(surface.receiver(name)):]
     needed = [(parameters[min(i, len(parameters) - 1)].name, i)
@@ -50,7 +51,7 @@ def places(name: str) -> list[tuple[str, int]]:
 
 
 def trial(rng: random.Random) -> tuple[str, str, int, Any]:
-    """A callable, one of its arguments and what is given there."""
+    """Draw a callable, one of its arguments and its odd value."""
     while True:
         name = rng.choice(sorted(surface.CALLABLES))
         found = [p for p in places(name) if p[0] not in CALLERS.get(name, ())]
@@ -59,7 +60,7 @@ def trial(rng: random.Random) -> tuple[str, str, int, Any]:
 
 
 def check(name: str, parameter: str, at: int, value: Any) -> str:
-    """One call; whether it was taken or refused.
+    """Make one call and return whether the value was taken or refused.
 
     Raises:
         Wrong: neither.
@@ -79,7 +80,7 @@ def check(name: str, parameter: str, at: int, value: Any) -> str:
     except Exception as e:
         last = traceback.extract_tb(e.__traceback__)[-1]
         if last.filename == surface.__file__ and last.name == "<lambda>":
-            return "taken"  # and handed to the user's function
+            return "taken"  # raised by the user's function
         raise Wrong(f"{type(e).__name__}: {e}") from e
 
 
@@ -93,7 +94,7 @@ def trials(seed: int, count: int | None, seconds: float | None
 
 
 def attack(seed: int, count: int | None, seconds: float | None) -> tuple[Counter[str], list[str]]:
-    """So many calls; how many did what, and those that were wrong."""
+    """Make this many calls; return counts of outcomes, and those that were wrong."""
     counts: Counter[str] = Counter()
     wrong = []
     for name, parameter, at, value in trials(seed, count, seconds):

@@ -1,4 +1,4 @@
-"""Random programs: lines of calls of public functions, and of functions of these under words of
+"""Random programs: lines that call public functions, and functions of these under compositions of
 transforms and loops, over inputs of any dtype and shape."""
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.graphs import values
 SHAPES = ((), (1,), (3,), (4,), (7,), (33,), (0,), (1, 4), (3, 1), (3, 4), (4, 4), (5, 7),
           (0, 4), (2, 3, 4), (2, 1, 4), (1, 1, 1))
 DTYPES = tuple([t.name for t in dtypes.USER if t.bits < 64])
-_FLOAT32 = 0.45  # part of the inputs that are float32
+_FLOAT32 = 0.45  # fraction of the inputs that are float32
 SCALARS = ("2", "0", "-1", "3", "0.5", "-2.5", "1e-30", "True", "jnp.inf", "1e30", "7")
 _LARGE = 1 << 24  # elements of a result
-_WORDY = 0.4  # part of the lines that are words
-_REFUSED = 0.15  # part of the refused lines that stay, as the last one
+_WORDY = 0.4  # fraction of the lines that are compositions
+_REFUSED = 0.15  # fraction of the rejected lines that stay, as the last one
 INDICES = ("[0]", "[0, 0]", "[1, -1]", "[2, 0, 9]", "[-9, 1]", "[[0, 1], [1, 0]]")
 
 
@@ -35,7 +35,7 @@ class Program(NamedTuple):
 
     inputs: list[Array]
     lines: list[str]
-    exact: list[bool]  # of each line: whether its bits are defined
+    exact: list[bool]  # per line: whether its bits are defined
 
     def __repr__(self) -> str:
         given = [f"x{i} = {x!r}  # {x.dtype}{list(x.shape)}" for i, x in enumerate(self.inputs)]
@@ -66,7 +66,7 @@ class Writer:
         return Program(self.inputs, lines, [self.exact[f"v{i}"] for i in range(len(lines))])
 
     def line(self, lines: list[str]) -> bool:
-        """Writes one more line, if what it tries works and fits; whether others may follow."""
+        """Write one more line if it works and is small enough; return whether others may follow."""
         if self.rng.random() < _WORDY:
             text, exact = self.word(self.rng.choice(self.pool), self.rng.randint(1, 3))
         else:
@@ -92,15 +92,15 @@ class Writer:
         return True
 
     def call(self) -> Call:
-        """A call, seldom a dear one."""
+        """Draw a call, rarely an expensive one."""
         call = self.rng.choice(CALLS)
         return self.rng.choice(CALLS) if call.dear and self.rng.random() < 0.8 else call
 
-    # ---- words: a function of z under a transform or in a loop
+    # ---- compositions: a function of z under transforms or in loops
 
     def word(self, a: str, depth: int) -> tuple[str, bool]:
-        """A transform of a function of ``a``, of so many at most, and whether its bits are
-        defined."""
+        """Return at most ``depth`` nested transforms of a function of ``a``, and whether the
+        result's bits are defined."""
         x = self.env[a]
         fitting = [w for w in WORDS if (not w.rows or np.ndim(x) and len(x))
                    and (not w.floats or self.dtype(a) == "float32")]
@@ -122,7 +122,7 @@ class Writer:
         return text, exact and word.exact
 
     def call_of(self, a: str) -> Call:
-        """A call that takes this operand."""
+        """Draw a call that takes this operand."""
         for _ in range(20):
             call = self.call()
             if call.takes(self.dtype(a)) and self.rank(a) >= (call.rank or 0) and \
@@ -133,7 +133,7 @@ class Writer:
     # ---- the fields of a call
 
     def text(self, call: Call, a: str = "") -> str:
-        """The call, of this operand or of one that it takes."""
+        """Return the call on this operand or on one that it accepts."""
         steady = [n for n in self.pool if self.exact[n]] if call.jumps else self.pool
         for _ in range(0 if a else 7):
             a = self.rng.choice((steady[-1], self.rng.choice(steady)))
@@ -163,13 +163,13 @@ class Writer:
         return len(np.shape(self.env[name]))
 
     def like(self, a: str, steady: list[str]) -> str:
-        """A second operand: of a shape that broadcasts, often a number."""
+        """Draw a second operand: of a shape that broadcasts, often a number."""
         fitting = [n for n in steady if _broadcasts(self.env[n], self.env[a])]
         return self.rng.choice((self.rng.choice(fitting), self.rng.choice(fitting),
                                 self.rng.choice(SCALARS)))
 
     def matching(self, a: str, steady: list[str]) -> str:
-        """A second operand of exactly this shape and dtype, as lax wants it."""
+        """Draw a second operand of exactly this shape and dtype, as lax requires."""
         x = self.env[a]
         return self.rng.choice([n for n in steady if np.shape(self.env[n]) == np.shape(x)
                                 and self.env[n].dtype == x.dtype])
@@ -180,7 +180,7 @@ def _broadcasts(x: Any, y: Any) -> bool:
 
 
 def environment(inputs: list[Any]) -> dict[str, Any]:
-    """The names that a program may use."""
+    """Return the names that a program may use."""
     return {"np": np, "jnp": jnp, "lax": lax, "nn": nn, "random": random, "fnx": fnx,
             "own_rule": own_rule, "own_pullback": own_pullback, "with_effect": with_effect,
             "total": total,
@@ -189,7 +189,7 @@ def environment(inputs: list[Any]) -> dict[str, Any]:
 
 
 def own_rule(f: Any) -> Any:
-    """f, with a rule that says what its derivative is anyway."""
+    """Return f with a rule equal to its own derivative."""
     ruled = fnx.custom_jvp(f)
     ruled.defjvp(lambda primals, tangents: fnx.jvp(f, primals, tangents))
     return ruled
@@ -203,7 +203,7 @@ def own_pullback(f: Any) -> Any:
 
 
 def with_effect(f: Any) -> Any:
-    """f, and a callback that is told its argument."""
+    """Return f with a callback on its argument."""
     def g(x: Any) -> Any:
         fnx.debug.callback(lambda _: None, x)
         return f(x)
@@ -211,7 +211,7 @@ def with_effect(f: Any) -> Any:
 
 
 def total(out: Any) -> Any:
-    """The sum of the floats in a result."""
+    """Return the sum of the floats in a result."""
     floats = [x for x in fnx.tree.leaves(out) if isinstance(x, fnx.Array)
               and dtypes.as_dtype(x.dtype).is_float]
     return sum([jnp.sum(x * 0.5) for x in floats], start=jnp.zeros(()))
@@ -222,12 +222,13 @@ def total(out: Any) -> Any:
 
 def results(program: Program, inputs: list[Any], noise: np.random.Generator | None = None,
             moderate: bool = False) -> list[Any]:
-    """The value of each line. With noise, lines that are not exact are off by some ulps, and so is
-    what they are given: a sum of floats in any order is the sum of operands that are.
+    """Return the value of each line. With noise, lines that are not exact are perturbed by some
+    ulps, and so are their operands: a sum of floats in any order equals the sum of perturbed
+    operands.
 
     Args:
-        moderate: folds of products are given no huge and no tiny numbers: what overflows or
-            vanishes underway depends on the order, and on whether a product is rounded.
+        moderate: reductions of products get no huge and no tiny numbers, as intermediate overflow
+            and underflow depend on the order and on whether a product is rounded.
     """
     env = environment(inputs)
     out = []
@@ -244,7 +245,7 @@ def results(program: Program, inputs: list[Any], noise: np.random.Generator | No
 
 
 def _off(x: Any, noise: np.random.Generator) -> Any:
-    """An array with other last bits; an integer that is a float is not known better, either."""
+    """Perturb the last bits; integers are perturbed as if they were float32."""
     if not isinstance(x, fnx.Array):
         return x
     held = dtypes.as_dtype(x.dtype)
@@ -261,7 +262,7 @@ _PRODUCTS = re.compile(r"prod|mul|sum|dot|einsum|@|conv|inner|kron|outer|var|std
 
 
 def moderated(x: Any) -> Any:
-    """Numbers of which no product of a few overflows or vanishes."""
+    """Clip numbers so that products of a few neither overflow nor vanish."""
     if not isinstance(x, fnx.Array) or not dtypes.as_dtype(x.dtype).is_float:
         return x
     size = jnp.abs(x)

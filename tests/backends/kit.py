@@ -1,4 +1,4 @@
-"""Hand-written kernels with the kernel ABI, as nodes and as LLVM IR, for tests of devices."""
+"""Kernels with the kernel ABI, as nodes and as LLVM IR, for tests of devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fnx.core import build, dtypes, op_args, ops
 from fnx.core.uop import UOp
 
-# o[i] = x[i] with v -> v * 0.9999 + a applied {repeats} times; a is scalar 0
+# o[i] = x[i] after {repeats} times v -> v * 0.9999 + a; a is scalar 0.
 SCALED = """define void @{symbol}(ptr %b, ptr %s, i64 %lo, i64 %hi, ptr %scratch) {{
 entry:
   %x = load ptr, ptr %b
@@ -46,7 +46,7 @@ exit:
 
 
 class Code:
-    """What an encoder needs of a kernel; counts how often its text is asked for."""
+    """The part of a kernel's code that an encoder uses; counts how often its text is requested."""
 
     def __init__(self, symbol: str, text: str, parallel: int, scratch: int = 0) -> None:
         self.symbol, self._text, self.asked = symbol, text, 0
@@ -60,10 +60,10 @@ class Code:
 
 
 def scaled(n: int, repeats: int = 1, name: str = "scaled") -> tuple[UOp, Code]:
-    """A kernel as a node and as the code above.
+    """Return a kernel as a node and as the code above.
 
-    With more than 8 repeats the node says only how much work there is (a loop of that length),
-    not what the code computes: such a kernel is not for the interpreter.
+    With more than 8 repeats, the node only has the right amount of work (a loop of that length),
+    not the computation: such a kernel is not for the interpreter.
     """
     i = build.range_(n, 0, "PAR")
     x, o = build.ref(0, dtypes.float32, (n,)), build.ref(1, dtypes.float32, (n,))
@@ -103,7 +103,8 @@ def commands(*execs: UOp) -> UOp:
 
 
 def chain(n: int, length: int = 1, repeats: int = 1, a: float = 0.25) -> tuple[UOp, dict, int]:
-    """in 0 -> arena -> arena ... -> out 0, each step ``scaled``; with the code and the arena."""
+    """Encode in 0 -> arena -> arena ... -> out 0, each step ``scaled``; return the code and the
+    arena size too."""
     kernel, code = scaled(n, repeats)
     size = -(-4 * n // 64) * 64
     places = [slot("in", 0, 4 * n)]

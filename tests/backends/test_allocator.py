@@ -1,4 +1,4 @@
-"""The pool: alignment, no two live blocks overlap, reuse, and what it gives back."""
+"""The pool: alignment, no overlap between live blocks, reuse, and what it returns to the system."""
 
 import gc
 import os
@@ -52,10 +52,10 @@ def test_live_blocks_are_aligned_and_apart(steps):
 @given(st.lists(st.lists(st.sampled_from([1, 20, 65, 130, 260, 1040, 5000]), max_size=8),
                 max_size=8))
 def test_results_of_calls_are_apart(calls):
-    """Also where a size is met for the first time between two that are known."""
+    """Also if a new size is allocated between two known ones."""
     pool, held = Pool(), []
     for i, sizes in enumerate(calls):
-        held.append(HostStorage.several(pool, None, sizes))
+        held.append(HostStorage.allocate_all(pool, None, sizes))
         if i % 2:
             held.pop(0)
         spans = sorted((s.ptr, s.ptr + s.nbytes) for made in held for s in made)
@@ -91,8 +91,8 @@ def test_what_nobody_had_for_a_while_goes_back():
     kept, used, idle = (PoolBlock(pool, n * HUGE) for n in (1, 2, 3))
     del used, idle
     pool.release_idle()
-    assert pool.stats()["free"] == 5 * HUGE  # it was free for no time yet
-    PoolBlock(pool, 2 * HUGE)  # taken and given
+    assert pool.stats()["free"] == 5 * HUGE  # it was free for less than one interval
+    PoolBlock(pool, 2 * HUGE)  # allocated and freed
     pool.release_idle()
     assert pool.stats()["free"] == 2 * HUGE
     pool.release_idle()
@@ -117,7 +117,7 @@ print(pool.stats())
 
 
 def test_cached_memory_is_bounded():
-    """Sizes that never come again do not pile up."""
+    """Blocks of sizes that are never requested again do not accumulate."""
     pool = Pool()
     for i in range(200):
         PoolBlock(pool, (32 << 20) + i * (5 << 20))
@@ -161,12 +161,12 @@ def test_an_impossible_allocation_says_how_much():
     pool = Pool()
     with pytest.raises(DeviceError, match=r"expected 4,611,686,018,427,387,904 bytes .*held"):
         PoolBlock(pool, 1 << 62)
-    gc.collect()  # the half-made block has nothing to give back
+    gc.collect()  # the incomplete block has nothing to free
     assert PoolBlock(pool, 100).ptr
 
 
 def test_a_failed_allocation_first_empties_the_pool():
-    """Under a limit of address space, memory cached in one class serves another."""
+    """Under an address-space limit, memory cached in one size class serves another."""
     code = """
 import resource
 from fnx.backends.allocator import PoolBlock, Pool
@@ -186,7 +186,7 @@ print("fine")
 
 @pytest.mark.parametrize("nbytes", [1 << 57, (1 << 63) - 1, 1 << 63, 1 << 64, (1 << 64) + 64])
 def test_what_no_machine_has_is_refused(nbytes: int) -> None:
-    """Also where the number of bytes, as a word, is a small one."""
+    """Also if the number of bytes, truncated to 64 bits, is small."""
     with pytest.raises(OutOfMemoryError):
         Pool().take(nbytes)
     with pytest.raises(MemoryError):
@@ -194,7 +194,7 @@ def test_what_no_machine_has_is_refused(nbytes: int) -> None:
 
 
 def test_a_shape_that_numpy_has_not() -> None:
-    """Nothing is in it, and the product of its lengths beside the 0 fits no word."""
+    """It has no elements, and the product of its other lengths overflows 64 bits."""
     x = fnx.numpy.zeros((2**40, 2**40, 0))
     with pytest.raises(ShapeError, match="NumPy"):
         np.asarray(x)

@@ -1,4 +1,4 @@
-"""The cache on disk: damage, other processes, full and read-only disks, bounded size."""
+"""The disk cache: damage, other processes, full and read-only disks, bounded size."""
 
 import contextlib
 import os
@@ -114,7 +114,7 @@ def test_a_folder_is_listed_at_times_only_and_bounded(disk, monkeypatch):
     monkeypatch.setattr(private_files, "entries", lambda place: listed.append(1) or entries(place))
     for i in range(640):
         disk.put(b"%d" % i, bytes(100))
-    assert len(listed) < 60  # 16 folders, each at its first write and then rarely
+    assert len(listed) < 60  # 16 folders, each at its first write and rarely afterwards
     monkeypatch.setattr("fnx.backends.cache._MAX_FOLDER_ENTRIES", 8)
     for i in range(640):
         disk.put(b"again %d" % i, bytes(100))
@@ -168,7 +168,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path):
 
 
 def refused(disk, match):
-    """No cache, and one warning for both of two uses."""
+    """Check that the cache is disabled, with one warning for two uses."""
     cache._untrusted.clear()
     with pytest.warns(UserWarning, match=match) as caught:
         assert disk.get(b"k") is None
@@ -224,7 +224,7 @@ def test_links_are_not_followed(disk, tmp_path):
 
 
 def test_a_link_exchanged_after_the_look_is_not_followed(disk, tmp_path, monkeypatch):
-    """The kernel refuses it at opening, too."""
+    """The system refuses it at opening, too."""
     disk.put(b"k", b"v")
     path, elsewhere = disk.path(b"k"), tmp_path / "elsewhere"
     os.rename(path, elsewhere)
@@ -236,7 +236,7 @@ def test_a_link_exchanged_after_the_look_is_not_followed(disk, tmp_path, monkeyp
 
 
 def test_pipes_and_devices_are_not_opened(disk):
-    """A FIFO would hold up whoever opens it."""
+    """Opening a FIFO would block."""
     disk.put(b"k", b"v")
     os.remove(disk.path(b"k"))
     os.mkfifo(disk.path(b"k"), 0o600)

@@ -1,4 +1,5 @@
-"""Callbacks of work in flight: errors, limits, interrupts, forks, threads, the process's end."""
+"""Callbacks of submitted work: errors, limits, interrupts, forks, threads, the end of the
+process."""
 
 from __future__ import annotations
 
@@ -167,7 +168,7 @@ def test_threads() -> None:
 
 
 class Held:
-    """What a callback refers to."""
+    """An object that a callback references."""
 
 
 def test_a_callback_dies_with_its_function() -> None:
@@ -184,7 +185,7 @@ def test_a_callback_dies_with_its_function() -> None:
     refs = [make() for _ in range(20)]
     double(X)
     gc.collect()
-    assert sum(r() is not None for r in refs) <= 1  # what was submitted last is still held
+    assert sum(r() is not None for r in refs) <= 1  # the last submission may still be alive
     assert callbacks.live_handle_count() <= before + 2
 
 

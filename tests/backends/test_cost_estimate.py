@@ -1,4 +1,4 @@
-"""The estimate of work: grows with extents, sees vectors and run-time extents."""
+"""The work estimate grows with extents, and accounts for vectors and run-time extents."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ def test_inner_loops_count_for_what_they_enclose():
 
 
 def test_what_is_far_from_the_processor_takes_its_time():
-    """Vector code over what no cache holds waits for memory."""
+    """Vector code over data that exceeds the caches waits for memory."""
     i = build.range_(1 << 24, 0, "VEC")
     x, o = (build.index_into(build.ref(s, dtypes.float32, (1 << 24,)), i) for s in (0, 1))
     copy = build.kernel([build.store(o, build.load(x))], "copy", (0,))

@@ -1,4 +1,4 @@
-"""The cpu device: results, any number of workers, submissions in flight, threads, bad input."""
+"""The cpu device: results, any number of workers, concurrent submissions, threads, bad input."""
 
 import ctypes
 import gc
@@ -28,7 +28,7 @@ def cpu():
 
 
 def encoded(cpu, n, length=1, repeats=1, a=0.25, queued=True):
-    """What is repeated is queued for the workers, unless it is said that the caller leads them."""
+    """Encode repeated work; it is queued for the workers, unless the caller is to lead them."""
     with pytest.MonkeyPatch.context() as patched:
         if queued and repeats > 1:
             patched.setattr(device, "SHORT_NS", 0.0)
@@ -68,7 +68,7 @@ def test_any_number_of_workers_gives_the_same_bits(cpu, n, queued):
 
 
 def test_all_chunks_are_run_once(cpu):
-    """Long enough for every worker to take part; each element is checked."""
+    """The work is long enough for every worker to take part; each element is checked."""
     n = 100_003
     buffer = encoded(cpu, n, 2, 20)
     want = kit.expected(values(n), 0.25, 40)
@@ -88,7 +88,8 @@ def test_two_submissions_in_flight(cpu):
 
 
 def test_results_feed_later_submissions_in_order(cpu):
-    """Long and short buffers by turns: a short one behind a long one is not run early."""
+    """Long and short buffers alternate: a short one submitted after a long one does not run
+    early."""
     n = 5000
     long, short = encoded(cpu, n, 1, LONG), encoded(cpu, n)
     storage = cpu.upload(values(n))
@@ -137,7 +138,7 @@ def test_threads_hammer_one_buffer(cpu, repeats, queued):
 
 
 def test_reentrant_submission_while_another_is_in_flight(cpu):
-    """A buffer called from a callback (here: a finalizer) of its own submission."""
+    """A callback (here a finalizer) of a submission submits the same buffer."""
     n = 1000
     buffer, seen = encoded(cpu, n, 2), []
 
@@ -162,7 +163,7 @@ def test_reentrant_submission_while_another_is_in_flight(cpu):
 
 
 def jobs(cpu):
-    """How many were opened for the workers, by submissions and by callers."""
+    """Return the number of jobs opened for the workers, by submissions and by callers."""
     return cpu.queue._workers.words[layout.JOB_NUMBER]
 
 
@@ -170,7 +171,7 @@ def test_a_caller_leads_the_workers_through_work_that_is_worth_it(cpu):
     n = 200_000
     buffer, x = encoded(cpu, n, 1, 16, queued=False), values(n)
     with override(workers=3):
-        run(cpu, buffer, x)  # lays out, and starts the workers
+        run(cpu, buffer, x)  # lays out memory, and starts the workers
         before, submitted = jobs(cpu), cpu.queue.submitted
         for _ in range(3):
             got = run(cpu, buffer, x).view(np.float32, (n,))
@@ -182,7 +183,7 @@ def test_a_caller_leads_the_workers_through_work_that_is_worth_it(cpu):
 def test_a_caller_follows_the_number_of_workers_that_is_asked_for(cpu):
     n = 200_000
     buffer, x = encoded(cpu, n, 1, 16, queued=False), values(n)
-    for workers, opened in ((2, 2), (1, 0), (2, 2), (3, 2)):  # back to 2: the threads of before
+    for workers, opened in ((2, 2), (1, 0), (2, 2), (3, 2)):  # back to 2: the first threads
         with override(workers=workers):
             run(cpu, buffer, x)
             before = jobs(cpu)
@@ -193,7 +194,7 @@ def test_a_caller_follows_the_number_of_workers_that_is_asked_for(cpu):
 
 
 def test_a_caller_runs_alone_where_another_leads(cpu):
-    """The mutex is held as by another caller."""
+    """The mutex is locked as if by another caller."""
     n = 200_000
     buffer, x = encoded(cpu, n, 1, 16, queued=False), values(n)
     with override(workers=2):
@@ -216,7 +217,7 @@ def test_a_caller_leads_again_once_what_was_given_up_has_come_back(cpu):
     with override(workers=2):
         cpu.queue._abandoned.append((stuck, None))
         cpu.queue.share(64)
-        assert cpu.queue._home.value == 0  # one processor is taken: alone
+        assert cpu.queue._home.value == 0  # one processor is busy, so run alone
         stuck.returned.return_value = True
         cpu.queue.share(64)
         assert cpu.queue._home.value == cpu.queue._workers.address
@@ -325,7 +326,7 @@ def test_upload_copies_any_layout(cpu, x):
 
 
 def test_memory_of_work_in_flight_is_not_reused(cpu):
-    """Arguments that nobody holds any more live until their submission is done."""
+    """Arguments without references live until their submission is done."""
     n = 30_000
     buffer = encoded(cpu, n, 3, LONG)
     outs = []
@@ -434,7 +435,7 @@ define void @mode(i64 %m) {
 
 
 def test_subnormal_numbers_survive_whatever_mode_the_caller_is_in(cpu):
-    """Another library may have switched flushing to zero on for this thread."""
+    """Another library may have enabled flush-to-zero for this thread."""
     if not cpu.target.triple.startswith("x86_64"):
         pytest.skip("sets the x86 control word")
     library = llvm.link([(llvm.compile_ir(FLUSH, cpu.target), ["mode"])])
@@ -445,11 +446,11 @@ def test_subnormal_numbers_survive_whatever_mode_the_caller_is_in(cpu):
     want = kit.expected(x, 0.0), kit.expected(y, 0.0, 10)
     cpu.synchronize()
     with override(workers=2 if cpu.queue._workers and cpu.queue._workers.count == 3 else 3):
-        set_mode(0x9FC0)  # flush results, and take subnormal operands as zero
+        set_mode(0x9FC0)  # flush-to-zero and denormals-are-zero
         try:
-            assert tiny * np.float32(1.0) == 0  # of this thread's arithmetic
+            assert tiny * np.float32(1.0) == 0  # in this thread's arithmetic
             got = [run(cpu, b, v).view(np.float32, v.shape) for b, v in ((short, x), (long, y))]
-            assert tiny * np.float32(1.0) == 0  # ... which is left as it was
+            assert tiny * np.float32(1.0) == 0  # ... whose mode is unchanged
         finally:
             set_mode(0x1F80)
     for g, w in zip(got, want):

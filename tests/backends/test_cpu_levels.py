@@ -1,8 +1,8 @@
-"""Processors without AVX-512, without AVX, without SSE4.1, and of another kind.
+"""Processors without AVX-512, without AVX, without SSE4.1, and of another architecture.
 
-``config.cpu`` forces a level of instructions: SSE2 alone (x86-64), AVX2 (x86-64-v3) and AVX-512
-(x86-64-v4) run here, where the processor has them. Kernels for NEON are compiled, and may call
-nothing.
+``config.cpu`` forces an instruction set level: SSE2 alone (x86-64), AVX2 (x86-64-v3) and AVX-512
+(x86-64-v4) run here, if the processor has them. Kernels for NEON are only compiled, and must not
+call functions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LEVELS = [level for level in ALL if _is_here(level)]
 NEON = binding.target_with_features("aarch64-unknown-linux-gnu", "generic", ["+fp-armv8", "+neon"])
 
 
-FORCED = [level for level in LEVELS if level != "x86-64-v2"]  # it has the vectors of the first
+FORCED = [level for level in LEVELS if level != "x86-64-v2"]  # same vectors as x86-64
 
 
 @pytest.fixture(params=FORCED)
@@ -68,7 +68,7 @@ def test_a_level_has_its_vectors_and_no_more(level: str) -> None:
     target = get_device("cpu").target
     bits = {"x86-64-v3": 256, "x86-64-v4": 512}.get(level, 128)
     assert (target.vector_bits, target.cpu) in ((bits, level), (128, "generic"))
-    assert target.units == ()
+    assert target.unit_names == ()
     assert target.fma == (level not in ("x86-64", "x86-64-v2"))
     text = get_device("cpu").assembly("define <16 x float> @f(<16 x float> %x) {\n"
                                       "  %y = fadd <16 x float> %x, %x\n  ret <16 x float> %y\n}")
@@ -164,7 +164,7 @@ def test_changing_the_level_compiles_again() -> None:
             np.testing.assert_allclose(np.asarray(f(x)), before, rtol=1e-6)
 
 
-# ---- machines that are not here ----------------------------------------------------------------
+# ---- other architectures -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [NEON, *[binding.host_target(name) for name in FORCED]],
@@ -187,7 +187,7 @@ def test_neon_has_vectors_of_its_own() -> None:
     assert "fadd\tv0.4s" in binding.assembly(text, NEON)
 
 
-# ---- what is no level --------------------------------------------------------------------------
+# ---- invalid levels ----------------------------------------------------------------------------
 
 
 def test_a_level_of_another_processor_says_which_there_are() -> None:

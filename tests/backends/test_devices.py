@@ -1,4 +1,4 @@
-"""One COMMANDS node on every device; the registry; what null records."""
+"""One COMMANDS node on every device; the registry; what the null device records."""
 
 import io
 import subprocess
@@ -105,7 +105,7 @@ def test_llvmlites_python_side_is_never_loaded():
 
 @pytest.mark.parametrize("name", ["cpu", "interp", "null", "trace"])
 def test_a_function_is_jitted_for_a_device_and_arrays_are_placed_there(name):
-    """In a process of its own: once an array was placed, calls look at places for good."""
+    """In a process of its own: once an array has been placed, calls check devices from then on."""
     code = f"""
 import numpy as np, fnx, fnx.numpy as jnp
 x = jnp.arange(3.0)

@@ -1,5 +1,5 @@
-"""Calls of jitted functions without Python: what they compute, what they leave to Python, that
-nothing is lost or freed twice, whatever they are given."""
+"""Native calls of jitted functions: what they compute, what they leave to Python, and that no
+memory or reference is lost or freed twice, for any arguments."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ GLOBAL: Any = 2.0
 
 
 def _called(f: Any, *args: Any) -> Any:
-    """The result of a call that has a record by then."""
+    """Return the result of a call that takes the native path."""
     for _ in range(4):
         f(*args)
-    assert f._direct
+    assert f._native_calls
     return f(*args)
 
 
@@ -50,13 +50,13 @@ seen, before = [], f.cache_info().hits
 sys.setprofile(lambda frame, event, arg: seen.append(frame) if event == "call" else None)
 total, more = f(x, y)
 sys.setprofile(None)
-print(len(seen), f.cache_info().hits - before, f._direct_hits[0] > 0, total.tolist(), more.dtype)
+print(len(seen), f.cache_info().hits - before, f._native_hits[0] > 0, total.tolist(), more.dtype)
 """
 
 
 def test_calls_of_arrays_run_no_python() -> None:
-    """Not even the method of the class: there is no frame that a profiler would see. In a process
-    of its own, as nothing may ever have been aborted in it."""
+    """Not even the class's method runs, so a profiler sees no frame. In a process of its own, since
+    an aborted computation would disable native calls."""
     ran = subprocess.run([sys.executable, "-c", NO_PYTHON], capture_output=True, text=True)
     assert ran.stdout == "0 1 True [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] bool\n", ran.stderr
 
@@ -89,7 +89,7 @@ def test_another_object_than_its_own_is_refused() -> None:
     _called(fnx.jit(lambda x: x + 1), jnp.ones(2))
     with pytest.raises(TypeError):
         Jitted.__call__(3, jnp.ones(2))  # type: ignore[arg-type]
-    bare = Jitted.__new__(Jitted)  # has no records, nor anything else
+    bare = Jitted.__new__(Jitted)  # has no native calls, nor any other attribute
     with pytest.raises(AttributeError):
         bare(jnp.ones(2))
 
@@ -114,14 +114,14 @@ def _donated() -> Any:
 @given(st.lists(st.tuples(st.sampled_from([*OPERANDS]), st.sampled_from([*OPERANDS])),
                 min_size=1, max_size=12))
 def test_it_answers_as_python_does(pairs: list[tuple[str, str]]) -> None:
-    """The same result, type and error for any operands, after any others: without records it is
-    the method written in Python that answers."""
+    """The same result, type and error for any operands, after any others; the reference is the
+    method written in Python, which runs when there are no native calls."""
     f = fnx.jit(lambda x, y: jnp.where(x > 1, x, y))
     _called(f, jnp.arange(3.0), jnp.ones(3))
     for names in pairs:
         answers = []
-        for records in ((), f._direct):
-            f._direct = records
+        for records in ((), f._native_calls):
+            f._native_calls = records
             try:
                 out = f(*[OPERANDS[n]() for n in names])
                 answers.append((np.asarray(out).tolist(), out.dtype, out.shape, out.weak_type))
@@ -173,8 +173,8 @@ def test_traces_see_a_call() -> None:
 @pytest.mark.parametrize(("length", "direct_calls"), [(500, True), (50_000, False)])
 def test_temporary_memory_is_of_the_stack_where_it_is_small(length: int, direct_calls: bool
                                                             ) -> None:
-    """Sorting twice keeps what lies between: 4 bytes an element. Records of calls are looked at,
-    not their hits: where an earlier test aborted work, calls go through Python."""
+    """Two sorts need an intermediate of 4 bytes an element. The test checks that native calls
+    exist, not their hits: after an earlier test aborted work, calls go through Python."""
     f = fnx.jit(lambda x: jnp.sort(jnp.sort(x)[::-1] * 3.0 % 7.0))
     x = np.arange(length, dtype="float32")
     made = fnx.jit(f).lower(x).compile()
@@ -182,7 +182,7 @@ def test_temporary_memory_is_of_the_stack_where_it_is_small(length: int, direct_
     y = jnp.asarray(x)
     for _ in range(4):
         np.testing.assert_array_equal(f(y), np.sort(x * 3 % 7))
-    assert bool(f._direct) is direct_calls
+    assert bool(f._native_calls) is direct_calls
 
 
 def test_settings_are_looked_at() -> None:
@@ -200,7 +200,7 @@ def _counts(objects: list[Any]) -> list[int]:
 
 
 def test_nothing_is_lost_and_nothing_freed_twice() -> None:
-    """In a process of its own: references of types and of ``False`` are those of all its parts."""
+    """In a process of its own: the reference counts of types and of ``False`` are process-wide."""
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", "from tests.backends import "
                           "test_direct as t; print(t.count_references())"],
                          capture_output=True, text=True)
@@ -208,15 +208,15 @@ def test_nothing_is_lost_and_nothing_freed_twice() -> None:
 
 
 def count_references() -> bool:
-    """References of all that a call touches, objects and memory, after many calls that match, that
-    do not, and that end in an error."""
+    """Print the changes of reference counts of all objects and memory that a call uses, after many
+    calls that match, that do not match, and that raise an error."""
     f = fnx.jit(lambda x, y: (x + y, x * y))
     x, y = jnp.arange(5.0), jnp.ones(5)
     out = _called(f, x, y)
     other = jnp.ones(7)
     f(other, other)
-    own = [x, y, x._storage, y._storage, x._shape, out[0]._shape, f, f._direct, other]
-    shared = [x._dtype, HostStorage, type(x), BlockOwner, *f._direct[0][2]]
+    own = [x, y, x._storage, y._storage, x._shape, out[0]._shape, f, f._native_calls, other]
+    shared = [x._dtype, HostStorage, type(x), BlockOwner, *f._native_calls[0][2]]
 
     def some() -> None:
         for i in range(300):
@@ -231,15 +231,15 @@ def count_references() -> bool:
     for _ in range(10):
         some()
     changes = [abs(a - b) for a, b in zip(_counts(own + shared), before)]
-    assert max(changes[:len(own)]) <= 40, changes  # free lists, holdings
+    assert max(changes[:len(own)]) <= 40, changes  # free lists, block owners
     assert get_device("cpu").stats()["held"] == held
-    # 6,000 calls; a thread may have loaded a module meanwhile, whose parts refer to False
+    # There were 6,000 calls; meanwhile a thread may have loaded a module that refers to False.
     assert max(max(changes), len(gc.get_objects()) - alive) < 2000, changes
     return True
 
 
 def test_results_have_memory_of_their_own() -> None:
-    """As many at once as there are blocks in no slab: a record leaves finding more to Python."""
+    """More results are alive than a slab has blocks: the native call then falls back to Python."""
     f = fnx.jit(lambda x: x + 1)
     x = jnp.zeros(700)
     x = _called(f, x) * 0
@@ -264,7 +264,7 @@ def test_threads_call_one_function() -> None:
             if not np.array_equal(np.asarray(f(mine, x))[::13, ::7], np.full((5, 9), 60.0 * k + 1)):
                 wrong.append(k)
             if i % 50 == k:
-                f.clear_cache()  # takes the records away that others are in
+                f.clear_cache()  # removes the native calls that other threads are in
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for t in threads:
         t.start()
@@ -274,13 +274,13 @@ def test_threads_call_one_function() -> None:
 
 
 def test_another_python_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads without the GIL, or slots that are not where they were."""
+    """A free-threaded build, or slots at unexpected offsets."""
     made = NativeCallFactory({})
     monkeypatch.setattr(sys, "abiflags", "t")
-    assert made.method(Jitted, "_direct", Jitted.__call__) is None
+    assert made.native_method(Jitted, "_native_calls", Jitted.__call__) is None
     monkeypatch.undo()
     monkeypatch.setattr(native_call, "_slot_offset", lambda *_: 0)
-    assert made.method(Jitted, "_direct", Jitted.__call__) is None
+    assert made.native_method(Jitted, "_native_calls", Jitted.__call__) is None
 
 
 def test_offsets_of_slots() -> None:

@@ -1,4 +1,4 @@
-"""The builder of native loops: what it prints computes what it says."""
+"""The builder of native loops: the printed IR computes what was built."""
 
 import ctypes
 
@@ -25,13 +25,13 @@ def test_nested_loops_leave_and_start_again():
     total, i = f.variable(0), f.variable(0)
     with f.loop():
         i.set(f.add(i.get(), 1))
-        with f.when(f.compare("uge", i.get(), f["n"])):
+        with f.if_then(f.compare("uge", i.get(), f["n"])):
             f.leave()
-        with f.when(f.compare("eq", f.binary("and", i.get(), 1), 0)):
-            f.again()
+        with f.if_then(f.compare("eq", f.binary("and", i.get(), 1), 0)):
+            f.continue_loop()
         with f.count(i.get()):
             total.set(f.add(total.get(), 1))
-    f.give(total.get())
+    f.ret(total.get())
     pairs = compiled(f)
     for n in range(12):
         assert pairs(n) == sum(i for i in range(n) if i % 2)
@@ -40,7 +40,7 @@ def test_nested_loops_leave_and_start_again():
 @settings(max_examples=30)
 @given(st.lists(words, min_size=1, max_size=20), words)
 def test_memory_and_unsigned_order(values, limit):
-    """Adds the words that are smaller than a limit, as unsigned numbers."""
+    """Adds the words that are less than a limit, compared as unsigned integers."""
     total = _sum_below((ctypes.c_int64 * len(values))(*values), len(values), limit)
     mask = (1 << 64) - 1
     want = sum(v for v in values if v & mask < limit & mask)
@@ -52,9 +52,9 @@ def _make_sum_below():
     total = f.variable(0)
     with f.count(f["count"]) as i:
         value = f.load(f["memory"], i)
-        with f.when(f.compare("ult", value, f["limit"])):
+        with f.if_then(f.compare("ult", value, f["limit"])):
             total.set(f.add(total.get(), value))
-    f.give(total.get())
+    f.ret(total.get())
     call = compiled(f)
     return lambda memory, n, limit: call(ctypes.addressof(memory), n, limit)
 
@@ -65,9 +65,9 @@ _sum_below = _make_sum_below()
 def test_atomics_count_and_swap():
     f = IRFunction("atomics", ("memory",))
     old = f.fetch_add(f["memory"], 0, 5)
-    with f.when(f.compare_exchange(f["memory"], 1, 7, 8)):
-        f.give(old)
-    f.give(-1)
+    with f.if_then(f.compare_exchange(f["memory"], 1, 7, 8)):
+        f.ret(old)
+    f.ret(-1)
     atomics = compiled(f)
     memory = (ctypes.c_int64 * 2)(10, 7)
     assert atomics(ctypes.addressof(memory)) == 10 and list(memory) == [15, 8]
@@ -76,6 +76,6 @@ def test_atomics_count_and_swap():
 
 def test_code_behind_a_jump_is_dropped():
     f = IRFunction("early", ())
-    f.give(3)
-    f.give(f.add(1, 1))
+    f.ret(3)
+    f.ret(f.add(1, 1))
     assert f.text().count("ret") == 1 and compiled(f)() == 3

@@ -1,4 +1,5 @@
-"""Kernels by content: compiled once a process and once a disk, freed with their owners."""
+"""The kernel cache, keyed by content: a kernel compiles once per process and once per disk, and is
+freed with its owners."""
 
 import gc
 import threading
@@ -17,7 +18,7 @@ _number = iter(range(10**6))
 
 
 def code(text: str = "ret void", before: str = "") -> kit.Code:
-    """A kernel that no test before has compiled."""
+    """A kernel that no earlier test has compiled."""
     symbol = f"unique_{next(_number)}"
     return kit.Code(symbol, f"{before}\ndefine void @{symbol}(ptr %b, ptr %s, i64 %lo, i64 %hi, "
                             f"ptr %scratch) {{ {text} }}", 1)
@@ -42,7 +43,7 @@ def test_memory_then_disk_then_compiler(kernels):
     assert fetched(kernels) == [4, 0, 0]
     assert kernels.get(codes) == first
     assert fetched(kernels) == [4, 0, 4]
-    background_writer.wait()  # the disk is written after the result is there
+    background_writer.wait()  # the disk is written after the result is returned
     other = KernelCache(kernels.target)  # like another process
     assert all(k.address for k in other.get(codes))
     assert fetched(other) == [0, 4, 0]
@@ -83,7 +84,7 @@ def test_code_is_freed_with_its_owners(kernels, monkeypatch):
     one = code()
     kernel, = kernels.get([one])
     background_writer.wait()
-    gc.collect()  # what other tests have left
+    gc.collect()  # garbage of other tests
     llvm._free_dead_libraries()
     monkeypatch.setattr(llvm._llvm(), "LLJIT_Dylib_Tracker_Dispose",
                         lambda *args: freed.append(dispose(*args)))
@@ -101,7 +102,7 @@ def test_a_call_of_an_unknown_function_names_kernel_and_symbol(kernels):
     bad = code("%x = call double @exp(double 1.0)\n ret void", "declare double @exp(double)")
     with pytest.raises(DeviceError, match=f"kernel {bad.symbol} calls exp; expected"):
         kernels.get([code(), bad])
-    with pytest.raises(DeviceError, match="calls exp"):  # nothing bad was kept anywhere
+    with pytest.raises(DeviceError, match="calls exp"):  # the bad kernel was not cached
         kernels.get([bad])
 
 
@@ -142,7 +143,7 @@ def test_threads_get_the_same_kernels(kernels):
 
 
 def test_threads_that_wait_for_one_kernel_link_it_once(kernels, monkeypatch):
-    """Else the last to link would own what all others find, and it would go with that owner."""
+    """Otherwise the last one to link would own the kernel that all others use, and free it."""
     one, results = code(), []
     waiting, compile_ir = threading.Barrier(3), llvm.compile_ir
     monkeypatch.setattr(llvm, "compile_ir", lambda *args: (waiting.wait(10), compile_ir(*args))[1])

@@ -1,4 +1,4 @@
-"""What LLVM takes for zero in a lane that is not read from memory: a quotient of two is none."""
+"""LLVM may take lanes that are not read from memory for zero; a quotient of two is NaN."""
 
 from collections.abc import Callable
 from typing import Any

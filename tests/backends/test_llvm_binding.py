@@ -1,4 +1,4 @@
-"""The face of LLVM: text to object to address, in several threads, and what it refuses."""
+"""The LLVM binding: text to object to address, in several threads, and what it refuses."""
 
 import ctypes
 import threading
@@ -114,7 +114,7 @@ def test_host_target_is_sane():
 
 
 def test_code_is_freed_while_another_thread_loads():
-    """A finalizer runs in the middle of anything: it must not wait for a lock."""
+    """A finalizer may run at any point, so it must not wait for a lock."""
     library = [llvm.link([(llvm.compile_ir("define i64 @f() { ret i64 1 }",
                                            llvm.host_target()), ["f"])])]
     thread = threading.Thread(target=library.clear, daemon=True)
@@ -125,7 +125,7 @@ def test_code_is_freed_while_another_thread_loads():
 
 
 def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
-    """Else a child finds a lock of LLVM closed for ever."""
+    """Otherwise the child may inherit a locked LLVM mutex."""
     lib, target, called = llvm._llvm(), llvm.host_target(), []
 
     def watched(name):
@@ -143,7 +143,7 @@ def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
     monkeypatch.setattr(llvm, "_linkers", [])
     monkeypatch.setattr(llvm, "MAX_LIBRARIES", 1)
     other = type(target)("cpu", target.triple, "generic")
-    for _ in range(2):  # what is left of the first round is freed in the second
+    for _ in range(2):  # the second round frees what is left of the first
         thread = threading.Thread(target=llvm.compile_ir, args=(ADD.format("h", 1), other))
         thread.start()
         thread.join()
@@ -154,7 +154,7 @@ def test_a_fork_waits_for_every_call_into_llvm(monkeypatch):
 
 
 def test_linkers_go_with_the_last_of_their_libraries(monkeypatch):
-    """LLVM keeps something of each library, for as long as its linker lives."""
+    """LLVM retains some memory for each library as long as its linker lives."""
     freed = []
     dispose = llvm._llvm().LLJITDispose
     monkeypatch.setattr(llvm, "MAX_LIBRARIES", 3)

@@ -1,4 +1,4 @@
-"""Loops and branches of commands on the cpu: walked natively, interrupted, shared by workers."""
+"""Command loops and branches on the cpu: walked natively, interrupted, run in parallel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOOPS = {ops.SCAN, ops.WHILE, ops.COND}
 
 @pytest.fixture
 def no_loop_in_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All loops are loops of commands."""
+    """All loops are command loops."""
     monkeypatch.setattr(pipeline, "TENSOR_PASSES", tuple(
         [p for p in pipeline.TENSOR_PASSES if p.name != "fuse_loop_into_kernel"]))
 
@@ -42,12 +42,12 @@ def run(fn: UOp, args: list[np.ndarray[Any, Any]], device: str) -> list[np.ndarr
     return [out.view(o.dtype.np, o.shape) for out, o in zip(outs, fn.src)]
 
 
-# ---- what they compute ------------------------------------------------------------------------
+# ---- values -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_nested_loops(seed: int, no_loop_in_one_kernel: None) -> None:
-    """The cpu gives the bits of the interpreter, from the same commands and from the graph."""
+    """The cpu gives the interpreter's bits, from the same commands and from the graph."""
     rng = random.Random(seed)
     folds = {ops.REDUCE, ops.SCATTER}
     kinds = ((dtypes.int32, dtypes.uint32, dtypes.bool_), ALL_OPS), \
@@ -78,7 +78,7 @@ def counter(trips: int, width: int) -> tuple[UOp, list[np.ndarray[Any, Any]]]:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_thousands_of_iterations_with_several_workers(workers: int,
                                                       no_loop_in_one_kernel: None) -> None:
-    """Short kernels run on the one who leads, long ones are shared out in each iteration."""
+    """The leader runs short kernels alone; long ones run in parallel, in each iteration."""
     for trips, width in ((5000, 7), (40, 300_000)):
         fn, args = counter(trips, width)
         with override(workers=workers):
@@ -88,7 +88,7 @@ def test_thousands_of_iterations_with_several_workers(workers: int,
 
 
 def test_the_product_of_a_step_is_shared_out() -> None:
-    """It has several chunks, and the same bits however many workers hold one another up."""
+    """It has several chunks, and the same bits however the workers delay one another."""
     rows = (32, 128)
     w, h, x = (build.param(i, F, s) for i, s in enumerate([(128, 128), rows, rows]))
     spread = (32, 128, 128)
@@ -118,7 +118,7 @@ def test_rows_of_all_widths(no_loop_in_one_kernel: None) -> None:
 
 
 def test_calls_in_flight_do_not_share_memory(no_loop_in_one_kernel: None) -> None:
-    """One program, submitted again before it is done, by several threads."""
+    """Several threads submit one program again before it is done."""
     fn, args = counter(2000, 1000)
     cpu = get_device("cpu")
     program = link(fn, cpu)
@@ -246,7 +246,7 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
         config.time_limit = 0
         print(float(steps(jnp.ones((48, 48)), 3)[0, 0]))
         """)
-    # the limit may meet a kernel, or the loop itself between two
+    # The limit may expire in a kernel, or in the loop between two kernels.
     assert re.search("waited 0.5 s, the time limit, for (kernel .*|the condition|the end) "
                      r"in iteration \d+ of cell .* in iteration 0 of outer ", done.stdout), done
     assert done.stdout.split()[-1] == "4.0"
@@ -254,7 +254,7 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
 
 @unix
 def test_a_loop_inside_of_a_kernel_is_ended_as_others_are() -> None:
-    """By Ctrl-C, by the time limit, which names it, and by the end of the process."""
+    """By Ctrl-C, by the time limit, which names the kernel, and by the end of the process."""
     done = script("""
         from fnx.core import accessors
         from fnx.core.uop import toposort

@@ -1,4 +1,4 @@
-"""What happens to the cpu device when the process forks, is interrupted or ends."""
+"""The cpu device when the process forks, is interrupted or ends."""
 
 import os
 import subprocess
@@ -141,7 +141,7 @@ for _ in range(3):
     print(right(submit(300), 300))
 """)
     assert done.stdout.split() == ["True"] * 7, done.stdout + done.stderr
-    assert done.returncode == 0  # exit waits for nobody
+    assert done.returncode == 0  # exit does not wait
 
 
 def test_at_most_one_endless_kernel_for_each_processor():
@@ -176,7 +176,7 @@ def test_fork_drains_and_the_child_has_workers_of_its_own():
 
 
 def test_what_is_unfinished_at_a_fork_is_refused_in_the_child_and_goes_on_in_the_parent():
-    """Also where Ctrl-C comes in the middle of the fork: it is raised soon after it."""
+    """Also if Ctrl-C arrives during the fork: it is raised soon after."""
     done = script("""
         gate = closed_gate()
         out = submit(300)
@@ -271,7 +271,7 @@ def test_exit_with_work_in_flight(repeats):
 
 
 def test_results_read_while_the_process_ends_are_an_error():
-    """A handler registered before the device was made runs after the device's own."""
+    """An exit handler registered before the device was created runs after the device's own."""
     done = script("late.append(submit(1_000_000))", timeout=200, before="""
         import atexit
         late = []
@@ -354,7 +354,7 @@ def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space")
 @pytest.mark.parametrize("flight", [0, 1 << 40])
 def test_dropped_results_are_garbage_before_memory_is_refused(flight):
-    """Scaled down: results of 40 MB under 1.6 GB; with and without a bound on work in flight."""
+    """Scaled down: results of 40 MB under 1.6 GB, with and without a bound on work in flight."""
     done = script(f"""
         import resource
         import fnx, fnx.numpy as jnp
@@ -383,7 +383,7 @@ def test_dropped_results_are_garbage_before_memory_is_refused(flight):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space")
 @pytest.mark.parametrize("left", [5, 100, 160, 200, 250, 290, 330, 400])
 def test_little_address_space_is_an_error_or_enough(left):
-    """LLVM ends the process where memory is refused to it."""
+    """LLVM ends the process when it cannot allocate memory."""
     code = f"""
         import resource
         import fnx, fnx.numpy as jnp

@@ -1,4 +1,5 @@
-"""Small results of a call share blocks: no two overlap, and each lives as long as it is held."""
+"""Small results of a call share blocks: no two overlap, and each lives as long as it is
+referenced."""
 
 import gc
 
@@ -53,8 +54,8 @@ def test_memory_of_parts_comes_back_with_the_last_of_them():
                 min_size=1, max_size=12))
 @pytest.mark.parametrize("length", [1, 8, 50])
 def test_what_is_kept_of_many_results_stays(length, steps):
-    """Arrays and views of some results are kept, the others go, and donated ones are written
-    over: what is kept has its values."""
+    """Arrays and views of some results are retained, the others are dropped, and donated ones are
+    overwritten: the retained ones keep their values."""
     make = {donates: fnx.jit(lambda t: [x + i for i, x in enumerate(t)],
                              donate_argnums=(0,) if donates else ()) for donates in (False, True)}
     state = [fnx.numpy.full(length, i, "int32") for i in range(40)]

@@ -1,4 +1,4 @@
-"""Drivers are tried in a child process: what ends that is an error here."""
+"""Drivers are probed in a child process: if it crashes, opening the device raises an error."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def _nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """What the child runs, in place of a kernel."""
+    """Set the script that the child runs instead of a kernel."""
     monkeypatch.setattr(driver_probe, "_PROBE_SCRIPT", script)
 
 
@@ -70,7 +70,7 @@ def test_in_the_child_nothing_is_tried(monkeypatch):
 
 
 def test_without_tools_a_driver_is_there_or_named_but_the_process_lives(tmp_path):
-    """PoCL aborts where it finds no linker."""
+    """PoCL aborts if it finds no linker."""
     (tmp_path / "false").write_text("#!/nothing\n")
     (tmp_path / "false").chmod(stat.S_IRWXU)
     code = """

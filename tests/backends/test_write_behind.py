@@ -1,4 +1,4 @@
-"""Writes that nobody waits for: in order, past failures, at the end and around forks."""
+"""Background writes: in order, past failures, at the end of the process and around forks."""
 
 import os
 import subprocess

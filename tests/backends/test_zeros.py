@@ -1,4 +1,4 @@
-"""Large arrays of zeros are pages that the system has not given yet."""
+"""Large arrays of zeros are pages that the system has not mapped yet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_zeros_take_pages_when_they_are_used(make: Callable[..., Any], n: int) -
 
 def test_memory_that_was_used_is_zeros_again() -> None:
     shape = (3 * HUGE + 12_345,)
-    for _ in range(3):  # of one that is fresh, and of the block that it was
+    for _ in range(3):  # fresh memory first, then reused memory
         ones = jnp.ones(shape, "uint8")
         assert int(jnp.sum(ones, dtype="int32")) == shape[0]
         del ones

@@ -1,10 +1,10 @@
-"""Records what JAX does at the corners, for tests that run where JAX is not installed.
+"""Record what JAX does in corner cases, for tests that run where JAX is not installed.
 
     python tests/core/record_jax.py            # writes tests/core/jax.json
 
-Recorded with JAX 0.10.2 on CPU: the promotion lattice, integer division, shifts, conversions,
-float remainders and extrema. Values are bit patterns (integers), so that NaN and -0.0 survive;
-operands are the corners of a dtype, for two operands all pairs of them.
+Recorded with JAX 0.10.2 on CPU: the promotion lattice, integer division, shifts, conversions, float
+remainders and extrema. Values are bit patterns (integers), so that NaN and -0.0 survive. Operands
+are the corner cases of a dtype; ops of two operands take all pairs of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENDS = [2**n + d for n in (7, 8, 15, 16, 31, 32, 63, 64) for d in (-1, 0)]
 INTEGERS = [0, 1, -1, 100, *ENDS, *[-2**n for n in (7, 15, 31, 63)]]
 FLOATS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 3.7, -3.7, 1e9, -1e9, 3e9, -3e9, 1e20,
           -1e20, np.inf, -np.inf, np.nan, 1e-40, 16777217.0]
-PYTHON = {False: {"bool": False, "int32": 1, "float32": 1.0},  # weak: by config.x64
+PYTHON = {False: {"bool": False, "int32": 1, "float32": 1.0},  # weak types, by config.x64
           True: {"bool": False, "int64": 1, "float64": 1.0}}
 ALL = ["bool", *[f"{k}{n}" for k in ("int", "uint") for n in (2, 4, 8, 16, 32, 64)],
        "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64"]
@@ -32,7 +32,7 @@ TYPES = ["bool", *WHOLE, "float32", "float64"]
 
 
 def corners(name: str) -> np.ndarray[Any, Any]:
-    """Operands of casts."""
+    """Return operands of casts."""
     if name == "bool":
         return np.array([False, True])
     if name.startswith("float"):
@@ -42,7 +42,7 @@ def corners(name: str) -> np.ndarray[Any, Any]:
 
 
 def operands(name: str) -> np.ndarray[Any, Any]:
-    """Operands of ops: of each pair of them."""
+    """Return operands of ops; binary ops take all pairs of them."""
     if name.startswith("float"):
         return np.array(FLOATS, name)
     info = np.iinfo(name)
@@ -62,7 +62,7 @@ def pairs(name: str) -> tuple[Any, Any]:
 
 
 def promotion() -> list[Any]:
-    """[config.x64, a, whether it is weak, b, whether it is weak, of both, whether that is weak]"""
+    """Return rows of [config.x64, a, a is weak, b, b is weak, result, result is weak]."""
     rows = []
     for x64, python in PYTHON.items():
         with jax.enable_x64(x64):
@@ -77,7 +77,7 @@ def promotion() -> list[Any]:
 
 
 def lattice() -> list[list[str]]:
-    """The type that two widen to, "" where there is none; weak types are the Python types."""
+    """Return rows of [a, b, common type], "" if there is none; weak types are the Python types."""
     rows = []
     with jax.enable_x64(True):
         for a, b in itertools.product(ALL, [*ALL, "int*", "float*"]):

@@ -1,4 +1,4 @@
-"""Constructors: what they refuse, what they leave out; dtypes, errors and configuration."""
+"""Constructors: what they reject and what they simplify away; dtypes, errors and configuration."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_rows_are_whole() -> None:
 def test_identities_change_nothing(monoid: ops.Op) -> None:
     assert monoid.identity is not None and monoid.meaning is not None
     for t in (*dtypes.USER, dtypes.index):
-        if monoid.takes(t):
+        if monoid.accepts_dtype(t):
             x = np.array([0, 1], t.compute.np)
             e = np.full(2, monoid.identity(t), t.compute.np)
             assert np.array_equal(monoid.meaning(None, x, e), x)

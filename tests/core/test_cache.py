@@ -1,4 +1,5 @@
-"""Caches: bounded, least recently used first, the first value in wins, entries die with owners."""
+"""Caches are bounded, evict the least recently used entry, keep the first value for a key, and drop
+entries of dead owners."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def test_a_cache_holds_what_was_used_last(limit: int, keys: list[int]) -> None:
     used: list[int] = []
     for key in keys:
         assert (cache.get(key) is not None) == (key in used)
-        assert cache.find(key, lambda key=key: str(key)) == str(key)
+        assert cache.get_or_make(key, lambda key=key: str(key)) == str(key)
         used = [k for k in used if k != key][-limit + 1 if limit > 1 else len(used):] + [key]
         assert cache.keys() == used and len(cache) <= limit
 
@@ -29,13 +30,13 @@ def test_the_first_value_in_wins_and_no_lock_is_held_while_it_is_made() -> None:
     slow, fast = object(), object()
 
     def make() -> object:
-        thread = threading.Thread(target=lambda: cache.find("key", lambda: fast))
+        thread = threading.Thread(target=lambda: cache.get_or_make("key", lambda: fast))
         thread.start()
         thread.join(200)
         assert not thread.is_alive()
         return slow
 
-    assert cache.find("key", make) is fast and cache.find("key", lambda: slow) is fast
+    assert cache.get_or_make("key", make) is fast and cache.get_or_make("key", lambda: slow) is fast
 
 
 def test_entries_die_with_their_owner() -> None:
@@ -45,17 +46,17 @@ def test_entries_die_with_their_owner() -> None:
     caches: OwnerCaches[Owner, int, int] = OwnerCaches("numbers", 2)
     owners = [Owner() for _ in range(5)]
     for i, owner in enumerate(owners):
-        assert caches.of(owner).find(0, lambda i=i: i) == i
+        assert caches.for_owner(owner).get_or_make(0, lambda i=i: i) == i
     del owner, owners[1:]
     gc.collect()
-    assert len(caches) == 1 and caches.of(owners[0]).find(0, lambda: 9) == 0
+    assert len(caches) == 1 and caches.for_owner(owners[0]).get_or_make(0, lambda: 9) == 0
 
 
 def test_all_caches_are_listed_and_emptied_and_results_stay_right() -> None:
     double = fnx.jit(fnx.grad(lambda x: (x * x).sum()))
     kept: Cache[str, int] = Cache("of this test", 3)
     for _ in range(2):
-        assert double(jnp.ones(3))[0] == 2 and kept.find("key", lambda: 1) == 1
+        assert double(jnp.ones(3))[0] == 2 and kept.get_or_make("key", lambda: 1) == 1
         sizes = cache_sizes()
         assert sizes["of this test"] == 1 and sizes["results of passes"] and sizes["executables"]
         clear_caches()
@@ -65,7 +66,7 @@ def test_all_caches_are_listed_and_emptied_and_results_stay_right() -> None:
 
 
 class Meddling:
-    """A key at whose hash another thread may run: here it adds an entry."""
+    """A key whose hash lets another thread run: here it adds an entry."""
 
     def __init__(self, cache: Cache[object, int]) -> None:
         self.cache, self.armed = cache, False
@@ -73,7 +74,7 @@ class Meddling:
     def __hash__(self) -> int:
         if self.armed:
             self.armed = False
-            self.cache.keep("more", 2)
+            self.cache.put("more", 2)
         return 1
 
 
@@ -81,8 +82,8 @@ def test_a_cache_is_listed_while_other_threads_use_it() -> None:
     for listed in (Cache.values, Cache.keys):
         cache: Cache[object, int] = Cache("listed", 10)
         key = Meddling(cache)
-        cache.keep(key, 0)
-        cache.keep("other", 1)
+        cache.put(key, 0)
+        cache.put("other", 1)
         key.armed = True
         assert set(listed(cache)) == ({0, 1, 2} if listed is Cache.values
                                       else {key, "other", "more"})

@@ -72,9 +72,9 @@ def test_any_text_is_a_legal_value_or_a_clear_error(name: str, text: str) -> Non
     try:
         made = Config({str(field.variable): text})
     except ArgumentError as e:
-        assert field.kind.words in e.message
+        assert field.kind.description in e.message
     else:
-        assert field.kind.takes(getattr(made, name))
+        assert field.kind.is_valid(getattr(made, name))
 
 
 def test_a_misspelt_variable_warns_with_the_nearest_name() -> None:

@@ -1,4 +1,4 @@
-"""Settings of a ``with`` block are of the thread or task that entered it."""
+"""Settings of a ``with`` block belong to the thread or task that entered it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_tasks_have_settings_of_their_own() -> None:
 
     async def task(name: str, x64: bool) -> None:
         with fnx.enable_x64(x64):
-            for _ in range(8):  # by the general path, by launchers, without Python
+            for _ in range(8):  # by the general path, the fast path, the native call
                 seen[name].append(str(f(jnp.arange(2)).dtype))
                 await asyncio.sleep(0)
 
@@ -98,7 +98,7 @@ def test_a_task_keeps_a_block_no_longer_than_who_entered_it() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["x64", "check_index", "search"]))))
 @settings(max_examples=50)
 def test_generators_that_end_in_any_order(steps: list[tuple[int, str]]) -> None:
-    """Each step begins a block in a generator, or ends it where it is open."""
+    """Each step enters a block in a generator, or exits one that is open."""
     def block(name: str) -> Iterator[None]:
         with override(**{name: OTHERS[name]}):
             yield

@@ -1,4 +1,4 @@
-"""Exact equality: what Python calls equal and a program can tell apart."""
+"""Exact equality: it separates values that are equal to Python but not to a program."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2).map(tup
 
 
 def text(x: Any) -> Any:
-    """A value in full: with the type and the sign of everything in it."""
+    """Return a value in full: with the type and the sign of everything in it."""
     if isinstance(x, tuple):
         return tuple(map(text, x))
     if isinstance(x, frozenset):

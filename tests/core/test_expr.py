@@ -1,4 +1,5 @@
-"""Formulas over nodes: operators and functions build what `build` builds, numbers take the type."""
+"""Expressions over nodes: operators and functions build what `build` builds; numbers take the
+node's type."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_contraction_needs_no_array_of_its_product() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
-    assert peak < 80 << 20  # the product has 205 MB
+    assert peak < 80 << 20  # the product would be 205 MB
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
@@ -64,7 +64,7 @@ def test_folds_in_slices_equal_folds_of_the_whole(axes: tuple[int, ...], monoid:
 @settings(max_examples=150)
 @given(graphs())
 def test_any_limit_gives_the_same_values(graph: Graph) -> None:
-    """Cutting changes how float sums associate, and nothing else."""
+    """Slicing changes only how float sums associate."""
     sums = any(n.op is ops.REDUCE and n.dtype.is_float and n.arg.monoid in (ops.ADD, ops.MUL)
                for n in toposort([graph.fn], into_functions=True))
     want = apply(graph.fn, graph.args)
@@ -130,7 +130,7 @@ def gemm(m: int, n: int, k: int) -> UOp:
 
 
 def tiled_gemm(m: int, n: int, k: int, tm: int = 4, tn: int = 8) -> UOp:
-    """The same, split by tm and tn, with the packed operands in stages."""
+    """The same, tiled by tm and tn, with the packed operands in stages."""
     def split(extent: int, by: int, first: int, kind: str) -> tuple[UOp, UOp, UOp, UOp]:
         outer = build.range_(-(-extent // by), first, "PAR" if first == 0 else "SEQ")
         inner = build.range_(by, first + 1, kind)
@@ -337,7 +337,7 @@ def test_generated_kernels_give_the_same_in_windows(seed: int, limit: int) -> No
             out = np.zeros_like(inputs[-1])
             try:
                 run_kernel(kernel, [*inputs[:-1], out], ())
-            except KernelError:  # a generated load may leave its buffer
+            except KernelError:  # a generated load may be out of bounds
                 out = None
             outs.append(out)
     assert (outs[0] is None) == (outs[1] is None)

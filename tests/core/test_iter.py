@@ -1,5 +1,4 @@
-"""CARRY, LOOP and PER_ITERATION: what is legal, what they mean, how they are numbered and
-printed."""
+"""CARRY, LOOP and PER_ITERATION: legality, semantics, numbering and printing."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ ONE = build.const(1, F32)
 
 def doubling(id: int = 0, first_range: int = 0, lanes: int = 5, trips: int = 6, over: Any = None,
              stop: float | None = 20.0) -> UOp:
-    """x doubles and n counts, until x is past ``stop``; x of each step is written, too."""
+    """x doubles and n counts until x exceeds ``stop``; the x of each step is stored too."""
     t, i = build.range_(trips, first_range, name="t"), build.range_(lanes, first_range + 1)
     x, o, p = (build.ref(s, F32, dims) for s, dims in enumerate(((lanes,), (lanes,),
                                                                (trips, lanes))))
@@ -71,7 +70,7 @@ def test_it_prints_as_a_loop_and_rebuilds() -> None:
 
 
 def over(value: UOp) -> UOp:
-    """A KERNEL that stores a value of no range."""
+    """Return a KERNEL that stores a value outside of any range."""
     return build.kernel([build.store(build.index_into(build.ref(0, F32, ())), value)], "k")
 
 

@@ -1,4 +1,4 @@
-"""Types that are stored only: every bit pattern, against ml_dtypes (NumPy's float16)."""
+"""Storage-only types: every bit pattern, against ml_dtypes (NumPy for float16)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ FLOATS = [t for t in STORED if t.is_float]
 
 
 def peer(t: DType) -> np.dtype[Any]:
-    """The same type of ml_dtypes, or NumPy's."""
+    """Return the same type of ml_dtypes, or NumPy's."""
     return np.dtype(t.np if t.np.names is None else getattr(ml_dtypes, t.name))
 
 
 def patterns(t: DType) -> Any:
-    """All bit patterns."""
+    """Return all bit patterns."""
     assert t.storage is not None
     return np.arange(1 << t.bits).astype(t.storage.np)
 
 
 def numbers(t: DType) -> Any:
-    """The values of all bit patterns, by ml_dtypes."""
+    """Return the values of all bit patterns, by ml_dtypes."""
     with np.errstate(all="ignore"):
         return patterns(t).view(peer(t)).astype(np.int32 if t.is_integer else t.compute.np
                                                 ).astype(t.compute.np)
 
 
 def operands(t: DType) -> Any:
-    """float32 to round: all values, the middles between neighbours, those beside them, others."""
+    """Return float32 values to round: all values of the type, midpoints between neighbors, the
+    float32 values next to both, random ones and limits."""
     own = np.sort(numbers(t)[np.isfinite(numbers(t))])
     with np.errstate(all="ignore"):
         middle = own[:-1] + (own[1:] - own[:-1]) / 2
@@ -54,7 +55,7 @@ def operands(t: DType) -> Any:
 
 
 def same(got: Any, want: Any) -> bool:
-    """Equal values and signs; one NaN is like another."""
+    """Return whether values and signs are equal; any NaN equals any NaN."""
     equal = (got == want) & (np.signbit(got) == np.signbit(want)) if got.dtype.kind == "f" \
         else got == want
     return bool(np.all(equal | (got != got) & (want != want)))
@@ -92,7 +93,7 @@ def test_floats_round_to_the_nearest(t: DType) -> None:
         want = x.astype(peer(t)).astype(np.float32)
     got = np.asarray(fnx.jit(lambda x: x.astype(t.name))(jnp.asarray(x))).astype(np.float32)
     assert same(got, want)
-    for n in (1, 3, 17):  # no lanes, a tail
+    for n in (1, 3, 17):  # no whole vector; with a tail
         part = np.asarray(fnx.jit(lambda x: x.astype(t.name))(jnp.asarray(x[-n:])))
         assert same(part.astype(np.float32), want[-n:])
 
@@ -127,7 +128,7 @@ def test_arrays_print_pickle_and_convert(t: DType) -> None:
 
 
 def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy gets no array of such a type; everything else is there."""
+    """NumPy gets no array of such a type; everything else works."""
     monkeypatch.setattr(low_precision, "_ml_dtypes", lambda: None)
     x = jnp.asarray([1.5, 2.0], jnp.bfloat16)
     with pytest.raises(DTypeError, match="install ml_dtypes, or convert"):

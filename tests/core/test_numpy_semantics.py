@@ -1,4 +1,4 @@
-"""What ops mean at their corners, against values recorded from JAX (record_jax.py)."""
+"""Semantics of ops in corner cases, against values recorded from JAX (record_jax.py)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def operands(dtype: str, arity: int) -> list[np.ndarray[Any, Any]]:
 
 
 def normal(x: np.ndarray[Any, Any]) -> Any:
-    """Where XLA's results are IEEE's: it flushes subnormals to zero, fnx keeps them."""
+    """Select the cases where XLA follows IEEE: it flushes subnormals to zero, fnx keeps them."""
     tiny = np.finfo(np.float32).tiny
     return np.ones(x.shape, bool) if x.dtype.kind != "f" else (x == 0) | ~(np.abs(x) < tiny)
 
@@ -70,7 +70,7 @@ def test_every_type_of_jax_widens_as_there(a: str, b: str, want: str) -> None:
         with pytest.raises(DTypeError, match="no common type"):
             least_upper_bound(a, b)
         return
-    strong = {"float*": "float64", "int*": "int64"}  # what JAX makes of a weak result
+    strong = {"float*": "float64", "int*": "int64"}  # JAX's type of a weak result
     got = least_upper_bound(a, b)
     assert strong.get(got, got) == want == strong.get(again := least_upper_bound(b, a), again)
 
@@ -98,7 +98,7 @@ def test_casts(a: str, b: str, want: list[int]) -> None:
        st.sampled_from(dtypes.USER), st.integers(0, 1000))
 def test_meaning_of_every_elementwise_op_keeps_dtype_and_shape(
         op: ops.Op, dtype: dtypes.DType, seed: int) -> None:
-    if not op.takes(dtype):
+    if not op.accepts_dtype(dtype):
         return
     rng = np.random.default_rng(seed)
     kinds = [dtypes.bool_ if op is ops.WHERE and i == 0 else dtype for i in range(op.arity or 0)]
@@ -108,8 +108,8 @@ def test_meaning_of_every_elementwise_op_keeps_dtype_and_shape(
         node = UOp(op, dtype, tuple(params))
     else:
         node = build.elementwise(op, *params, arg=0 if op is ops.THREEFRY else None)
-    (out,) = interp.evaluate([node], dict(zip(params, xs)))  # checks dtype and shape itself
-    for at in ((0, 0), (2, 4)):  # and an element depends on its operands' elements only
+    (out,) = interp.evaluate([node], dict(zip(params, xs)))  # also checks dtype and shape
+    for at in ((0, 0), (2, 4)):  # an element depends on its operands' elements only
         alone = [build.param(i, k, ()) for i, k in enumerate(kinds)]
         single = node.replace(src=tuple(alone))
         one = interp.evaluate([single], {p: x[at] for p, x in zip(single.src, (
@@ -134,7 +134,7 @@ def test_folded_extrema_order_zeros_and_keep_nan(ufunc: Any, pairwise: Any, dtyp
 
 
 def test_threefry_known_answers() -> None:
-    """The vectors of Random123 for Threefry-2x32 with 20 rounds."""
+    """The Random123 vectors for Threefry-2x32 with 20 rounds."""
     ones = 0xFFFFFFFF
     rows = [((0, 0, 0, 0), (0x6B200159, 0x99BA4EFE)),
             ((ones, ones, ones, ones), (0x1CB996FC, 0xBB002BE7)),

@@ -1,4 +1,4 @@
-"""The op table: what every row must say."""
+"""The op table: required fields of every entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = list(ops.OPS.values())
 
 def test_codes_tell_rows_apart_and_follow_from_names() -> None:
     assert len({op.code for op in ROWS}) == len(ROWS)
-    assert ops.ADD.code == 0x6BBD316D  # crc32, alike in every process
+    assert ops.ADD.code == 0x6BBD316D  # crc32, equal in every process
 
 
 @pytest.mark.parametrize("op", [op for op in ROWS if "t" in op.levels], ids=str)

@@ -1,4 +1,4 @@
-"""parts: what kernel nodes are made of, by name."""
+"""Accessors: named operands of kernel nodes."""
 
 from __future__ import annotations
 

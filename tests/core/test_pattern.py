@@ -1,4 +1,4 @@
-"""Patterns, rules and the walk that applies them."""
+"""Patterns, rewrite rules and the walk that applies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks, modules and the collector around a fork; traces that Ctrl-C cuts off."""
+"""Locks, modules and the collector around a fork; traces that Ctrl-C interrupts."""
 
 import gc
 import os
@@ -22,10 +22,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 
 def in_child(check: Callable[[], bool]) -> int:
-    """The exit code of a forked child: 0 where ``check`` holds, and a signal where it hangs."""
+    """Return the exit code of a forked child: 0 if ``check`` holds, a negative signal number if it
+    hangs."""
     child = os.fork()
     if child == 0:
-        signal.alarm(150)  # by the clock: a machine may be busy, or stop all for a while
+        signal.alarm(150)  # wall-clock time: a machine may be busy or suspended
         code = 1
         try:
             code = 0 if check() else 2
@@ -35,7 +36,7 @@ def in_child(check: Callable[[], bool]) -> int:
 
 
 def beside(work: Callable[[threading.Event, threading.Event], None]) -> Callable[[], None]:
-    """Run ``work(begun, end)`` on a thread until what is returned is called."""
+    """Run ``work(begun, end)`` on a thread until the returned function is called."""
     begun, end = threading.Event(), threading.Event()
     thread = threading.Thread(target=work, args=(begun, end))
     thread.start()
@@ -132,7 +133,7 @@ def test_modules_that_load_during_a_fork_are_whole_in_the_child(tmp_path: object
 
 @pytest.mark.parametrize("where", range(40))
 def test_a_trace_cut_off_anywhere_leaves_nothing_open(where: int) -> None:
-    """An exception at the n-th call or return in fnx's own code, as Ctrl-C would come."""
+    """An exception at the n-th call or return in fnx's own code, as from Ctrl-C."""
     left = [where * 3]
 
     def cut(frame: object, event: str, argument: object) -> None:

@@ -1,10 +1,12 @@
-"""Records against frozen dataclasses, which they stand in for."""
+"""Records behave like the frozen dataclasses that they replace."""
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +45,7 @@ ARGUMENTS = st.tuples(VALUES, st.integers(0, 4), st.sets(st.sampled_from(["y", "
 
 
 def made(cls: Any, arguments: Any) -> Any:
-    """A value with some fields by position, some by name, and the rest left out."""
+    """Return a value with some fields by position, some by name, and the rest defaulted."""
     values, by_position, by_name = arguments
     names = ("x", "y", "name", "size")
     return cls(*values[:by_position], **{n: values[names.index(n)] for n in by_name})
@@ -91,7 +93,19 @@ def test_wrong_fields_are_named(call: Any) -> None:
 
 
 def test_args_of_ops_print_as_they_are_written() -> None:
-    """Digests read these texts, so they may only change with the object cache."""
+    """Digests read these strings, so they may change only together with the object cache."""
     assert repr(op_args.Range(1, "PAR", "i")) == "Range(id=1, kind='PAR', name='i')"
     assert repr(op_args.Reduce(ops.ADD, (0,))) == \
         "Reduce(monoid=ADD, axes=(0,), accumulator=None, first=False)"
+
+
+def test_frozen_values_of_the_package_are_records() -> None:
+    """Except one that every call builds and hashes, and those that users unpack."""
+    package = Path(__file__).resolve().parents[2] / "fnx"
+    classes = [node for path in package.rglob("*.py") for node in ast.walk(
+        ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    frozen = {c.name for c in classes
+              if any(ast.unparse(base) == "NamedTuple" for base in c.bases)
+              or any("frozen=True" in ast.unparse(d) for d in c.decorator_list)}
+    assert {n for n in frozen if not n.endswith("DimensionNumbers")
+            and not n.startswith(("Unique", "ModeResult"))} == {"Aval"}

@@ -61,11 +61,11 @@ def test_text_and_drawings_are_complete(graph: Graph, seed: int) -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 10_000))
 def test_names_are_defined_before_they_are_used(seed: int) -> None:
-    """Each name of a kernel stands in a loop that is open where it is read."""
+    """Each name of a kernel is defined in a loop that encloses its uses."""
     known: list[tuple[int, str]] = []
     for line in pretty(kernel_of(seed)).splitlines()[1:]:
         if line.startswith("    ") and ":" in line and "=" not in line:
-            continue  # a buffer in the head
+            continue  # a buffer in the header
         depth = len(line) - len(line.lstrip())
         known = [(d, name) for d, name in known if d <= depth]
         target, _, value = line.partition(" = ")

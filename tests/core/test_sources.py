@@ -1,4 +1,4 @@
-"""The digest of fnx's own sources: what runs, not what was edited since it was imported."""
+"""The digest of fnx's own sources: of what runs, not of edits since it was imported."""
 
 import os
 import time
@@ -45,7 +45,7 @@ def test_what_edited_sources_compile_is_not_written(
     disk = DiskCache(str(tmp_path / "cache"), 1 << 20)
     disk.put(b"before", b"value")
     monkeypatch.setattr(source_digests, "_edited_files", [])
-    monkeypatch.setattr(source_digests, "IMPORT_TIME", 0.0)  # all files are newer
+    monkeypatch.setattr(source_digests, "IMPORT_TIME", 0.0)  # all files count as edited
     with pytest.warns(UserWarning, match="was edited after fnx was imported"):
         source_digests.package_digests.__wrapped__()
     disk.put(b"key", b"value")
@@ -91,7 +91,7 @@ def test_digests_are_kept_until_a_file_changes(
     edited = tmp_path / "b" / "inner" / "m.py"
     stat = edited.stat()
     edited.write_text("x = 2")
-    os.utime(edited, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as nobody should do
+    os.utime(edited, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # an edit that hides its time stamp
     second, kept, _ = digest_packages(str(tmp_path), ("a", "b"), later)
     assert not kept and second["a"] == first["a"] and second["b"] != first["b"]
 

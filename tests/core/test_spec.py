@@ -1,7 +1,7 @@
-"""The spec accepts legal graphs and refuses mutated ones, at every level.
+"""The spec accepts legal graphs and rejects mutated ones, at every level.
 
-A mutation makes one illegal node from a legal graph, or None where it finds no place for one.
-Building it may already fail, which is refusal too.
+A mutation makes one illegal node from a legal graph, or None if it does not apply. A constructor
+may already reject the node, which counts too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pick(rng: Rng, root: UOp, accepted: Callable[[UOp], bool]) -> UOp | None:
 
 def mutate(accepted: Callable[[UOp], bool], f: Callable[[UOp, Rng], Any],
            whole: bool = False) -> Mutation:
-    """Replace a node that is accepted by f(node); ``whole``: inside its graph."""
+    """Replace an accepted node by f(node); with ``whole``, rebuild its graph around it."""
     def mutation(root: UOp, rng: Rng) -> UOp | None:
         node = pick(rng, root, accepted)
         new = None if node is None else f(node, rng)
@@ -362,7 +362,7 @@ def test_legal_graphs_are_accepted(level: str) -> None:
 
 @pytest.mark.parametrize("level", MUTATIONS)
 def test_mutated_graphs_are_refused(level: str) -> None:
-    """At least 200 a level, each kind of mutation among them; none may pass."""
+    """At least 200 per level, including each kind of mutation; none may pass."""
     made: Counter[str] = Counter()
     passed = []
     per_kind = -(-200 // len(MUTATIONS[level])) + 1
@@ -375,7 +375,7 @@ def test_mutated_graphs_are_refused(level: str) -> None:
                 if node is not None:
                     check([node], level)
             except (FnxError, ValueError, IndexError, AttributeError, TypeError):
-                node = None  # refused, by a constructor or by the spec
+                node = None  # rejected by a constructor or by the spec
                 made[name] += 1
             if node is not None:
                 passed.append(f"{name} (seed {seed})")

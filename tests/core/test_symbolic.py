@@ -1,4 +1,4 @@
-"""Index algebra: every result means the same as what went in, on all values of its ranges."""
+"""Index algebra: every result is equivalent to its input on all values of its ranges."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> UOp:
 
 
 def defined(node: UOp, env: dict) -> bool:
-    """No division by zero: a divisor is taken to be non-zero."""
+    """Return whether no divisor is zero, which the simplifier assumes."""
     return all(evaluate(n.src[1], env) != 0 for n in toposort([node])
                if n.op in (ops.IDIV, ops.REM))
 
@@ -89,7 +89,8 @@ def test_a_remainder_below_its_divisor_is_the_dividend_also_where_that_is_negati
 
 
 def test_products_and_their_terms_have_one_normal_form() -> None:
-    """... that of a sum of the terms is the same, although a sum is put together again."""
+    """A product of a sum and the sum of the products simplify to the same node, and it is a
+    fixpoint."""
     x, v = build.range_(40, 5), leaves()[3]
     both = build.add(build.idiv(x, v), build.rem(x, v))
     simpler = symbolic.simplify(build.mul(both, build.add(v, index_const(1))))
@@ -191,7 +192,7 @@ def test_coefficient() -> None:
 
 @given(st.integers(2, 40), st.integers(1, 3))
 def test_diagonals_are_not_divided(n: int, rows: int) -> None:
-    """Element i of a diagonal that goes down several rows at once, in rows of n: (rows*i, i)."""
+    """Element i of a diagonal over several rows at once, in rows of n: (rows*i, i)."""
     i = build.range_(n, 0)
     flat = build.mul(i, index_const(n * rows + 1))
     assert symbolic.simplify(build.idiv(flat, index_const(n))) is \

@@ -1,4 +1,4 @@
-"""Closing: what a function captures becomes operands, and is never mixed up."""
+"""Closing: captured values of a function become operands and are never confused."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_equal_functions_of_different_captures_are_one_body() -> None:
     assert f is g and fs == [a] and gs == [b]
 
 
-# ---- generated: nested functions that capture arrays of one shape --------------------------------
+# ---- random nested functions that capture arrays of one shape ------------------------------------
 
-Body = tuple[list[Any], list[int]]  # lines; which values are the results
+Body = tuple[list[Any], list[int]]  # lines; indices of the results
 
 
 @st.composite
 def bodies(draw: st.DrawFn, depth: int = 3, values: int = 4) -> Body:
-    """Lines over all values in scope: a sum of two, or a call of a nested body on two."""
+    """Draw lines over all values in scope: a sum of two, or a call of a nested body on two."""
     lines: list[Any] = []
     for _ in range(draw(st.integers(1, 4))):
         pick = st.integers(0, values - 1)
@@ -109,7 +109,8 @@ Call = Callable[[Callable[..., list[Any]], list[Any]], list[Any]]
 
 
 def run(body: Body, values: list[Any], call: Call, mix: Callable[[Any, Any], Any]) -> list[Any]:
-    """``values`` are in scope: those of the functions around come first, then arguments."""
+    """Run a body whose scope is ``values``: those of the enclosing functions first, then
+    arguments."""
     lines, results = body
     values = list(values)
     for i, j, inner in lines:
@@ -123,7 +124,7 @@ def run(body: Body, values: list[Any], call: Call, mix: Callable[[Any, Any], Any
 
 
 def by_call(f: Callable[..., list[Any]], args: list[UOp]) -> list[UOp]:
-    """A nested function as a FUNCTION with captures."""
+    """Call a nested function as a FUNCTION with captures."""
     with scope.Scope("jit") as opened:
         leaves = [opened.leaf(I4, SHAPE) for _ in args]
         fn, captures = close(f(*leaves), leaves)
@@ -212,6 +213,6 @@ def test_what_is_no_aval_is_passed_on_and_aux_may_be_anything() -> None:
     _, in_tree = tree.flatten(((0, "word"), {}))
     traced = trace(f, [Aval(SHAPE, I4), "word"], in_tree, transform="vjp", name="f", has_aux=True)
     a, b = buffer(1, 2), buffer(3, 4)
-    out, aux = traced.filled([a, b])
+    out, aux = traced.substitute_results([a, b])
     assert out["y"]._node is a and aux[0] == "word" and aux[1]._node is b and aux[2] == 3
     assert len(traced.close().function.src) == 2 and traced.close().captures == []

@@ -1,4 +1,4 @@
-"""Pytrees: laws on generated trees, containers one by one, messages that name the path."""
+"""Pytrees: properties of random trees, each container type, messages that name the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Nodes: interned under threads, constants apart, deep chains, digests alike in every process."""
+"""Nodes: interning with threads, distinct constants, deep chains, equal digests in every
+process."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_an_integer_that_does_not_fit_is_refused() -> None:
 
 
 def test_interning_under_eight_threads_with_nodes_that_die() -> None:
-    """All threads that hold a node of one content at one time hold one object."""
+    """All threads that hold equal nodes at one time hold one object."""
     rounds, workers = 40, 8
     start, stop = threading.Barrier(workers), threading.Barrier(workers)
     held: list[Any] = [None] * workers
@@ -246,7 +247,7 @@ def test_a_child_makes_nodes_though_another_thread_held_the_lock() -> None:
     held.wait(200)
     child = os.fork()
     if child == 0:
-        signal.alarm(150)  # the end of a child that waits
+        signal.alarm(150)  # kills a child that hangs
         x = build.param(12345, dtypes.float32, (3,))
         del x
         os._exit(0)

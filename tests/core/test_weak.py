@@ -1,4 +1,4 @@
-"""Tables that follow lives: like weak dictionaries, and no Ctrl-C gets lost in them."""
+"""Weak tables behave like weak dictionaries, and lose no Ctrl-C."""
 
 import gc
 import os
@@ -43,13 +43,13 @@ def test_each_death_is_told_once_also_in_cycles() -> None:
     kept = owners[3]
     del owners, owner
     gc.collect()
-    assert sorted(deaths.take()) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and not list(deaths.take())
+    assert sorted(deaths.released()) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and not list(deaths.released())
     assert kept
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
-    """Each signal is one KeyboardInterrupt, and nothing is printed as ignored."""
+    """Each signal is one KeyboardInterrupt, and none is reported as ignored in a finalizer."""
     code = """
         import itertools, os, signal, threading, time
         from fnx.backends.allocator import PoolBlock, Pool
@@ -93,16 +93,17 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
 
 
 def test_what_another_thread_puts_in_while_the_dead_are_forgotten_stays() -> None:
-    """An object may have the address of one that died: its entry is not the dead one's."""
+    """A new object may have the address of a dead one: removing the dead entry keeps the new
+    one."""
     class Refs(dict[int, Any]):
-        """Lets another thread in behind a look at what is there."""
+        """Lets another thread run after a lookup."""
 
         def get(self, key: int, default: Any = None) -> Any:
             found = super().get(key, default)
             if forgetting and threading.current_thread() is threading.main_thread():
                 forgetting.clear()
                 thread.start()
-                thread.join(0.3)  # it goes on after this look, or waits for its end
+                thread.join(0.3)  # it goes on after this lookup, or waits for its end
             return found
 
     memo: WeakMemo[Any, int] = WeakMemo()

@@ -1,4 +1,4 @@
-"""Devices that may not be there: what runs on one asks for it by its fixture."""
+"""Devices that may be missing: a test requests one by its fixture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from fnx.core.errors import DeviceError
 
 
 def found(name: str) -> DeviceBase:
-    """A device; where it is not here and ``TESTED_DEVICES`` names it, the test fails."""
+    """Return a device. If it is missing, skip the test, or fail it if ``TESTED_DEVICES`` names the
+    device."""
     try:
         return get_device(name)
     except DeviceError as why:
@@ -26,7 +27,7 @@ def found(name: str) -> DeviceBase:
 
 @contextmanager
 def on_device(name: str) -> Iterator[DeviceBase]:
-    """All that is computed inside is computed there."""
+    """Run everything inside on the device."""
     device = found(name)
     eager_cache.clear_cache()
     with override(device=name):
@@ -36,13 +37,13 @@ def on_device(name: str) -> Iterator[DeviceBase]:
 
 @pytest.fixture
 def opencl() -> Iterator[DeviceBase]:
-    """OpenCL's, for the whole test."""
+    """The OpenCL device, for the whole test."""
     with on_device("opencl") as device:
         yield device
 
 
 @pytest.fixture
 def webgpu() -> Iterator[DeviceBase]:
-    """WebGPU's, for the whole test."""
+    """The WebGPU device, for the whole test."""
     with on_device("webgpu") as device:
         yield device

@@ -1,10 +1,9 @@
-"""A libcuda that records: it checks each call, and computes what was queued with the interpreter.
+"""A libcuda that records: it checks each call, and runs the queued work with the interpreter.
 
-Memory of the device is the host's, handles are numbers that belong to one kind of thing, and the
-stream holds what was queued until somebody asks for an event: copies and kernels read their memory
-only then, so a block that is written over too soon gives wrong results. Fresh memory and memory
-that was given back is garbage. Whatever a real driver would refuse, or answer with a fault, is a
-line of ``wrong``.
+Device memory is host memory, handles are numbers that each belong to one kind of object, and the
+stream holds the queued work until an event is queried: only then do copies and kernels access their
+memory, so overwriting a block too early gives wrong results. Fresh and freed memory is garbage.
+Whatever a real driver would refuse, or answer with a fault, adds a line to ``wrong``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ATTRIBUTES = {1: 1024, 5: 2 ** 31 - 1, 8: 48 << 10, 75: 9, 76: 0}
 
 
 class Refused(Exception):
-    """A code."""
+    """A call that returns an error code."""
 
 
 def _put(pointer: int, value: int, kind: Any = ctypes.c_uint64) -> None:
@@ -49,11 +48,11 @@ class RecordingCuda:
     Attributes:
         calls: how often each function was called.
         wrong: what a driver would have refused.
-        kernels: KERNELs by symbol, from who encodes them.
-        fault: a code that the next event answers.
-        endless: kernels that look at the word of the host which ends them.
-        unending: names of those that nothing else ends.
-        alone: whether one thread calls: then a copy to the host has nothing to wait for.
+        kernels: KERNELs by symbol, set by the encoder.
+        fault: the code that the next event query returns.
+        endless: symbols of kernels that poll the cancellation flag in host memory.
+        unending: names of kernels that end only when cancelled.
+        alone: whether only one thread calls: then a copy to the host must find the stream empty.
         version: of the driver.
     """
 
@@ -114,7 +113,7 @@ class RecordingCuda:
         self.things[handle] = f"{kind} that was destroyed", None
 
     def _inside(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
-        """Memory from an address to the end of what it lies in."""
+        """Return the memory from an address to the end of its allocation."""
         for start, memory in self.memory.items():
             if start <= address < start + memory.nbytes or start == address:
                 assert address + nbytes <= start + memory.nbytes, "beyond the end of memory"
@@ -248,14 +247,15 @@ class RecordingCuda:
                                                    *args[8:])))
 
     def _compute(self, symbol: str, words: int) -> bool:
-        """Run a kernel on memory that its words name when it begins; whether it has ended."""
+        """Run a kernel on the memory that its argument words point to when it starts; return
+        whether it has ended."""
         kernel = self.kernels[symbol]
         nodes = toposort([kernel])
         refs = {n.arg.slot: n.dtype for n in nodes if n.op is ops.REF}
         variables = {n.arg.slot: n.dtype for n in nodes if n.op is ops.VAR}
         buffers = max(refs) + 1
         count = buffers + max(variables, default=-1) + 1
-        if symbol in self.endless and kernel.arg.name in self.unending:  # and computes nothing
+        if symbol in self.endless and kernel.arg.name in self.unending:  # computes nothing
             word = int(self._inside(words + 8 * count, 8)[:8].view(np.uint64)[0])
             assert word in self.mapped
             return bool(ctypes.c_int.from_address(word).value)
@@ -322,7 +322,7 @@ class RecordingCuda:
         self.stream.append(("event", event))
 
     def _cuEventQuery(self, event: int) -> None:
-        """Not ready when it is asked for the first time: then the stream moves on."""
+        """Return not-ready on the first query, and run the stream on the second."""
         self._is(event, "event")
         if self.fault:
             raise Refused(self.fault)
@@ -345,7 +345,7 @@ class RecordingCuda:
 
 
 class RecordedDevice(GpuDevice):
-    """A device that tells the library which kernels it loads."""
+    """A device that registers the kernels it loads with the library."""
 
     def __init__(self, library: RecordingCuda) -> None:
         super().__init__(cuda.CudaDriver())
@@ -360,12 +360,12 @@ class RecordedDevice(GpuDevice):
 
 @contextmanager
 def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedDevice]:
-    """CUDA's device on such a library; at its end nothing was wrong."""
+    """Yield a CUDA device on such a library, and check at the end that nothing was wrong."""
     library = RecordingCuda()
     monkeypatch.setattr(cuda, "load_library", lambda: library)
     made = RecordedDevice(library)
     monkeypatch.setitem(base._devices, "cuda", made)
-    fnx.clear_caches()  # programs are kept for devices of other tests, by their names
+    fnx.clear_caches()  # programs of other tests are cached by device name
     yield made
     fnx.clear_caches()
     assert library.wrong == []

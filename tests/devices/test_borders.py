@@ -1,4 +1,4 @@
-"""What is called at the border of a driver, and what is not."""
+"""The calls that cross into a driver, and those that must not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_digits_step_is_one_launch(donate: Any, monkeypatch: pytest.MonkeyPatc
     for count in counts[3:]:
         assert count["cuGraphLaunch"] == 1 and not count["cuLaunchKernel"]
         assert not count["cuGraphInstantiateWithFlags"]
-        assert count["cuMemcpyHtoDAsync_v2"] <= 1 + 3  # of words; images, labels, the rate
+        assert count["cuMemcpyHtoDAsync_v2"] <= 1 + 3  # of argument words; images, labels, the rate
     with override(device="cpu"):
         np.testing.assert_allclose(losses, [float(x) for x in digits_losses(7, donate)], rtol=1e-3)
 
@@ -122,7 +122,7 @@ def test_the_least_recently_used_of_eight_records_goes(opencl: Any) -> None:
                 f(x)
         assert replayed and 0 < len(alive) <= MAX_RECORDS
         last = list(alive)
-        for x, value in zip(xs[-MAX_RECORDS:], want[-MAX_RECORDS:]):  # those are there
+        for x, value in zip(xs[-MAX_RECORDS:], want[-MAX_RECORDS:]):  # these are cached
             np.testing.assert_array_equal(np.asarray(f(x)), value)
         assert alive == last
         for x, value in zip(xs, want):

@@ -1,4 +1,4 @@
-"""CUDA's driver on a library that records; its tables beside cuda.h. No GPU is asked for."""
+"""The CUDA driver code on a recording library, and its tables against cuda.h; needs no GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ library: RecordingCuda
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """All that is computed in the test is computed there; at its end nothing was wrong."""
+    """Run the whole test on the device, and check at the end that nothing was wrong."""
     global library
     with recording(monkeypatch) as made, override(device="cuda"):
         library = made.library
@@ -116,7 +116,7 @@ def test_the_same_memory_again_needs_no_copy(device: Any) -> None:
 def test_calls_in_flight_do_not_share_blocks(device: Any) -> None:
     f = fnx.jit(lambda x, y: x - 2 * y)
     xs = [jnp.asarray(np.full(300, i, np.float32)) for i in range(40)]
-    kept = [f(x, y) for x, y in zip(xs, xs[1:])]  # nobody has asked for an event so far
+    kept = [f(x, y) for x, y in zip(xs, xs[1:])]  # no event was queried so far
     assert len(library.stream) > 100
     for i, z in enumerate(kept):
         assert (np.asarray(z) == i - 2 * (i + 1)).all()
@@ -187,7 +187,7 @@ def test_an_illegal_address_loses_the_device_and_says_so(device: Any) -> None:
 
 @pytest.mark.parametrize("kernel", [endless, very_long])
 def test_a_kernel_that_never_ends_is_ended(kernel: Any, device: Any) -> None:
-    """By a word of the host's memory, whose address is behind the kernel's scalars."""
+    """By a flag in host memory, whose address follows the kernel's scalars."""
     library.unending = {kernel.__name__}
     f = fnx.jit(fnx.call(kernel, out=lambda x: x))
     y = f(jnp.ones(4))
@@ -196,7 +196,7 @@ def test_a_kernel_that_never_ends_is_ended(kernel: Any, device: Any) -> None:
         np.asarray(y)
     assert kernel.__name__ in str(why.value) and "test_cuda.py" in str(why.value)
     assert "opened anew" in str(why.value) and not library.stream  # it has ended
-    assert works(device)  # the device was opened anew, with a word of its own
+    assert works(device)  # the device was reopened, with a flag of its own
     y = f(jnp.ones(4))
     with override(time_limit=0.05), pytest.raises(DeviceError, match=r"within 0\.05 s"):
         np.asarray(y)
@@ -266,7 +266,7 @@ SCALARS: dict[str, Any] = {
 
 
 def passed_as(text: str) -> Any:
-    """The type of a parameter or a member, by its declaration."""
+    """Return the type of a parameter or a member, from its declaration."""
     if "*" in text:
         return ctypes.c_void_p
     words = text.replace("const ", "").split()
@@ -294,7 +294,7 @@ def test_numbers_are_those_of_the_header() -> None:
     for name, number in {**libcuda.ENUMS,
                          **{k: v for k, (v, _) in libcuda.STICKY_ERRORS.items()}}.items():
         found = re.search(rf"\b{name}\s*=\s*(0x[0-9a-fA-F]+|\d+)", text)
-        if found is None:  # an enum that counts
+        if found is None:  # an enumerator without a value
             kind = "CU_JIT_" if name.startswith("CU_JIT") else name
             block = text[text.index("typedef enum CUjit_option_enum"):]
             names = re.findall(rf"^\s+({kind}\w+)", block[:block.index("}")], re.M)

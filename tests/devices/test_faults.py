@@ -1,4 +1,4 @@
-"""A device that fails says which kernel and whose line, is opened anew, and others go on."""
+"""A device that fails reports the kernel and the user's line, is reopened, and others go on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def scaled(x: Any) -> Any:
 
 
 def failing(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on the driver says that queued work failed."""
+    """Make the driver report from now on that queued work failed."""
     def done(value: int) -> bool:
         raise DeviceError("opencl: queued work failed with OUT_OF_RESOURCES (-5)")
     monkeypatch.setattr(device.driver, "done", done)
@@ -52,7 +52,7 @@ def test_a_fault_names_kernel_and_line_and_the_device_is_opened_anew(
         np.testing.assert_array_equal(np.asarray(fnx.jit(scaled)(np.arange(5, dtype=np.float32))),
                                       want)
     fresh = jnp.asarray(np.arange(5.0, dtype=np.float32))
-    for _ in range(3):  # the same program on the device that was opened anew
+    for _ in range(3):  # the same program on the reopened device
         np.testing.assert_array_equal(np.asarray(f(fresh)), want)
     monkeypatch.undo()
 
@@ -86,7 +86,7 @@ def very_long(x: Any, out: Any) -> None:
 
 
 def works(device: Any) -> bool:
-    """Whether it computes, and nothing of before is in its way."""
+    """Whether the device computes, unaffected by earlier failures."""
     x = jnp.asarray(np.arange(4.0, dtype=np.float32))
     return bool((np.asarray(fnx.jit(lambda x: x + 1)(x)) == [1, 2, 3, 4]).all())
 
@@ -100,7 +100,7 @@ def test_a_kernel_that_never_ends_is_ended(kernel: Any, opencl: Any) -> None:
         np.asarray(y)
     assert kernel.__name__ in str(why.value) and "test_faults.py" in str(why.value)
     old.aborted = False
-    assert old.done(old._signals)  # nothing computes any more
+    assert old.done(old._signals)  # nothing runs any more
     assert works(opencl)
 
 
@@ -124,7 +124,7 @@ def test_a_process_ends_though_a_kernel_does_not(opencl: Any) -> None:
 
 
 def gone(device: Any) -> None:
-    """The driver gives the device up."""
+    """Make the driver lose the device."""
     device.driver.gpu.destroy()
 
 
@@ -150,7 +150,7 @@ def test_a_lost_device_is_marked_and_opened_anew(webgpu: Any) -> None:
             np.asarray(fnx.jit(scaled)(np.arange(5, dtype=np.float32))), want, rtol=1e-6)
     assert works(webgpu) and webgpu.driver is not old
     fresh = jnp.asarray(np.arange(5.0, dtype=np.float32))
-    for _ in range(3):  # the same program on the device that was opened anew
+    for _ in range(3):  # the same program on the reopened device
         np.testing.assert_array_equal(np.asarray(f(fresh)), want)
 
 
@@ -168,7 +168,7 @@ LOST: dict[str, Any] = {
 @pytest.mark.parametrize("name", LOST)
 def test_whatever_is_asked_of_a_lost_device_says_so(name: str, webgpu: Any) -> None:
     x, other = (jnp.asarray(np.arange(5.0, dtype=np.float32)) + i for i in range(2))
-    LOST[name](other)  # programs are made on a device that works
+    LOST[name](other)  # compile the programs on a device that works
     gone(webgpu)
     with pytest.raises(DeviceError, match="device is lost|was lost when") as why:
         np.asarray(LOST[name](x))
@@ -182,8 +182,8 @@ def long(x: Any, out: Any) -> None:
 
 
 def long_input() -> Any:
-    """What ``long`` takes a software adapter some seconds for, by the best speed that it shows now:
-    one sample may be slow by what else runs."""
+    """Return an input for which ``long`` takes a software adapter a few seconds, by the best of
+    several timings, as a single one may be slowed down by other load."""
     f, x = fnx.jit(fnx.call(long, out=lambda x: x)), jnp.ones(2000 * (os.cpu_count() or 1))
     best = 3.0
     for _ in range(5):
@@ -195,15 +195,15 @@ def long_input() -> Any:
 
 @pytest.fixture
 def software(webgpu: Any) -> Any:
-    """WebGPU's device, where ``long`` takes long enough."""
+    """The WebGPU device, if ``long`` takes long enough on it."""
     if not webgpu.target.steps:
         pytest.skip("a GPU computes it before anybody can interrupt")
     return webgpu
 
 
 def interrupted(driver: Any, work: Any) -> None:
-    """Ctrl-C comes in the middle of the driver's wait, as from a terminal: to the thread that
-    waits. Nothing is collected meanwhile: what a finalizer raises is lost."""
+    """Send SIGINT to the waiting thread in the middle of the driver's wait, as a terminal does. The
+    garbage collector is off, since an exception raised in a finalizer is lost."""
     timer = threading.Timer(0.1, signal.pthread_kill,
                             (threading.main_thread().ident, signal.SIGINT))
     waited = driver.waited
@@ -218,21 +218,21 @@ def interrupted(driver: Any, work: Any) -> None:
     try:
         with pytest.raises(KeyboardInterrupt):
             work()
-            timer.join()  # it comes too late: the next test is not what it is for
+            timer.join()  # a late signal must not hit the next test
     finally:
         gc.enable()
         del driver.waited
 
 
 def ctrl_c_twice() -> None:
-    """The first one leaves the wait, the second one behind the same work aborts it."""
+    """The first Ctrl-C leaves the wait; the second one, behind the same work, aborts the work."""
     device: Any = get_device("webgpu")
     f, x = fnx.jit(fnx.call(long, out=lambda x: x)), long_input()
-    np.asarray(x + 1)  # compiled before: the second Ctrl-C is to come in a wait
+    np.asarray(x + 1)  # compiled in advance: the second Ctrl-C must arrive in a wait
     y = f(x)
     interrupted(device.driver, lambda: np.asarray(y))
     assert device.driver.has_interrupted_work()  # it has not ended
-    interrupted(device.driver,  # nor is a call waited for
+    interrupted(device.driver,  # later calls do not wait either
                 lambda: [np.asarray(f(x + i)) for i in range(50)])
     with pytest.raises(DeviceError, match="work was aborted; in flight: long") as why:
         np.asarray(y)

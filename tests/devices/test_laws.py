@@ -1,4 +1,5 @@
-"""Words of transforms that end in jit, on devices: a seeded sample (all: ``make device-laws``)."""
+"""Compositions of transforms that end in jit, on devices: a seeded sample (all: ``make
+device-laws``)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_words_are_what_the_interpreter_says(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["opencl", "webgpu"])
 def test_a_wrong_word_is_found_among_others(device: str) -> None:
-    """Of two cases one is computed as another function than the one that is judged."""
+    """For one of two cases, another function is computed than the one that is checked."""
     found(device)
     right, other = public_cases()[0][:2]
     wrong = Matrix(Case(right.name, lambda xs: tuple([y * (1 + 1e-3) for y in right.f(xs)]),

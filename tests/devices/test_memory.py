@@ -1,4 +1,4 @@
-"""Memory of devices is bounded: what is free goes back, then an error says what is in use."""
+"""Device memory is bounded: free memory is released first, then an error lists what is in use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import fnx.numpy as jnp
 from fnx.core.errors import DeviceError, OutOfMemoryError
 from tests.devices.conftest import on_device
 
-ROOM, PIECE = 6 << 20, 1 << 20  # bytes of a device that was made small, and of an array
+ROOM, PIECE = 6 << 20, 1 << 20  # bytes of a device made small, and of an array
 
 
 @pytest.fixture(params=["opencl", "webgpu"])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A device that has room for few arrays, beside what it holds."""
+    """A device that has room for only a few arrays, besides what it holds."""
     with on_device(request.param) as device:
         device.pool.trim()
         limits = device.driver.limits.replace(memory=device.pool.stats()["held"] + ROOM)
@@ -38,7 +38,7 @@ def test_beyond_it_the_error_says_what_is_in_use(small: Any) -> None:
     assert f"{small.name}: expected 1,048,576 bytes" in str(why.value)
     held = [piece(1)] if kept else []
     del kept, held
-    assert float(piece(3).sum()) == 3 * PIECE / 4  # it goes on
+    assert float(piece(3).sum()) == 3 * PIECE / 4  # it still works
 
 
 def test_the_error_has_the_lines_that_made_what_is_in_use(small: Any) -> None:
@@ -49,13 +49,13 @@ def test_the_error_has_the_lines_that_made_what_is_in_use(small: Any) -> None:
 
     first = f.__wrapped__.__code__.co_firstlineno + 2
     x = piece(1)
-    kept: list[Any] = [f(x) for _ in range(2)]  # the second by the launcher
+    kept: list[Any] = [f(x) for _ in range(2)]  # the second by the fast path
     with pytest.raises(OutOfMemoryError) as why:
         kept.append([jnp.tanh(x + i) for i in range(20)])
     text = str(why.value)
     for line in (first, first + 1):
         assert re.search(rf"2 of [0-9,]+ made at tests/devices/test_memory\.py:{line}\b", text)
-    assert f"test_memory.py:{piece.__code__.co_firstlineno + 1}" in text  # what the host gave
+    assert f"test_memory.py:{piece.__code__.co_firstlineno + 1}" in text  # uploaded by the host
     del kept, x
 
 
@@ -63,7 +63,7 @@ def test_what_is_free_is_used_again(small: Any) -> None:
     f = fnx.jit(lambda x: x * 2 + 1)
     for i in range(20):
         assert float(f(piece(i))[0]) == 2 * i + 1
-    for i in range(20):  # garbage in circles
+    for i in range(20):  # garbage in reference cycles
         ring: list[Any] = [piece(i)]
         ring.append(ring)
         del ring
@@ -85,7 +85,7 @@ def test_arrays_above_what_one_may_have(small: Any, monkeypatch: pytest.MonkeyPa
 def test_a_grid_above_the_limits_is_refused_with_the_line(limit: dict[str, int], small: Any,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small.driver, "limits", small.driver.limits.replace(**limit))
-    scale = 7 + len(*limit)  # of each a program of its own, which is encoded here
+    scale = 7 + len(*limit)  # each has a program of its own, which is encoded here
     f = fnx.jit(lambda x: jnp.tanh(x) * scale)
     x = jnp.asarray(np.arange(1000, dtype=np.float32))
     with pytest.raises(DeviceError, match=r"expected at most [0-9,]+ groups of [0-9,]+") as why:
@@ -96,7 +96,7 @@ def test_a_grid_above_the_limits_is_refused_with_the_line(limit: dict[str, int],
 
 
 def test_grids_beyond_one_axis(small: Any) -> None:
-    """More groups than an axis of a grid may have are two axes."""
+    """More groups than one grid axis allows use two axes."""
     n = 128 * (1 << 16) + 5 if small.name == "webgpu" else 1 << 20
     small.driver.limits = small.driver.limits.replace(memory=1 << 40)
     got = fnx.jit(lambda: jnp.arange(n, dtype="int32") % 7)()

@@ -1,4 +1,4 @@
-"""Kernels for any lengths: places in 32 bits where all of them have room, else in 64."""
+"""Kernels for any lengths: indices are 32-bit if all of them fit, else 64-bit."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def general(size: int) -> UOp:
-    """The PROGRAM of a kernel for any lengths that flips so many bytes."""
+    """Return the PROGRAM of a kernel for any lengths that flips so many bytes."""
     flipped = build.flip(build.param(0, dtypes.int8, (size // 64, 64)), (0, 1))
     kernel, = lower(build.function([flipped], 1), GROUPS, True).code.values()
     return kernel.program()
 
 
 def widths_of(program: UOp) -> set[str]:
-    """In which lines compute, but arguments as they come."""
+    """Return the dtypes that lines compute in, not counting casts of arguments."""
     return {line.dtype.name for line in program.src
             if line.op in ops.ELEMENTWISE and line.op is not ops.CAST
             and line.dtype in (dtypes.index, dtypes.int32)}

@@ -1,4 +1,4 @@
-"""OpenCL computes what the cpu computes: elementwise to the bit, sums within a bound."""
+"""OpenCL computes what the cpu computes: elementwise bit for bit, sums within a bound."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import digits
 
-EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "4"))  # make device-laws takes more
+EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "4"))  # more in make device-laws
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(33, 70)).astype(np.float32)
 W = RNG.normal(size=(70, 40)).astype(np.float32)
 
 
 def on_both(f: Any, *args: Any) -> tuple[Any, Any]:
-    """What a function gives on OpenCL, and on the cpu."""
+    """Return the results of a function on OpenCL and on the cpu."""
     mine = [np.asarray(x) for x in fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))]
     with override(device="cpu"):
         other = fnx.tree.leaves(fnx.jit(f)(*map(jnp.asarray, args)))
@@ -68,7 +68,7 @@ def test_elementwise_results_have_the_cpus_bits(graph: Graph) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e5m2"])
 def test_powers_of_zero_and_rounding_have_the_cpus_bits(dtype: str, opencl: DeviceBase) -> None:
-    def powers() -> Any:  # PoCL's rint of a known NaN lost the whole thread
+    def powers() -> Any:  # PoCL miscompiled rint of a known NaN
         x = jnp.arange(9).astype(dtype)
         return (x ** x).astype("float32")
 
@@ -200,7 +200,7 @@ def test_nothing_is_probed_at_import_and_what_is_missing_is_said() -> None:
 
 
 def train(steps: int, after: Any = None) -> list[float]:
-    """The losses of a small net's training."""
+    """Train a small net; return the losses."""
     def loss(p: Any) -> Any:
         return -(fnx.nn.log_softmax(fnx.nn.relu(x @ p[0]) @ p[1]) * y).sum(1).mean()
 
@@ -215,7 +215,7 @@ def train(steps: int, after: Any = None) -> list[float]:
     losses = []
     for _ in range(steps):
         value, p = step(p)
-        losses.append(float(value))  # else each step has another memory for it
+        losses.append(float(value))  # otherwise each step needs other memory for it
         if after is not None:
             after()
     return losses
@@ -232,11 +232,11 @@ def test_a_training_step_is_one_enqueue_once_its_memory_comes_again(opencl: Any)
         np.testing.assert_allclose(losses, train(24), rtol=2e-5)
 
 
-_ASIDE = ("clEnqueueMarkerWithWaitList", "clEnqueueMapBuffer")  # no work, memory made once
+_ASIDE = ("clEnqueueMarkerWithWaitList", "clEnqueueMapBuffer")  # no work; memory is made once
 
 
 def driver_calls(device: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is queued from now on, at the driver's border."""
+    """Record the calls into the driver that enqueue work from now on."""
     seen: list[str] = []
     for functions in (device.driver.cl, device.driver.recording):
         for name, call in functions.calls.items() if functions is not None else ():
@@ -249,8 +249,8 @@ def driver_calls(device: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def digits_losses(steps: int, donate: Any, after: Any = None, epoch: int = 1 << 30) -> list[Any]:
-    """The losses of steps of examples/digits.py, all of which are kept. The last batch of an epoch
-    of so many steps is shorter."""
+    """Return the losses, all retained, of some steps of examples/digits.py; the last batch of an
+    epoch of so many steps is shorter."""
     step = fnx.jit(digits.adam_step, donate_argnums=donate)
     rng = np.random.default_rng(5)
     x = rng.normal(size=(16, 64)).astype(np.float32)
@@ -260,7 +260,7 @@ def digits_losses(steps: int, donate: Any, after: Any = None, epoch: int = 1 << 
     state = params, zeros, fnx.tree.map(jnp.zeros_like, params), jnp.asarray(0.0)
     losses = []
     for i in range(steps):
-        rate = digits.RATE * (1 + i) / steps  # NumPy data and a number go there with each call
+        rate = digits.RATE * (1 + i) / steps  # each call uploads NumPy data and a number
         n = 16 if i % epoch < epoch - 1 else 7
         value, state = step(state, x[:n], y[:n], rate)
         losses.append(value)
@@ -287,7 +287,7 @@ def test_a_digits_step_is_one_enqueue_and_one_copy(donate: Any, opencl: Any,
 
 def test_a_shorter_last_batch_is_one_enqueue_too(opencl: Any, monkeypatch: pytest.MonkeyPatch
                                                  ) -> None:
-    """Two programs hand one state back and forth: it has two places, not two of each program."""
+    """Two programs pass one state back and forth: it needs two buffers, not two per program."""
     if opencl.driver.recording is None:
         pytest.skip("the driver has no command buffers")
     calls, steps = driver_calls(opencl, monkeypatch), []
@@ -300,7 +300,7 @@ def test_a_shorter_last_batch_is_one_enqueue_too(opencl: Any, monkeypatch: pytes
     np.testing.assert_allclose([float(v) for v in losses], want, rtol=1e-3)
 
 
-LARGE = 5000  # elements of what is recorded again sooner than copied
+LARGE = 5000  # elements of arrays for which re-recording is cheaper than copying
 
 
 def _batches(scale: float) -> Any:
@@ -360,7 +360,7 @@ def test_whatever_ran_before_each_step_is_one_enqueue_before_long(
 
 
 def test_results_that_are_kept_and_dropped_at_random(opencl: Any) -> None:
-    """Whatever callers keep, and for however long, nothing is written twice."""
+    """Whatever callers retain, and for however long, no live buffer is overwritten."""
     @fnx.jit
     def step(state: Any, x: Any) -> Any:
         a, b = state
@@ -397,7 +397,7 @@ def test_results_that_are_kept_and_dropped_at_random(opencl: Any) -> None:
 
 def test_a_kept_result_is_not_looked_for_in_every_turn(opencl: Any,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss that is kept has no place of before that is free: nobody tries them one by one."""
+    """A retained loss has no free earlier buffer, so the search for one is not repeated."""
     @fnx.jit
     def step(state: Any) -> Any:
         for i in range(3):
@@ -441,7 +441,7 @@ def test_a_function_that_is_jitted_for_a_device_runs_there() -> None:
     for _ in range(4):
         np.testing.assert_array_equal(np.asarray(there(x)), want)
     assert device.submissions == before + 4
-    np.testing.assert_array_equal(np.asarray(there(x) + 1), want + 1)  # what is there stays there
+    np.testing.assert_array_equal(np.asarray(there(x) + 1), want + 1)  # the source stays as it is
     assert device.submissions == before + 6
     with pytest.raises(ArgumentError, match="expected a device of cpu, .*, got 'tpu'"):
         fnx.jit(lambda x: x, device="tpu")

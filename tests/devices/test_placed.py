@@ -1,4 +1,5 @@
-"""Arrays are computed where they were placed; others follow; places do not mix."""
+"""Operations run where their arrays were placed, uncommitted arrays follow, and devices do not
+mix."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def test_what_is_computed_of_placed_arrays_is_there(there: Any) -> None:
     assert x.committed and x.device is there and x.devices() == {there} and not z.committed
     assert x.platform() == there.platform and x.sharding.device is there
     f = fnx.jit(lambda x, y: (x @ y.T, y + 1))
-    for _ in range(3):  # the general path, then the launcher
+    for _ in range(3):  # the general path, then the fast path
         for made in (x + 1, jnp.sin(x), x * z, z * x, jnp.concatenate([z, x]), x[0], *f(x, z),
                      *f(z, x), fnx.grad(lambda x: (x * x).sum())(x), x.sum(), next(iter(x)),
                      fnx.vmap(lambda r: r.sum())(x), fnx.jit(lambda v: v + x)(z)):
@@ -88,7 +89,7 @@ def test_a_placed_array_does_not_place_what_it_was_made_of(there: Any) -> None:
         assert y.committed and not x.committed
         donating = fnx.jit(lambda v: v + 1, donate_argnums=0)
         np.testing.assert_array_equal(donating(y), A + 1)
-        np.testing.assert_array_equal(x, A)  # they had memory in common
+        np.testing.assert_array_equal(x, A)  # they shared memory
 
 
 def test_traced_arrays_are_where_the_call_is(there: Any) -> None:
@@ -97,7 +98,7 @@ def test_traced_arrays_are_where_the_call_is(there: Any) -> None:
 
 
 def test_jit_for_a_device(there: Any) -> None:
-    """As in JAX: whatever it is given, what it returns is committed there."""
+    """As in JAX: its results are committed to the device, whatever the arguments."""
     cpu = fnx.devices("cpu")[0]
     for device in (there, there.platform):
         f = fnx.jit(lambda x: x * 3, device=device)

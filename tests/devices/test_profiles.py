@@ -25,7 +25,7 @@ def device(request: pytest.FixtureRequest) -> Any:
 def test_a_call_on_a_device_gives_its_kernels(device: Any) -> None:
     f = fnx.jit(lambda x: jnp.exp(x @ x))
     x = jnp.ones((N, N)) / N
-    for _ in range(3):  # also once its launches are recorded by the driver
+    for _ in range(3):  # also once the driver has recorded its launches
         seen = fnx.profile(f)(x)
         np.testing.assert_allclose(np.asarray(seen.result), np.full((N, N), np.exp(1 / N)), 1e-5)
         product = max(seen.kernels, key=lambda row: row.flops)
@@ -35,7 +35,7 @@ def test_a_call_on_a_device_gives_its_kernels(device: Any) -> None:
         assert 0 < seen.nanoseconds <= seen.seconds * 1e9
     assert device.name in seen.table() and not device.is_recording
     f(x)
-    assert len(seen.runs) == len({run.start for run in seen.runs})  # nothing is noted afterwards
+    assert len(seen.runs) == len({run.start for run in seen.runs})  # nothing is recorded afterwards
 
 
 def test_each_turn_of_a_loop_is_counted(device: Any) -> None:

@@ -1,4 +1,4 @@
-"""One source, one schedule by hand for groups of threads, every device."""
+"""One source and one user-written schedule for thread groups run on every device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies from device to device: by the queues, in order, and no way back from a fault."""
+"""Copies between devices: through the queues, in order, and without spreading faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [("opencl", "webgpu"), ("webgpu", "opencl"), ("cuda", "opencl"), ("openc
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join(pair))
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two devices; copies are in small chunks. One that records was called as it has to be."""
+    """Two devices that copy in small chunks. A recording one checks its calls."""
     for module in (transfer, memory):
         monkeypatch.setattr(module, "BLOCK", CHUNK)
     with ExitStack() as stack:
@@ -100,7 +100,7 @@ def test_copies_that_nobody_reads_hold_bounded_memory_of_the_host(
     xs = [placed(source, np.full(CHUNK // 4, i, np.int32)) for i in range(40)]
     kept = [fnx.device_put(x, to.name) for x in xs]
     for x in xs:
-        fnx.device_put(x, to.name)  # and is gone
+        fnx.device_put(x, to.name)  # and is dropped
     waiting = sum(a.nbytes for a in source.pool.outgoing.pending())
     assert waiting <= 8 * CHUNK
     for i, y in enumerate(kept):
@@ -137,7 +137,7 @@ def test_a_lost_destination_is_said_and_the_source_goes_on(pair: Any) -> None:
 
 
 def test_a_fault_of_the_source_is_its_own(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes up in a call of the other device, which has not failed."""
+    """It is raised in a call of the other device, which has not failed."""
     source, to = pair
     x = placed(source, np.ones(CHUNK, np.float32)) + 1
 
@@ -149,7 +149,7 @@ def test_a_fault_of_the_source_is_its_own(pair: Any, monkeypatch: pytest.MonkeyP
             np.asarray(fnx.device_put(x, to.name) * 2)
     assert "test_transfer.py" in str(why.value)
     assert source.pool.lost and not to.pool.lost
-    for device in pair:  # the one that failed is opened anew
+    for device in pair:  # the failed one is reopened
         assert (np.asarray(placed(device, np.ones(3, np.float32)) + 1) == 2).all()
 
 
@@ -163,7 +163,7 @@ def test_values_set_out_for_the_host(nbytes: int, pair: Any, monkeypatch: pytest
     again = fnx.jit(lambda x: x + 1, donate_argnums=0)
     y = x ^ 0
     y.copy_to_host_async()
-    z = again(y)  # written over where it lies, behind the copy
+    z = again(y)  # overwritten in place, after the copy
     z.copy_to_host_async()
     with monkeypatch.context() as patch:
         if nbytes:

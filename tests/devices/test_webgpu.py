@@ -1,4 +1,4 @@
-"""WebGPU computes what the cpu computes: whole numbers to the bit, floats within a bound."""
+"""WebGPU computes what the cpu computes: integers bit for bit, floats within a bound."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NARROW = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, 
 @settings(max_examples=EXAMPLES)
 @given(st.integers(1, 3), st.integers(64, 2000), st.integers(0, 99))
 def test_subgroups_change_no_bit(rows: int, columns: int, seed: int) -> None:
-    """The device with its subgroups, and as if it had none."""
+    """Compare the device with its subgroups to the device without them."""
     device = found("webgpu")
     if not device.target.subgroup:
         pytest.skip("this adapter has no subgroups")
@@ -55,7 +55,7 @@ def test_subgroups_change_no_bit(rows: int, columns: int, seed: int) -> None:
 
 
 def texts(fn: Any, target: Any) -> str:
-    """The kernels of a function."""
+    """Return the texts of a function's kernels."""
     return "".join([code.text() for code in lower(fn, target).code.values()])
 
 
@@ -88,7 +88,7 @@ def test_parts_of_words_have_the_cpus_bits(graph: Graph) -> None:
                 run(graph.fn, graph.args, get_device("cpu"), False))
 
 
-# Units in the last place, at most, against the cpu; where the cpu's number is no subnormal one.
+# The largest allowed difference from the cpu in ulps, where the cpu's value is not subnormal.
 ULP: dict[str, tuple[Any, float]] = {
     "exp": (jnp.exp, 1), "log": (lambda x: jnp.log(abs(x)), 1), "tanh": (jnp.tanh, 2),
     "sin": (jnp.sin, 2), "cos of large": (lambda x: jnp.cos(x * 1e4), 2), "expm1": (jnp.expm1, 2),
@@ -116,7 +116,7 @@ _LEAST = np.finfo(np.float32).tiny
 
 
 def ulps(got: Any, want: Any) -> float:
-    """The largest difference, in units in the last place of numbers that are not subnormal."""
+    """Return the largest difference in ulps, without subnormals."""
     a, b = (np.where(abs(v) < _LEAST, 0, v).astype(np.float64) for v in (got, want))
     unit = np.spacing(np.maximum(abs(b), _LEAST).astype(np.float32)).astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -165,7 +165,7 @@ def test_a_kernel_takes_little_python(webgpu: Any) -> None:
         start = time.thread_time()
         f(x)
         spent.append((time.thread_time() - start) / 20)
-    assert min(spent) < 100e-6  # 20 on an idle machine
+    assert min(spent) < 100e-6  # 20 us on an idle machine
 
 
 def test_types_of_64_bits_are_refused_with_the_cure(webgpu: Any) -> None:
@@ -205,7 +205,7 @@ def test_memory_is_pieces_of_few_buffers(webgpu: Any) -> None:
 def test_wide_programs_are_kernels_of_few_buffers(seed: int) -> None:
     device: Any = found("webgpu")
     graph = wide(seed, 20)
-    assert most_bound(graph.fn, device) <= backend.ROW.buffers
+    assert most_bound(graph.fn, device) <= backend.ROW.max_buffers
     assert_same(run(graph.fn, graph.args, device, False),
                 run(graph.fn, graph.args, get_device("cpu"), False))
 
@@ -231,7 +231,7 @@ def test_a_hand_written_kernel_has_as_many_buffers_as_can_be_bound(operands: int
                                                                   ) -> None:
     xs = [jnp.arange(4, dtype="float32") + i for i in range(operands)]
     f = fnx.jit(fnx.call(added, out=lambda *xs: xs[0]))
-    if operands < backend.ROW.buffers:
+    if operands < backend.ROW.max_buffers:
         np.testing.assert_array_equal(np.asarray(f(*xs)), sum(np.asarray(x) for x in xs))
         return
     with pytest.raises(DeviceError, match="a kernel of at most 8 buffers, got 9 for added") as why:
@@ -255,7 +255,7 @@ def test_without_the_module_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def drawn(seed: Any) -> Any:
-    """Random numbers from keys that are split, stacked, chosen, looped over and compared."""
+    """Random numbers from keys that are split, stacked, selected, looped over and compared."""
     def step(carry: Any, _: Any) -> Any:
         carry, other = fnx.random.split(carry)
         return carry, fnx.random.uniform(other)
@@ -283,8 +283,8 @@ def test_random_numbers_are_those_of_the_cpu(jitted: bool, webgpu: Any) -> None:
 
 
 def test_kernels_have_no_branch_on_values(webgpu: Any) -> None:
-    """Mesa follows the conditions of branches back to constants, each use of a value anew: for
-    the rounds of a random number that is without end."""
+    """For each use of a value, Mesa traces branch conditions back to constants; with the rounds of
+    a random number this never ends."""
     assert not re.search(r"\bif\b|&&|\|\|", HELPERS + UINT64_HELPERS)
     f = fnx.jit(lambda: fnx.random.normal(fnx.random.key(5), ()))
     np.testing.assert_allclose(f(), on_the_cpu(f)[0], rtol=1e-5)
@@ -299,7 +299,7 @@ EDGES = np.array([0, 1, -1, np.inf, np.nan, -0.0, 3e38, 1e-30], np.float32)
     lambda x, y: x * 3e38 * 10.0, lambda x, y: x * 1e-30 * 1e-30 * 1e30, lambda x, y: x / y,
     lambda x, y: (x * 1e30) / 1e-30, lambda x, y: jnp.cov(jnp.stack([x[:1], y[:1]]))])
 def test_what_is_no_number_is_none(f: Any, webgpu: Any) -> None:
-    """To compilers of the language 0 * x is 0, and (x * a) * b is x * (a * b)."""
+    """WGSL compilers may take 0 * x for 0, and (x * a) * b for x * (a * b)."""
     args = EDGES, np.zeros(8, np.float32)
     want, = on_the_cpu(f, *args)
     np.testing.assert_allclose(np.asarray(fnx.jit(f)(*args)), want, rtol=1e-6)
@@ -308,7 +308,7 @@ def test_what_is_no_number_is_none(f: Any, webgpu: Any) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("t", ["int8", "int16", "bool", "bfloat16"])
 def test_rows_that_are_parts_of_words(t: str, reverse: bool, webgpu: Any) -> None:
-    """Python reads them, and writes between its neighbours."""
+    """Python reads such rows, and writes between adjacent ones."""
     x = (jnp.arange(7) % 3).astype(t)
 
     def step(carry: Any, row: Any) -> Any:
@@ -360,12 +360,12 @@ def test_a_place_in_as_many_axes_as_an_array_has(axes: int, webgpu: Any) -> None
 
 @pytest.mark.parametrize("indices", [6, 7])
 def test_a_node_that_reads_more_than_can_be_bound_is_refused(indices: int, webgpu: Any) -> None:
-    """No public function makes one: they compute something of each index."""
+    """Public functions never build such a node, as they compute on each index first."""
     x = build.param(0, dtypes.float32, (2,) * indices)
     at = [build.param(i + 1, dtypes.int32, (5,)) for i in range(indices)]
     fn = build.function([build.gather(x, *at)], indices + 1, "taken")
     given = [np.zeros((2,) * indices, np.float32), *(np.zeros(5, np.int32) for _ in at)]
-    if indices + 2 <= backend.ROW.buffers:
+    if indices + 2 <= backend.ROW.max_buffers:
         assert not run(fn, given, webgpu, False)[0].any()
         return
     with pytest.raises(DeviceError, match="at most 8 buffers, got 9") as why:
@@ -374,7 +374,7 @@ def test_a_node_that_reads_more_than_can_be_bound_is_refused(indices: int, webgp
 
 
 def counted(outer: int, inner: int) -> Any:
-    """A kernel whose threads each take so many steps, in a loop and one inside it."""
+    """A kernel whose threads each run so many steps, in a loop and one nested in it."""
     def kernel(x: Any, out: Any) -> None:
         i = k.range(4)
         out[i] = k.loop(outer, lambda t, s: k.loop(inner, lambda u, r: r + x[i], s),
@@ -385,7 +385,7 @@ def counted(outer: int, inner: int) -> Any:
 @pytest.mark.parametrize("loops", [(1, 65_530), (3, 21_842), (250, 260), (1, 65_536), (3, 21_845),
                                    (300, 300)])
 def test_loops_that_a_driver_would_end_are_refused(loops: Any, webgpu: Any) -> None:
-    """Mesa's lavapipe ends a thread's loops after 65,535 iterations in all, without a word."""
+    """Mesa's lavapipe silently ends a thread's loops after 65,535 iterations in total."""
     x, (outer, inner) = jnp.ones(4, "int32"), loops
     if webgpu.target.steps and outer * (inner + 1) >= webgpu.target.steps:
         with pytest.raises(KernelError, match="at most 65,535 iterations in a thread") as why:
@@ -395,7 +395,7 @@ def test_loops_that_a_driver_would_end_are_refused(loops: Any, webgpu: Any) -> N
         assert (np.asarray(counted(outer, inner)(x)) == outer * inner).all()
 
 
-LENGTH = 66_000  # beyond what one loop of a thread may have there
+LENGTH = 66_000  # more than one loop of a thread may run there
 LOOPS: dict[str, Any] = {
     "scan": lambda x: fnx.lax.scan(lambda c, v: (c + v, None), 0, x)[0],
     "fori_loop": lambda x: fnx.lax.fori_loop(0, LENGTH, lambda i, s: s + i % 3, x[0]),

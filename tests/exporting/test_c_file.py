@@ -1,4 +1,4 @@
-"""An exported C file compiles without a warning, and agrees; whole numbers to the bit."""
+"""An exported C file compiles without warnings and gives the same values; integers bit for bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLAGS = ["-std=c11", "-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unuse
 
 
 def compiled(files: dict[str, bytes], folder: Path, name: str) -> tuple[Any, int]:
-    """The function of a file, and the bytes of its work."""
+    """Return the function of a C file, and the size of its workspace in bytes."""
     for path, data in files.items():
         (folder / path).write_bytes(data)
     target = folder / f"{name}.so"
@@ -75,7 +75,7 @@ def test_graphs_of_whole_numbers_have_the_interpreters_bits(tmp_path_factory: An
 
 
 def values_of(graph: Graph, folder: Path) -> tuple[list[Any], list[Any]]:
-    """What the file of a graph computes, and what the interpreter does."""
+    """Return the results of a graph's C file, and the interpreter's."""
     fn = graph.fn
     ins = [Aval(a.shape, n.dtype) for a, n in zip(graph.args, _params(fn))]
     outs = [Aval(n.shape, n.dtype) for n in fn.src]
@@ -92,7 +92,7 @@ def values_of(graph: Graph, folder: Path) -> tuple[list[Any], list[Any]]:
 @given(graphs(allowed=ALL_OPS - FOLDS, steps=12))
 def test_graphs_of_any_types_are_near(tmp_path_factory: Any, graph: Graph) -> None:
     for a, b in zip(*values_of(graph, tmp_path_factory.mktemp("c"))):
-        if np.asarray(numbers(b)).dtype.kind == "f":  # whole numbers may be those of floats
+        if np.asarray(numbers(b)).dtype.kind == "f":  # integers may come from floats
             np.testing.assert_allclose(numbers(a).astype(np.float64),
                                        numbers(b).astype(np.float64), rtol=2e-5, atol=1e-30)
 

@@ -1,5 +1,5 @@
-"""Graphs of strangers: each fault is named by its node, nothing is kept, and checks take time in
-proportion to the file."""
+"""Graphs from untrusted files: each fault names its node, nothing is retained, and checking takes
+time proportional to the file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Change = Callable[[Any], Any]
 
 
 def row(fields: Any, op: str, which: int = 0) -> Any:
-    """One of the nodes of an op."""
+    """Return one of the nodes of an op."""
     return [r for r in fields["nodes"] if r[0] == op][which]
 
 
 def put(at: int, value: Any, op: str, which: int = 0) -> Change:
-    """Another value in an arg."""
+    """Return a change that replaces a value in an arg."""
     def change(fields: Any) -> None:
         row(fields, op, which)[3][at] = value
     return change
@@ -114,7 +114,7 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
 
 
 def _put_in(fields: Any, at: int, number: int) -> None:
-    """A constant in front of a node, which is the extent of a range where it is one."""
+    """Insert a constant before a node; if that is a range, the constant becomes its extent."""
     nodes = fields["nodes"]
     for r in nodes:
         r[2] = [s + (s >= at) for s in r[2]]
@@ -136,8 +136,8 @@ def test_a_fault_is_named_by_its_node(name: str) -> None:
         gc.collect()
         return live_nodes()
 
-    counts = [refused() for _ in range(5)]  # what earlier tests left may go meanwhile
-    assert counts[-1] <= max(counts[:2]), counts  # nothing adds up
+    counts = [refused() for _ in range(5)]  # garbage of earlier tests may go meanwhile
+    assert counts[-1] <= max(counts[:2]), counts  # nothing accumulates
 
 
 def test_bits_that_no_bool_has() -> None:
@@ -192,7 +192,7 @@ def test_data_of_64_bits_without_a_sign_is_clamped(number: int) -> None:
 
 
 def graph(nodes: list[Any], outs: int = 1) -> bytes:
-    """A file of a function of one float32."""
+    """Return a file with a function of one float32."""
     return resealed({"name": "f", "nodes": nodes, "ins": [[[], "float32", False]],
                      "in_tree": ["tuple", 0], "outs": [[[], "float32", False]] * outs,
                      "out_tree": ["list", *range(outs)], "consts": []}, b"")
@@ -207,7 +207,7 @@ def _chain(n: int) -> bytes:
 
 
 def _shared(n: int) -> bytes:
-    """Functions that all have the same long body."""
+    """Return a file of functions that all share one long body."""
     nodes = [X, *[["NEG", "float32", [i], None] for i in range(n)]]
     nodes += [["FUNCTION", "void", [n], ["Function", f"f{i}", 1]] for i in range(n)]
     out = ["tuple", ["tuple", ["tuple"], ["dtype", "float32"]]]
@@ -219,7 +219,7 @@ def _shared(n: int) -> bytes:
 
 
 def _kernel(body: Callable[[Callable[..., int]], int]) -> bytes:
-    """A kernel that stores one value."""
+    """Return a kernel that stores one value."""
     nodes: list[Any] = [X]
 
     def add(*fields: Any) -> int:
@@ -243,7 +243,7 @@ def _kernel(body: Callable[[Callable[..., int]], int]) -> bytes:
 
 
 def _product(n: int) -> bytes:
-    """(a0 + b0) * (a1 + b1) * ...: 2**n terms, written out."""
+    """(a0 + b0) * (a1 + b1) * ...: 2**n terms if expanded."""
     def body(add: Callable[..., int]) -> int:
         seven = add("CONST", "index", [], 7)
         ranges = [add("RANGE", "index", [seven], ["Range", i, "SEQ", ""]) for i in range(2 * n)]
@@ -276,7 +276,7 @@ CASES: dict[str, Callable[[], bytes]] = {
     "deep": lambda: resealed(json.loads("[" * 900 + "]" * 900), b""),
     "empty lists": lambda: resealed({"nodes": [[]] * 300_000}, b""),
 }
-SECONDS, BYTES = 6e-5, 120  # of a byte of the file
+SECONDS, BYTES = 6e-5, 120  # per byte of the file
 
 
 @pytest.mark.parametrize("name", CASES)

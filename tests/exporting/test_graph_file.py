@@ -1,4 +1,4 @@
-"""What is exported as a graph runs in a process without its source; what is damaged is refused."""
+"""An exported graph runs in a process without its source; a damaged one is refused."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_each_damaged_byte_is_noticed() -> None:
 
 
 def resealed(data: bytes, change: Any) -> bytes:
-    """A file with other fields, and the digest of these."""
+    """Return a file with changed fields and their digest."""
     rest = data[len(graph_file.MAGIC) + 32:]
     length = int.from_bytes(rest[:8], "little")
     fields = json.loads(rest[8:8 + length])

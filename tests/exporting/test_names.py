@@ -1,4 +1,4 @@
-"""Whatever functions and kernels are called, nothing of it is code where they are exported."""
+"""Names of functions and kernels never become code where they are exported."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def test_pages_have_names_as_data_only(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_texts_of_kernels_have_no_names_in_them(name: str) -> None:
-    """LLVM's language and machine code, as those of other devices: symbols are digests."""
+    """Neither LLVM IR nor machine code nor other devices' text contains them: symbols are
+    digests."""
     f = doubling(name)
     made = fnx.jit(lambda x: f(x) + 1).lower(X)
     for kernel in made.kernels:

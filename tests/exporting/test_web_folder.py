@@ -1,4 +1,4 @@
-"""Exported folders for browsers: replayed here as the script replays them, and by a Chromium."""
+"""Exported folders for browsers, replayed here the way the script does it, and by Chromium."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FUNCTIONS = {**ALL, "narrow": lambda x: ALL["narrow"](x).astype(jnp.float32),
 
 
 def replayed(files: dict[str, bytes], inputs: list[Any]) -> list[Any]:
-    """What replay.js does, in Python."""
+    """Replay a folder in Python as replay.js does."""
     device: Any = found("webgpu")
     driver = device.driver
     usage, gpu = driver.wgpu.BufferUsage, driver.gpu

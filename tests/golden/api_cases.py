@@ -1,8 +1,9 @@
-"""Calls of the array API standard, 2024.12: what ``xp`` gives on the left, ``jnp`` must, too.
+"""Calls of the array API standard, 2024.12: pairs of an expression over ``xp`` and one over ``jnp``
+that must agree.
 
 ``scripts/compare_array_api.py`` evaluates all of them with array_api_strict and with fnx.numpy;
-tests/public/test_array_api.py a sample. Special cases of the standard are the numbers ``S`` and
-``T``, each with each; signs of zeros count.
+tests/public/test_array_api.py evaluates a sample. Special cases of the standard are all pairs of
+the numbers ``S`` and ``T``; signs of zeros count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SHAPES = {"z": (), "v": (5,), "m": (2, 3), "e": (0, 3), "t": (2, 1, 3)}
 
 
 def inputs(asarray: Any, dtype: str) -> dict[str, Any]:
-    """The names of expressions: an array of each shape, special numbers, masks, indices."""
+    """Return the names of expressions: an array of each shape, special numbers, masks, indices."""
     t = np.dtype(dtype)
     found = {}
     for name, shape in SHAPES.items():
@@ -59,7 +60,7 @@ _TWO = ("S, T", "m, m", "t, m", "z, v", "e, e")
 
 
 def cases() -> list[tuple[str, str]]:
-    """(dtype of the inputs, expression)."""
+    """Yield (dtype of the inputs, expression)."""
     return [
         *_each("acos acosh asin asinh atan atanh ceil cos cosh exp expm1 floor log log1p log2 "
                "log10 sin sinh sqrt tan tanh trunc reciprocal round signbit", FLOATS, *_ONE),
@@ -137,7 +138,7 @@ def cases() -> list[tuple[str, str]]:
     ]
 
 
-# What differs on purpose, and why: a part of the expression -> the reason.
+# Intended differences: a part of the expression -> the reason.
 ON_PURPOSE: dict[str, str] = {
     "xp.floor_divide(S, T)": "the sign of a zero is JAX's", "xp.remainder(S, T)": "as JAX",
     "searchsorted": "indices are int32 in JAX",

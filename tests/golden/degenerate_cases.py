@@ -1,5 +1,5 @@
-"""Parameters and arrays at which a function has nothing left to do: counts of 0, no elements, a
-mask that keeps none, as many degrees of freedom as numbers.
+"""Degenerate parameters and arrays: counts of 0, no elements, a mask that selects none, as many
+degrees of freedom as numbers.
 
 ``scripts/compare_jax.py degenerate`` evaluates the expressions with JAX and fnx, in both modes.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 def _all(templates: Iterable[str], **choices: str) -> list[str]:
-    """Each template with each combination of the choices that it names, which spaces separate."""
+    """Fill each template with each combination of its choices, which are separated by spaces."""
     found = []
     for template in templates:
         named = [n for n in choices if "{" + n + "}" in template]

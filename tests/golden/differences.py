@@ -1,7 +1,7 @@
-"""Where fnx differs from JAX on purpose: what comparisons pass over, each with its reason.
+"""Intended differences of fnx from JAX, which comparisons ignore, each with its reason.
 
-docs/differences.md has the same for readers. A row is (what a call contains, what the difference
-contains, why); both are regular expressions, and an empty one means all.
+docs/differences.md has the same for readers. An entry is (pattern in a call, pattern in the
+difference, reason); both patterns are regular expressions, and an empty one matches all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 _ROWS: tuple[tuple[str, str, str], ...] = (
-    # ---- taken where JAX refuses
+    # ---- accepted where JAX rejects
     ("", "JAX refuses: NotImplementedError|Invalid integer data type|KeyError 8|failed to legalize",
      "dtypes of 8 and 4 bits are taken where JAX has not built them"),
     (r"round\(b_|b_3\.round|round\(b_3", "JAX refuses", "bools are whole numbers"),
@@ -33,7 +33,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"log1mexp\(b", "JAX refuses", "bools are numbers"),
     (r"index_take\(m", "", "axes in any order"),
     (r"optimize=\[\(0, 1, 2", "", "steps of more than two terms are taken"),
-    # ---- whole numbers
+    # ---- integers
     (r"nn\.(?:log_sigmoid|log1mexp|squareplus|standardize|softmax|log_softmax|logsumexp|soft_sign)"
      r"\([iu]\d+_", "values", "whole numbers are floats before the formula, and do not overflow"),
     (r"nn\.\w+\(b_", "JAX", "bools are floats before the formula"),
@@ -46,7 +46,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"divide\(b_|b_odd / 0", "values", "0 / 0 is NaN"),
     (r"hard_tanh\(u", "", "of unsigned numbers -1 is no bound: JAX makes 255 of it"),
     (r"(?:randint|bits)\(.*int4", "refuses", "of 8 bits or more"),
-    # ---- where nothing is left
+    # ---- degenerate cases
     (r"jnp\.cov\(.*ddof", r"JAX \[-|JAX \[0|\[nan", "NaN or infinite where ddof is more than n"),
     (r"unwrap\(", "weak False", "not weak: of an array"),
     (r"trapezoid\(|histogram(?:_bin_edges)?\(|poly(?:add|sub|mul)\(", "JAX refuses",
@@ -102,23 +102,24 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 
 
 def on_purpose(call: str, difference: str = "") -> str:
-    """Why a call may differ so; without a difference, whether there is any row for it."""
+    """Return the reason for a difference; without a difference, whether any entry matches the
+    call."""
     return next((why for what, how, why in _ROWS if re.search(what, call) and (
         what if not difference else re.search(how, difference))), "")
 
 
-# What JAX says where a function of lax takes fewer dtypes and shapes than fnx's: no difference.
+# JAX's errors where a function of lax takes fewer dtypes and shapes than fnx's: no difference.
 STRICTER = ("does not accept dtype", "requires arguments to have the same dtypes",
             "must have the same shape", "requires arguments to have equal",
             "arguments must have the same dtype", "incompatible shapes for broadcasting")
-# The least relative error that is allowed to floats of a dtype.
+# The smallest relative tolerance for floats of a dtype.
 LEAST: dict[str, float] = {
     "float32": 0.0, "float64": 0.0, "float": 0.0, "float16": 4e-3, "bfloat16": 3e-2,
     "float8_e4m3fn": 0.13, "float8_e5m2": 0.26}
 
 
 def probe(top: Any, jnp: Any, result: Any) -> Any:
-    """All floats of a result in one number, each with a weight of its own."""
+    """Reduce all floats of a result to one number, each with a weight of its own."""
     total = 0.0
     for x in top.tree.leaves(result):
         if jnp.issubdtype(jnp.result_type(x), jnp.floating):
@@ -128,17 +129,17 @@ def probe(top: Any, jnp: Any, result: Any) -> Any:
 
 
 def leaves(expression: str, seen: dict[str, Any], tree_leaves: Any) -> list[Any]:
-    """The arrays and other leaves of the result of an expression."""
+    """Return the arrays and other leaves of the result of an expression."""
     found: list[Any] = tree_leaves(eval(expression, dict(seen)),
                                    is_leaf=lambda x: hasattr(x, "__array__"))
     return found
 
 
 def described(found: list[Any]) -> list[Any]:
-    """(dtype, weak, shape, values) of each array."""
+    """Return (dtype, weak, shape, values) of each array."""
     out = []
     for x in found:
-        x = x.item() if isinstance(x, np.generic) else x  # of shapes
+        x = x.item() if isinstance(x, np.generic) else x  # elements of shapes
         values = np.asarray(str(x) if isinstance(x, type | np.dtype) else x)
         out.append((str(getattr(x, "dtype", type(x).__name__)),
                     bool(getattr(x, "weak_type", False)), values.shape, values))
@@ -146,14 +147,15 @@ def described(found: list[Any]) -> list[Any]:
 
 
 def answer(expression: str, seen: dict[str, Any], tree_leaves: Any) -> list[Any]:
-    """What is known of each array of the result; ``tree_leaves`` is of a package's pytrees."""
+    """Describe each array of the result; ``tree_leaves`` is of a package's pytrees."""
     return described(leaves(expression, seen, tree_leaves))
 
 
 def difference(got: Any, want: Any, rtol: float, weak: bool = True, least: float = 1e-30) -> str:
-    """In what two answers differ; empty where they do not.
+    """Return how two answers differ; empty if they do not.
 
-    ``least``: how large their terms are at least, whose rounding errors may be all that is left.
+    ``least``: a lower bound of the magnitude of their terms, whose rounding errors may be all that
+    is left.
     """
     if len(got) != len(want):
         return f"{len(got)} arrays, JAX {len(want)}"

@@ -1,4 +1,4 @@
-"""What golden expressions may name; ``jnp`` and its like are JAX's or fnx's."""
+"""Inputs that golden expressions may name; ``jnp`` and its like are JAX's or fnx's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRANSFORMS = ("grad", "hessian", "jacfwd", "jacrev", "jvp", "linear_transpose", 
 
 
 def names(top: Any, jnp: Any, lax: Any, nn: Any, random: Any) -> dict[str, Any]:
-    """Small arrays of each dtype and shape, made by the given modules."""
+    """Return small arrays of each dtype and shape, made by the given modules."""
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     return {
         "np": np, "jnp": jnp, "lax": lax, "nn": nn, "random": random,

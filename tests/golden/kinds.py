@@ -33,12 +33,12 @@ FUNCTIONS: dict[str, int] = {
 
 
 def cases(arity: int) -> list[tuple[str, ...]]:
-    """The kinds of the operands, in order of the recording."""
+    """Return the kinds of the operands, in order of the recording."""
     return list(itertools.product(KINDS, repeat=arity))
 
 
 def operands(jnp: Any) -> dict[str, Any]:
-    """An operand of each kind, made by the given module."""
+    """Return an operand of each kind, made by the given module."""
     return {
         "b": jnp.asarray(np.array([True, False, True])),
         "i": jnp.asarray(np.array([1, -2, 0], np.int32)),
@@ -48,7 +48,7 @@ def operands(jnp: Any) -> dict[str, Any]:
         "True": True, "2": 2, "-1": -1, "2.5": 2.5}
 
 
-# ---- every dtype: only types are asked for, so nothing is computed ------------------------------
+# ---- every dtype: only types are compared, so nothing is computed -------------------------------
 
 TYPES = ("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32",
          "uint64", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64")
@@ -57,14 +57,16 @@ WEAK = {"1": 1, "1.0": 1.0}  # Python numbers
 
 
 def typed_cases(arity: int, x64: bool) -> list[tuple[str, ...]]:
-    """The kinds of the operands: each dtype of the mode and numbers, not numbers alone."""
+    """Return the kinds of the operands: each dtype of the mode and numbers, but not numbers
+    only."""
     arrays = [t for t in TYPES if x64 or not t.endswith("64")]
     cases = itertools.product((*arrays, *WEAK), repeat=arity)
     return [case for case in cases if any(k not in WEAK for k in case)]
 
 
 def traced(module: Any, f: Any, case: tuple[str, ...]) -> Any:
-    """Shape, dtype and weak type of f of operands of these kinds, by ``module.eval_shape``."""
+    """Return shape, dtype and weak type of f on operands of these kinds, by
+    ``module.eval_shape``."""
     arrays = [module.ShapeDtypeStruct((3,), k) for k in case if k not in WEAK]
 
     def g(*xs: Any) -> Any:

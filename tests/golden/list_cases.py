@@ -1,5 +1,5 @@
-"""Lists of numbers of several kinds, as arguments: Python's, NumPy's scalars and arrays, Arrays
-weak and not, traced and not. Compared are dtypes, weak types and values, in both modes.
+"""Lists of mixed numbers as arguments: Python numbers, NumPy scalars and arrays, weak and strong
+Arrays, traced and not. dtypes, weak types and values are compared, in both modes.
 
 ``scripts/compare_jax.py free_lists`` evaluates the expressions with JAX and fnx.
 """
@@ -20,7 +20,7 @@ _FEW = ("1", "2.5", "True", "np.int8(7)", "np.uint16(9)", "np.float16(0.5)", "np
 
 
 def _with_names(expression: str) -> str:
-    """An expression that may name a weak float and a weak int."""
+    """Return an expression that may name a weak float and a weak int."""
     if "weak" not in expression and "whole" not in expression:
         return expression
     return f"(lambda weak, whole: {expression})(jnp.asarray(2.5), jnp.asarray(3))"

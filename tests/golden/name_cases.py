@@ -20,7 +20,7 @@ _PAIRS = (("f", "i"), ("m", "f"), ("w", "f"), ("i", "2"), ("2.5", "u"), ("e", "e
 
 
 def more(jnp: Any) -> dict[str, Any]:
-    """Inputs beside those of inputs.py: empty, 0-d, with NaN, in and out of order."""
+    """Return inputs besides those of inputs.py: empty, 0-d, with NaN, sorted and unsorted."""
     return {
         "e": jnp.asarray(np.zeros((0, 3), np.float32)), "z": jnp.asarray(np.float32(0.25)),
         "w": jnp.asarray(np.float32(0.75)),
@@ -445,15 +445,15 @@ FAMILIES: dict[str, list[str]] = {
     "attention": ATTENTION, "image": IMAGE, "stats": STATS,
 }
 
-# Relative error that a function may have, where it is not 4 ulp or so.
+# Relative tolerance of functions for which the default of some ulps is too small.
 TOLERANCES: dict[str, float] = {"special.": 3e-5, "stats.": 3e-5, "gamma_grad": 3e-4,
                                 "igamma": 3e-4, "random.": 2e-5}
 
 
-# Every so many calls of a family are recorded; of the others every third.
+# Every n-th call of a family is recorded; every third one of families without an entry.
 SAMPLES: dict[str, int] = {"sets": 8, "quantiles": 8, "orders": 6, "stats": 7, "special": 4,
                            "lax": 4, "attention": 6, "image": 6, "broad": 9}
-# Of which weak types are not compared.
+# Families whose weak types are not compared.
 WITHOUT_WEAK = ("stats.",)
 
 

@@ -1,4 +1,4 @@
-"""Generated calls of operations that have many options: what they compute and their gradients.
+"""Random calls of operations that have many options: their results and gradients.
 
 A case is an expression over ``jnp``, ``lax`` and the operands ``x0``, ``x1``, ..., which are drawn
 from its seed. So it is the same for JAX and for fnx, recorded (scripts/record_jax_ops.py) or live
@@ -17,8 +17,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Operand(NamedTuple):
-    """dtype, shape, and how it is filled: "normal", "ties" (a few values) or "odd" (NaN, inf, -0.0
-    among them), or the ints from 0 to a bound."""
+    """dtype, shape, and contents: "normal", "ties" (a few values), "odd" (also NaN, inf and -0.0),
+    or ints from -2 to a bound plus one."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -26,7 +26,8 @@ class Operand(NamedTuple):
 
 
 class Case(NamedTuple):
-    """``expression`` of the operands; ``exact``: the same bits, else as sums of floats agree."""
+    """``expression`` of the operands; ``exact``: equal bits, otherwise within the error of float
+    sums."""
 
     expression: str
     operands: tuple[Operand, ...]
@@ -53,7 +54,7 @@ def _filled(o: Operand, rng: Rng) -> Array:
 
 
 def evaluate(case: Case, top: Any, jnp: Any, lax: Any, jit: bool = False) -> list[Any]:
-    """The results of a case and the gradients with respect to its float operands."""
+    """Return the results of a case and the gradients with respect to its float operands."""
     names = {"jnp": jnp, "lax": lax, "np": np}
     xs = [jnp.asarray(x) for x in case.arrays()]
 
@@ -125,7 +126,7 @@ def convolution(rng: Rng, seed: int) -> Case:
     x, w = (count, per * groups, *places), (outs, per, *size)
     if rng.random() < 0.4:
         texts = _layout(rng, n)
-        # strides belong to places in the order of the kernel's letters
+        # strides are in the order of the kernel's spatial letters
         order = [c for c in texts[1] if c in "HWD"]
         natural = "HWD"[:n]
         options["dimension_numbers"] = texts
@@ -237,7 +238,7 @@ def largest(rng: Rng, seed: int) -> Case:
 
 
 def _windows(rng: Rng) -> tuple[Any, ...]:
-    """Shape, sizes, axes by their part in it, and the shape of the indices."""
+    """Draw a shape, window sizes, axes by their role, and the shape of the indices."""
     rank = _some(rng, 1, 2, 2, 3)
     shape = _ints(rng, rank, 1, 5)
     parts = rng.permutation(rank).tolist()
@@ -316,6 +317,6 @@ FAMILIES: dict[str, Callable[[Rng, int], Case]] = {
 
 
 def cases(family: str, count: int, first: int = 0) -> list[Case]:
-    """So many cases of a family, from a seed on."""
+    """Draw this many cases of a family, from a seed on."""
     return [FAMILIES[family](np.random.default_rng([first + i, 7]), first + i)
             for i in range(count)]

@@ -1,4 +1,4 @@
-"""How what fnx answers to a generated call is held against what JAX answered."""
+"""Comparison of fnx's answer to a generated call with JAX's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-1
 
 def difference(case: op_cases.Case, want: list[dict[str, Any]] | str, fnx: Any, jit: bool = False
                ) -> str:
-    """What differs, or nothing."""
+    """Return what differs, or nothing."""
     jnp, lax = (importlib.import_module(f"fnx.{name}") for name in ("numpy", "lax"))
     try:
         got = [np.asarray(x) for x in op_cases.evaluate(case, fnx, jnp, lax, jit)]

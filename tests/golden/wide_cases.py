@@ -25,12 +25,12 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "3x3": (3, 3), "2x1": (2, 1), "2x1x3": (2, 1, 3)}
 WHOLE = ("b", "i8", "i16", "i32", "u8", "u16", "u32")
 FLOATS = ("bf16", "f16", "f32")
-PLAIN = (*WHOLE, *FLOATS)                 # of both modes
-STORED = ("i4", "u4", "e4", "e5")         # take part in no promotion
+PLAIN = (*WHOLE, *FLOATS)                 # in both modes
+STORED = ("i4", "u4", "e4", "e5")         # not part of promotion
 WIDE = ("i64", "u64", "f64")              # under x64 only
-# Euclid's algorithm of JAX does not end where the least number of a dtype is among them.
+# JAX's Euclidean algorithm never ends if the minimum of a dtype is among the operands.
 ENDLESS = re.compile(r"jnp\.(?:gcd|lcm)\(.*\bi\d+_odd")
-# Nor do its incomplete gamma functions of float64 and their slopes, at some pairs of these.
+# Nor do its float64 incomplete gamma functions and their derivatives, for some pairs of these.
 ENDLESS_GAMMA = re.compile(r"special\.gammaincc?\(f64_odd.*f64_odd")
 ODD_FLOATS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.5, 300.0, 3e38, -2.5, 1e-3)
 
@@ -40,7 +40,7 @@ def _numbers(dtype: str) -> Any:
 
 
 def _odd(dtype: str) -> Any:
-    """Numbers at which casts, overflow, division and shifts are defined, not obvious."""
+    """Return numbers for which casts, overflow, division and shifts are defined but not obvious."""
     t = _numbers(dtype)
     if dtype == "bool":
         return np.array([True, False])
@@ -65,7 +65,7 @@ def _filled(dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def operands(jnp: Any, x64: bool) -> dict[str, Any]:
-    """All operands by name."""
+    """Return all operands by name."""
     found = {}
     for short, dtype in DTYPES.items():
         if x64 or short not in WIDE:
@@ -76,14 +76,14 @@ def operands(jnp: Any, x64: bool) -> dict[str, Any]:
 
 
 def differentiable(expression: str) -> list[str]:
-    """The operands of an expression of which gradients are compared."""
+    """Return the operands of an expression whose gradients are compared."""
     names = dict.fromkeys(re.findall(r"\bf(?:32|64)_\w+", expression))
     return [n for n in names if "none" not in n and "x0" not in n]
 
 
 def _over(names: str, module: str, templates: Iterable[str], types: Iterable[str],
           shapes: Iterable[str]) -> list[str]:
-    """Each function of each type and shape; ``{f}`` is the function, ``{t}_...`` operands."""
+    """Combine functions, types and shapes; ``{f}`` is the function, ``{t}_...`` operands."""
     return [template.format(f=f"{module}.{name}", t=t, s=s) for name in names.split()
             for template in templates for t in types for s in shapes]
 
@@ -286,7 +286,7 @@ FAMILIES = {
 
 
 def families(x64: bool) -> dict[str, list[str]]:
-    """The families of a mode: without x64 those that name no type of 64 bits as an operand."""
+    """Return the families of a mode; without x64 those that name no 64-bit operand."""
     wide = re.compile(r"\b[iuf]64_|'u?int64'|'float64'")
     return {name: [e for e in dict.fromkeys(calls) if (x64 or not wide.search(e))
                    and not ENDLESS.match(e)]

@@ -1,7 +1,7 @@
-"""How a function is written: closures, classes, rules, decorators; and how it is called.
+"""Styles of functions: closures, classes, rules, decorators; and of calls.
 
 In a definition ``{f}`` is its name, ``{body}`` lines over ``x`` (M) and ``scale`` (S) that end with
-a result of its kind, ``{expr}`` an expression of such a result; what it names takes an M.
+a result of its kind, ``{expr}`` an expression of such a result. The named function takes an M.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def {f}(x, scale={num}):
     {body}
 """.strip().split("\n\n"))
 
-# What a fwd saves, and how its bwd takes that apart.
+# Residuals of a fwd, and how its bwd unpacks them.
 SAVED: tuple[tuple[str, str], ...] = (
     ("x.shape", "shape = saved"),
     ("(x, x.shape[0], True)", "x, n, flag = saved\nct = ct * n if flag else ct"),

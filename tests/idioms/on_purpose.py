@@ -1,10 +1,10 @@
-"""Where programs differ from JAX on purpose: what a comparison of them passes over."""
+"""Intended differences from JAX in idiom programs, which a comparison ignores."""
 
 from __future__ import annotations
 
 import re
 
-# (what the program contains, what the difference contains, why)
+# (pattern in the program, pattern in the difference, reason)
 _ROWS: tuple[tuple[str, str, str], ...] = (
     ("", "JAX refuses: (Tracer(Array|Bool|Integer)Conversion|ConcretizationType"
      "|NonConcreteBooleanIndex)Error", "eager transforms give values where they know them"),
@@ -22,11 +22,14 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
      "activations take integers as floats"),
     (r"lax\.select", "JAX refuses: TypeError lax.select requires arguments to have the same dtypes",
      "a weak operand takes the dtype of the other"),
+    ("", "JAX refuses: ValueError Reverse-mode differentiation does not work for lax.while_loop",
+     "loops have derivatives in both modes"),
+    (r"linalg\.norm", r"values: .*, JAX \[.*nan", "the gradient of a norm at 0 is 0"),
     (r"class Layer_", "JAX refuses: TypeError unhashable type", "callables need not be hashable"),
 )
 
 
 def on_purpose(text: str, difference: str) -> str:
-    """Why a program differs so; empty where it should not."""
+    """Return the reason for an intended difference; empty if there is none."""
     return next((why for what, how, why in _ROWS
                  if difference and re.search(what, text) and re.search(how, difference)), "")

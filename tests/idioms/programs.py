@@ -1,11 +1,11 @@
-"""Programs in the style of JAX's documentation, drawn at random and run on fnx or on JAX.
+"""Random programs in the style of JAX's documentation, which run on fnx or on JAX.
 
     text = program(7)          lines of Python over the names ``jax``, ``jnp``, ``lax``, ...
-    run(text, fnx, 0)          what the first of its ``calls`` gives
+    run(text, fnx, 0)          the result of the first of its ``calls``
 
 A program defines some functions, each in a style of its own (functions.py), whose bodies are
-statements (statements.py), and calls the last one under transforms. Any line may be one that is
-refused: then it has to be refused by both.
+statements (statements.py), and calls the last one under transforms. Any line may be invalid; then
+both must reject it.
 
 >>> program(7) == program(7), program(7).count("lambda: ") >= CALLS
 (True, True)
@@ -35,7 +35,7 @@ _PLACE = re.compile(r"\{(M|V|R|S|I|B|C|T|num|int|row|col|axis|out)\}")
 _NUMBERS = {"num": ("0.5", "2", "-1.5", "1", "0.25", "3"), "int": ("0", "1", "2"),
             "row": ("0", "1", "-1", "2"), "col": ("0", "3", "-2", "1"), "axis": ("0", "1", "-1")}
 _DTYPES = ("float32",) * 9 + ("float16", "bfloat16", "int32")
-CALLS = 3  # of a program
+CALLS = 3  # per program
 
 
 class Writer:
@@ -45,7 +45,7 @@ class Writer:
         self.draw, self.names, self.lines = draw, names, list[str]()
 
     def filled(self, text: str, out: str = "") -> str:
-        """A template with names and numbers in its places."""
+        """Fill a template's placeholders with names and numbers."""
         def one(match: re.Match[str]) -> str:
             what = match[1]
             return out if what == "out" else self.draw.choice(_NUMBERS[what]) \
@@ -53,7 +53,7 @@ class Writer:
         return _PLACE.sub(one, text)
 
     def name(self, kind: str) -> str:
-        """A value of a kind; one that there is none of is made of others."""
+        """Return a value of a kind; if there is none, make it from others."""
         known = self.names.get(kind)
         if not known or kind != "M" and self.draw.random() < 0.1:
             if kind == "M":
@@ -62,7 +62,7 @@ class Writer:
         return self.draw.choice(known[-3:])
 
     def statement(self, kind: str) -> None:
-        """A line, or some, that define a value."""
+        """Add lines that define a value."""
         out = f"{kind.lower()}{len(self.lines)}"
         blocks = BLOCKS.get(kind, ())
         if blocks and self.draw.random() < 0.3:
@@ -72,14 +72,14 @@ class Writer:
         self.names.setdefault(kind, []).append(out)
 
     def result(self, kind: str) -> str:
-        """An expression that what was defined flows into."""
+        """Return an expression that uses defined values."""
         m, s = self.name("M"), self.name("S")
         return f"jnp.sum(jnp.tanh({m})) + jnp.sin({s})" if kind == "S" else \
             f"jnp.tanh({m}) + jnp.sin({s})"
 
 
 def _indented(lines: Sequence[str], text: str, place: str) -> str:
-    """A template with lines at the indentation of a place."""
+    """Replace a placeholder by lines with its indentation."""
     found = re.search(rf"^( *){re.escape(place)}", text, flags=re.M)
     return text if found is None else text.replace(
         found[0], textwrap.indent("\n".join(lines), found[1]))
@@ -87,7 +87,7 @@ def _indented(lines: Sequence[str], text: str, place: str) -> str:
 
 def _definition(draw: random.Random, name: str, kind: str, calls: Sequence[tuple[str, str]]
                 ) -> str:
-    """A function in some style."""
+    """Return the text of a function in some style."""
     writer = Writer(draw, {"M": ["x"], "S": ["scale"]})
     for other, result in calls:
         if draw.random() < 0.7:
@@ -107,7 +107,7 @@ def _definition(draw: random.Random, name: str, kind: str, calls: Sequence[tuple
 
 
 def program(seed: int) -> str:
-    """The text of a program."""
+    """Return the text of a program."""
     draw = random.Random(f"idiom {seed}")
     dtype = draw.choice(_DTYPES)
     lines = [f"DTYPE = {dtype if dtype != 'int32' else 'float32'!r}", "key = random.key(3)",
@@ -131,7 +131,7 @@ def program(seed: int) -> str:
 
 
 def names(package: ModuleType) -> dict[str, Any]:
-    """What programs see, of a package."""
+    """Return a package's names as programs see them."""
     parts = {name: importlib.import_module(f"{package.__name__}.{path}") for name, path in (
         ("jnp", "numpy"), ("lax", "lax"), ("nn", "nn"), ("random", "random"))}
     importlib.import_module(f"{package.__name__}.tree_util")
@@ -140,7 +140,7 @@ def names(package: ModuleType) -> dict[str, Any]:
 
 
 def run(text: str, package: ModuleType, call: int) -> Any:
-    """What one of the calls of a program gives; what it prints is dropped."""
+    """Return the result of one of a program's calls; its output is discarded."""
     seen = names(package)
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(text, "<idiom>", "exec"), seen)
@@ -148,7 +148,7 @@ def run(text: str, package: ModuleType, call: int) -> Any:
 
 
 def shortest(text: str, fails: Callable[[str], bool]) -> str:
-    """A program without the lines, each with what is indented under it, that do not matter."""
+    """Shorten a program: remove lines, with what is indented under them, while it still fails."""
     lines = text.splitlines()
     for i in reversed(range(len(lines))):
         depth = len(lines[i]) - len(lines[i].lstrip())

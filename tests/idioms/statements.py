@@ -1,16 +1,16 @@
-"""What a line of a program may be, by the kind of value that it makes.
+"""Lines of programs, by the kind of value that they make.
 
     M  floats (3, 4)     V  floats (4,)     R  floats (3,)     S  a float
     I  ints (3,), 0 to 2     B  bools (3, 4)     C  bools (4,)     T  a dict of M and V
 
 ``{M}`` stands for a value of that kind, ``{num}``, ``{int}``, ``{row}``, ``{col}`` and ``{axis}``
-for numbers of Python's, ``{out}`` for the name that a statement of several lines defines. They are
-written as JAX's documentation writes them.
+for Python numbers, ``{out}`` for the name that a statement of several lines defines. The style is
+that of JAX's documentation.
 """
 
 from __future__ import annotations
 
-# An expression of each kind that needs no more than an M.
+# An expression of each kind that needs only an M.
 FIRST = {
     "V": "{M}[0]",
     "R": "{M}[:, 1]",

@@ -1,6 +1,7 @@
-"""A few programs run: what they are refused for is an error of fnx's, and they give the same twice.
+"""A few programs run: if rejected, then by an fnx error, and two runs give the same.
 
-``scripts/compare_idioms.py`` holds them against JAX."""
+``scripts/compare_idioms.py`` compares them with JAX.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""FUNCTIONs that the laws are about, for checks of kernels by other tools.
+"""FUNCTIONs of the property tests, for checks of kernels by other tools.
 
-Public functions that have derivatives and their gradients, loops, branches and calls, and random
-graphs: what the laws generate, each once, in an order that depends on the seed only.
+Public differentiable functions and their gradients, loops, branches and calls, and random graphs:
+each once, in an order that depends on the seed only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS = 14  # of a random graph
 
 
 class Collected(NamedTuple):
-    """A FUNCTION, where it comes from, and values for its PARAMs."""
+    """A FUNCTION, its origin, and values for its PARAMs."""
 
     name: str
     fn: UOp
@@ -33,7 +33,7 @@ class Collected(NamedTuple):
 
 
 def traced(name: str, f: Callable[[Any], Any], xs: tuple[Any, ...]) -> Collected:
-    """A function of a tuple of arrays, of float32."""
+    """Trace a function of a tuple of float32 arrays."""
     given = tuple([fnx.numpy.asarray(x, np.float32) for x in xs])
     leaves, in_tree = tree.flatten(((given,), {}))
     closed = trace(f, [x._aval for x in leaves], in_tree, transform="collected", name="f").close()
@@ -42,7 +42,7 @@ def traced(name: str, f: Callable[[Any], Any], xs: tuple[Any, ...]) -> Collected
 
 
 def collected(count: int, seed: int = 0) -> Iterator[Collected]:
-    """So many of each of the two kinds."""
+    """Collect this many of each of the two kinds."""
     cases = [*public_cases()[0], *structural_cases()]
     random.Random(seed).shuffle(cases)
     for i, case in enumerate(cases[:count]):

@@ -1,10 +1,11 @@
-"""Random programs with effects, and what they are to say: Python loops and branches over NumPy.
+"""Random programs with effects, and the effects expected of them: Python loops and branches over
+NumPy.
 
-    python -m tests.laws.effect_programs 200 7      programs from seed 7 on, under every word
+    python -m tests.laws.effect_programs 200 7      programs from seed 7 on, under every composition
 
-A program is a list of statements on a vector; its last element says which lane of a batch it is,
-and stays. An effect is once for each lane, in the order of the program; what a backward pass says
-comes behind, in the reverse order.
+A program is a list of statements on a vector. The vector's last element is the index of the batch
+element and never changes. Each effect happens once per batch element, in program order; effects of
+a backward pass follow, in reverse order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fnx.core.config import override
 from fnx.core.errors import GradError
 from fnx.experimental import io_callback
 
-N = 3            # elements, the last of which is the number of the lane
+N = 3            # elements; the last is the batch index
 LANES = 3
 LOG: list[tuple[str, Any]] = []
 Program = list[tuple[Any, ...]]
@@ -36,7 +37,7 @@ BODIES = {"scan": 1, "fori": 1, "while": 1, "until": 1, "cond": 2, "jit": 1, "ca
 
 
 def program(rng: random.Random, size: int, depth: int = 0) -> Program:
-    """Statements; those with bodies nest."""
+    """Draw statements, which may contain bodies."""
     out: Program = []
     for _ in range(size):
         kind = rng.choice(["op", "op", "say", "say", "vjp", "jvp", "pure", "io",
@@ -53,11 +54,11 @@ def program(rng: random.Random, size: int, depth: int = 0) -> Program:
 
 
 def has(prog: Program, kinds: set[str]) -> bool:
-    """Whether a statement of some kinds is anywhere in it."""
+    """Return whether the program contains a statement of these kinds at any depth."""
     return any(s[0] in kinds or any(has(b, kinds) for b in s[2:]) for s in prog)
 
 
-# ---- what it says -------------------------------------------------------------------------------
+# ---- expected effects ---------------------------------------------------------------------------
 
 
 def log(tag: str, x: Any) -> None:
@@ -65,7 +66,7 @@ def log(tag: str, x: Any) -> None:
 
 
 def kept(old: Any, new: Any, m: Any) -> Any:
-    """All but the number of the lane."""
+    """Return the new values with the batch index of the old ones."""
     return m.where(np.arange(N) < N - 1, new, old)
 
 
@@ -73,13 +74,13 @@ Tape = list[tuple[str, list[Any]]]  # ("say", entries), ("all", a tape), ("eithe
 
 
 class Reference:
-    """Lanes that go through a program together."""
+    """Reference semantics: batch elements that run a program in lockstep."""
 
     def __init__(self, xs: list[Any]) -> None:
         self.xs, self.said = xs, list[tuple[str, Any]]()
 
     def run(self, prog: Program, lanes: list[int]) -> Tape:
-        """What a backward pass has to say of it."""
+        """Run a program and return the effects of its backward pass."""
         tape: Tape = []
         for kind, arg, *bodies in prog:
             if kind in ("say", "io", "vjp", "jvp"):
@@ -103,7 +104,7 @@ class Reference:
 
 
 def backwards(tape: Tape) -> list[tuple[str, Any]]:
-    """What a backward pass says: the last first, but branches in their order."""
+    """Return the effects of a backward pass: the last first, but branches in their order."""
     out: list[tuple[str, Any]] = []
     for kind, items in reversed(tape):
         for part in [items] if kind == "all" else items if kind == "either" else ():
@@ -127,7 +128,7 @@ def say(tag: str, x: Any, loud: bool) -> None:
 
 
 def scaled(kind: str, tag: str, loud: bool) -> Callable[[Any], Any]:
-    """x * 0.75 with a rule that says what it is given."""
+    """Return x * 0.75 with a custom rule that reports what it is called with."""
     def f(x: Any) -> Any:
         say(tag, x, loud)
         return x * 0.75
@@ -162,7 +163,7 @@ def pure(x: Any) -> Any:
 
 
 def traced(prog: Program, x: Any, loud: bool) -> Any:
-    """The program under fnx; with effects, or without."""
+    """Return the fnx version of the program, with or without effects."""
     for kind, arg, *bodies in prog:
         def body(x: Any, b: Program = bodies[0] if bodies else []) -> Any:
             return traced(b, x, loud)
@@ -203,7 +204,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "names": lambda f: fnx.checkpoint(f, policy=fnx.checkpoint_policies.dots_saveable)}
 
 
-# ---- words --------------------------------------------------------------------------------------
+# ---- compositions of transforms -----------------------------------------------------------------
 
 
 def grad(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -214,7 +215,7 @@ def jvp(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: fnx.jvp(f, (x,), (jnp.ones_like(x),))
 
 
-WORDS: dict[str, tuple[Callable[[Any], Any], bool, bool]] = {  # transform, back, lanes
+WORDS: dict[str, tuple[Callable[[Any], Any], bool, bool]] = {  # transform, reverse mode, batched
     "": (lambda f: f, False, False), "jit": (fnx.jit, False, False), "grad": (grad, True, False),
     "jit grad": (lambda f: fnx.jit(grad(f)), True, False),
     "grad jit": (lambda f: grad(fnx.jit(f)), True, False), "jvp": (jvp, False, False),
@@ -235,10 +236,10 @@ def argument(lane: int) -> Any:
 
 
 def check(prog: Program, word: str) -> None:
-    """Hold a program under a word against the reference, and against itself without effects.
+    """Compare a program under a composition with the reference, and with itself without effects.
 
     Raises:
-        AssertionError: it says something else, or computes something else.
+        AssertionError: the effects or the results differ.
     """
     transform, back, lanes = WORDS[word]
     xs = [argument(i) for i in range(LANES if lanes else 1)]
@@ -253,7 +254,7 @@ def check(prog: Program, word: str) -> None:
     quiet = fnx.tree.leaves(transform(lambda x: traced(prog, x, False))(given))
     for a, b in zip(got, quiet, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), "bits differ without effects"
-    if lanes and has(prog, {"until", "cond"}):  # in which order lanes go is their own business
+    if lanes and has(prog, {"until", "cond"}):  # the order of batch elements is free
         want, said = (sorted(s, key=lambda e: e[1][-1]) for s in (want, said))
     assert [t for t, _ in said] == [t for t, _ in want], "other effects, or in another order"
     for (_, a), (_, b) in zip(said, want):
@@ -261,7 +262,8 @@ def check(prog: Program, word: str) -> None:
 
 
 def refused(e: GradError) -> bool:
-    """Whether a program is one that cannot be done: results of Python that would be asked again."""
+    """Return whether a program is unsupported: recomputation would rerun an I/O callback with
+    results."""
     return "expected no result of" in str(e)
 
 

@@ -1,6 +1,6 @@
-"""The device that laws hold against the interpreter: the cpu, or what ``LAWS_DEVICE`` names.
+"""The device that these tests compare with the interpreter: the cpu, or what ``LAWS_DEVICE`` names.
 
-``python scripts/device_laws.py`` names each; these files are the laws in which one takes part.
+``python scripts/device_laws.py`` sets it and runs the files that use it.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ LAWS_OF_32_BITS = ("completeness", "elementwise_tails", "lanes_together", "loop_
 
 
 def computes(types: Iterable[DType]) -> bool:
-    """Whether the device has these types."""
-    return get_device(MACHINE).target.wide or all(t.bits <= 32 for t in types)
+    """Return whether the device has these types."""
+    return get_device(MACHINE).target.has_64bit or all(t.bits <= 32 for t in types)

@@ -1,14 +1,15 @@
-"""The transform matrix: every public differentiable function under every word of transforms.
+"""The transform matrix: every public differentiable function under every composition of transforms.
 
     grad vmap jit (f):  jit first, then vmap, then grad
 
-A word is checked against the word one shorter: jit computes what that computes, vmap the stacked
-loop of it, jvp and grad its differences along a direction. So a word that passes, and all that it
-begins with, is right as far as differences in float64 show.
+A composition is checked against its prefix without the last transform: jit against the prefix
+itself, vmap against the stacked loop of it, jvp and grad against its finite differences along a
+direction. So a composition all of whose prefixes pass is right within the accuracy of float64
+differences.
 
-    python -m tests.laws.matrix                     all functions, words up to length 3
+    python -m tests.laws.matrix                     all functions, compositions up to length 3
     python -m tests.laws.matrix tanh beta.cdf       some of them
-    python -m tests.laws.matrix --device cpu        words up to length 2 and a tenth of length 3
+    python -m tests.laws.matrix --device cpu        up to length 2 and a tenth of length 3
     python -m tests.laws.matrix --part 1/4          the first quarter of the functions
 """
 
@@ -34,13 +35,13 @@ from tests.laws.matrix_statistics import distributions
 
 Values = list[np.ndarray[Any, Any]]
 Word = tuple[str, ...]
-Function = Callable[[Any], Any]  # of a tuple of arrays, to a tuple of arrays
+Function = Callable[[Any], Any]  # tuple of arrays -> tuple of arrays
 
 TRANSFORMS = ("jit", "grad", "jvp", "vmap")
 
 
 def words(length: int) -> list[Word]:
-    """All words of a length; the first letter is applied first."""
+    """Return all compositions of a length; the first transform is applied first."""
     return list(itertools.product(TRANSFORMS, repeat=length))
 
 
@@ -50,12 +51,12 @@ def _wave(shape: tuple[int, ...], speed: float, start: float) -> Any:
 
 
 def direction(xs: Sequence[Any]) -> tuple[Any, ...]:
-    """A fixed direction in the space of some arrays."""
+    """Return a fixed direction in the space of some arrays."""
     return tuple([_wave(x.shape, 1.3, i + 0.7) for i, x in enumerate(xs)])
 
 
 def weighted(ys: Sequence[Any]) -> Any:
-    """A fixed linear function of some arrays."""
+    """Return a fixed linear function of some arrays."""
     return sum([(y * fnx.numpy.asarray(_wave(y.shape, 0.9, i + 1.1), y.dtype)).sum()
                 for i, y in enumerate(ys)], fnx.numpy.asarray(0.0, ys[0].dtype))
 
@@ -79,7 +80,7 @@ Program = Callable[[Values], Values]
 
 
 def at(case: Case, word: Word) -> Values:
-    """Where a function is looked at: each vmap takes two lanes."""
+    """Return the point of evaluation; each vmap adds a batch axis of length 2."""
     xs = [np.asarray(x) for x in case.xs]
     for _ in range(word.count("vmap")):
         xs = [np.stack([x, x * 1.015 + 0.004]) for x in xs]
@@ -87,8 +88,8 @@ def at(case: Case, word: Word) -> Values:
 
 
 class Matrix:
-    """Programs of one function, made once. Of devices with memory of their own matrix_devices.py
-    computes many words by one program, and holds them against the interpreter."""
+    """Programs of one function, cached. For devices with their own memory, the programs run on the
+    interpreter; matrix_devices.py batches the device's own."""
 
     def __init__(self, case: Case, device: str) -> None:
         self.case, self.device = case, "interp" if device in GPUS else device
@@ -115,7 +116,7 @@ class Matrix:
         return lambda xs: interp.apply(closed.function, [*xs, *captured])[:len(closed.outs)]
 
     def check(self, word: Word) -> None:
-        """Hold a word against the word one shorter.
+        """Compare a composition with its prefix.
 
         Raises:
             AssertionError: they differ.
@@ -142,7 +143,7 @@ def _sum(ys: Values) -> float:
 
 
 def slope(f: Program, xs: Values, ts: Sequence[Any]) -> tuple[Values, float]:
-    """Central differences, extrapolated once; and how far that moved them."""
+    """Return central differences, extrapolated once, and the size of that correction."""
     def central(h: float) -> Values:
         above = f([x + h * t for x, t in zip(xs, ts)])
         below = f([x - h * t for x, t in zip(xs, ts)])
@@ -162,12 +163,12 @@ def close(got: Values, want: Values, rtol: float, atol: float) -> None:
         np.testing.assert_allclose(g, w, rtol=rtol, atol=atol + rtol * scale)
 
 
-# ---- all of it ----------------------------------------------------------------------------------
+# ---- the whole matrix ---------------------------------------------------------------------------
 
 
 def chosen(case: Case, word: Word, device: str) -> bool:
-    """On devices a tenth of the longest words, another for each function; on those with memory of
-    their own of all words those that end in jit."""
+    """Select compositions: all on the interpreter; elsewhere a tenth of the longest, another tenth
+    for each function. On devices with their own memory only those that end in jit."""
     if device in GPUS and (not word or word[-1] != "jit"):
         return False
     return device == "interp" or len(word) < 3 or \
@@ -184,7 +185,7 @@ def cells(cases: Sequence[Case], device: str) -> Iterator[tuple[Matrix, Word]]:
 
 
 def everything() -> tuple[list[Case], list[str]]:
-    """All functions, and the names of public ones that have no derivative."""
+    """Return all cases, and the names of public functions that have no derivative."""
     public, left_out = public_cases()
     return [*public, *distributions(), *structural_cases()], left_out
 

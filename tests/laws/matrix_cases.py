@@ -1,4 +1,5 @@
-"""What the transform matrix is about: functions of tuples of float64 arrays, and where."""
+"""Cases of the transform matrix: functions of tuples of float64 arrays, and points to evaluate them
+at."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from fnx.core.levels import interp
 
 
 class Case(NamedTuple):
-    """A function of a tuple of float64 arrays, to a tuple of these; the longest of its words."""
+    """A function from a tuple of float64 arrays to another, and the longest composition to
+    check."""
 
     name: str
     f: Callable[[Any], Any]
@@ -30,7 +32,7 @@ class Case(NamedTuple):
 
 
 def _arguments() -> ModuleType:
-    """The arguments that each public function takes are known to the tests of these."""
+    """Load the argument table of the public API's tests."""
     name = "tests.public.test_arguments"
     if name in sys.modules:
         return sys.modules[name]
@@ -44,12 +46,12 @@ def _arguments() -> ModuleType:
 
 ROOMS = ("fnx.numpy.", "fnx.lax.", "fnx.nn.", "fnx.scipy.")
 
-# Where a function is smooth: most are between 0 and 1, some above 1.
+# Domains where functions are smooth: mostly (0, 1), sometimes above 1.
 DOMAINS: tuple[Callable[[Any], Any], ...] = (lambda x: x, lambda x: x + 1.0, lambda x: 3 * x - 0.9)
 
 
 def generic(shape: tuple[int, ...], place: int) -> Any:
-    """Numbers in (0.2, 0.8), no two alike, of which no argument has those of another."""
+    """Return distinct numbers in (0.2, 0.8) that no other argument has."""
     n = int(np.prod(shape))
     mixed = np.argsort(np.sin(7.0 * np.arange(n) + place))
     return (0.23 + 0.5 * (mixed + 0.19 * place + 0.31) / (n + 1)).reshape(shape)
@@ -61,7 +63,8 @@ def _floats(out: Any) -> tuple[Any, ...]:
 
 
 def public_cases() -> tuple[list[Case], list[str]]:
-    """Functions with a float argument and a float result; and the names of the others."""
+    """Return the functions with a float argument and a float result, and the names of the
+    others."""
     known = _arguments()
     cases, others = [], []
     for name, f in known.CALLABLES.items():
@@ -78,11 +81,11 @@ def public_cases() -> tuple[list[Case], list[str]]:
 
 
 def _named(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """f in two lanes that know of one another."""
+    """Return f over two elements of a named batch axis."""
     return lambda xs: (fnx.vmap(f, axis_name="lanes")(xs[0]),)
 
 
-# With arguments that the tests of arguments do not give.
+# With arguments that the argument table does not have.
 _PICKED = np.array([[0, 1, 1], [1, 0, 0]], np.int32)
 OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
     ("numpy.astype", lambda xs: (jnp.astype(xs[0], np.float64) * xs[0],), ((3,),)),
@@ -118,7 +121,7 @@ OTHERS: list[tuple[str, Callable[[Any], Any], tuple[tuple[int, ...], ...]]] = [
 ]
 
 
-# Functions whose derivative is not what differences show.
+# Functions whose derivative differs from finite differences by definition.
 NO_DERIVATIVE = {"fnx.lax.stop_gradient": "its derivative is zero by definition",
                  "fnx.lax.reduce_precision": "its derivative is 1 by definition"}
 
@@ -157,7 +160,7 @@ def _case(known: ModuleType, name: str, f: Callable[..., Any]) -> Case | None:
 
 
 def values(f: Callable[[Any], Any], xs: tuple[Any, ...]) -> list[Any]:
-    """f(xs) in float64 by the interpreter."""
+    """Evaluate f(xs) in float64 by the interpreter."""
     given = tuple([jnp.asarray(x, np.float64) for x in xs])
     leaves, in_tree = tree.flatten(((given,), {}))
     closed = trace(f, [x._aval for x in leaves], in_tree, transform="matrix", name="f").close()
@@ -165,7 +168,7 @@ def values(f: Callable[[Any], Any], xs: tuple[Any, ...]) -> list[Any]:
     return interp.apply(closed.function, [*xs, *captured])[:len(closed.outs)]
 
 
-# ---- structure ----------------------------------------------------------------------------------
+# ---- higher-order functions ---------------------------------------------------------------------
 
 
 def _scan(xs: Any) -> Any:
@@ -278,7 +281,7 @@ def _custom_jvp(xs: Any) -> Any:
 
 
 def _scanned_rules(xs: Any) -> Any:
-    """Rules and recomputation in the body of a loop."""
+    """Return custom rules and recomputation in the body of a loop."""
     x, y = xs
     step = fnx.checkpoint(lambda c, t: (_pulled(c, _pushed(y, t * c)) / 3, c * t))
     last, path = lax.scan(step, x, jnp.stack([x, y]))
@@ -286,7 +289,7 @@ def _scanned_rules(xs: Any) -> Any:
 
 
 def structural_cases() -> list[Case]:
-    """Bodies, indices and custom rules."""
+    """Return cases of bodies, indices and custom rules."""
     v, rows, w = generic((3,), 1), generic((4, 3), 2), generic((5,), 3)
     found = [
         Case("scan", _scan, (v, rows)), Case("scan reverse", _scan_back, (v, rows)),

@@ -1,14 +1,14 @@
-"""Words of the transform matrix on devices with memory of their own: many of them in one program.
+"""The transform matrix on devices with their own memory, many compositions per program.
 
-A device compiles some 20 kernels a second, and takes longer for a program than for a kernel. So
-words are computed together, `TOGETHER` at a time, where those of a function that look at the same
-places share them. When something is wrong, halves are looked at, until it is one word.
+A device compiles some 20 kernels a second, and a program costs more than a kernel. So `TOGETHER`
+compositions are computed by one program, and those that evaluate a function at the same point share
+inputs. If something is wrong, the program is bisected down to one composition.
 
     python -m tests.laws.matrix_devices opencl --part 3/40
     python -m tests.laws.matrix_devices webgpu tanh beta.cdf
 
-A device without float64 computes in float32. There a result may be as far from the interpreter's in
-float64 as `DOUBT` times what the interpreter's in float32 is.
+A device without float64 computes in float32. Its result may differ from the interpreter's float64
+result by `DOUBT` times the error of the interpreter's float32 result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fnx.core.errors import DTypeError
 from tests.laws.matrix import APPLY, Matrix, Values, Word, at, cells, close, everything
 
 TOGETHER = 24
-DOUBT = 50.0  # an error of float32 is random: the interpreter's may be small by chance
+DOUBT = 50.0  # float32 errors are random; the interpreter's may be small by chance
 NARROW = ("webgpu",)  # devices without float64
 SINGLE = {"fnx.nn.dot_product_attention": "its scores are of float32, as JAX's are"}
 
@@ -35,7 +35,7 @@ Cell = tuple[Matrix, Word]
 
 
 def computed(chosen: Sequence[Cell], device: str) -> list[Values]:
-    """What a device gives for some words, by one program."""
+    """Compute the results of some compositions on a device, by one program."""
     dtype = np.float32 if device in NARROW else np.float64
     places: dict[Any, tuple[Any, ...]] = {}
     functions = []
@@ -56,7 +56,7 @@ def computed(chosen: Sequence[Cell], device: str) -> list[Values]:
 
 
 def judge(cell: Cell, got: Values, device: str) -> None:
-    """Hold a result against the interpreter's.
+    """Compare a result with the interpreter's.
 
     Raises:
         AssertionError: they differ.
@@ -73,13 +73,13 @@ def judge(cell: Cell, got: Values, device: str) -> None:
         near = matrix.program(word[:-1], np.float32)(xs)
     for g, w, n in zip(got, want, near, strict=True):
         assert g.dtype == n.dtype, (g.dtype, n.dtype)
-        known = np.isfinite(n)  # where float32 has no number, none is asked for
+        known = np.isfinite(n)  # skip values that float32 cannot represent
         doubt = float(np.abs(w - n, where=known, out=np.zeros(w.shape)).max(initial=0.0))
         close([np.where(known, g, 0)], [np.where(known, w, 0)], 2e-5, DOUBT * doubt)
 
 
 def looked_at(chosen: Sequence[Cell], device: str) -> Iterator[tuple[Cell, Exception | None]]:
-    """Each word, and what is wrong with it."""
+    """Yield each composition with its error, if any."""
     try:
         found = computed(chosen, device)
     except Exception as error:
@@ -99,7 +99,7 @@ def looked_at(chosen: Sequence[Cell], device: str) -> Iterator[tuple[Cell, Excep
 
 
 def is_refused(error: Exception | None, device: str) -> bool:
-    """Whether a word needs types that a device lacks, and is told so."""
+    """Return whether a composition was rejected for types that the device lacks."""
     return device in NARROW and isinstance(error, DTypeError) and \
         error.message.startswith(f"{device}: expected ")
 

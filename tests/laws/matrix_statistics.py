@@ -1,6 +1,7 @@
-"""What the transform matrix is about, continued: the distributions of ``fnx.scipy.stats``.
+"""Cases of the transform matrix, continued: the distributions of ``fnx.scipy.stats``.
 
-A family's functions are taken where its density is smooth; discrete ones in their parameters.
+Functions of continuous families are evaluated where the density is smooth; discrete ones are
+differentiated in their parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FAMILIES = ("beta", "cauchy", "chi2", "expon", "gamma", "gennorm", "gumbel_l", "
             "laplace", "logistic", "norm", "pareto", "t", "truncnorm", "uniform", "vonmises",
             "wrapcauchy")
 
-# Where the arguments of a family are, if not between 0 and 1.
+# Domains of families whose arguments are not in (0, 1).
 PLACES: dict[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {
     "pareto": lambda xs: (xs[0] + 1.2, *xs[1:]),
     "truncnorm": lambda xs: (xs[0], -xs[1] - 0.7, xs[2] + 0.9)}
@@ -44,7 +45,8 @@ def _case(name: str, f: Callable[..., Any], xs: tuple[Any, ...], longest: int) -
 
 
 def distributions() -> list[Case]:
-    """Densities under all words; what is made of special functions, which have theirs, up to 2."""
+    """Return densities with compositions of length 3. Functions built from special functions get 2,
+    as those have cases of their own."""
     cases: list[Case] = []
     for family in FAMILIES:
         for kind in KINDS:

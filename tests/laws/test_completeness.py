@@ -1,8 +1,8 @@
-"""Every op has its row in each table, or a reason why not.
+"""Every op has its entry in each table, or a reason why not.
 
 ``EXAMPLES`` holds one small graph for each op of the tensor level; those of elementwise ops are
-made from their rows. Each is legal, has a meaning, a derivative row, and runs as machine code.
-A new op fails here until all of its rows are written.
+made from their entries. Each is legal, has interpreter semantics and a derivative rule, and runs as
+machine code. A new op fails here until all of its entries exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.laws.machine import MACHINE, computes
 
 SHAPE = (3, 5)
 
-# Not in a FUNCTION of its own: why there is no example.
+# Ops that cannot be in a FUNCTION of their own, and why.
 NO_EXAMPLE = {
     ops.LEAF: "the input of an open trace; a closed FUNCTION has PARAMs in their place",
     ops.ALL_GATHER: "asks for the lanes of a vmap; batching takes it away",
@@ -38,7 +38,7 @@ NO_EXAMPLE = {
 }
 
 
-# Batching meets these only as parts of nodes with bodies.
+# Batching handles these only as parts of higher-order nodes.
 READ_ELSEWHERE = {ops.FUNCTION, ops.GETTUPLE}
 
 
@@ -56,7 +56,7 @@ def _call() -> tuple[UOp, ...]:
 
 
 def _scan() -> tuple[UOp, ...]:
-    """Running sums: (step, total, row) -> (total, total of its elements)."""
+    """Cumulative sums: (step, total, row) -> (total, total of its elements)."""
     step, total, row = x(shape=(5,)), x(slot=1, shape=(5,)), x(slot=2, shape=(5,))
     new = build.add(build.mul(step, total), row)
     body = build.function([new, build.reduce(new, ops.ADD, (0,))], 3, "step")
@@ -64,7 +64,7 @@ def _scan() -> tuple[UOp, ...]:
 
 
 def _while() -> tuple[UOp, ...]:
-    """Doubled until its sum of squares is above 1000."""
+    """Double until the sum of squares is above 1000."""
     a = x()
     squares = build.reduce(build.mul(a, a), ops.ADD, (0, 1))
     condition = build.function([build.lt(squares, build.const_like(squares, 1000))], 1, "small")
@@ -80,18 +80,18 @@ HALVES = Handle(lambda xs, shapes: [xs[0] / 2], "halves")
 
 
 def _host() -> tuple[UOp, ...]:
-    """Halves, by Python: with an effect, so that there is a token."""
+    """Halve in a Python callback with an effect, so that there is a token."""
     token = x(dtypes.bool_, 1, (0,))
     return build_calls.callback("halves", x(dtypes.uint32, 0, ()), token, [x(slot=2)],
                                 [(SHAPE, dtypes.float32)])
 
 
 def _custom() -> tuple[UOp, ...]:
-    """-a with a rule that has it again, and b with a tangent of its own."""
+    """-a with itself as rule, and b with a tangent of its own."""
     a, t = x(), x(slot=2)
     flags = (SHAPE, dtypes.float32), ((), dtypes.int32)
     f = build.function([build.neg(a), x(dtypes.int32, 1, ())], 2, "f")
-    again = build_calls.custom([f], op_args.Custom("f", flags, (), 0, again=0),
+    again = build_calls.custom([f], op_args.Custom("f", flags, (), 0, recursion_depth=0),
                                [a, x(dtypes.int32, 1, ())])
     rule = build.function([*again, build.neg(t)], 3, "f.jvp")
     return build_calls.custom([f, rule], op_args.Custom("f", flags, ("jvp",), 0),
@@ -150,8 +150,8 @@ def test_loops_mean_what_numpy_computes(op: Op) -> None:
 
 
 def elementwise_examples(op: Op) -> list[UOp]:
-    """The op on every element type that its row accepts."""
-    taken = [t for t in dtypes.USER if op.takes(t)]
+    """Return each elementwise op on every element type that it accepts."""
+    taken = [t for t in dtypes.USER if op.accepts_dtype(t)]
     if op is ops.THREEFRY:
         return [build.elementwise(op, *[x(dtypes.uint32, i) for i in range(4)], arg=word)
                 for word in (0, 1)]
@@ -167,13 +167,13 @@ def elementwise_examples(op: Op) -> list[UOp]:
 
 
 def examples(op: Op) -> list[UOp]:
-    """What the device has the types of."""
+    """Return the examples whose types the device has."""
     made = elementwise_examples(op) if op.kind == "elementwise" else [EXAMPLES[op]()]
     return [node for node in made if computes(n.dtype for n in toposort([node]))]
 
 
 def values(node: UOp) -> list[np.ndarray]:
-    """One array for each PARAM of the node, by slot: small numbers of both signs."""
+    """Return an array of small numbers of both signs for each PARAM of the node, by slot."""
     rng = np.random.default_rng(0)
     params = {n.arg.slot: n for n in toposort([node]) if n.op is ops.PARAM}
     handles = {n.src[0] for n in toposort([node]) if n.op is ops.CALLBACK}
@@ -217,7 +217,7 @@ def test_every_op_of_the_tensor_level_has_a_batching_row() -> None:
 
 
 def together(nodes: list[UOp]) -> tuple[UOp, list[np.ndarray]]:
-    """One FUNCTION of all: a device takes longer for a program than for a kernel."""
+    """Combine all nodes in one FUNCTION, as a program costs a device more than a kernel."""
     given: list[np.ndarray] = []
     results = []
     for node in nodes:
@@ -231,7 +231,7 @@ def together(nodes: list[UOp]) -> tuple[UOp, list[np.ndarray]]:
 
 @pytest.mark.parametrize("op", TENSOR, ids=repr)
 def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
-    """Machine code gives what the interpreter says, within a few rounding errors."""
+    """Machine code agrees with the interpreter within a few rounding errors."""
     device = get_device(MACHINE)
     fn, args = together(examples(op))
     spec.check([fn], "tensor")
@@ -239,7 +239,7 @@ def test_every_op_is_legal_has_a_meaning_and_runs(op: Op) -> None:
     for node, out, meant in zip(fn.src, outs, interp.apply(fn, args), strict=True):
         got, expected = numbers(out.view(node.dtype.np, node.shape)), numbers(meant)
         if node.dtype.is_float:
-            tolerance = (4 if device.target.wide else 8) * 2.0 ** -node.dtype.mantissa
+            tolerance = (4 if device.target.has_64bit else 8) * 2.0 ** -node.dtype.mantissa
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
         else:
             np.testing.assert_array_equal(got, expected)

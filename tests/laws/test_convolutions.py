@@ -1,4 +1,5 @@
-"""Convolutions of any kind, forward and both gradients, against sums over places of the kernel."""
+"""Convolutions of any configuration and both gradients, against explicit sums over kernel
+positions."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Pairs = list[tuple[int, int]]
 
 
 class Drawn(NamedTuple):
-    """Shapes and numbers of a convolution."""
+    """Shapes and parameters of a convolution."""
 
     x: tuple[int, ...]
     w: tuple[int, ...]
@@ -41,7 +42,7 @@ def convolutions(draw: st.DrawFn) -> Drawn:
     places, kernel = numbers(1, {1: 40, 2: 20, 3: 6}[n]), numbers(1, 5)
     strides, dilation, apart = numbers(1, 4), numbers(1, 3), numbers(1, 3)
     padding = [(draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(n)]
-    for i in range(n):  # one window at least
+    for i in range(n):  # at least one window
         reach = (kernel[i] - 1) * dilation[i] + 1
         there = (places[i] - 1) * apart[i] + 1 + sum(padding[i])
         padding[i] = (padding[i][0], padding[i][1] + max(0, reach - there))
@@ -51,7 +52,7 @@ def convolutions(draw: st.DrawFn) -> Drawn:
 
 
 def summed(x: Any, w: Any, g: Any, of: Drawn) -> tuple[Any, Any, Any]:
-    """The result, and for a cotangent g (or None) the gradients of x and w."""
+    """Return the result, and the gradients of x and w for a cotangent g (None: none)."""
     n, (batch, features), outs = len(of.strides), of.x[:2], of.w[0]
     wide = [(m - 1) * d + 1 for m, d in zip(of.x[2:], of.apart)]
     padded = np.zeros((batch, features, *[m + sum(p) for m, p in zip(wide, of.padding)]))
@@ -79,7 +80,7 @@ def summed(x: Any, w: Any, g: Any, of: Drawn) -> tuple[Any, Any, Any]:
 
 
 def integers(shape: Sequence[int], seed: int) -> Any:
-    """So small that sums of their products are exact."""
+    """Return integers small enough that sums of their products are exact."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
@@ -103,7 +104,7 @@ def test_convolutions_and_their_gradients(of: Drawn) -> None:
 
 @st.composite
 def spread_inputs(draw: st.DrawFn) -> tuple[Any, ...]:
-    """Shapes, padding and dilations of inputs whose elements are put apart; the order of axes."""
+    """Draw shapes, padding and dilations of dilated inputs, and the order of axes."""
     n = draw(st.integers(1, 2))
 
     def numbers(low: int, high: int) -> list[int]:
@@ -111,7 +112,7 @@ def spread_inputs(draw: st.DrawFn) -> tuple[Any, ...]:
 
     places, kernel, apart = numbers(1, 6), numbers(1, 5), numbers(1, 4)
     padding = []
-    for m, k, d in zip(places, kernel, apart):  # one window at least
+    for m, k, d in zip(places, kernel, apart):  # at least one window
         low = draw(st.integers(-3, 4))
         padding.append((low, k - (m - 1) * d - 1 - low + draw(st.integers(0, 6))))
     order = draw(st.sampled_from([("NC" + "HW"[:n], "OI" + "HW"[:n], "NC" + "HW"[:n]),

@@ -1,4 +1,4 @@
-"""How often things are traced, lowered and compiled: exact counts."""
+"""Exact counts of traces, lowerings and compilations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ EAGER: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def count_eager_kernels() -> list[int]:
-    """Kernels that two rounds of all ops on 20 shapes of rank 1 to 3 compile."""
+    """Return how many kernels each of two rounds of all ops on 20 shapes of rank 1 to 3
+    compiles."""
     rng = np.random.default_rng(0)
     shapes = [tuple(rng.integers(1, 40, rng.integers(1, 4))) for _ in range(20)]
     device = fnx.transforms.link.get_device("cpu")
@@ -92,7 +93,7 @@ def problem(layers: int) -> tuple[Any, Any]:
 
 
 def counts(layers: int, nested: bool) -> dict[str, int]:
-    """Of a step of value and gradient: traces of the layer, ops, kernels, distinct kernels."""
+    """Return traces of the layer, ops, kernels and distinct kernels of a value_and_grad step."""
     network, args = Network(nested), problem(layers)
     stages = fnx.jit(fnx.value_and_grad(network.loss)).lower(*args)
     nodes = toposort(stages.simplified.src)
@@ -107,16 +108,16 @@ def test_the_forward_of_nested_functions_is_traced_and_runs_once(layers: int) ->
     found = counts(layers, True)
     assert found["traces"] == 1
     assert found["TANH"] == found["EXP"] == layers
-    assert found["products"] == 3 * layers - 1  # forward, dw, dx: no dx for the first layer
+    assert found["products"] == 3 * layers - 1  # forward, dw, dx; no dx for the first layer
     plain = counts(layers, False)
     assert plain["traces"] == layers
     assert found | {"traces": 0, "distinct": 0} == plain | {"traces": 0, "distinct": 0}
 
 
 def test_ten_equal_layers_are_lowered_once() -> None:
-    """Three layers have a first, an inner and a last one; more of them need no more kernels.
+    """Three layers include a first, an inner and a last one; more layers need no more kernels.
 
-    Ten calls are lowered by themselves, once: what is lost at their borders is bounded.
+    The ten calls are lowered on their own, once; the cost of not fusing across calls is bounded.
     """
     three, few = counts(3, True), counts(MIN_CALLS - 1, True)
     assert few["distinct"] == three["distinct"] < three["kernels"]

@@ -1,6 +1,6 @@
-"""Random programs under rules that are their own derivatives: nothing changes, in any mode.
+"""Random programs with custom rules equal to their own derivatives: no result changes.
 
-The rules come from the modes themselves: the pushed body for a jvp, the linearized one for a vjp.
+The rules come from the modes themselves: the jvp form for a jvp, the linearized body for a vjp.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def floats(nodes: Any) -> tuple[int, ...]:
 
 def with_jvp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
     outs = floats(fn.src)
-    pushed = jvp_form(fn, JvpKey(floats(xs), full=outs))
+    pushed = jvp_form(fn, JvpKey(floats(xs), instantiate=outs))
     found = list(pushed.function.src)
     tangents = []
     for o in outs:
-        place = pushed.given[o][0]
+        place = pushed.result_indices[o][0]
         assert place is not None
         tangents.append(found[place])
     rule = build.function([*found[:len(fn.src)], *tangents], pushed.function.arg.n_params, "jvp")
@@ -56,7 +56,7 @@ def with_vjp(fn: UOp, xs: list[UOp]) -> tuple[UOp, ...]:
     found = build_calls.call(form.backward, [cts[i] if kind == "cotangent" else next(rest)
                                              for kind, i in form.sources])
     bwd = build.function(found, len(kept) + len(cts), "bwd")
-    pulled = dict(zip(inputs, [-1 if i is None else i for i, _ in form.given]))
+    pulled = dict(zip(inputs, [-1 if i is None else i for i, _ in form.result_indices]))
     arg = op_args.Custom("f", types(fn), ("fwd", "bwd"), 0,
                          tuple([pulled.get(i, -1) for i in range(len(xs))]))
     return build_calls.custom([fn, fwd, bwd], arg, xs)
@@ -75,7 +75,7 @@ def test_rules_that_are_the_derivative(
         return
     rng, xs = np.random.default_rng(seed), params(graph.args)
     ruled = build.function(wrap(graph.fn, xs), len(xs), "ruled")
-    twice = build.function(wrap(ruled, xs), len(xs), "twice")  # rules of what has rules
+    twice = build.function(wrap(ruled, xs), len(xs), "twice")  # rules of functions that have rules
     active = [x for x in xs if x.dtype.is_float]
     tangents = {x: build.param(len(xs) + i, x.dtype, x.shape) for i, x in enumerate(active)}
     env: dict[UOp, Any] = {**dict(zip(xs, graph.args)),
@@ -97,7 +97,7 @@ def test_rules_that_are_the_derivative(
 @pytest.mark.parametrize("wrap", [with_jvp, with_vjp])
 def test_batches_of_rules_are_rules_of_batches(
         wrap: Callable[[UOp, list[UOp]], tuple[UOp, ...]], seed: int) -> None:
-    """The gradient of a batch, whose arguments partly are the same for all lanes."""
+    """The gradient of a batch some of whose arguments are not batched."""
     graph = graph_of(seed, 8, [dtypes.float64], SMOOTH, 1, smooth=True)
     if not floats(graph.fn.src):
         return

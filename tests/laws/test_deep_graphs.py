@@ -1,4 +1,4 @@
-"""Every walk over graphs takes a chain of 100,000 nodes: none of them recurses."""
+"""Every graph walk handles a chain of 100,000 nodes: none of them recurses."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def differentiated(node: UOp) -> bool:
 
 
 def rebuilt(node: UOp) -> bool:
-    node = chain(n=N // 5)  # Python's own parser takes the time
+    node = chain(n=N // 5)  # limited by the time of Python's parser
     return show.from_python(show.to_python(node)) is node
 
 
@@ -89,7 +89,7 @@ WALKS: dict[str, Callable[[UOp], Any]] = {
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[UOp]:
-    """The chain; after the last test its memory is freed, without recursion."""
+    """Return the chain; after the last test its memory is freed without recursion."""
     made = chain()
     yield made
 

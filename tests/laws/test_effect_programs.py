@@ -1,4 +1,4 @@
-"""Random programs with effects under every word of transforms (effect_programs.py)."""
+"""Random programs with effects under every composition of transforms (effect_programs.py)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.laws.effect_programs import WORDS, Program, check, program, refused
 from tests.laws.machine import MACHINE
 
 FOUND: list[tuple[Program, str]] = [
-    # a copy was put off together with a loop, past an effect that comes before that
+    # a copy was sunk together with a loop, past an earlier effect
     ([("checkpoint", 0, [("vjp", "w"), ("scan", 2, [("vjp", "v")])])], "jit grad"),
-    # a loop whose values only effects read was computed again, with its effects
+    # a loop whose values only effects read was recomputed, with its effects
     ([("scan", 2, [("io", "i"), ("vjp", "v")])], "grad grad"),
-    # states of a loop that lanes leave when they will had tokens
+    # the states of a loop with per-element exit had tokens
     ([("until", 2, [("say", "a"), ("op", "halve")])], "vmap grad"),
     ([("say", "b"), ("until", 3, [("fori", 3, [("say", "a"), ("op", "halve")])])], "vmap grad"),
-    # the backward pass of a loop ran the function, and not its fwd
+    # the backward pass of a loop ran the function instead of its fwd
     ([("while", 2, [("vjp", "v"), ("say", "a")])], "grad"),
 ]
 

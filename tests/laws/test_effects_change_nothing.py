@@ -1,6 +1,7 @@
-"""Random programs with and without effects: the same bits, and the same kernels for the results.
+"""Random programs with and without effects have bitwise equal results and the same kernels for
+them.
 
-An effect is put behind any number of steps at random, on what is there then.
+Effects are inserted after a random number of steps, on values that exist by then.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HANDLE = callbacks.Handle(lambda xs, shapes: (SEEN.append(len(SEEN)), [])[1], "w
 
 
 def watched(graph: Graph, seed: int) -> tuple[UOp, list[Any], int]:
-    """The FUNCTION with effects on random nodes, its arguments, and how many effects."""
+    """Return the FUNCTION with effects on random nodes, its arguments, and how many effects."""
     rng = random.Random(seed)
     fn, n = graph.fn, graph.fn.arg.n_params
     nodes = [x for x in toposort(fn.src) if x.op.result != "void" and x.op not in (ops.FUNCTION,)]

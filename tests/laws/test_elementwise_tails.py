@@ -1,9 +1,9 @@
-"""Each elementwise op at every length of a vector's tail: jit = eager = interpreter.
+"""Every elementwise op at every length of a vector's tail: jit, eager and interpreter agree.
 
-All ops that take a dtype are one function with many results, so each length costs one trace.
-jit and eager agree in every bit (they compile different kernels: the first knows the length, the
-second takes it as an argument). The interpreter agrees in every bit too, but for functions that
-are computed by polynomials, where it agrees within the sum of both error bounds.
+All ops that take a dtype are outputs of one function, so each length costs one trace. jit and eager
+results are bitwise equal although the kernels differ: jit's kernel knows the length, eager's takes
+it as an argument. The interpreter is bitwise equal too, except for functions computed by
+polynomials, where it agrees within the sum of both error bounds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ APPROXIMATE = {op.name for op in ops.ELEMENTWISE if not op.exact}
 MAX_ULPS = 4
 CORNERS = {
     "float": [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 3e9, -7.5, 1e-30],
-    "int": [0, 1, -1, 7],  # and the ends
+    "int": [0, 1, -1, 7],  # plus the limits
     "uint": [0, 1, 7],
     "bool": [False, True],
 }
 
 
 def nodes_of(t: DType, x: UOp, y: UOp, z: UOp, w: UOp) -> Iterator[tuple[str, UOp]]:
-    """(name, node) of every elementwise op that takes operands of dtype t."""
+    """Return (name, node) of every elementwise op that takes operands of dtype t."""
     for op in sorted(ops.ELEMENTWISE, key=lambda op: op.name):
         if op is ops.CAST:
             for to in dtypes.USER:
@@ -55,7 +55,7 @@ def nodes_of(t: DType, x: UOp, y: UOp, z: UOp, w: UOp) -> Iterator[tuple[str, UO
         elif op is ops.WHERE:
             yield "WHERE", build.where(build.ne(z, w), x, y)
         elif LETTER[t.kind] in op.accepts:
-            if op in (ops.SHL, ops.SHR):  # mostly inside the width
+            if op in (ops.SHL, ops.SHR):  # mostly within the bit width
                 by = build.and_(y, build.const_like(y, min(39, t.limits[1])))
                 yield op.name, build.elementwise(op, x, by)
             else:
@@ -72,7 +72,7 @@ compiled = jit(_results)
 
 
 def operands(t: DType, n: int) -> list[NDArray]:
-    """Four operands of length n: corners, random bit patterns and ordinary numbers."""
+    """Return four operands of length n: corner cases, random bit patterns and ordinary numbers."""
     rng = np.random.default_rng(n)
     out = []
     ends = list(t.limits) if t.is_integer else []
@@ -90,7 +90,7 @@ def operands(t: DType, n: int) -> list[NDArray]:
 
 
 def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
-    """Equal bits (one NaN is like another), or floats within ``ulps`` of each other."""
+    """Return whether bits are equal (any NaN equals any NaN) or floats are within ``ulps``."""
     if dtypes.as_dtype(got.dtype) is not dtypes.as_dtype(want.dtype) or got.shape != want.shape:
         return False
     got, want = numbers(got), numbers(want)
@@ -106,9 +106,10 @@ def agree(got: NDArray, want: NDArray, ulps: int) -> bool:
 
 
 def lengths(t: DType) -> list[int]:
-    """Up to two vectors and one element, all of them for float32; else around the ends of each."""
-    lanes = get_device(MACHINE).target.lanes(t.itemsize if t.bits > 1 else 4)
-    if t.storage is not None or MACHINE != "cpu":  # groups of threads have one kind of tail
+    """Return every length up to two vectors plus one for float32, and those near each end for
+    others."""
+    lanes = get_device(MACHINE).target.vector_lanes(t.itemsize if t.bits > 1 else 4)
+    if t.storage is not None or MACHINE != "cpu":  # GPU thread groups have one kind of tail
         return [0, 1, lanes - 1, lanes + 3]
     if t is dtypes.float32:
         return list(range(2 * lanes + 2))

@@ -32,13 +32,13 @@ from tests.laws.test_gradients import (
 
 
 def along(loss: UOp, tangents: dict[UOp, UOp]) -> UOp:
-    """The derivative along a direction, by forward mode."""
+    """Return the derivative along a direction, by forward mode."""
     (_,), (t,) = pushforward([loss], tangents)
     return build.const_like(loss, 0) if t is None else t
 
 
 def against(loss: UOp, tangents: dict[UOp, UOp]) -> UOp:
-    """The same by reverse mode."""
+    """Return the derivative along a direction, by reverse mode."""
     out = build.const(0.0, dtypes.float64)
     for g, (x, t) in zip(gradients(loss, list(tangents)), tangents.items()):
         out = build.add(out, build.reduce(build.mul(g, t), ops.ADD, range(len(x.shape))))
@@ -56,7 +56,7 @@ def values(nodes: Sequence[UOp], env: dict[UOp, Any]) -> list[Any]:
 @settings(max_examples=80)
 @given(smooth_graphs)
 def test_forward_is_reverse_to_second_order(graph: Graph) -> None:
-    """Also forward over reverse, reverse over forward, reverse over reverse; through calls."""
+    """Also forward over reverse, reverse over forward and reverse over reverse, through calls."""
     assume(any(out.dtype.is_float for out in graph.fn.src))
     rng, xs = np.random.default_rng(7), params(graph.args)
     env: dict[UOp, Any] = dict(zip(xs, graph.args))
@@ -91,8 +91,8 @@ def assert_close(got: Sequence[Any], want: Sequence[Any]) -> None:
 @settings(max_examples=60)
 @given(graphs(types=[dtypes.float64], allowed=WITH_LOOPS, steps=12, calls=2, smooth=True))
 def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
-    """jvp = linearize = jvp in lanes; vjp = its transpose = the transpose of linearize; all of them
-    are linear, also to the eyes of the walk that looks for that."""
+    """jvp = linearize = batched jvp; vjp = its transpose = the transpose of linearize. All of them
+    are linear, and the linearity check agrees."""
     fn, n, rng = graph.fn, graph.fn.arg.n_params, np.random.default_rng(5)
     fn = build.function([build.elementwise(ops.TANH, o) if o.dtype.is_float else o
                          for o in fn.src], n, "bounded")
@@ -107,7 +107,7 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
     pushed = jvp_form(fn, JvpKey(ins))
     spec.check([pushed.function], "tensor")
     found = interp.apply(pushed.function, [*graph.args, *ts])
-    places = [pushed.given[o][0] for o in outs]
+    places = [pushed.result_indices[o][0] for o in outs]
     along = filled(found, places, primal)
     assert_close([found[o] for o in outs], primal)
 
@@ -123,7 +123,7 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
     saved = interp.apply(forward, graph.args)
     read = {"input": graph.args, "result": saved, "cotangent": cts}
     operands = [read[kind][i] for kind, i in made.sources]
-    back = filled(interp.apply(made.backward, operands), [v for v, _ in made.given], ts)
+    back = filled(interp.apply(made.backward, operands), [v for v, _ in made.result_indices], ts)
     size = sum(np.abs(t * g).sum() for t, g in zip(ts, back))
     product = sum((t * g).sum() for t, g in zip(ts, back))
     assert product == pytest.approx(sum((x * ct).sum() for x, ct in zip(along, cts)),
@@ -132,7 +132,7 @@ def test_all_linear_maps_of_a_graph_agree(graph: Graph) -> None:
     pushes, active = transpose_to_jvp(made)
     linear = interp.apply(pushes.function, [*operands, *[ts[k] for k in active]])
     numbers = [i for kind, i in made.sources if kind == "cotangent"]
-    of_result = dict(zip(numbers, pushes.given))
+    of_result = dict(zip(numbers, pushes.result_indices))
     assert_close(filled(linear, [of_result.get(k) for k in range(len(outs))], primal), along)
 
     check_linear(made.backward, [kind == "cotangent" for kind, _ in made.sources])

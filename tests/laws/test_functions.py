@@ -1,4 +1,5 @@
-"""Gradients of whole functions, eager and under jit: differences in float64, structural zeros."""
+"""Gradients of whole functions, eager and under jit: finite differences in float64, symbolic
+zeros."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ FUNCTIONS: dict[str, tuple[Function, list[tuple[int, ...]]]] = {
 
 
 def weighted(f: Function, shapes: list[tuple[int, ...]], seed: int) -> Function:
-    """A scalar: the results of f with random weights, so that no error can cancel."""
+    """Return the sum of f's results with random weights, so that errors do not cancel."""
     rng = np.random.default_rng(seed)
     weights: dict[int, Any] = {}
 
@@ -106,7 +107,7 @@ def weighted(f: Function, shapes: list[tuple[int, ...]], seed: int) -> Function:
 
 
 def slope(f: Function, xs: list[Any], direction: list[Any]) -> float:
-    """The derivative of f along a direction, by central differences, extrapolated once."""
+    """Return the derivative of f along a direction: central differences, extrapolated once."""
     def at(h: float) -> float:
         return float(f(*[x + h * d for x, d in zip(xs, direction)]))
 
@@ -136,7 +137,7 @@ def test_slopes_to_second_order(name: str) -> None:
         loss = weighted(gradient, shapes, 2)
 
 
-# ---- structural zeros ---------------------------------------------------------------------------
+# ---- symbolic zeros -----------------------------------------------------------------------------
 
 GUARDED: dict[str, Function] = {
     "sqrt": lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0),

@@ -1,7 +1,7 @@
 """Reverse mode against finite differences in float64, to second order, by random projection.
 
-Every op that has a derivative is checked: elementwise ops on operands that are drawn for them,
-the others by examples. An op without an example fails.
+Every op that has a derivative is checked: elementwise ops on operands drawn for them, other ops by
+examples. An op without an example fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def params(values: Sequence[Any]) -> list[UOp]:
 
 
 def projected(outs: Sequence[UOp], rng: np.random.Generator) -> UOp:
-    """A random linear function of all results: bigger than any chance cancellation."""
+    """Return a random linear function of all results, so that errors do not cancel."""
     total = build.const(0.0, F8)
     for out in outs:
         n = math.prod(out.shape)
@@ -57,9 +57,9 @@ def gradients(loss: UOp, wrt: list[UOp]) -> list[UOp]:
 
 def check(make: Make, values: Values, order: int = 2, seed: int = 0, tol: float = 2e-6,
           wild: bool = False) -> None:
-    """The derivative of make(*values) along a random direction, and that of its gradient.
+    """Check the derivative of make(*values) along a random direction, and that of its gradient.
 
-    A ``wild`` function may turn too fast for differences to show anything; then it is left out.
+    A ``wild`` function may vary too fast for finite differences; it is then skipped.
     """
     rng = np.random.default_rng(seed)
     xs = params(values)
@@ -81,7 +81,7 @@ def check(make: Make, values: Values, order: int = 2, seed: int = 0, tol: float 
 
 def slope(loss: UOp, env: dict[UOp, Any], direction: dict[UOp, Any]
           ) -> tuple[float, float]:
-    """Central differences, extrapolated once; and how far that moved them."""
+    """Return central differences, extrapolated once, and the size of that correction."""
     def at(h: float) -> float:
         moved = {x: v + h * direction[x] if x in direction else v for x, v in env.items()}
         return float(interp.evaluate([loss], moved)[0])
@@ -170,12 +170,12 @@ def examples(op: ops.Op) -> list[tuple[Make, Values]]:
 DIFFERENTIABLE = [op for op, rule in DERIVATIVES.items()
                   if type(rule).operands is not type(DERIVATIVES[ops.IOTA]).operands
                   and not isinstance(rule, HigherOrderRule | GetTupleRule)
-                  and op.kind != "collective"]  # tests/transforms/test_named_axes.py has these
+                  and op.kind != "collective"]  # in tests/transforms/test_named_axes.py
 CASES = [(op, k) for op in DIFFERENTIABLE for k in range(len(examples(op)))]
 
 
 def node_of(op: ops.Op, k: int, xs: list[UOp]) -> UOp | None:
-    """The node of the op in its example; None where the constructor leaves it out."""
+    """Return the node of the op in its example; None if the constructor simplified it away."""
     node = examples(op)[k][0](*xs)
     while node.op is not op and node.src:
         node = node.src[0]
@@ -198,7 +198,8 @@ def square(x: UOp) -> UOp:
 
 
 def mixed(x: UOp) -> UOp:
-    """A smooth, increasing function with a second derivative; leaves integers alone."""
+    """Return a smooth, increasing function of x with a second derivative; integers are
+    unchanged."""
     if not x.dtype.is_float:
         return x
     return build.add(x, build.mul(build.const_like(x, 0.1), build.mul(x, x)))
@@ -206,7 +207,7 @@ def mixed(x: UOp) -> UOp:
 
 @pytest.mark.parametrize("op, k", ROWS, ids=lambda x: str(x))
 def test_forward_and_reverse_read_the_same_row(op: ops.Op, k: int) -> None:
-    """<ct, push(t)> = <pull(ct), t>, for tangents of all operands together."""
+    """<ct, jvp(t)> = <vjp(ct), t>, for tangents of all operands together."""
     values = examples(op)[k][1]
     xs = params(values)
     node = node_of(op, k, xs)
@@ -228,7 +229,7 @@ def test_forward_and_reverse_read_the_same_row(op: ops.Op, k: int) -> None:
 def test_elementwise_rows_are_those_of_elementwise_ops() -> None:
     for op, rule in DERIVATIVES.items():
         if isinstance(rule, Elementwise):
-            assert op.kind == "elementwise" and len(rule.along) == op.arity
+            assert op.kind == "elementwise" and len(rule.jvps) == op.arity
 
 
 # ---- graphs -----------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ smooth_graphs = graphs(types=[F8], allowed=SMOOTH, steps=10, calls=2, smooth=Tru
 
 
 def results(fn: UOp, xs: Sequence[UOp]) -> list[UOp]:
-    """The float results of a FUNCTION, bounded: products of products are large."""
+    """Return the float results of a FUNCTION, bounded, as products of products are large."""
     return [build.elementwise(ops.TANH, out) for out in inline_at(fn, xs)
             if out.dtype.is_float]
 

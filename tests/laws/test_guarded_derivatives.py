@@ -1,6 +1,6 @@
-"""What a condition leaves out has no part in a derivative of any order.
+"""A branch that a condition masks out does not contribute to a derivative of any order.
 
-    where(x > 1, f(x), 0)    has derivatives 0 below 1, up to the third, though f has none there
+    where(x > 1, f(x), 0)    has derivatives 0 below 1 up to the third, though f has none there
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POWERS = st.one_of(st.sampled_from([0.5, 1.5, 2.5, 3.5, -0.5, -1.0, -1.5, -2.0, 
 
 
 def _derivative(f: Callable[[Any], Any], word: str) -> Callable[[Any], Any]:
-    """f with derivatives taken, r in reverse and f in forward mode."""
+    """Return f differentiated once per mode: r is reverse, f is forward."""
     if not word:
         return f
     g = _derivative(f, word[1:])

@@ -1,7 +1,8 @@
-"""Random hand-written kernels: the machine agrees with the interpreter, or the trace refuses.
+"""Random user-written kernels: compiled code agrees with the interpreter, or the trace rejects
+them.
 
-A kernel is refused where it is written (with the user's line), never while it is linked, and
-what passes means the same on every device, whatever the data is.
+A kernel is rejected where it is written (with the user's line), never at link time. An accepted
+kernel has the same results on every device, for any data.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ SIZES = (1, 2, 3, 4, 5, 7, 16, 33)
 
 
 class Writer:
-    """The body of one random kernel; the same calls in each trace."""
+    """The body of one random kernel, which makes the same calls in each trace."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
-        large = rng.random() < 0.06  # enough work that loops are shared among workers
+        large = rng.random() < 0.06  # enough work for several workers
         self.seed = seed
         self.rows, self.columns = (300, 301) if large else (rng.choice(SIZES), rng.choice(SIZES))
         self.dtype = rng.choice(("int32", "float32"))
@@ -155,7 +156,7 @@ def run(writer: Writer, device: str) -> Any:
 
 
 def check(seed: int) -> bool:
-    """Whether the kernel of a seed was run (else it was refused)."""
+    """Return whether the kernel of a seed ran (otherwise it was rejected)."""
     writer = Writer(seed)
     try:
         want = run(writer, "interp")
@@ -165,7 +166,7 @@ def check(seed: int) -> bool:
         with pytest.raises(type(refused)) as again:
             run(writer, MACHINE)
         assert again.value.message == refused.message
-        assert "two iterations write" not in refused.message  # that is the interpreter's
+        assert "two iterations write" not in refused.message  # an interpreter error
         return False
     for got, expected in zip(run(writer, MACHINE), want):
         np.testing.assert_allclose(got, expected, rtol=1e-6)  # sums past 2**24 round

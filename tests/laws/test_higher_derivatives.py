@@ -1,9 +1,8 @@
 """Derivatives of order 1 to 4 of every elementwise function, against mpmath.
 
-All rows of ``fnx.numpy``, ``fnx.lax`` and ``fnx.nn`` are found, not listed; each needs its meaning
-in UNARY or BINARY, which mpmath differentiates with 60 digits: at 0, at ties, at small and at
-large numbers. Where a function has a corner there is nothing to agree with: CORNERS says what is
-chosen there.
+All entries of ``fnx.numpy``, ``fnx.lax`` and ``fnx.nn`` are discovered. Each needs its definition
+in UNARY or BINARY, which mpmath differentiates with 60 digits: at 0, at ties, at small and at large
+numbers. Where a function has a corner, CORNERS gives fnx's choice.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def _float64() -> Iterator[None]:
 
 
 def of_nodes(f: Callable[..., Any]) -> Make:
-    """A public function as one of nodes."""
+    """Return a public function as a function of nodes."""
     def made(*nodes: UOp) -> UOp:
         with scope.Scope("law"):
             return f(*[Array(n) for n in nodes])._node  # type: ignore[no-any-return]
@@ -56,7 +55,7 @@ def of_nodes(f: Callable[..., Any]) -> Make:
 
 def derivatives(f: Make, points: Sequence[Any], direction: Sequence[float], order: int = ORDERS
                 ) -> list[Any]:
-    """[f, f', f'', ...] at points along a direction, by reverse mode again and again."""
+    """Return [f, f', f'', ...] at points along a direction, by repeated reverse mode."""
     values = [np.asarray(p, np.float64) for p in points]
     shape = values[0].shape
     step, *xs = [build.param(i, F8, shape) for i in range(len(values) + 1)]
@@ -69,7 +68,7 @@ def derivatives(f: Make, points: Sequence[Any], direction: Sequence[float], orde
     return interp.evaluate(out, dict(zip([step, *xs], [np.zeros(shape), *values])))
 
 
-# ---- meanings ---------------------------------------------------------------------------------
+# ---- definitions ------------------------------------------------------------------------------
 
 
 def softplus(x: Any) -> Any:
@@ -160,8 +159,9 @@ COMPOSED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "prod": (lambda x: jnp.prod(jnp.stack([x, x, x, x]), axis=0), lambda x: x**4),
 }
 
-# ---- corners: what is chosen where one-sided derivatives differ --------------------------------
-# name: {point: derivatives of order 1 to 4}. abs' is 0 at 0; ties share; steps have no slope.
+# ---- corners: fnx's choice where one-sided derivatives differ ----------------------------------
+# name: {point: derivatives of order 1 to 4}. abs' is 0 at 0; ties split evenly; steps have
+# derivative 0.
 
 _FLAT = (0.0, 0.0, 0.0, 0.0)
 _STEP = {float(x): _FLAT for x in (0, 1, -1, 2, 6, -3, 30, -30, 800, -800, 1e8, -1e8)}
@@ -172,18 +172,18 @@ CORNERS: dict[str, dict[float, tuple[float, ...]]] = {
     "relu": {0.0: _FLAT}, "relu6": {0.0: _FLAT, 6.0: _FLAT},
     "hard_tanh": {-1.0: (1.0, 0.0, 0.0, 0.0), 1.0: (1.0, 0.0, 0.0, 0.0)},
     "sparse_plus": {-1.0: _FLAT, 1.0: (1.0, 0.0, 0.0, 0.0)},
-    "sparse_sigmoid": dict.fromkeys((-1.0, 1.0), (0.25, 0.0, 0.0, 0.0)),  # as JAX: ties share
+    "sparse_sigmoid": dict.fromkeys((-1.0, 1.0), (0.25, 0.0, 0.0, 0.0)),  # as JAX: ties split
     "hard_sigmoid": {-3.0: _FLAT}, "hard_silu": {-3.0: _FLAT},
-    "selu": {0.0: (1.0507009873554805 * 1.6732632423543772,) * 4},  # that of x <= 0
-    "cbrt": {0.0: (INF, INF, INF, INF)},    # singular: nothing is asked
+    "selu": {0.0: (1.0507009873554805 * 1.6732632423543772,) * 4},  # the derivatives for x <= 0
+    "cbrt": {0.0: (INF, INF, INF, INF)},    # singular: not checked
     "leaky_relu": {0.0: (1.0, 0.0, 0.0, 0.0)},
 }
 CORNER_PAIRS: dict[str, Callable[[float, float], bool]] = {
-    "maximum": lambda a, b: a == b, "minimum": lambda a, b: a == b,     # ties share
-    "elu": lambda x, alpha: x == 0, "celu": lambda x, alpha: x == 0,    # those of x <= 0
+    "maximum": lambda a, b: a == b, "minimum": lambda a, b: a == b,     # ties split
+    "elu": lambda x, alpha: x == 0, "celu": lambda x, alpha: x == 0,    # the derivatives for x <= 0
     "hypot": lambda a, b: a == b == 0,                                  # 0, as of a norm
-    "arctan2": lambda y, x: y == 0 and x <= 0,                          # mpmath's goes round
-    "floor_divide": lambda a, b: b != 0 and a % b == 0,                 # steps have no slope
+    "arctan2": lambda y, x: y == 0 and x <= 0,                          # other branch cut in mpmath
+    "floor_divide": lambda a, b: b != 0 and a % b == 0,                 # steps have derivative 0
     "remainder": lambda a, b: b != 0 and a % b == 0, "fmod": lambda a, b: b != 0 and a % b == 0,
     "rem": lambda a, b: b != 0 and a % b == 0,
 }
@@ -195,7 +195,7 @@ DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -2))
 
 
 def rows() -> dict[str, ElementwiseFn]:
-    """Every row that gives floats, by the name of its variable."""
+    """Return every function that returns floats, by its name."""
     modules = (elementwise, error_functions, fnx.numpy.unary_ufuncs, fnx.lax.elementwise,
                fnx.nn.activations)
     return {name.lower().strip("_"): row for module in modules
@@ -214,7 +214,7 @@ def _gives_floats(row: ElementwiseFn) -> bool:
 
 def wanted(f: Callable[..., Any], point: Sequence[float], direction: Sequence[float]
            ) -> list[float] | None:
-    """Derivatives by mpmath; None where there is none, or no real one."""
+    """Return derivatives by mpmath; None where it has none, or no real one."""
     with mp.workdps(60):
         at = [mpf(p) for p in point]
         out = []
@@ -234,7 +234,7 @@ def wanted(f: Callable[..., Any], point: Sequence[float], direction: Sequence[fl
 
 def mismatches(f: Make, meaning: Callable[..., Any], points: Sequence[Sequence[float]],
                direction: Sequence[float], corners: dict[float, tuple[float, ...]]) -> list[str]:
-    """What differs at which points. Nothing is asked where a derivative overflows."""
+    """Return the points that differ and how. Points where a derivative overflows are skipped."""
     kept, wants = [], []
     for point in points:
         want = corners.get(point[0]) if len(point) == 1 else None
@@ -287,7 +287,7 @@ def test_every_row_has_a_meaning() -> None:
 
 
 def nested(f: Callable[..., Any], *argnums: int) -> Callable[..., Any]:
-    """The derivative of f in one argument after another."""
+    """Return the derivative of f in one argument after another."""
     for i in argnums:
         f = fnx.grad(f, i)
     return f
@@ -320,18 +320,18 @@ SINGLE: dict[str, tuple[Callable[..., Any], tuple[float, ...], float]] = {
     "sign of NaN": (nested(jnp.sign, 0), (NAN,), 0.0),
 }
 
-# Where JAX 0.10 has another value: (f, at, ours, JAX's), and why.
+# Where JAX 0.10 has another value: (f, at, fnx's, JAX's), and why.
 DIFFERENT: dict[str, tuple[Callable[..., Any], tuple[float, ...], float, float]] = {
-    # the middle of the slopes on both sides; the gradient of a norm at 0 is 0
+    # The mean of the slopes on both sides; the gradient of a norm at 0 is 0.
     "abs'": (nested(jnp.abs, 0), (0.0,), 0.0, 1.0),
     "soft_sign''": (nested(nn.soft_sign, 0, 0), (0.0,), 0.0, -2.0),
     "hypot' at the origin": (nested(jnp.hypot, 0), (0.0, 0.0), 0.0, 0.5),
-    # right where JAX is not, or has no number
+    # fnx is right where JAX is wrong or has NaN.
     "hypot'' at a tie": (nested(jnp.hypot, 0, 0), (1.0, 1.0), 8 ** -0.5, 0.0),
     "celu'' at 0": (nested(nn.celu, 0, 0), (0.0, 2.0), 0.5, 0.125),
     "hypot' beside an infinity": (nested(jnp.hypot, 0), (INF, 1.0), 0.0, NAN),
     "logaddexp' beside an infinity": (nested(jnp.logaddexp, 0), (1.0, INF), 0.0, math.e),
-    # a choice where there is no limit: what is constant nearby stays so
+    # A choice where no limit exists: what is constant nearby stays constant.
     "d/dx x**y at 0, 0": (nested(lambda x, y: x**y, 0), (0.0, 0.0), 0.0, NAN),
     "logaddexp' of -inf twice": (nested(jnp.logaddexp, 0), (-INF, -INF), 0.0, NAN),
     "logaddexp' of inf twice": (nested(jnp.logaddexp, 0), (INF, INF), 0.0, 1.0),
@@ -352,12 +352,12 @@ def test_single_points(name: str) -> None:
 
 
 @pytest.mark.parametrize("read, want", [
-    (lambda x, i: x[i], [0, 0, 0]),                                 # as JAX: read, not counted
+    (lambda x, i: x[i], [0, 0, 0]),                                 # as JAX: read, but no gradient
     (lambda x, i: x.at[i].get(), [0, 0, 0]),
     (lambda x, i: x.at[i].get(mode="fill", fill_value=0), [0, 0, 0]),
     (lambda x, i: x.at[i].get(mode="clip"), [0, 0, 1]),
     (lambda x, i: jnp.take(x, i, mode="clip"), [0, 0, 1]),
-    (lambda x, i: x[i[0]], [0, 0, 1]),  # one place is a slice, which is moved inside
+    (lambda x, i: x[i[0]], [0, 0, 1]),  # one index is a slice, whose start is clamped
     (lambda x, i: lax.dynamic_slice(x, (i[0],), (2,)), [0, 1, 1]),
 ])
 def test_an_index_outside(read: Callable[[Any, Any], Any], want: list[float]) -> None:
@@ -365,8 +365,8 @@ def test_an_index_outside(read: Callable[[Any, Any], Any], want: list[float]) ->
     assert fnx.grad(lambda x: read(x, i).sum())(x).tolist() == want
 
 
-# of 1, 2, 3 at -5, -1, 0, 2, 3, 7: JAX's tangents along 10, 20, 30 and cotangents of 1, 2, 4, ...;
-# what is promised to lie inside is not counted outside, in JAX by its reverse mode only
+# Reads of 1, 2, 3 at -5, -1, 0, 2, 3, 7: JAX's tangents along 10, 20, 30 and cotangents of 1, 2, 4,
+# .... With promise_in_bounds, out-of-bounds reads get no derivative; in JAX only in reverse mode.
 READS: dict[str, tuple[Callable[[Any, Any], Any], list[float], list[float]]] = {
     "clip": (lambda x, i: x.at[i].get(mode="clip"), [10, 30, 10, 30, 30, 30], [5, 0, 58]),
     "fill": (lambda x, i: x.at[i].get(mode="fill", fill_value=0), [0, 30, 10, 30, 0, 0],

@@ -1,10 +1,10 @@
-"""jit = eager = interpreter, on generated graphs.
+"""jit = eager = interpreter, on random graphs.
 
-One graph is computed in four ways: fused with known lengths (jit), fused with lengths as
-arguments (an eager call), one op at a time (eager calls that follow each other), and by the
-interpreter from the same command buffer. Elementwise ops, movements and integers have the same
-bits in all of them; functions that are computed by polynomials have the same bits in the three
-that run machine code; folds of floats agree within a bound.
+One graph is computed in four ways: fused with static lengths (jit), fused with lengths as arguments
+(an eager call), one op at a time (a chain of eager calls), and by the interpreter from the same
+command buffer. Elementwise ops, movements and integers are bitwise equal in all of them. Functions
+computed by polynomials are bitwise equal in the three that run machine code. Float reductions agree
+within a bound.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tests.laws.machine import MACHINE
 NDArray = np.ndarray[Any, Any]
 DEVICE, INTERP = get_device(MACHINE), get_device("interp")
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
-FOLDS = {ops.REDUCE, ops.SCATTER}  # of floats they round, in an order that the kernel decides
+FOLDS = {ops.REDUCE, ops.SCATTER}  # over floats they round, in an order that the kernel decides
 EXACT = frozenset(op for op in ALL_OPS if op.exact) - FOLDS
 
 
 def run(fn: UOp, args: Sequence[NDArray], device: DeviceBase, lengths_later: bool) -> list[NDArray]:
-    """Results of a FUNCTION, compiled as jit does or as eager calls do."""
+    """Return results of a FUNCTION, compiled as jit does or as eager calls do."""
     ins = [device.upload(a) for a in args]
     outs = link(fn, device, lengths_later).run(ins)
     return [out.view(o.dtype.np, o.shape) for out, o in zip(outs, fn.src)]
 
 
 def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
-    """Each node by itself, from its operands' values; loops and branches whole."""
+    """Evaluate each node on its own from its operands' values; loops and branches as a whole."""
     fn = inline(fn)
     values: dict[UOp, NDArray] = {}
     for node in toposort(fn.src):
@@ -58,7 +58,7 @@ def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
 
 
 def compiled(graph: Graph) -> list[NDArray]:
-    """Results that jit, one eager call and many eager calls agree on, in every bit."""
+    """Return results on which jit, one eager call and many eager calls agree bitwise."""
     by_jit = run(graph.fn, graph.args, DEVICE, False)
     assert_same(run(graph.fn, graph.args, DEVICE, True), by_jit)
     assert_same(one_by_one(graph.fn, graph.args), by_jit)
@@ -83,15 +83,15 @@ def test_functions_have_the_same_bits_in_every_kernel(graph: Graph) -> None:
     compiled(graph)
 
 
-# ---- folds of floats ----------------------------------------------------------------------------
+# ---- float reductions ---------------------------------------------------------------------------
 
-C = 2.0  # of the bound: C * log2(n) * eps * sum of |x|
-C_EQUAL = 8.0  # for equal terms: every step rounds in one direction, thousands of times a lane
+C = 2.0  # factor of the bound: C * log2(n) * eps * sum of |x|
+C_EQUAL = 8.0  # for equal terms, all steps round in one direction
 WIDTHS = (0, 1, 2, 3, 7, 16, 17, 33, 100, 257)
 
 
 def ways(make: Any, args: Sequence[NDArray]) -> list[NDArray]:
-    """A one-node result by jit, by an eager call, and by the interpreter."""
+    """Return a one-node result by jit, by an eager call, and by the interpreter."""
     params = [build.param(i, dtypes.as_dtype(a.dtype), a.shape) for i, a in enumerate(args)]
     fn = build.function([make(*params)], len(params))
     return [run(fn, args, DEVICE, False)[0], run(fn, args, DEVICE, True)[0],
@@ -100,7 +100,7 @@ def ways(make: Any, args: Sequence[NDArray]) -> list[NDArray]:
 
 def assert_within(got: NDArray, exact: NDArray, size: NDArray, n: int, what: str,
                   c: float = C) -> None:
-    """|got - exact| is at most the bound for a fold of n terms whose sizes add up to ``size``."""
+    """Check |got - exact| against the bound for n terms whose magnitudes sum to ``size``."""
     eps = np.finfo(got.dtype).eps
     error = np.abs(got.astype(np.longdouble) - exact)
     bound = c * max(1.0, math.log2(max(n, 1))) * eps * size
@@ -137,7 +137,7 @@ def test_largest_and_smallest_are_exact(case: Any) -> None:
     x = np.where(x > 0.9, np.nan, np.where(np.abs(x) < 0.2, -0.0 * x, x)).astype(x.dtype)
     for monoid in (ops.MAX, ops.MIN):
         found = ways(lambda p, m=monoid: build.reduce(p, m, axes), [x])
-        by_jit, by_eager, meaning = [y + 0.0 for y in found]  # of -0 and 0 either may be taken
+        by_jit, by_eager, meaning = [y + 0.0 for y in found]  # max and min may return either zero
         assert_same([by_jit, by_eager], [meaning, meaning])
 
 
@@ -146,7 +146,7 @@ def test_largest_and_smallest_are_exact(case: Any) -> None:
        st.integers(0, 40), st.integers(0, 3), st.integers(0, 1000))
 def test_products_of_matrices_agree_within_the_bound(t: Any, m: int, k: int, n: int,
                                                      transposed: int, seed: int) -> None:
-    """x @ y for x or y given transposed: the tiles end raggedly in each direction."""
+    """x @ y with x or y transposed; the tiles are ragged at the end of each dimension."""
     rng = np.random.default_rng(seed)
     x, y = rng.standard_normal((m, k)).astype(t), rng.standard_normal((k, n)).astype(t)
 

@@ -1,8 +1,8 @@
-"""Bad hand-written kernels, generated: a fault in any place is refused with the user's line.
+"""Generated faults in user-written kernels: each is rejected with the user's line.
 
-A kernel that is right gets one fault: a read outside, a place written twice, by two iterations or
-by two stores, a read of an output, a value that leaves its loop or its kernel. And schedules at
-random: a schedule is refused, or it changes nothing (no two workers write one place).
+A correct kernel gets one fault: an out-of-bounds read, an index written twice (by two iterations or
+by two stores), a read of an output, a value that escapes its loop or its kernel. Random schedules
+are either rejected or do not change the results (no two workers write one index).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def test_nothing_of_a_kernel_is_used_after_it() -> None:
 
 
 def random_schedule(rng: random.Random, names: list[str]) -> list[Any]:
-    """Transforms of loops that may or may not be legal together."""
+    """Draw loop transforms that may or may not be legal together."""
     left, lanes, steps = list(names), list[str](), list[Any]()
     for name in names:
         if rng.random() < 0.5:
@@ -182,7 +182,7 @@ def random_schedule(rng: random.Random, names: list[str]) -> list[Any]:
 
 
 def run_scheduled(seed: int) -> bool:
-    """Whether a random schedule of a random kernel was legal."""
+    """Return whether a random schedule of a random kernel was legal."""
     writer = Writer(seed)
     writer.dtype = "int32"
     args = writer.inputs()

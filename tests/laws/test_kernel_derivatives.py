@@ -1,7 +1,7 @@
-"""Random hand-written kernels: both modes agree with differences, and compose with vmap.
+"""Random user-written kernels: both modes agree with finite differences and compose with vmap.
 
-The kernels of test_handwritten_kernels.py on smooth data, with loops that carry values, work that
-is skipped, windows and strides among what they read.
+The kernels of test_handwritten_kernels.py on smooth data, also with loops that carry values,
+skipped work, windows and strides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SmoothWriter(Writer):
         return (self.carried, self.ended, self.skipped, self.window, self.smooth)[kind](depth, i, j)
 
     def carried(self, depth: int, i: Any, j: Any) -> Any:
-        """A loop over columns, whose step reads the last value, and a place of its own."""
+        """A loop over columns, whose step reads the previous value and an element of its own."""
         mixed = self.rng.random() < 0.5
         start = self.value(depth - 1, i, j)
 
@@ -54,17 +54,17 @@ class SmoothWriter(Writer):
         return first - 0.3 * second
 
     def ended(self, depth: int, i: Any, j: Any) -> Any:
-        """Each lane ends its loop by itself."""
+        """A loop with per-element exit."""
         return k.loop(4, lambda t, s: s * 0.5 + self.y[i], self.value(depth - 1, i, j) + 4.0,
                       until=lambda t, s: s < self.y[i] + 1.5)
 
     def skipped(self, depth: int, i: Any, j: Any) -> Any:
-        """A root, only of what is positive."""
+        """A root, taken only of positive values."""
         value = self.value(depth - 1, i, j)
         return k.when(value > 0.05, lambda: k.sqrt(value), 0.0)
 
     def window(self, depth: int, i: Any, j: Any) -> Any:
-        """Places at strides, some of them outside."""
+        """Strided elements, some out of bounds."""
         d = k.range(3)
         at = self.rng.choice((j + d - 1, 2 * j + d, j - 2 * d, (self.columns - 1 - j) + d))
         return k.sum(self.x.load(i, at, valid=(at >= 0) & (at < self.columns)) * (d + 1), over=d)
@@ -74,7 +74,7 @@ class SmoothWriter(Writer):
 
 
 def generated(seed: int) -> tuple[SmoothWriter, Any] | None:
-    """A kernel as a function of its floats, or None where it is refused."""
+    """Return a kernel as a function of its float arguments, or None if it is rejected."""
     writer = SmoothWriter(seed)
     f = fnx.call(writer, name="generated", out=writer.out)
     x, y, at = writer.inputs()
@@ -91,7 +91,7 @@ def generated(seed: int) -> tuple[SmoothWriter, Any] | None:
 
 
 def check(seed: int) -> bool:
-    """Whether the kernel of a seed was derived (else it was refused)."""
+    """Return whether the kernel of a seed was differentiated (otherwise it was rejected)."""
     with override(x64=True):
         return _check(seed)
 
@@ -107,11 +107,11 @@ def _check(seed: int) -> bool:
     step = 1e-6
     up, down = f(x + step * dx, y + step * dy), f(x - step * dx, y - step * dy)
     if not all(np.isfinite(v).all() for v in (*up, *down)):
-        return False  # what folds nothing, or was overwritten by nothing
+        return False  # an empty reduction, or an unwritten output
     values, tangents = fnx.jvp(f, (x, y), (dx, dy))
     cts = []
     for value, plain, t, a, b in zip(values, f(x, y), tangents, up, down):
-        np.testing.assert_array_equal(value, plain)  # the kernel itself computes it
+        np.testing.assert_array_equal(value, plain)  # the primal runs the kernel itself
         slope = (np.asarray(a) - np.asarray(b)) / (2 * step)
         np.testing.assert_allclose(t, slope, rtol=1e-4, atol=1e-5)
         cts.append(rng.standard_normal(np.shape(t)))

@@ -1,6 +1,7 @@
 """Random nests of ranges, carried loops and conditions that add to outputs.
 
-Python's own loops say what comes out; both devices agree, and so do derivatives with differences.
+The expected values come from Python's own loops. Both devices agree, and derivatives agree with
+finite differences.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PLACES = 5
 
 
 class Adder(Program):
-    """What would be printed is added up, at places that loops or carried values choose."""
+    """Add up what would be printed, at indices that loops or carried values determine."""
 
     def __init__(self, x: Any, out: Any, in_kernel: bool) -> None:
         super().__init__(x, self.add, in_kernel)
@@ -34,7 +35,7 @@ class Adder(Program):
 
 
 class Numbered(random.Random):
-    """Random numbers, and how many statements that add were made."""
+    """A random generator that counts the adding statements."""
 
     adds = 0
 

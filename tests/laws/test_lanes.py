@@ -1,8 +1,10 @@
-"""A batched program is the loop over its lanes, with loops and branches inside, and derived.
+"""A batched program with loops and branches equals the loop over its batch elements; so do its
+derivatives.
 
-Programs are drawn (test_loops.py); which operands have several lanes, too. The number of a branch
-and of trips may be a lane's own. Both modes, to second order: derivatives of the batched program
-against those of the lanes one by one, and batched derivatives against each lane's.
+Programs (of test_loops.py) and the choice of batched operands are random. The branch index and the
+trip count may differ between batch elements. Both modes are checked to second order: derivatives of
+the batched program against those of the elements one by one, and batched derivatives against those
+of each element.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ LANES = 3
 
 
 def branches_of_lanes(rng: random.Random, depth: int) -> Program:
-    """A COND whose number is an operand: the first."""
+    """Draw a COND whose branch index is its first operand."""
     program = chosen(rng, depth)
 
     def looped(ins: Sequence[UOp]) -> list[UOp]:
@@ -50,7 +52,7 @@ def branches_of_lanes(rng: random.Random, depth: int) -> Program:
 
 
 def trips_of_lanes(rng: random.Random, depth: int) -> Program:
-    """A WHILE of as many trips as the first operand says."""
+    """Draw a WHILE whose trip count is its first operand."""
     step = body(rng, depth, rows=False)
     n, m = len(step.consts) + 1, len(step.carries)
     slots = [build.param(0, dtypes.int32, ()), *[
@@ -75,7 +77,7 @@ KINDS = {"scan": lambda rng: scanned(rng, 0), "nested": lambda rng: drawn(rng, 2
 
 
 def in_lanes(program: Program, rng: random.Random) -> tuple[list[Any], tuple[bool, ...]]:
-    """Values of which some, at random, are of several lanes; and which."""
+    """Return values with a random choice of them batched, and flags for which."""
     flags = [rng.random() < 0.5 for _ in program.values]
     flags[0] = flags[0] or not any(flags)
     draw = np.random.default_rng(rng.randint(0, 2**32))
@@ -137,7 +139,7 @@ def test_batched_derivatives_are_those_of_each_lane(kind: str, seed: int) -> Non
             np.testing.assert_allclose(g[i] if b else g, w, rtol=1e-9, atol=1e-11)
 
 
-# ---- lanes that must not see what others compute ------------------------------------------------
+# ---- batch elements do not affect each other ----------------------------------------------------
 
 
 def same(got: Any, want: Any) -> None:
@@ -173,7 +175,7 @@ def test_a_branch_that_is_singular_for_other_lanes(name: str) -> None:
 
 
 def newton(a: Any) -> Any:
-    """The square root; one step more would be NaN for lanes at 0."""
+    """Return the square root; one step too many would be NaN for elements at 0."""
     def goes_on(s: Any) -> Any:
         return jnp.abs(s[0] * s[0] - a) > 1e-4
 

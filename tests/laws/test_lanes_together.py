@@ -1,7 +1,7 @@
-"""Collectives in branches and loops that lanes choose for themselves: all lanes take part.
+"""Collectives inside per-element branches and loops: all batch elements participate.
 
-Random programs over the lanes of a named axis, against the same computed in NumPy on all lanes at
-once: a branch is a choice between values, a loop keeps the values of lanes that have ended.
+Random programs over a named axis, against the same computation in NumPy on the whole batch: a
+branch is a select, a loop keeps the values of inactive elements.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fnx import lax
 from tests.laws.machine import MACHINE
 
 LANES = 4
-Lane = Callable[[Any], Any]  # of the value of one lane
-All = Callable[[Any], Any]  # of those of all lanes, in NumPy
+Lane = Callable[[Any], Any]  # of one batch element
+All = Callable[[Any], Any]  # of the whole batch, in NumPy
 SENT = [(0, 1), (1, 3), (3, 0), (2, 2)]
 FROM = [3, 0, 2, 1]
 KINDS = ["cond", "switch", "while", "fori"]
@@ -44,7 +44,7 @@ def leaf(rng: random.Random) -> tuple[Lane, All]:
 
 
 def program(rng: random.Random, depth: int, kind: str = "") -> tuple[Lane, All]:
-    """A random function of one lane, and what it means."""
+    """Draw a function of one batch element, and its meaning in NumPy."""
     kind = kind or rng.choice(["leaf", "then", *KINDS] if depth else ["leaf"])
     if kind == "leaf":
         return leaf(rng)
@@ -69,7 +69,7 @@ def program(rng: random.Random, depth: int, kind: str = "") -> tuple[Lane, All]:
             counted
 
     def waiting(x: Any) -> Any:
-        """Lanes count their own steps: one that has ended may go on where the others let it."""
+        """Each element counts its steps; one that stopped may resume, as all share a mean."""
         n = np.zeros(LANES, int)
         while (own := (n < 3) & (x.mean() * x < at * 3)).any():
             n, x = np.where(own, n + 1, n), np.where(own, f_all(x) + n, x)
@@ -89,7 +89,7 @@ def test_values_and_derivatives(kind: str) -> None:
 
 
 def check(seed: int, depth: int, kind: str = "") -> None:
-    """Hold the program of a seed against NumPy."""
+    """Compare the program of a seed with NumPy."""
     rng = random.Random(seed)
     f, f_all = program(rng, depth, kind)
     x = np.linspace(0.15, 1.25, LANES) + rng.uniform(0, 0.1)

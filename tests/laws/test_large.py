@@ -1,6 +1,6 @@
-"""More than 2**31 elements: compiled for and linked on the null device, and one array that is real.
+"""More than 2**31 elements: compiled for and linked on the null device, and one real array.
 
-A place beyond 2**31 that was computed in 32 bits would read and write elsewhere in silence.
+An offset beyond 2**31 computed in 32 bits would silently read and write elsewhere.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_programs_are_made_and_submitted(name: str) -> None:
 
 
 def test_a_real_one_is_read_written_and_folded_where_it_should() -> None:
-    """Two gigabytes: an array of int8, in one piece."""
+    """Two gigabytes: one array of int8."""
     x = fnx.jit(lambda: jnp.zeros(LARGE, jnp.int8).at[-3].set(5).at[(1 << 31) - 1].set(2))()
     assert x.shape == (LARGE,)
     assert [int(x[i]) for i in (LARGE - 3, (1 << 31) - 1, 14, 0)] == [5, 2, 0, 0]

@@ -1,4 +1,4 @@
-"""Nothing grows: redefined functions, other constants, other shapes, dropped derivatives."""
+"""Nothing grows: redefined functions, new constants, new shapes, dropped derivatives."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def differentiate(i: int) -> None:
 
 
 def keep_in_vain(i: int) -> None:
-    """A pullback that is dropped, and a boundary that was redefined."""
+    """Make and drop a pullback over a redefined call."""
     inner = fnx.call(lambda x: jnp.exp(x * (i + 0.5)))
     fnx.vjp(lambda x: inner(x).sum(), jnp.ones(4))
 
 
 def batch(i: int) -> None:
-    """Lanes that know of each other, and lanes that choose, of a body that is made anew."""
+    """Batch redefined bodies with a collective and with a per-element branch."""
     x = jnp.ones((i % 3 + 2, 3))
     fnx.vmap(fnx.grad(lambda r: (lax.psum(r, "i") * r * (i + 0.5)).sum()), axis_name="i")(x)
     fnx.vmap(lambda r: lax.cond(r.sum() > i, lambda r: r, lambda r: -r, r))(x)
@@ -47,7 +47,7 @@ def batch(i: int) -> None:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Little is kept, so that the end of growth comes soon."""
+    """Shrink the caches, so that they are full soon."""
     for cache in (driver._results, link._eager._kept, promotion._number_cache,
                   eager_cache._call_cache):
         monkeypatch.setattr(cache, "limit", 100)
@@ -67,6 +67,6 @@ def test_nodes_and_objects_are_flat(work: Callable[[int], None]) -> None:
         gc.collect()
         counts.append((live_nodes(), len(gc.get_objects())))
     _, (nodes, objects), (nodes_after, objects_after) = counts
-    # what is kept of one call differs with its shape, and caches that other tests have filled go
-    # on turning over; a leak is 9 nodes and 80 objects for each of the 50 calls
+    # What a call leaves in caches depends on its shape, and caches that other tests filled still
+    # evict; a leak is 9 nodes and 80 objects for each of the 50 calls.
     assert nodes_after - nodes < 300 and objects_after - objects < 2000, counts

@@ -1,4 +1,4 @@
-"""Law: random programs of nested loops and branches are the same programs in Python.
+"""Random programs of nested loops and branches equal the same programs in Python.
 
 A program is drawn from a seed as closures over an object that has ``scan``, ``while_loop``,
 ``cond``, ``switch``, ``fori_loop`` and ``map``: those of ``lax``, or the plain Python of ``Plain``.
@@ -23,7 +23,7 @@ Step = Callable[[Any, Any], Any]  # (loops, x) -> x, for a vector of three
 
 
 class Plain:
-    """What loops and branches mean, on NumPy."""
+    """Reference semantics of loops and branches, on NumPy."""
 
     def scan(self, f: Any, init: Any, xs: Any, length: int | None = None, reverse: bool = False
              ) -> Any:
@@ -58,7 +58,7 @@ def is_numpy(x: Any) -> bool:
 
 
 def count_of(x: Any) -> Any:
-    """A number of 0 to 3 that depends on the data."""
+    """Return a number from 0 to 3 that depends on the data."""
     m = np if is_numpy(x) else jnp
     return m.floor(m.abs(x[0]) * 8).astype("int32") % 4
 
@@ -76,7 +76,7 @@ def elementwise(rng: random.Random) -> Step:
 
 
 def block(rng: random.Random, depth: int) -> Step:
-    """Some steps one after the other; those deeper in are bodies of loops and branches."""
+    """Draw a sequence of steps; nested ones are bodies of loops and branches."""
     steps = [_construct(rng, depth) if depth and rng.random() < 0.8 else elementwise(rng)
              for _ in range(rng.randint(1, 2))]
 
@@ -145,7 +145,7 @@ def test_lanes_are_the_python_programs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_gradients_are_differences(seed: int) -> None:
-    """Along a direction, in float64, where no branch is near its border."""
+    """Along a direction, in float64, at points where no branch condition is near its threshold."""
     program = block(random.Random(seed), 2)
 
     def loss(x: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Derivatives of loops and branches against those of the program that is written out.
+"""Derivatives of loops and branches against those of the unrolled program.
 
-Bodies are drawn: smooth programs over consts, carries and rows, with loops and branches inside.
-Both modes, to second order, for any choice of what is differentiated; and against differences.
+Bodies are random: smooth programs over consts, carries and rows, with loops and branches inside.
+Both modes are checked to second order, for any choice of differentiated operands, and against
+finite differences.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.graphs import ALL_OPS, Builder, values
 
 F8 = dtypes.float64
 SHAPES = ((), (), (2,), (3,), (2, 3))
-# Ops that are smooth where their operands are below 1 in size.
+# Ops that are smooth for operands of magnitude below 1.
 SMOOTH = (ALL_OPS & {ops.ADD, ops.SUB, ops.MUL, ops.SIN, ops.COS, ops.TANH, ops.EXP, ops.NEG,
                      ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.SHRINK, ops.FLIP, ops.CONCAT,
                      ops.REDUCE, ops.GATHER, ops.SCATTER, ops.CALL, ops.IOTA, ops.STOP_GRADIENT,
@@ -36,7 +37,7 @@ Made = Callable[[Sequence[UOp]], list[UOp]]
 
 
 class Program(NamedTuple):
-    """A program with a loop, the same without, and values of its operands."""
+    """A program with a loop, the same program unrolled, and values of its operands."""
 
     looped: Made
     unrolled: Made
@@ -44,7 +45,7 @@ class Program(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A body: consts, carries and rows are its PARAMs, in this order."""
+    """A loop body, whose PARAMs are consts, carries and rows, in this order."""
 
     fn: UOp
     consts: list[UOp]
@@ -53,7 +54,7 @@ class Drawn(NamedTuple):
 
 
 def body(rng: random.Random, depth: int = 0, rows: bool = True) -> Drawn:
-    """A random step; its results are between -1 and 1, so that many steps stay smooth."""
+    """Draw a step whose results are between -1 and 1, so that many steps stay smooth."""
     b = Builder(rng, [F8], SMOOTH, 1, smooth=True)
     carries = [b.param(F8, rng.choice(SHAPES)) for _ in range(rng.randint(1, 3))]
     counter = None
@@ -88,7 +89,7 @@ def body(rng: random.Random, depth: int = 0, rows: bool = True) -> Drawn:
 
 
 def like(b: Builder, value: Any) -> UOp:
-    """A value of the pool as an operand of this type, or a fresh PARAM."""
+    """Return a value of the pool as an operand of this type, or a new PARAM."""
     dtype = dtypes.as_dtype(value.dtype)
     return b.operand(dtype, value.shape) if dtype is F8 else build.const(0, dtype, value.shape)
 
@@ -150,7 +151,7 @@ def scanned(rng: random.Random, depth: int, checkpoint: int = 0) -> Program:
 
 
 def chosen(rng: random.Random, depth: int) -> Program:
-    """A COND of two or three branches."""
+    """Draw a COND of two or three branches."""
     first = body(rng, depth)
     n = first.fn.arg.n_params
     like = [*first.consts, *first.carries, *first.rows]
@@ -175,7 +176,7 @@ def chosen(rng: random.Random, depth: int) -> Program:
 
 
 def repeated(rng: random.Random, trips: int) -> Program:
-    """A WHILE with a counter, against the SCAN of as many steps."""
+    """Draw a WHILE with a counter, and the SCAN of as many steps."""
     step = body(rng, rows=False)
     n = len(step.consts)
     slots = [build.param(i, p.dtype, p.shape) for i, p in enumerate([*step.consts, *step.carries])]
@@ -199,7 +200,8 @@ def repeated(rng: random.Random, trips: int) -> Program:
 
 
 def derived(make: Made, args: Sequence[Any], wrt: Sequence[int], seed: int) -> list[UOp]:
-    """Values, gradients, tangents, and both of each again: forward on reverse, reverse on both."""
+    """Return values, gradients, tangents, and both of each again: forward over reverse, reverse
+    over both."""
     rng = np.random.default_rng(seed)
     params = [build.param(i, dtypes.as_dtype(v.dtype), v.shape) for i, v in enumerate(args)]
     xs = [params[i] for i in wrt]
@@ -214,7 +216,7 @@ def derived(make: Made, args: Sequence[Any], wrt: Sequence[int], seed: int) -> l
 
 
 def projected(outs: Sequence[UOp], rng: np.random.Generator) -> UOp:
-    """A random linear function of all results."""
+    """Return a random linear function of all results."""
     total = build.const(0.0, F8)
     for out in outs:
         n = int(np.prod(out.shape))
@@ -255,7 +257,8 @@ def test_scan(seed: int) -> None:
 
 
 def test_a_carry_that_becomes_what_all_steps_share() -> None:
-    """It is a result of each step, too, but not stacked."""
+    """A carry equal in all steps from the second one on, which is also a per-step result, is not
+    stacked."""
     w, c = (build.param(i, F8, ()) for i in (0, 1))
     one = Expr(w) * Expr(w)
     step = build.function([one.node, one.node, (Expr(c) * Expr(c) * Expr(w)).node], 2)
@@ -294,9 +297,9 @@ def test_cond(seed: int) -> None:
 @pytest.mark.parametrize("leaf, places, first", [(1, 4, 2), (2, 5, 4), (32, 32, 24)])
 def test_while(seed: int, leaf: int, places: int, first: int, monkeypatch: pytest.MonkeyPatch
                ) -> None:
-    for name, n in (("LEAF", leaf), ("PLACES", places), ("FIRST", first)):
+    for name, n in (("BLOCK", leaf), ("MAX_SNAPSHOTS", places), ("FORWARD_SNAPSHOTS", first)):
         monkeypatch.setattr(revolve, name, n)
-    clear_caches()  # of loops with other numbers
+    clear_caches()  # cached for other block sizes
     rng = random.Random(seed)
     check(repeated(rng, rng.choice((0, 1, 2, 3, 5, 9))), seed)
     clear_caches()
@@ -308,8 +311,8 @@ def test_while(seed: int, leaf: int, places: int, first: int, monkeypatch: pytes
                          ids=["scan", "cond", "while"])
 def test_differences(draw: Callable[[random.Random], Program], seed: int,
                      monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both modes along a direction against differences, extrapolated once."""
-    # differences see them
+    """Both modes along a direction against finite differences, extrapolated once."""
+    # Finite differences would see through these.
     monkeypatch.setitem(globals(), "SMOOTH", SMOOTH - {ops.STOP_GRADIENT, ops.FLOOR})
     program = draw(random.Random(seed))
     rng = np.random.default_rng(seed)

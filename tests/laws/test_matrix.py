@@ -1,4 +1,4 @@
-"""A seeded part of the transform matrix; all of it: ``make matrix_size``."""
+"""A seeded sample of the transform matrix. ``make matrix_size`` runs all of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_the_cases_are_there() -> None:
 
 @pytest.mark.parametrize("row", range(len(ROWS)))
 def test_public_functions(row: int) -> None:
-    """Each word of one letter, and a few of two and three; of special functions two words."""
+    """All single transforms and three longer compositions; two compositions for special
+    functions."""
     rng, cases = random.Random(row), ROWS[row]
     longer = words(2) + words(3)
     chosen = [(i, word) for i in range(len(cases))
@@ -52,7 +53,7 @@ def test_structural_functions(case: Case) -> None:
 
 @pytest.mark.parametrize("row", range(4))
 def test_distributions(row: int) -> None:
-    """A word of each."""
+    """One composition for each distribution."""
     rng, cases = random.Random(row), distributions()[row::4]
     check(cases, [(i, rng.choice(words(1) + words(2))) for i in range(len(cases))], "interp")
 

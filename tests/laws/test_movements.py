@@ -1,6 +1,6 @@
-"""Law: chains of movements read no element outside of their arrays, and are NumPy's.
+"""Chains of movement ops read no element out of bounds and equal NumPy's.
 
-The interpreter refuses a read that is out of bounds, also where the value is thrown away.
+The interpreter rejects out-of-bounds reads even if the value is discarded.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fnx import jit
 from fnx.core.config import override
 from tests.laws.machine import MACHINE
 
-Move = Callable[[Any, Any], Any]  # of (module, array)
+Move = Callable[[Any, Any], Any]  # (module, array) -> array
 
 
 @st.composite
 def moves(draw: st.DrawFn) -> tuple[list[Move], tuple[int, ...]]:
-    """Movements that follow one another, and the shape of the array they start from."""
+    """Draw a chain of movements and the shape of the array it starts from."""
     first = shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=3)))
     out: list[Move] = []
     for _ in range(draw(st.integers(1, 6))):

@@ -1,4 +1,4 @@
-"""Eager calls of new shapes run kernels that are there, and mean what jit's mean."""
+"""Eager calls with new shapes run existing kernels and give the results of jit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def array(*shape: int) -> Any:
     return jnp.asarray(np.ones(shape, np.float32))
 
 
-CALLS: dict[str, tuple[int, Callable[..., Any]]] = {  # kernels at most
+CALLS: dict[str, tuple[int, Callable[..., Any]]] = {  # most kernels
     "x + 1": (1, lambda a, b, c: array(a, b) + 1),
     "x + row": (1, lambda a, b, c: array(a, b) + array(b)),
     "n // k": (3, lambda a, b, c: jnp.arange(c) // a),
@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[int, Callable[..., Any]]] = {  # kernels at most
 
 
 def begun() -> int:
-    """Kernels that were new to this process."""
+    """Return how many kernels were new to this process."""
     stats = get_device("cpu").stats()
     return stats["compiled"] + stats["disk"]
 
@@ -47,7 +47,7 @@ def test_kernels_of_new_shapes(name: str) -> None:
     before = begun()
     for shape in SHAPES:
         call(*shape)
-    assert begun() - before <= most + 3  # and those that make the operands
+    assert begun() - before <= most + 3  # plus kernels that make the operands
 
 
 @pytest.mark.parametrize("first", range(0, 60, 12))
@@ -63,7 +63,7 @@ def test_a_product_of_much_work_has_a_kernel_of_its_own() -> None:
 
 
 def _moved(draw: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
-    """A function of NumPy's that moves elements, and operands whose lengths often coincide."""
+    """Return a NumPy function that moves elements, and operands whose lengths often coincide."""
     top = int(draw.choice((4, 9, 9, 140)))
     m, n, k = map(int, draw.integers(1, top, 3))
     axis, start, step = int(draw.integers(2)), int(draw.integers(m)), int(draw.integers(1, 4))
@@ -84,7 +84,7 @@ def _moved(draw: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
 
 
 def test_kernels_of_numbers_that_coincide() -> None:
-    """A kernel made where two lengths are equal serves others, and the other way round."""
+    """A kernel made when two lengths are equal also serves unequal ones, and vice versa."""
     draw = np.random.default_rng(5)
     for _ in range(400):
         f, operands = _moved(draw)
@@ -92,14 +92,15 @@ def test_kernels_of_numbers_that_coincide() -> None:
 
 
 def test_single_rows_among_parts() -> None:
-    """They share a loop, and parts of some rows between them have one more."""
+    """Single rows share a loop; the parts of several rows between them have their own."""
     for rows in ([1, 1, 5, 1, 3], [2, 1, 1, 4, 1], [1, 7, 1, 7, 1]):
         parts = [np.full((6, n, 16), n + i, np.float32) for i, n in enumerate(rows)]
         np.testing.assert_array_equal(jnp.concatenate(parts, 1), np.concatenate(parts, 1))
 
 
 def test_what_is_masked_in_one_part_of_a_loop_and_needed_in_all_of_it() -> None:
-    """The ends of the range are written over; a part of the loop knows that it has none."""
+    """geomspace overwrites the ends of its range; a part of the loop knows that it contains
+    neither."""
     for a, b in ((0.25, 0.5), (1.0, 8.0)):
         np.testing.assert_allclose(jnp.geomspace(jnp.float32(a), jnp.float32(b), 40),
                                    np.geomspace(a, b, 40), rtol=1e-5)

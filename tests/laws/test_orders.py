@@ -1,7 +1,7 @@
-"""Derivatives of order 1 to 4 along a line, by every word of modes, against 40 digits.
+"""Derivatives of order 1 to 4 along a line, by every composition of modes, against 40 digits.
 
-The reference is the same program over mpmath's numbers. Both modes, in all orders of them, also
-through jit, vmap and linearize; and what each mode closes over is a constant to it.
+The reference is the same program over mpmath numbers. Forward and reverse mode are composed in
+every order, also through jit, vmap and linearize. What a mode closes over is a constant to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import fnx.numpy as jnp
 from fnx import lax
 from tests.laws.matrix_cases import values
 
-Line = Callable[[Any], Any]  # of a number, to a number
+Line = Callable[[Any], Any]  # number -> number
 
 
 def forward(f: Line) -> Line:
@@ -35,7 +35,7 @@ def linearized(f: Line) -> Line:
 
 
 def mapped(f: Line) -> Line:
-    """The derivative in one of two lanes."""
+    """Return the derivative as one of two batch elements."""
     return lambda t: fnx.vmap(fnx.grad(f))(jnp.stack([0 * t, t]))[1]
 
 
@@ -103,7 +103,7 @@ def rk4(s: Any, rho: Any) -> list[Any]:
 
 
 def solved(t: Any) -> Any:
-    """By scan, as a function of the parameter."""
+    """Solve the ODE by scan, as a function of the parameter."""
     start = tuple([_f8(v) + t for v in (1.0, 0.5, -0.3)])
     end, path = lax.scan(lambda s, _: (tuple(rk4(s, 28 + t)), s[0]), start, None, length=STEPS)
     return end[0] * end[1] + path.sum()
@@ -157,14 +157,14 @@ TWO = ["f", "r", "l", "v", "j"]
 @pytest.mark.parametrize("inner", TWO)
 @pytest.mark.parametrize("outer", TWO)
 def test_what_a_mode_closes_over_is_a_constant_to_it(outer: str, inner: str) -> None:
-    """d/dx [x * d/dy (x * y + x * x * y * y)] at y = 1: no perturbation is taken for another."""
+    """d/dx [x * d/dy (x * y + x * x * y * y)] at y = 1: perturbations are not confused."""
     def f(x: Any) -> Any:
         return x * MODES[inner](lambda y: x * y + x * x * y * y)(jnp.ones_like(x))
 
     got, = values(lambda xs: (MODES[outer](f)(xs[0]),), (np.asarray(3.0),))
     assert float(got) == pytest.approx(2 * 3 + 6 * 9)
 
-    def same(x: Any) -> Any:  # at y = x: the inner derivative sees y only
+    def same(x: Any) -> Any:  # at y = x: the inner derivative differentiates y only
         return MODES[inner](lambda y: x * x * y * y)(x)
 
     got, = values(lambda xs: (MODES[outer](same)(xs[0]),), (np.asarray(3.0),))
@@ -172,7 +172,7 @@ def test_what_a_mode_closes_over_is_a_constant_to_it(outer: str, inner: str) -> 
 
 
 def test_jvp_in_vjp_in_vmap() -> None:
-    """Each lane has its own z, and each derivative its own variable."""
+    """Each batch element has its own z, and each derivative its own variable."""
     def one(z: Any) -> Any:
         def f(x: Any) -> Any:
             return fnx.jvp(lambda y: jnp.sin(x * y) * z, (x * z,), (z,))[1]
@@ -187,7 +187,7 @@ def test_jvp_in_vjp_in_vmap() -> None:
 
 
 def test_a_variable_of_a_loop_outside() -> None:
-    """scan inside grad over what another grad is about."""
+    """A scan inside grad over the variable of an outer grad."""
     def f(x: Any) -> Any:
         def g(y: Any) -> Any:
             return lax.scan(lambda c, _: (c * y * x, None), x, None, length=3)[0]

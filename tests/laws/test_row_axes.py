@@ -1,4 +1,4 @@
-"""Softmax, norms and their gradients over any axes are one kernel, as over the last."""
+"""Softmax, norms and their gradients over any axes are one kernel, as over the last axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fnx.core.array.array import Array
 from fnx.core.config import override
 from fnx.lower.tensor.split_reduction import MIN_WORK
 
-COMPILED = True  # lanes along columns, and what is staged for them
+COMPILED = True  # SIMD lanes along columns, and their stages
 
 Axes = tuple[int, ...]
 f32 = np.float32
@@ -51,13 +51,13 @@ def shapes_and_axes(draw: st.DrawFn) -> tuple[Axes, Axes]:
     shape = tuple(draw(st.lists(st.sampled_from([2, 3, 5, 7, 16, 19, 40]), min_size=2,
                                 max_size=4)))
     axes = draw(st.sets(st.sampled_from(range(len(shape))), min_size=1, max_size=len(shape) - 1))
-    assume(math.prod(shape) < MIN_WORK)  # else long sums with few results are cut
+    assume(math.prod(shape) < MIN_WORK)  # otherwise long sums with few results are split
     return shape, tuple(sorted(axes))
 
 
 def whole(f: Callable[[Array, Axes], Array], x: np.ndarray[Any, Any], axes: Axes
           ) -> tuple[np.ndarray[Any, Any], int]:
-    """The value, and how many kernels computed it."""
+    """Return the value, and how many kernels computed it."""
     jitted = fnx.jit(lambda x: f(x, axes))
     return np.asarray(jitted(jnp.asarray(x))), len(list(jitted.lower(jnp.asarray(x)).kernels))
 
@@ -73,7 +73,7 @@ def test_over_any_axes_is_one_kernel(case: tuple[Axes, Axes], name: str, grad: b
     with override(device="interp"):
         want = np.asarray(f(jnp.asarray(x.astype("float64")), axes))
     assert kernels == 1
-    # a deviation near 0 is amplified by up to 1 / sqrt(1e-5)
+    # A deviation near 0 is amplified by up to 1 / sqrt(1e-5).
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-3 if grad else 1e-4)
 
 
@@ -99,7 +99,7 @@ def test_of_any_float(case: tuple[Axes, Axes], name: str, dtype: str) -> None:
 @settings(max_examples=10)
 @given(shapes_and_axes(), st.sampled_from(sorted(ROWS)))
 def test_of_lengths_that_are_arguments(case: tuple[Axes, Axes], name: str) -> None:
-    """Eager calls share kernels of other shapes."""
+    """Eager calls share kernels between shapes."""
     shape, axes = case
     x = np.random.default_rng(3).standard_normal(shape).astype(f32)
     got = np.asarray(ROWS[name](jnp.asarray(x), axes))
@@ -109,7 +109,7 @@ def test_of_lengths_that_are_arguments(case: tuple[Axes, Axes], name: str) -> No
 @pytest.mark.parametrize(("shape", "axis"), [((300, 200), 0), ((40, 90, 70), 1), ((200, 3), 0),
                                              ((6000, 80), 0), ((50, 70, 5), 1)])
 def test_columns_that_workers_share(shape: Axes, axis: int) -> None:
-    """Long columns, blocks of columns, and columns of few lanes."""
+    """Long columns, blocks of columns, and columns narrower than a vector."""
     x = np.random.default_rng(2).standard_normal(shape).astype(f32)
     got, _ = whole(ROWS["softmax"], x, (axis,))
     e = np.exp(x.astype("float64") - x.max(axis, keepdims=True))

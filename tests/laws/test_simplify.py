@@ -1,4 +1,5 @@
-"""Laws of simplify: the same bits, idempotent, and nothing new where nothing changed."""
+"""Properties of simplify: bitwise equal results, idempotence, and no new node if nothing
+changed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_what_has_no_elements_is_a_parameter_or_a_constant(graph: Graph) -> None
 
 
 def test_no_booleans_are_in_order() -> None:
-    """They have the type of a token; a sort has no effects."""
+    """Empty bool arrays have the type of a token, but a sort of them has no effects."""
     x = build.param(0, dtypes.bool_, (0,))
     fn = build.function(build_calls.sort([x], 1), 1, "f")
     assert all(n.op is not ops.SORT for n in toposort(simplify(fn).src))
@@ -62,11 +63,11 @@ def test_the_order_of_rules_means_nothing(graph: Graph, rng: random.Random) -> N
     assert_same(got, interp.apply(graph.fn, graph.args))
 
 
-# ---- each rule by itself, on graphs made from its pattern -------------------------------------
+# ---- each rule on its own, on graphs made from its pattern ------------------------------------
 
 
 class Instance:
-    """A random node that a pattern describes; names that repeat are one node."""
+    """A random node that matches a pattern; equal names become one node."""
 
     def __init__(self, rng: random.Random) -> None:
         self.b = Builder(rng, dtypes.USER, STEPS.keys(), 0)
@@ -128,7 +129,7 @@ class Instance:
 
 @pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.name)
 def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.MonkeyPatch) -> None:
-    # parts, or none of these graphs has as many
+    # Otherwise none of these graphs has enough parts.
     monkeypatch.setattr(movements, "MAX_CONCAT_PARTS", 1)
     applied = 0
     for seed in range(6000):
@@ -136,7 +137,7 @@ def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.Monkey
         instance = Instance(rng)
         try:
             node = instance.make(rule.pattern, rng.choice(dtypes.USER))
-        except FnxError:  # dtypes or shapes that do not fit: another seed
+        except FnxError:  # dtypes or shapes do not fit: try another seed
             continue
         new = rule.apply(node)
         if new is None:
@@ -150,7 +151,7 @@ def test_each_rule_keeps_every_bit(rule: RewriteRule, monkeypatch: pytest.Monkey
     assert applied > 0, f"{rule} never applied"
 
 
-# ---- what stays, and what it is for -----------------------------------------------------------
+# ---- what must not be simplified, and what must -----------------------------------------------
 
 X = build.param(0, dtypes.float32, (2, 3))
 I = build.param(1, dtypes.int32, (2, 3))  # noqa: E741

@@ -1,6 +1,6 @@
-"""The training step of examples/digits.py as a whole: one replay, on every device, in any process.
+"""The whole training step of examples/digits.py: one replay, on every device, in any process.
 
-The batches are random numbers, so that nothing but fnx is needed.
+The batches are random numbers, so that the test needs no data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import fnx
 from fnx.backends.base import get_device
 from fnx.core.config import override
-from tests.test_examples import digits as digits  # the fixture
+from tests.test_examples import digits as digits  # a fixture
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 64
@@ -101,7 +101,7 @@ print(json.dumps([stats["compiled"], stats["disk"], stats["submitted"], hashes])
 
 
 def process(cache: Path, workers: int) -> Any:
-    """(kernels compiled, kernels from disk, submissions to workers, digests of results)."""
+    """Return (kernels compiled, kernels from disk, submissions to workers, digests of results)."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, text=True,
                           capture_output=True, check=False,
                           env=os.environ | {"FNX_CACHE_DIR": str(cache),
@@ -117,7 +117,7 @@ def test_other_processes_compile_nothing_and_any_number_of_workers_gives_the_sam
     for workers in (2, 3):
         again, from_disk, submitted, others = process(tmp_path, workers)
         assert (again, from_disk) == (0, compiled)
-        assert submitted > 0  # work that was shared out, not run inline
+        assert submitted > 0  # work went to workers instead of running inline
         assert others == hashes
 
 

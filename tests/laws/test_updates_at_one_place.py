@@ -1,4 +1,5 @@
-"""Updates that all go to one place are each made, whatever proves that it is one."""
+"""Updates that all hit one index are all applied, however the compiler proves that it is one
+index."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def test_each_counts(where: str, value: str, size: int) -> None:
 
 
 def test_in_several_axes_of_one_element() -> None:
-    """Rows of a matrix, one of whose axes has length 1, and a histogram of one bin."""
+    """Rows of a matrix with an axis of length 1, and a histogram with one bin."""
     x, i, j = jnp.zeros((1, 3)), jnp.zeros(4, "int32"), jnp.array([0, 2, 2, 1])
     np.testing.assert_array_equal(fnx.jit(lambda x, i: x.at[i].add(1.0, mode="clip"))(x, i),
                                   np.full((1, 3), 4))

@@ -1,4 +1,4 @@
-"""Results have the same bits from run to run and for 1, 2, 3 workers: cases of the sweep."""
+"""Results are bitwise equal from run to run and for 1, 2, 3 workers: cases of the sweep."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fnx.core.array.tree import flatten
 from fnx.core.config import override
 
 COMPILED = True
-EACH = 5                # cases of a family
-MOST = 1 << 21          # elements of its operands together
+EACH = 5                # cases per family
+MOST = 1 << 21          # elements of all operands of a case
 NAMES = SimpleNamespace(jax=fnx, jnp=jnp, lax=lax, random=random)
 
 
@@ -49,7 +49,7 @@ def test_any_number_of_workers_gives_the_same_bits(
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
 @pytest.mark.parametrize("n", [1 << 15, 30011])
 def test_long_running_folds_have_the_same_bits(name: str, n: int) -> None:
-    """In chunks, which follow from the length alone; they are float64 rounded once."""
+    """The strips depend on the length only; the results are those of float64, rounded once."""
     x = np.random.default_rng(n).normal(1, 0.001, n).astype(np.float32)
     fold = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
     f = fnx.jit(getattr(fnx.lax, name))

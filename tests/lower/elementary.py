@@ -1,4 +1,4 @@
-"""Evaluate decomposed ops in NumPy, and count errors in units in the last place."""
+"""Evaluate decomposed ops in NumPy and measure their errors in ulps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TYPES = {t.np: t for t in (*dtypes.USER, dtypes.index)}
 
 
 def expanded(op: Op, *xs: Array, arg: Any = None, target: Target = FUSED) -> UOp:
-    """The expansion of op over parameters of the shapes and types of xs."""
+    """Return the expansion of op over parameters with the shapes and dtypes of xs."""
     params = [build.param(i, _TYPES[x.dtype], x.shape) for i, x in enumerate(xs)]
     return decompose(build.elementwise(op, *params, arg=arg), target)
 
 
 def decomposed(op: Op, *xs: Array, arg: Any = None, target: Target = FUSED) -> Array:
-    """What the expansion of op computes; MULACC with exactly one rounding."""
+    """Evaluate the expansion of op; MULACC rounds exactly once."""
     root = expanded(op, *xs, arg=arg, target=target)
     value: dict[UOp, Array] = {}
     with np.errstate(all="ignore"):
@@ -41,12 +41,12 @@ def decomposed(op: Op, *xs: Array, arg: Any = None, target: Target = FUSED) -> A
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c rounded once."""
+    """Return a * b + c, rounded once."""
     return _fused_32(a, b, c) if a.dtype == np.float32 else _fused_64(a, b, c)
 
 
 def _fused_32(a: Array, b: Array, c: Array) -> Array:
-    """Through float64 rounded to odd, which a second rounding to 24 bits cannot spoil."""
+    """Compute in float64 rounded to odd, so that the second rounding, to 24 bits, is correct."""
     product, addend = a.astype(np.float64) * b, c.astype(np.float64)
     total = product + addend
     t = total - product
@@ -68,14 +68,14 @@ def _fused_64(a: Array, b: Array, c: Array) -> Array:
 
 
 def same(a: Array, b: Array) -> Array:
-    """Where two arrays agree in every bit, any NaN being like any other."""
+    """Return where two arrays are bitwise equal, with all NaNs equal to one another."""
     if a.dtype.kind != "f":
         return a == b
     return (np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))
 
 
 def ulps_32(got: Array, exact: Array) -> Array:
-    """Errors of float32 results against float64 values, in units in the last place."""
+    """Return the errors of float32 results against float64 values, in ulps."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(np.float32)
         unit = np.ldexp(1.0, np.maximum(np.frexp(np.abs(exact))[1] - 24, -149))

@@ -1,8 +1,8 @@
-"""Runs a PROGRAM of a group of threads in NumPy, all of its threads at once, line by line.
+"""Run a PROGRAM of a thread group in NumPy: all of its threads at once, line by line.
 
-A value is an array with an element for each thread. What the
-units of warps compute is written here from the manual's own formulas (PTX ISA, "Matrix Fragments
-for mma.m16n8k16 with floating point type"), element by element.
+A value is an array with one element per thread. The warp-level matrix instructions follow the
+formulas of the manual (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"),
+element by element.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def run(program: UOp, groups: int, buffers: Sequence[Array]) -> None:
-    """Run a PROGRAM on arrays that are written in place."""
+    """Run a PROGRAM on arrays, which it writes in place."""
     for group in range(groups):
         _Group(program, group, buffers).run()
 
@@ -35,14 +35,14 @@ class _Group:
         self.memory["SHARED"] = np.full(self.group.shared, 0xA5, np.uint8)
         self.active = np.ones(self.group.threads, bool)
         self.values: dict[UOp, Any] = {}
-        self.fetched: list[tuple[Any, Any, DType]] = []  # what ASYNC_WAIT brings
+        self.fetched: list[tuple[Any, Any, DType]] = []  # what ASYNC_WAIT makes visible
 
     def run(self) -> None:
         with np.errstate(all="ignore"):
             self.block(0, len(self.lines))
 
     def end_of(self, start: int) -> int:
-        """The line that ends what line ``start`` begins."""
+        """Return the line that ends the block opened by line ``start``."""
         return next(i for i in range(start, len(self.lines)) if self.lines[i].op in (
             ops.ENDFOR, ops.ENDIF) and self.lines[i].src[0] is self.lines[start])
 
@@ -64,7 +64,8 @@ class _Group:
             i += 1
 
     def loop(self, node: UOp, start: int, end: int) -> None:
-        """Threads have as many iterations as each wants; those that have no more keep values."""
+        """Run a loop whose trip count differs by thread; threads that have left keep their
+        values."""
         counter, stop = (self.value(s) for s in node.src)
         phis = [n for n in self.lines[start:end] if n.op is ops.PHI and n.src[0] is node]
         nexts, before = [self.value(p.src[1]) for p in phis], self.active
@@ -167,7 +168,7 @@ class _Group:
 
 
     def tf32(self, src: list[Array]) -> Array:
-        """"Matrix Fragments for mma.m16n8k8", of .tf32: a word is a number."""
+        """The layout of "Matrix Fragments for mma.m16n8k8" for .tf32: one value per register."""
         out = np.zeros((self.group.threads, 4), np.float32)
         for first in range(0, self.group.threads, 32):
             words = [s[first:first + 32] for s in src]
@@ -186,11 +187,11 @@ class _Group:
 
 
 def _cut(words: Array) -> Array:
-    """Numbers without their low 13 bits."""
+    """Clear the low 13 bits of each value."""
     return np.asarray(words & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _half(t: DType, word: Any, i: int) -> Any:
-    """A number of a word: the first is in the low bits."""
+    """Return one of the two values in a register; the first is in the low bits."""
     bits = np.array([word >> 16 * i & 0xFFFF], np.uint16)
     return low_precision.decode(bits.view(t.np), t)[0]

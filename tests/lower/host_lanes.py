@@ -1,15 +1,15 @@
-"""Runs a PROGRAM of the host in NumPy, line by line, and looks at each address that it touches.
+"""Run a host PROGRAM in NumPy, line by line, and check each address that it accesses.
 
-A vector is an array of its lanes. What may be touched, where a processor does not stumble:
+A vector is an array of its lanes. An access is legal, because it cannot fault, if:
 
-    a load or store without a mask              every lane is an element
-    under a mask of one bit                     the same, or nothing
-    under a mask, from ``first`` up to ``last``,
-    or without these                            lanes in lines that an element is in
-    outside of them                             the lanes that the mask holds
-    of lanes that lie apart                     every lane is an element
+    load or store without a mask            every lane is an element
+    with a one-bit mask                     the same, or the mask is false
+    with a mask, within ``first`` to
+    ``last``, or without these              each lane is in a cache line that holds an element
+    outside of ``first`` to ``last``        the lanes that the mask selects are elements
+    strided lanes                           every lane is an element
 
-A masked store may have other lanes outside: what is written is memory of fnx's own.
+The inactive lanes of a masked store may be out of bounds: only memory that fnx owns is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Host:
         self.memory[-1] = np.zeros(scratch, np.uint8)
         self.scalars, self.part = scalars, part
         self.values: dict[UOp, Any] = {}
-        self.partial = 0  # accesses of some lanes
+        self.partial = 0  # number of accesses with some lanes inactive
 
     def run(self) -> None:
         self.block(0, len(self.lines))
@@ -47,7 +47,7 @@ class Host:
             ops.ENDFOR, ops.ENDIF) and self.lines[i].src[0] is self.lines[start])
 
     def block(self, start: int, stop: int) -> bool:
-        """Whether a BREAK left the loop."""
+        """Run a block; return whether a BREAK left the loop."""
         i = start
         while i < stop:
             node = self.lines[i]
@@ -126,7 +126,7 @@ class Host:
 
     def places(self, place: UOp, at: tuple[int, Any], mask: Any, single: bool,
                ends: Sequence[tuple[int, Any]]) -> tuple[Array, Array]:
-        """The byte of each lane, and which lanes are meant; none lies where it may not."""
+        """Return the byte offset and the activity of each lane; fail if one is illegal."""
         memory, first = at
         lanes, size = place.dtype.lanes, place.dtype.itemsize
         apart = place.src[1].dtype.lanes > 1

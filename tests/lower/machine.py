@@ -1,4 +1,4 @@
-"""Runs a tiled KERNEL on this machine's processor, and on the interpreter."""
+"""Run a tiled KERNEL on this machine's processor and on the interpreter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def aligned(values: Any, dtype: Any = None) -> Array:
-    """A copy at a multiple of 64 bytes, with as much again behind it that nobody may touch."""
+    """Copy to a 64-byte boundary, followed by guard bytes that must not change."""
     values = np.asarray(values, dtype)
     raw = np.full(values.nbytes + 192, 0xA5, np.uint8)
     start = -raw.ctypes.data % 64
@@ -35,7 +35,7 @@ def aligned(values: Any, dtype: Any = None) -> Array:
 
 
 def bits(value: Any) -> int:
-    """A scalar argument: its bit pattern."""
+    """Return the bit pattern of a scalar argument."""
     if isinstance(value, (float, np.floating)):
         array = np.asarray(value, np.float32 if not isinstance(value, np.float64) else None)
         return int(array.view(f"i{array.itemsize}"))
@@ -45,8 +45,9 @@ def bits(value: Any) -> int:
 def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
         cuts: Sequence[float] = (), made_for: Target | None = None,
         text: Callable[[str], str] = str) -> None:
-    """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts. What it was
-    ``made_for`` may have what this machine has not: ``text`` puts something else in its place."""
+    """Run compiled code on aligned arrays; ``cuts`` divide the PAR range into parts. A kernel that
+    is ``made_for`` another target may use instructions that this machine lacks: ``text`` replaces
+    them."""
     target = llvm.host_target()
     code = kernel_code(vectorize_stage_fills(kernel, target), Driver(made_for or target))
     spec.check([code.program()], "program")
@@ -72,7 +73,7 @@ def run(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[int] = (),
 
 def both(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any] = (),
          cuts: Sequence[float] = ()) -> tuple[list[Array], list[Array]]:
-    """The buffers after the machine and after the interpreter ran the kernel."""
+    """Return the buffers after the machine and after the interpreter ran the kernel."""
     mine = [aligned(b) for b in buffers]
     theirs = [np.array(b) for b in buffers]
     run(kernel, mine, scalars, cuts)
@@ -81,13 +82,13 @@ def both(kernel: UOp, buffers: Sequence[Array], scalars: Sequence[Any] = (),
 
 
 def kernel_over(stores: Sequence[UOp], name: str, order: Sequence[int]) -> UOp:
-    """A KERNEL whose order is that part of ``order`` which it has ranges of."""
+    """Build a KERNEL whose order is ``order`` restricted to the ranges that it has."""
     live = {r.arg.id for r in toposort(stores) if r.op is ops.RANGE}
     return build.kernel(stores, name, [i for i in order if i in live])
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Equal bit for bit, where all NaNs are one."""
+    """Compare bit for bit, with all NaNs equal."""
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
     nan = np.isnan(a) & np.isnan(b)
@@ -96,7 +97,7 @@ def same_bits(a: Array, b: Array) -> bool:
 
 def split(extent: UOp | int, *factors: tuple[int, str], ids: int = 0,
           outer: str = "SEQ") -> tuple[UOp, UOp | None, tuple[UOp, ...]]:
-    """A range as outer * inner...: the index, its condition, the ranges."""
+    """Split a range as outer * inner...; return the index, its condition and the ranges."""
     whole = build.index_const(extent) if isinstance(extent, int) else extent
     block = int(np.prod([n for n, _ in factors]))
     step = build.index_const(block)

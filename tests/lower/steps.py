@@ -28,7 +28,7 @@ def steps_of(fn: UOp) -> list[KernelStep | ControlFlowStep]:
 
 def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
               runtime_extents: bool = False) -> list[np.ndarray[Any, Any]]:
-    """Results of ``fn`` through the passes up to untiled kernels."""
+    """Return the results of ``fn`` after the passes up to untiled kernels."""
     driver = Driver(TARGET)
     memory: dict[UOp, np.ndarray[Any, Any]] = {
         p: np.array(args[p.arg.slot]) for p in toposort(fn.src) if p.op is ops.PARAM}
@@ -46,7 +46,7 @@ def run_steps(fn: UOp, args: Sequence[np.ndarray[Any, Any]],
 
 
 def _part(memory: dict[UOp, np.ndarray[Any, Any]], operand: LaunchOperand) -> np.ndarray[Any, Any]:
-    """What a kernel sees of an operand."""
+    """Return the part of the memory that a kernel's operand refers to."""
     if not isinstance(operand, View):
         return memory[operand]
     whole = memory[operand.node]

@@ -1,4 +1,4 @@
-"""BARRIER below the tensor level: kept apart, in time, and for nothing."""
+"""BARRIER below the tensor level: it separates kernels, orders them and costs nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def squares(x: UOp) -> UOp:
 
 
 def commands_of(*outs: UOp) -> list[UOp]:
-    """The commands of a graph, which agrees with the interpreter, in the order they run."""
+    """Return the commands of a graph in execution order, having checked the results."""
     slots = {n.arg.slot: n for n in b.params(b.function(outs, 8)).values()}
     fn = b.function(outs, len(slots))
     rng = np.random.default_rng(0)
@@ -45,12 +45,12 @@ def names_of(*outs: UOp) -> list[str]:
 
 
 def reductions(commands: list[UOp]) -> list[int]:
-    """How many reductions are in each kernel."""
+    """Return the number of reductions in each kernel."""
     return [sum(n.op is ops.REDUCE for n in toposort([c.src[0]])) for c in commands]
 
 
 def reads(commands: list[UOp]) -> list[set[int]]:
-    """Which arguments each kernel reads."""
+    """Return the arguments that each kernel reads."""
     return [{s.arg.index for s in c.src[1:] if s.op is ops.SLOT and s.arg.kind == "in"}
             for c in commands]
 
@@ -71,7 +71,7 @@ def test_what_waits_runs_later() -> None:
 
 
 def test_a_barrier_waits_for_what_its_value_is_computed_from() -> None:
-    """Where that has no buffer: it is read by the barrier alone, or computed by its readers."""
+    """Also if the value has no buffer: only the barrier reads it, or its readers recompute it."""
     y = p(1, 8, 64)
     total = b.reduce(squares(p(0, 8, 64)), ops.ADD, (0,))
     last = b.reduce(squares(b.barrier(y, b.neg(b.exp(total)))), ops.MUL, (0,))

@@ -1,4 +1,5 @@
-"""Rows of a result that read the same rows: computed side by side, each row loaded once."""
+"""Unroll-and-jam: result rows that read the same input rows are computed together, so that each
+input row is loaded once."""
 
 from __future__ import annotations
 
@@ -46,14 +47,14 @@ def windows(planes: int, rows: int, columns: int, taps: tuple[int, int], step: i
 
 
 def slot(line: UOp) -> int:
-    """Of the buffer that a LOAD reads."""
+    """Return the slot of the buffer that a LOAD reads."""
     while line.op is not ops.REF:
         line = line.src[0]
     return int(line.arg.slot)
 
 
 @TARGETS
-@pytest.mark.parametrize("rows", [56, 59])  # of 59 the last block moves to the end
+@pytest.mark.parametrize("rows", [56, 59])  # 59: the last block shifts back
 def test_a_row_is_loaded_once_for_the_results_that_need_it(target: Target, rows: int) -> None:
     kernel, _ = windows(8, rows, 64, (7, 7))
     written = [s.range for s in choose_schedule(kernel, target) if isinstance(s, Unroll)]
@@ -78,7 +79,8 @@ def test_rows_that_share_nothing_or_much_code_are_read_one_by_one(
        weighted=st.booleans())
 def test_values_are_those_of_the_sum(target: Target, planes: int, rows: int, columns: int,
                                      taps: tuple[int, int], step: int, weighted: bool) -> None:
-    """Of whole numbers, so that no order rounds: with loops as they are, and with the schedule."""
+    """The values are integers, so that no summation order rounds. Both the untiled loops and the
+    schedule give the sum."""
     kernel, operands = windows(planes, rows, columns, taps, step, weighted)
     want, got = [x.copy() for x in operands], [x.copy() for x in operands]
     run_kernel(kernel, want, [])

@@ -1,4 +1,4 @@
-"""Kernels of targets that bind few buffers: no more than the row says, and the same results."""
+"""Targets with few buffer bindings: kernels stay within the limit and results are the same."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 
 EXAMPLES = int(os.environ.get("FNX_TEST_EXAMPLES", "10"))
-FOUR_OPERANDS = {ops.GATHER, ops.SCATTER, ops.THREEFRY}  # one node may read 4 arrays
+FOUR_OPERANDS = {ops.GATHER, ops.SCATTER, ops.THREEFRY}  # a single node may read 4 arrays
 
 
 @cache
 def binding(name: str, buffers: int) -> Any:
-    """A device of the host whose row says so."""
+    """A host device whose target binds at most so many buffers."""
     device: Any = InterpDevice() if name == "interp" else CpuDevice()
-    device.target = device.target.replace(buffers=buffers)
+    device.target = device.target.replace(max_buffers=buffers)
     return device
 
 
 def most_bound(fn: UOp, device: Any) -> int:
-    """Of the kernels of a FUNCTION: the most buffers that one has."""
+    """Return the largest number of buffers that a kernel of a FUNCTION binds."""
     commands = lower(fn, device.target).block.commands
     return max([accessors.max_bindings([m for m in e.src[1:] if m.op is not ops.CONST])
                 for e in accessors.all_execs(commands) if e.src[0].op is ops.KERNEL], default=0)
 
 
 def holds(fn: UOp, args: Any, name: str, buffers: int) -> None:
-    """The law: no more than the row says, and what is computed without it."""
+    """The property: no kernel exceeds the limit, and the results equal those without a limit."""
     device = binding(name, buffers)
     assert most_bound(fn, device) <= buffers
     plain = get_device(name)
@@ -49,7 +49,8 @@ def holds(fn: UOp, args: Any, name: str, buffers: int) -> None:
 
 
 def wide(seed: int, operands: int) -> Graph:
-    """A FUNCTION of so many arguments, and as many results that each read several of them."""
+    """A FUNCTION of so many arguments and as many results, each of which reads several
+    arguments."""
     choose, rng = random.Random(seed), np.random.default_rng(seed)
     shapes = [(3, 5), (5,), (3, 1), ()]
     params = [build.param(i, dtypes.int32, choose.choice(shapes)) for i in range(operands)]
@@ -80,7 +81,7 @@ def wide(seed: int, operands: int) -> Graph:
                 made = choose.choice(binary)(made, other)
         pool.append(made)
     results = choose.sample(pool[operands:], operands)
-    if choose.random() < 0.4:  # the body of a loop
+    if choose.random() < 0.4:  # a loop body
         first = [build.param(i, dtypes.int32, p.shape) for i, p in enumerate(params)]
         same = [next((r for r in results if r.shape == p.shape), p) for p in params]
         body = build.function([build.add(s, build.const(7, s.dtype, s.shape)) for s in same],

@@ -1,4 +1,4 @@
-"""Products that only sums read are computed by blocks: attention, in every spelling."""
+"""Attention regions: products with no consumer but sums are tiled, in every spelling."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Function = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of any size are worth it, whatever it takes."""
+    """Accept products of any size, at any predicted time."""
     monkeypatch.setattr(candidates, "MIN_MATRIX", 1)
     monkeypatch.setattr(pass_, "LARGE_BYTES", 0)
     monkeypatch.setattr(pass_, "LARGE_SLOWDOWN", math.inf)
@@ -134,14 +134,15 @@ def graph_of(f: Function, args: Sequence[Any]) -> UOp:
 
 
 def lowered(f: Function, args: Sequence[Any]) -> tuple[UOp, list[str]]:
-    """The FUNCTION after the pass, and what readers are told."""
+    """Return the FUNCTION after the pass, and the reported reasons."""
     told: list[str] = []
     fn = simplify(inline(graph_of(f, args)))
     return tile_attention(fn, Target("cpu"), report=lambda _, why: told.append(why)), told
 
 
 def largest(fn: UOp) -> int:
-    """Elements of the largest array that has to be written: a result of a fold or of a call."""
+    """Return the number of elements of the largest array that must be written: the result of a
+    reduction or of a call."""
     written = [n for n in toposort(fn.src) if n.op in (ops.REDUCE, ops.GETTUPLE)]
     return max(math.prod(n.shape) for n in (*written, *fn.src))
 
@@ -164,7 +165,7 @@ def agree(f: Function, args: Sequence[Any], device: str, tolerance: float = 3e-6
 
 
 def attended(f: Function) -> Function:
-    """With the gradients of all operands."""
+    """Return the results and the gradients of all operands."""
     def both(q: Any, k: Any, v: Any, g: Any) -> Any:
         out, back = fnx.vjp(f, q, k, v)
         return out, *back(g)
@@ -194,7 +195,7 @@ def test_nor_do_its_gradients(f: Function, device: str) -> None:
 
 
 def of_blocks(fn: UOp) -> list[UOp]:
-    """The CALLs of kernels that compute products by blocks."""
+    """Return the CALLs of kernels that compute products tile by tile."""
     return [n for n in toposort(fn.src) if n.op is ops.CALL
             and n.arg.name.startswith(("online", "blocks"))]
 
@@ -225,7 +226,7 @@ def where_hidden(q: Any, k: Any, v: Any, seen: Any) -> Any:
 
 
 def seeing(f: Function) -> Function:
-    """With the gradients of all but the mask."""
+    """Return the results and the gradients of all operands but the mask."""
     return lambda q, k, v, g, seen: attended(lambda q, k, v: f(q, k, v, seen))(q, k, v, g)
 
 
@@ -234,7 +235,8 @@ def seeing(f: Function) -> Function:
 @pytest.mark.parametrize("name", DATA)
 def test_masks_that_are_data_end_loops_behind_what_they_leave(
         f: Function, name: str, device: str) -> None:
-    """The last place that a row sees is found before; a mask of all places alike is one."""
+    """The last index that a row attends to is computed beforehand; a mask that is the same
+    everywhere counts as one."""
     args = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
     for function, operands in ((f, [*args[:3], DATA[name]]), (seeing(f), [*args, DATA[name]])):
         calls = of_blocks(lowered(function, operands)[0])
@@ -244,7 +246,8 @@ def test_masks_that_are_data_end_loops_behind_what_they_leave(
 
 
 def test_what_masks_leave_may_be_no_number() -> None:
-    """Behind the last key that is seen, and times 0."""
+    """Values that a mask excludes may be infinite: those after the last attended key, and those
+    times 0."""
     for operand in range(3):
         args = arrays((4, N, D), (4, N, D), (4, N, D))
         args[operand][1, 30, 2] = np.inf
@@ -254,7 +257,8 @@ def test_what_masks_leave_may_be_no_number() -> None:
 @pytest.mark.parametrize("f, ends", [(by_einsum, True), (segments, True), (added, False),
                                      (divided_last, False)])
 def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None:
-    """Where that does not depend on scores: the terms have a condition over loops alone."""
+    """If the bound does not depend on scores: the terms have a condition over loop indices
+    alone."""
     f = f if f is divided_last else attended(f)
     for call in of_blocks(lowered(f, OPERANDS[:3 if f is divided_last else 4])[0]):
         sums = [n for n in toposort(call.src[:1]) if n.op is ops.REDUCE
@@ -268,7 +272,7 @@ def test_sums_end_with_what_a_tile_of_rows_sees(f: Function, ends: bool) -> None
 
 
 def test_what_factors_are_made_of_is_computed_once() -> None:
-    """Here cos(out), whose elements each block of keys reads."""
+    """Here the factor is cos(out), each element of which every block of keys reads."""
     def loss(q: Any, k: Any, v: Any) -> Any:
         return jnp.sin(by_einsum(jnp.tanh(q), k * 0.5, v)).sum()
     fn, _ = lowered(fnx.grad(loss, (0, 1, 2)), OPERANDS[:3])
@@ -278,7 +282,7 @@ def test_what_factors_are_made_of_is_computed_once() -> None:
 
 
 def test_of_gradients_three_kernels_go_by_blocks() -> None:
-    """The cotangent's part of a softmax follows from what is known."""
+    """The cotangent term of the softmax follows from values that are known already."""
     fn, told = lowered(attended(by_einsum), OPERANDS)
     names = [n.arg.name.split("_")[0] for n in toposort(fn.src) if n.op is ops.KERNEL]
     assert sorted(x for x in names if x != "any") == ["blocks", "blocks", "exchanged", "online"]
@@ -292,7 +296,7 @@ HEADS = arrays((4, N, D), (4, N, D), (4, N, D), (4, N, D))
 @pytest.mark.parametrize("f", [by_einsum, plain, by_logsumexp, window, batched],
                          ids=lambda f: f.__name__)
 def test_of_heads_that_workers_share_they_are_one_kernel(f: Function, device: str) -> None:
-    """Each tile of keys adds to the gradients of queries: scores are computed once."""
+    """Each tile of keys adds to the gradients of the queries, so scores are computed once."""
     fn, told = lowered(attended(f), HEADS)
     call, = [c for c in of_blocks(fn) if c.arg.name.startswith("blocks")]
     assert told == ["computed by blocks, in 3 kernels"] and len(call.arg.outs) == 3
@@ -314,7 +318,8 @@ def test_tiles_of_keys_that_divide_nothing(t: int, s: int, d: int) -> None:
 @pytest.mark.parametrize("operand, at", [(0, 3), (1, 70), (1, 96), (2, 96), (3, 40)])
 def test_one_kernel_is_finite_where_two_are(
         value: float, operand: int, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the last key is none: there the last one, times 0, may be no number."""
+    """Reads past the last key are clamped to it, and it may be NaN or infinite: times 0 it is
+    NaN."""
     args = arrays((4, 97, D), (4, 97, D), (4, 97, D), (4, 97, D))
     args[operand][0, at, 1] = value
     one = run(attended(by_einsum), args, "cpu")
@@ -392,7 +397,7 @@ def test_second_derivatives_are_right() -> None:
 
 
 def test_gradients_of_a_maximum_compare_with_the_scores_that_it_is_of() -> None:
-    """Which they equal where products are summed in one order by all kernels."""
+    """They are equal only if all kernels sum products in the same order."""
     f = attended(divided_last)
     told: list[str] = []
     fn = simplify(inline(graph_of(f, OPERANDS)))
@@ -413,7 +418,7 @@ def test_a_factor_that_is_no_number_behind_the_last_place() -> None:
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
 def test_quotients_by_what_no_reciprocal_is_of(dtype: str, tolerance: float) -> None:
-    """Their reciprocals would overflow, or be subnormal."""
+    """A reciprocal would overflow or be subnormal."""
     least, most = float(np.finfo(dtype).smallest_normal), float(np.finfo(dtype).max)
     by = np.array([1, -3, least / 64, least, most, -most / 3, 0, np.inf, np.nan, 7] * 4, dtype)
     shrink = np.array([1, 1, least, least, 1, 1, 1, 1, 1, 1] * 4, dtype)
@@ -430,7 +435,8 @@ def test_quotients_by_what_no_reciprocal_is_of(dtype: str, tolerance: float) -> 
 
 
 def test_scores_have_the_same_bits_in_all_kernels() -> None:
-    """Else each probability of a row that sees one key is wrong by what its score is rounded."""
+    """Otherwise each probability of a row that attends to one key is off by the rounding of its
+    score."""
     def f(q: Any, k: Any, v: Any) -> Any:
         scores = q @ k.swapaxes(-1, -2) / 5 - 0.3 * abs(jnp.arange(N)[:, None] - jnp.arange(N))
         e = jnp.exp(scores - scores.max(-1, keepdims=True))
@@ -473,7 +479,8 @@ CPU = Target("cpu", cores=2)
 
 
 def priced(f: Function, shapes: Sequence[tuple[int, ...]]) -> list[str]:
-    """What becomes of the regions of a function by what their kernels are predicted to take."""
+    """Return the decision for each region of a function, based on the predicted time of its
+    kernels."""
     told: list[str] = []
     graph = fnx.make_jaxpr(f)(*[ShapeDtypeStruct(s, "float32") for s in shapes])
     tile_attention(simplify(inline(graph.function)), CPU, partial(predicted_time, target=CPU),
@@ -541,8 +548,8 @@ BY_BLOCKS: dict[str, Case] = {
 @pytest.mark.parametrize("name", [*WRITTEN, *BY_BLOCKS])
 def test_it_is_done_where_that_is_predicted_to_be_faster(
         name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured, what is written here takes 1.1 to 80 times as long by blocks, what is not .3 to
-    .95 times as long."""
+    """Measured times: the programs in WRITTEN take 1.1 to 80 times as long when tiled, the others
+    .3 to .95 times as long."""
     for module, setting, value in SETTINGS:
         monkeypatch.setattr(module, setting, value)
     told = priced(*(WRITTEN | BY_BLOCKS)[name])

@@ -1,5 +1,5 @@
-"""Candidates for groups of threads: all that is listed is legal, becomes code and computes the
-same, also for devices that are not here."""
+"""Schedule candidates for thread groups: all are legal, generate code and compute the same values,
+also for devices that this machine lacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fnx.transforms.replay.schedule_search import Outcome, _decode, _encode
 from fnx.transforms.replay.schedule_trials import almost_equal, call_of_kernel
 
 OPENCL = Target("opencl", kind="opencl", threads=256, shared=32 << 10, private=1 << 10,
-                vector_bits=128, vector_registers=64, chunks=1024)
+                vector_bits=128, vector_registers=64, max_chunks=1024)
 TARGETS = {"opencl": OPENCL, "webgpu": webgpu.ROW, "sm_80": cuda.target_of_chip(80)}
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str]] = {
     "product": (lambda x, w: jnp.tanh(x @ w), ((70, 50), (50, 90)), "float32"),
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str]] = 
 
 
 def kernels(name: str, target: Target) -> list[UOp]:
-    """Those of a program on a target, as schedules name their ranges."""
+    """Return the kernels of a program on a target, with ranges named as schedules name them."""
     f, shapes, dtype = CASES[name]
     with override(device="interp"):
         graph = fnx.jit(f).lower(*[jnp.zeros(s, dtype) for s in shapes]).graph
@@ -56,7 +56,7 @@ def tiled(kernel: UOp, schedule: Any, target: Target) -> Any:
 
 
 def computed(kernel: UOp, schedule: Any) -> list[Any]:
-    """What the interpreter makes of a kernel under a schedule, on data that is always the same."""
+    """Return the interpreter's results of a kernel under a schedule, for fixed data."""
     call = call_of_kernel(kernel)
     assert call is not None
     rng = np.random.default_rng(0)

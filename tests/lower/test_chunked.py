@@ -1,4 +1,4 @@
-"""Running folds in chunks: which loops, what they compute, in what bits."""
+"""Two-pass scans of cumulative reductions: which loops qualify, and the values they compute."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_chunks_are_lanes() -> None:
 
 
 @pytest.mark.parametrize(("x", "monoid"), [
-    (build.param(0, dtypes.float32, (4096,)), ops.ADD),        # short
-    (build.param(0, dtypes.float32, (1 << 17, 2)), ops.ADD),   # chains beside one another
-    (build.param(0, dtypes.float64, (1 << 17,)), ops.ADD),     # nothing rounds what associates
+    (build.param(0, dtypes.float32, (4096,)), ops.ADD),        # too short
+    (build.param(0, dtypes.float32, (1 << 17, 2)), ops.ADD),   # several chains side by side
+    (build.param(0, dtypes.float64, (1 << 17,)), ops.ADD),     # float64 is not reassociated
     (build.param(0, dtypes.float32, (1 << 17,)), ops.LOGADDEXP)])
 def test_other_loops_stay(x: UOp, monoid: Any) -> None:
     before = build.function([cumulative(x, 0, monoid)], 1)
@@ -71,7 +71,8 @@ def test_other_steps_stay() -> None:
        st.integers(0, 1 << 30))
 def test_what_they_compute(monoid: str, n: int, reverse: bool, beside: tuple[int, ...], dtype: str,
                            seed: int) -> None:
-    """The same as the loop, of any length, both ways; the last carry, where it may be read."""
+    """The same as the loop, at any length, in both directions; also the last carry, where it may be
+    read."""
     op, _ = MONOIDS[monoid]
     t = dtypes.as_dtype(dtype)
     values = np.random.default_rng(seed).normal(1, 0.01 if monoid == "prod" else 2, (n, *beside))

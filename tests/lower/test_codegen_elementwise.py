@@ -1,4 +1,4 @@
-"""Streaming kernels on the machine are the interpreter, bit for bit, at every tail length."""
+"""Compiled elementwise kernels equal the interpreter bit for bit, at every tail length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNARY = {
 
 @st.composite
 def expressions(draw, leaves):
-    """A value over the leaves, using every kind of op that is printed."""
+    """A random value over the leaves, which covers every kind of op that is printed."""
     pool = list(leaves)
     for _ in range(draw(st.integers(1, 6))):
         x = draw(st.sampled_from(pool))
@@ -111,7 +111,7 @@ def test_float_to_integer_saturates(source, target):
 
 
 def test_lanes_are_converted_together():
-    """LLVM's intrinsic that saturates is lane by lane on x86."""
+    """On x86, LLVM's saturating intrinsic is scalarized."""
     x = fnx.numpy.ones(64)
     text = fnx.jit(lambda x: x.astype("int32")).lower(x).llvm()
     assert "fptosi <16 x float>" in text or "fptosi <8 x float>" in text
@@ -122,7 +122,7 @@ def test_lanes_are_converted_together():
 @given(n=st.integers(0, 40), m=st.integers(1, 5), stride=st.sampled_from([-1, 1, 2, 3]),
        before=st.integers(0, 20), after=st.integers(0, 20), lanes=st.sampled_from([1, 4, 16]))
 def test_padded_and_strided_views(n, m, stride, before, after, lanes):
-    """o[r, j] = x[r, stride * (j - before)] inside, 0 elsewhere."""
+    """o[r, j] = x[r, stride * (j - before)] in bounds, 0 elsewhere."""
     total = before + n + after
     j, inside, ranges = split(total, (lanes, "VEC"), ids=1)
     r = build.range_(m, 0, "PAR")
@@ -146,7 +146,7 @@ def test_padded_and_strided_views(n, m, stride, before, after, lanes):
 @settings(deadline=None, max_examples=15)
 @given(n=st.integers(0, 50), lanes=st.sampled_from([1, 4, 16]))
 def test_range_values(n, lanes):
-    """A range as a value, in 32 bits and as a float."""
+    """A range used as a value, as a 32-bit integer and as a float."""
     i, inside, _ = split(n, (2, "UNROLL"), (lanes, "VEC"))
     stores = []
     for s, t in enumerate((dtypes.int32, dtypes.uint32, dtypes.float32)):
@@ -162,7 +162,7 @@ def test_range_values(n, lanes):
 @given(n=st.integers(0, 50), size=st.integers(1, 30), lanes=st.sampled_from([1, 4, 16]),
        seed=st.integers(0, 9))
 def test_gather(n, size, lanes, seed):
-    """An index that is data; out of bounds where the load is not valid."""
+    """The index is data; where the load is invalid, it is out of bounds."""
     rng = np.random.default_rng(seed)
     index = rng.integers(-3, size + 3, n).astype("i4")
     i, inside, _ = split(n, (lanes, "VEC"))
@@ -181,7 +181,7 @@ def test_gather(n, size, lanes, seed):
 @settings(deadline=None, max_examples=10)
 @given(n=st.integers(0, 50), size=st.integers(1, 8), seed=st.integers(0, 9))
 def test_scatter_add_in_order(n, size, seed):
-    """A zeroing store, then combining stores in the order of their range."""
+    """A zeroing store is followed by combining stores, in the order of their range."""
     rng = np.random.default_rng(seed)
     index = rng.integers(0, size, n).astype("i4")
     x = (rng.normal(size=n) * 10.0 ** rng.integers(-6, 6, n)).astype("f")
@@ -202,7 +202,7 @@ def test_scatter_add_in_order(n, size, seed):
 @given(n=st.integers(1, 40), columns=st.integers(2, 5), lanes=st.sampled_from([2, 4, 16]),
        monoid=st.sampled_from([ops.ADD, ops.MAX]), seed=st.integers(0, 9))
 def test_lanes_of_a_combining_store_may_lie_apart(n, columns, lanes, monoid, seed):
-    """o[at, i, c] is combined with x[c, i], lanes along i: columns elements from one another."""
+    """o[at, i, c] is combined with x[c, i], with lanes along i: the store has strided lanes."""
     rng = np.random.default_rng(seed)
     i, inside, _ = split(n, (lanes, "VEC"))
     c = build.range_(columns, 10)
@@ -219,7 +219,7 @@ def test_lanes_of_a_combining_store_may_lie_apart(n, columns, lanes, monoid, see
 
 
 def test_in_place_update_of_two_buffers():
-    """Both stores read what the other overwrites, at the same place."""
+    """Both stores read what the other one overwrites, at the same index."""
     n = 37
     i, inside, _ = split(n, (2, "UNROLL"), (4, "VEC"))
     x, y = (build.load(build.index_into(build.ref(s, dtypes.float32, (n,)), i), inside)
@@ -237,6 +237,6 @@ def test_in_place_update_of_two_buffers():
 
 def test_choice_between_constants_that_is_known_only_to_llvm():
     angles, opposite = np.array([[3], [98]], np.uint32), np.arange(-3, 4, dtype=np.int32)
-    program = fnx.jit(fnx.numpy.arctan2)  # the sign of what was unsigned chooses pi or -pi
+    program = fnx.jit(fnx.numpy.arctan2)  # the sign of unsigned selects pi or -pi
     expected = np.arctan2(angles.astype(np.float32), opposite.astype(np.float32))
     np.testing.assert_allclose(program(angles, opposite), expected, rtol=1e-6)

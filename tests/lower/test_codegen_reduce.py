@@ -1,4 +1,4 @@
-"""REDUCE, STAGE and loops on the machine against the interpreter."""
+"""REDUCE, STAGE and loops on the machine agree with the interpreter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def values(rng, shape, dtype):
 @settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_reduce_any_axis_any_tile(data):
-    """o[m] = fold x[m, k] over k, lanes and instances on either side."""
+    """o[m] = reduction of x[m, k] over k, with lanes and unrolled instances on either axis."""
     draw = data.draw
     m, k = draw(st.integers(0, 9)), draw(st.integers(0, 40))
     dtype = draw(st.sampled_from([F32, dtypes.int32, dtypes.bool_, dtypes.uint32]))
@@ -151,7 +151,7 @@ def test_gemm_with_packed_panels(data, m, n, k):
 
 
 def test_two_readers_in_different_loops():
-    """A fold read inside another loop order is folded there again."""
+    """A reduction that is read inside another loop order is computed again there."""
     m, n = 3, 5
     i, j, k = build.range_(m, 0), build.range_(n, 1), build.range_(4, 2)
     x = build.ref(0, F32, (n, 4))

@@ -1,4 +1,4 @@
-"""Blocks that are transposed in registers: stores across lanes, and stages filled across."""
+"""Blocks are transposed in registers: stores across lanes, and stages filled across rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_network_transposes(n, itemsize):
        rows=st.sampled_from([3, 4, 7, 8, 14, 16]),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64]))
 def test_transposed_copy(m, n, lanes, rows, dtype):
-    """o[j, i] = x[i, j] with lanes along j and instances along i, tails on both."""
+    """o[j, i] = x[i, j] with lanes along j and unrolled instances along i, with tails on both."""
     i, i_ok, _ = split(m, (rows, "UNROLL"), ids=0)
     j, j_ok, _ = split(n, (lanes, "VEC"), ids=10)
     ok = [c for c in (i_ok, j_ok) if c is not None]
@@ -60,7 +60,7 @@ def test_transposed_copy(m, n, lanes, rows, dtype):
 
 @pytest.mark.parametrize("shape", [(33, 70), (1, 5), (64, 16), (17, 300)])
 def test_transposed_copy_of_any_length(shape):
-    """Eager: how far apart lanes are is known at run time; blocks are transposed all the same."""
+    """In eager calls strides are known only at run time; blocks are transposed all the same."""
     i, j = build.range_(shape[1], 0), build.range_(shape[0], 1)
     x = build.load(build.index_into(build.ref(0, F32, shape), j, i))
     store = build.store(build.index_into(build.ref(1, F32, shape[::-1]), i, j), x)
@@ -92,8 +92,8 @@ def test_transposed_copy_writes_vectors():
        unrolled=st.integers(1, 2), shift=st.integers(0, 2), turned=st.booleans(),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
 def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, turned, dtype):
-    """o[j, i] = x[i, j] and back, with lanes along j and all i instances; rows of x of some
-    elements more, and tails."""
+    """o[j, i] = x[i, j] and back, with lanes along j and all i unrolled, longer rows of x, and
+    tails."""
     i = build.range_(count, 0, "UNROLL")
     j, j_ok, _ = split(m, (unrolled, "UNROLL"), (lanes, "VEC"), ids=10)
     along = (i, j), (count, m + shift)
@@ -114,7 +114,8 @@ def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, tu
        first=st.integers(0, 3), behind=st.integers(0, 2), apart=st.booleans(),
        dtype=st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float64, dtypes.bool_]))
 def test_lanes_a_few_elements_apart(m, step, lanes, first, behind, apart, dtype):
-    """o[j] = x[j * step + first], which ends with its last element, or where every third is."""
+    """o[j] = x[j * step + first], where x ends with its last element, or with every third one
+    valid."""
     j, j_ok, _ = split(m, (lanes, "VEC"), ids=10)
     n = (m - 1) * step + first + 1 + behind
     index = build.add(build.mul(j, build.index_const(step)), build.index_const(first))
@@ -141,7 +142,7 @@ def test_lanes_with_other_instances_between_move_as_vectors(count):
 
 
 def packed(m, k, rows, kind="UNROLL", space="PRIV"):
-    """o[m] = sum over k of x[m, k]^2 through a stage that is filled across its rows, read by
+    """o[m] = sum over k of x[m, k]^2 through a stage that is filled across its rows, and read by
     unrolled rows or by lanes."""
     row, row_ok, (ir, i) = split(m, (rows, kind), ids=0, outer="PAR")
     kk, q, across = build.range_(k, 10), build.range_(k, 11), build.range_(rows, 12, "UNROLL")
@@ -170,7 +171,7 @@ def test_packed_rows(m, k, rows, kind):
     ("VEC", "PRIV", ["SEQ", "VEC", "UNROLL"])])
 def test_fills_are_blocked_and_mean_the_same(k, kind, space, laid_out):
     target = llvm.host_target()
-    lanes = target.lanes(4)
+    lanes = target.vector_lanes(4)
     kernel = packed(2 * lanes + 3, k, lanes, kind, space)
     blocked = vectorize_stage_fills(kernel, target)
     kinds = [[r.arg.kind for r in n.src[1:]] for n in toposort(blocked.src)
@@ -187,7 +188,8 @@ def test_fills_are_blocked_and_mean_the_same(k, kind, space, laid_out):
 
 
 def packed_rows(m, k, rows):
-    """The same of x[k, m], whose rows are rows of the stage: held back, as tiles are."""
+    """The same for x[k, m], whose rows are rows of the stage; row indices are clamped, as in
+    tiles."""
     kernel = packed(m, k, rows)
 
     def visit(node, src):
@@ -226,14 +228,14 @@ def test_rows_of_the_source_are_vectors(rows, lanes):
 
 
 def test_rows_of_whole_kilobytes_are_apart_by_more():
-    """Those that are read together lie in different sets of a cache."""
+    """The stride is padded, so that rows that are read together map to different cache sets."""
     target = llvm.host_target()
     stages = [n for k in (240, 256, 255)
               for n in toposort(vectorize_stage_fills(packed(30, k, 14), target).src)
               if n.op is ops.STAGE]
     lengths = [[build.const_of(d) for d in accessors.dims(n)] for n in stages]
-    blocks = 256 // target.lanes(4)
-    assert [n[1] for n in lengths] == [240 // target.lanes(4), blocks + 1, blocks + 1]
+    blocks = 256 // target.vector_lanes(4)
+    assert [n[1] for n in lengths] == [240 // target.vector_lanes(4), blocks + 1, blocks + 1]
 
 
 @pytest.mark.parametrize("rows,k", [(2, 64), (16, 3)])

@@ -32,7 +32,7 @@ k = SimpleNamespace(**FIT.held())
 def test_polynomials_have_their_error_bounds(fit: Any) -> None:
     c = getattr(k, fit.name)
     assert len(c) == fit.degree + 1
-    assert FIT.error_bits(fit, c, 1000) <= fit.bound  # the script looks at all 3,000
+    assert FIT.error_bits(fit, c, 1000) <= fit.bound  # the script checks all 3,000 points
     assert all(float(fit.dtype(v)) == v for v in c)
 
 
@@ -51,6 +51,6 @@ def test_split_constants_add_up() -> None:
         for (high, low), value in exact.items():
             assert abs(mpf(high) + mpf(low) - value) < value * mpf(2) ** -83
         assert abs(mpf(k.LN2_32[0]) + mpf(k.LN2_32[1]) - mpmath.log(2)) < mpf(2) ** -35
-    # few enough bits for an exact product with any exponent
+    # Few enough bits that the product with any exponent is exact.
     assert (k.LN2_32[0] * 2 ** 9).is_integer()
     assert (k.LN2_64[0] * 2 ** 33).is_integer()

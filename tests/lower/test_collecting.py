@@ -1,4 +1,5 @@
-"""Collected tiles: the same values, and code that does not grow with the tile."""
+"""Rolled epilogues of accumulator tiles: the same values, and code that does not grow with the
+tile."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ COMPILED = True
 
 
 def product(m: int, depth: int, n: int, combine: Any = None, twice: bool = False) -> UOp:
-    """o[i, j] = tanh(sum of a[i, k] * b[k, j]) * 3 + c[j], and that sum itself."""
+    """o[i, j] = tanh(sum of a[i, k] * b[k, j]) * 3 + c[j], and optionally that sum itself."""
     i, j, r = (build.range_(e, at, name=name) for at, (e, name) in
                enumerate(((m, "i"), (n, "j"), (depth, "k"))))
     dims = (m, depth), (depth, n), (n,), (m, n), (m, n)
@@ -97,7 +98,7 @@ def test_what_it_refuses(name: str, schedule: list[tiling.Transform], says: str)
 
 
 def test_what_follows_a_product_is_written_once_a_row_of_a_tile() -> None:
-    """Lines of a long epilogue: as many as vectors in a row, not as in the tile."""
+    """A long epilogue has as many lines as a row has vectors, not as the tile has."""
     target = Target("cpu")
     kernel = canonicalize(product(280, 64, 320))
     schedule = choose_schedule(kernel, target)

@@ -1,4 +1,5 @@
-"""CONCAT of narrow parts: a STORE for each column, written as vectors; for products in memory."""
+"""CONCAT of narrow operands becomes a STORE for each column, written as vectors; operands of
+products are materialized."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def choices(kernel: UOp) -> int:
 
 
 def narrow(n: int, widths: list[int], work: int = 0) -> UOp:
-    """o[i, j]: parts of some widths side by side, after so many sines."""
+    """o[i, j]: a concat of operands of the given widths, after the given number of sines."""
     i, j = build.range_(n, 0), build.range_(sum(widths), 1)
     value: UOp | None = None
     end = sum(widths)
@@ -61,7 +62,7 @@ def narrow(n: int, widths: list[int], work: int = 0) -> UOp:
 
 
 @pytest.mark.parametrize("widths,work,stores,loops", [
-    ([1] * 20, 0, 20, 1), ([3, 1, 5, 2], 0, 11, 1), ([3] * 21, 2, 21, 22),  # dear: loops of 3
+    ([1] * 20, 0, 20, 1), ([3, 1, 5, 2], 0, 11, 1), ([3] * 21, 2, 21, 22),  # expensive: loops of 3
     ([2, 3], 0, 1, 2), ([40, 50], 0, 1, 2), ([1, 60], 0, 1, 2)])
 def test_each_column_is_stored_by_itself(
         widths: list[int], work: int, stores: int, loops: int) -> None:
@@ -103,7 +104,7 @@ def test_short_loops_inside_of_one_another() -> None:
     assert choices(kernel.node) == 0 and lowering.text("programs").count("where") == 0
 
 
-# ---- what is written ----------------------------------------------------------------------------
+# ---- stores -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", range(2, 70))
@@ -151,7 +152,7 @@ def test_a_stack_of_twenty_is_vectors_without_conditions() -> None:
 
 
 def test_a_product_reads_what_is_concatenated_from_memory() -> None:
-    """Each part is computed once, at its own elements."""
+    """Each operand of the concat is computed once, for its own elements."""
     def encoded(x: Any, w: Any) -> Any:
         waves = [g(x * 2.**k) for k in range(4) for g in (jnp.sin, jnp.cos)]
         return jnp.concatenate([x, *waves], -1) @ w
@@ -174,7 +175,7 @@ def test_a_fold_along_many_parts_reads_them_from_memory() -> None:
 
 
 def program(m: Any, draw: Any, x: Any, w: Any) -> list[Any]:
-    """Parts of parts, side by side along any axis, in sums and products."""
+    """A random program of nested concats along any axis, in sums and products."""
     found = [x, x[:, :1], x[:, 1:4] * 2, -x[:, 2:3]]
     for _ in range(draw(st.integers(1, 5))):
         kind = draw(st.integers(0, 6))
@@ -217,7 +218,7 @@ def test_programs(data: Any) -> None:
 
 
 def test_gradients_of_parts_in_a_loop() -> None:
-    """A stack in the carry of a loop, its gradient, and that of a product with a CONCAT."""
+    """A stack in a loop carry, its gradient, and the gradient of a product with a CONCAT."""
     def loss(m: Any, y: Any, w: Any) -> Any:
         def step(y: Any) -> Any:
             a, b = y[:, 0], y[:, 1]

@@ -1,4 +1,4 @@
-"""Parts of a CONCAT that are written where they belong: few kernels, few bytes, equal numbers."""
+"""Operands of a CONCAT are computed in place: few kernels, few bytes, equal values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sums_are_written_into_their_stack() -> None:
 
 
 def test_what_has_to_be_elsewhere_is_copied() -> None:
-    """A part that comes twice, a result, an argument, a constant."""
+    """Copied are an operand that occurs twice, a result, an argument and a constant."""
     def f(m: Any, x: Any) -> Any:
         total, peak = x.sum(0), x.max(0)
         parts = [total, peak, peak, x[0], m.zeros((8,)), *[x.sum(0) * i for i in range(70)]]
@@ -84,7 +84,8 @@ def test_in_loops_and_over_donated_memory() -> None:
 
 
 def program(m: Any, rng: np.random.Generator, x: Any) -> list[Any]:
-    """Rows that are made of one another; some of them go into stacks, which go into stacks."""
+    """A random program of rows computed from one another; some are stacked, and stacks are
+    nested."""
     rows = [x[i] for i in range(3)]
     some: list[Any] = []
     for _ in range(int(rng.integers(4, 14))):
@@ -108,7 +109,7 @@ def program(m: Any, rng: np.random.Generator, x: Any) -> list[Any]:
 @pytest.mark.parametrize("device", ["cpu", "interp"])
 @pytest.mark.parametrize("always", [True, False])
 def test_programs(device: str, always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if always:  # parts have buffers wherever they can
+    if always:  # operands have buffers wherever possible
         monkeypatch.setattr(concat_in_place, "is_profitable", lambda node,
                             *_: concat_in_place.is_contiguous(node))
     x = numbers(4, 6)

@@ -1,4 +1,4 @@
-"""Sums of products in every spelling are tiled as matrix products, and stay what they were."""
+"""Sums of products in every spelling are tiled as matrix products and keep their values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MASK = RANDOM.standard_normal((M, N)).astype(np.float32)
 
 
 
-# over m, k, n; ``xp`` is NumPy or fnx.numpy
+# Sums over m, k, n; ``xp`` is NumPy or fnx.numpy.
 SPELLINGS: dict[str, Spelling] = {
     "a * b": lambda xp, a, b: a * b,
     "b * a": lambda xp, a, b: b * a,
@@ -52,7 +52,7 @@ SPELLINGS: dict[str, Spelling] = {
     "double(a) * double(b)": lambda xp, a, b: a.astype("float64") * b.astype("float64"),
 }
 
-# of a: [batch, m, k] and b: [batch, k, n] in some order of axes
+# Products of a: [batch, m, k] and b: [batch, k, n] with their axes in some order.
 LAYOUTS: dict[str, Spelling] = {
     "a @ b": lambda xp, a, b: a @ b,
     "transposed a": lambda xp, a, b: xp.swapaxes(xp.swapaxes(a, -1, -2) * 2, -1, -2) @ b,
@@ -65,7 +65,7 @@ LAYOUTS: dict[str, Spelling] = {
 
 
 def contractions(f: Spelling, *args: Any) -> int:
-    """How many kernels of f are scheduled as matrix products."""
+    """Return how many kernels of f are scheduled as matrix products."""
     steps = steps_of(fnx.jit(f).lower(*args).simplified)
     return sum(contraction.match_contraction(canonicalize(coalesce(s.kernel))) is not None
                for s in steps)
@@ -116,7 +116,7 @@ BATCHES: dict[str, tuple[Spelling, int]] = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_of_products_is_a_product(name: str) -> None:
-    """vmap of matrix times vector is matrix times matrix."""
+    """A vmap of matrix times vector is matrix times matrix."""
     f, count = BATCHES[name]
     assert contractions(f, A, B) == count
 
@@ -133,7 +133,7 @@ def test_a_long_chain_of_factors_is_looked_at_in_part() -> None:
 
 
 def test_lanes_of_a_long_sum_go_where_reads_are_contiguous() -> None:
-    """Packing would read the long factor once more; the result is small."""
+    """Packing would read the long factor once more, for a small result."""
     a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((512, 20), (18, 512)))
     f = fnx.jit(lambda a, b: a.T @ b.T)
     assert [k.name.split()[0] for k in f.lower(a, b).kernels] == ["contract_mul"]
@@ -144,7 +144,7 @@ def test_lanes_of_a_long_sum_go_where_reads_are_contiguous() -> None:
     (2, 300, 400, 1), (6, 40, 70, 1), (13, 33, 600, 1), (90, 50, 515, 1), (90, 600, 100, 2)])
 def test_few_rows_times_a_transposed_matrix_do_not_pack_it(
         rows: int, columns: int, terms: int, kernels: int) -> None:
-    """Dot products of what is contiguous: each is read once, where it lies."""
+    """They are dot products of contiguous rows: each row is read once, in place."""
     draw = np.random.default_rng(1)
     a, b = (draw.standard_normal((n, terms)).astype(np.float32) for n in (rows, columns))
 
@@ -160,14 +160,14 @@ def test_few_rows_times_a_transposed_matrix_do_not_pack_it(
 
 @pytest.mark.parametrize("rows", [100, 128, 200, 256, 300, 791])
 def test_few_rows_are_computed_that_are_not_there(rows: int) -> None:
-    """Blocks of tiles are full, or about so."""
+    """Tiles are full, or nearly so, so that few out-of-bounds rows are computed."""
     a, b = jnp.ones((rows, 64)), jnp.ones((64, 256))
     *_, kernel = fnx.jit(lambda a, b: a @ b).lower(a, b).kernels
     assert kernel.flops < 2 * 1.12 * rows * 64 * 256
 
 
 def test_a_matrix_is_packed_in_transposed_blocks() -> None:
-    """Rows of the right factor are read as vectors, as those of the left one are."""
+    """Rows of the right factor are read as vectors, like those of the left one."""
     draw = np.random.default_rng(2)
     a, b = (draw.standard_normal((n, 150)).astype(np.float32) for n in (130, 300))
     f = fnx.jit(lambda a, b: a @ b.T)
@@ -181,8 +181,8 @@ def test_a_matrix_is_packed_in_transposed_blocks() -> None:
                                   "a * (s * b)", "(a * v[m]) * (b * v[n])", "-(a * b)",
                                   "(a * b) / s", "int(a) * b"])
 def test_a_term_is_one_product_of_two(name: str) -> None:
-    """Numbers are in the factors, which are packed, or behind the sum; so are vectors that are
-    written at a factor."""
+    """Scalars are applied to the packed factors or after the sum; so are vectors that multiply a
+    factor."""
     def f(a: Any, b: Any) -> Any:
         return jnp.sum(SPELLINGS[name](jnp, a[:, :, None], b[None]), 1)
 
@@ -196,7 +196,7 @@ def test_a_term_is_one_product_of_two(name: str) -> None:
 @pytest.mark.parametrize("u", [np.inf, np.nan, 1e30, 1e-30])
 @pytest.mark.parametrize("name", ["of all", "of rows", "of columns", "of both", "along"])
 def test_a_factor_of_the_terms_is_a_factor_of_the_terms(name: str, u: float) -> None:
-    """Infinities and what overflows, term by term, as NumPy has it."""
+    """Infinities and overflow occur term by term, as in NumPy."""
     at = {"of all": (1, 1, 1), "of rows": (M, 1, 1), "of columns": (1, 1, N), "of both": (M, 1, N),
           "along": (1, K, 1)}[name]
     u_of = np.full(at, u, np.float32)
@@ -213,7 +213,7 @@ def test_a_factor_of_the_terms_is_a_factor_of_the_terms(name: str, u: float) -> 
 
 @pytest.mark.parametrize("name", ["x @ x", "x.T @ x", "x @ x.T"])
 def test_a_matrix_times_itself_is_packed_as_two_are(name: str) -> None:
-    """A stage of the operand is that of one factor: both are read of it."""
+    """A stage of the operand replaces one factor only: both are read from the operand."""
     def f(x: Any, y: Any) -> Any:
         return eval(name.replace(" x", " y"), {"x": x, "y": y})
 
@@ -229,7 +229,7 @@ def test_a_matrix_times_itself_is_packed_as_two_are(name: str) -> None:
 @pytest.mark.parametrize("m", [1, 130, 600])
 @pytest.mark.parametrize("name", ["left", "right", "both"])
 def test_factors_that_are_in_no_memory(name: str, m: int) -> None:
-    """Of indices alone: none of their strides is known, for they have none."""
+    """They are computed from indices alone, so they have no strides."""
     k, n = 65, 40
     i, j = (np.arange(m * k) % 7).reshape(m, k), (np.arange(k * n) % 5).reshape(k, n)
 

@@ -1,4 +1,5 @@
-"""What a schedule is predicted to cost: what is known of machines; every kernel has a number."""
+"""The cost model of schedules: facts that are known of machines hold, and every kernel has a
+cost."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ CPU = Target("cpu", cores=2)
 
 
 def product(m: int, k: int, n: int, pitch: int = 0) -> UOp:
-    """x @ w, of which w is a part of wider rows."""
+    """x @ w, where w is a slice of wider rows."""
     i, j, t = (build.range_(e, id, name=name) for id, (e, name) in enumerate((
         (m, "i"), (n, "j"), (k, "t"))))
     x = build.load(build.index_into(build.ref(0, dtypes.float32, (m, k)), i, t))
@@ -65,7 +66,7 @@ def test_rows_a_page_apart_are_lost_by_caches() -> None:
 
 
 def walked(place: Callable[[UOp, UOp], tuple[UOp, ...]], dims: tuple[int, ...]) -> float:
-    """The cost of 512 sums beside one another, each of what is read at 512 places."""
+    """Return the cost of 512 independent sums, each of values read at 512 strided addresses."""
     i, j = build.range_(512, 0, name="i"), build.range_(512, 1, name="j")
     value = build.load(build.index_into(build.ref(0, dtypes.float32, dims), *place(i, j)))
     kernel = build.kernel([build.store(
@@ -104,7 +105,7 @@ def test_a_loop_that_a_condition_ends_takes_half() -> None:
 
 
 def by_blocks(f: Any) -> list[float]:
-    """The costs of kernels that go by blocks."""
+    """Return the costs of the kernels of attention regions."""
     x = fnx.ShapeDtypeStruct((8, 2048, 64), "float32")
     made = tile_attention(simplify(inline(fnx.make_jaxpr(f)(x, x, x).function)), CPU)
     return [predict_cycles(n.src[0], n.arg.schedule, CPU) for n in toposort(made.src)

@@ -1,4 +1,4 @@
-"""Decomposed ops against exact values: at most 2 ulp everywhere, and all special values."""
+"""Decomposed ops are within 2 ulp of exact values everywhere, and exact at special values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPECIAL = np.array([0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -2.5, -7, np
 
 
 def _float32_points(n: int = 1 << 17) -> Array:
-    """Random bit patterns, every power of two with its neighbours, and the usual range."""
+    """Random bit patterns, every power of two with its neighbors, and the usual range."""
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 1 << 32, n, dtype=np.uint32).view(np.float32)
     powers = np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32)
@@ -50,7 +50,7 @@ def _float32_points(n: int = 1 << 17) -> Array:
 @TARGETS
 @pytest.mark.parametrize("op", UNARY, ids=str)
 def test_float32_is_within_2_ulp(op: Op, target: Target) -> None:
-    x = _float32_points(1 << (14 if target.fma else 17))  # fusing is slow in NumPy
+    x = _float32_points(1 << (14 if target.fma else 17))  # FMA is slow in NumPy
     with np.errstate(all="ignore"):
         exact = NUMPY[op](x.astype(np.float64))
     got = decomposed(op, x, target=target)
@@ -61,7 +61,7 @@ def test_float32_is_within_2_ulp(op: Op, target: Target) -> None:
 
 @TARGETS
 def test_float32_power_is_within_2_ulp(target: Target) -> None:
-    rng, n = np.random.default_rng(1), 1 << (12 if target.fma else 16)  # fusing is slow in NumPy
+    rng, n = np.random.default_rng(1), 1 << (12 if target.fma else 16)  # FMA is slow in NumPy
     patterns = rng.integers(0, 1 << 32, n, dtype=np.uint32).view(np.float32)
     patterns = patterns[np.isfinite(patterns)]
     a = np.concatenate([np.resize(patterns, n), rng.uniform(0, 4, n),
@@ -100,7 +100,7 @@ EXACT: dict[Op, Callable[[Any], Any]] = {
 
 
 def ulps_64(got: Array, exact: list[Any]) -> float:
-    """The largest error in units in the last place."""
+    """Return the largest error in ulps."""
     worst = 0.0
     for g, e in zip(got.tolist(), exact):
         if mpmath.isnan(e):
@@ -121,9 +121,9 @@ def _float64_points(n: int = 350) -> Array:
     powers = [s * 2.0 ** k * (1 + d * 2.0 ** -52) for k in range(-1074, 1024, 61)
               for s in (1, -1) for d in (-1, 0, 1)]
     turns = [float(k * mp.pi / 4) for k in (*range(1, 40), 10 ** 5, 2 ** 30, 2 ** 52 - 1)]
-    # of all float64 the nearest to a multiple of pi / 2 (W. Kahan, nearpi)
+    # The float64 values nearest to a multiple of pi / 2 (W. Kahan, nearpi).
     nearest = [6381956970095103 * 2.0 ** 797, -6381956970095103 * 2.0 ** 797]
-    # whose first products with the words of 1 / (2 pi) have one bit more than fits
+    # Values whose first products with the words of 1 / (2 pi) exceed the exact range by one bit.
     nearest += [3.8296393325205522e+230, 1.8989673308754371e+230, -3.771730714055211e+230]
     x = np.concatenate([patterns, usual, around_1, powers, turns, nearest])
     return x[np.isfinite(x) & (x != 0) & (x != -1)]
@@ -200,7 +200,8 @@ def test_float_remainder_is_exact(dtype: Any) -> None:
         scaled = rng.uniform(-1, 1, n) * np.exp2(rng.uniform(-20, 20, n))
         column += [rng.integers(0, np.iinfo(integer).max, n, integer, True).view(dtype),
                    scaled.astype(dtype), np.rint(scaled).astype(dtype)]
-    # close to multiples, of which a rounded quotient may be one too many; up to the largest numbers
+    # Values close to multiples, where a rounded quotient may be one too large; up to the largest
+    # values.
     quotients = np.rint(np.exp2(rng.uniform(0, info.nmant + 7, n)))
     b = rng.integers(1, 1 << info.nmant, n).astype(dtype)
     b[::2] = info.max / quotients[::2].astype(dtype)

@@ -1,4 +1,4 @@
-"""Machine code of decomposed ops: the bits of the expansion, in scalars and in vectors."""
+"""Compiled decomposed ops equal their expansion bit for bit, in scalar and in vector code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _kernel(op: Op, dtype: DType, lanes: int, arg: Any) -> UOp:
 
 
 def _aligned(x: Array) -> Array:
-    """A copy at a multiple of 64 bytes, as kernels expect of a buffer."""
+    """Copy to a 64-byte boundary, as kernels expect of a buffer."""
     room = np.zeros(x.nbytes + 64, np.uint8)
     start = -room.ctypes.data % 64
     copy = room[start:start + x.nbytes].view(x.dtype)
@@ -43,7 +43,7 @@ def _aligned(x: Array) -> Array:
 
 
 def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Array:
-    """The results of op in machine code that calls nothing."""
+    """Return the results of op in machine code that calls no functions."""
     target = binding.host_target()
     code = kernel_code(_kernel(op, dtype, lanes, arg), Driver(target))
     data = binding.compile_ir(code.text(), target)
@@ -58,8 +58,8 @@ def compiled(op: Op, xs: list[Array], dtype: DType, lanes: int, arg: Any) -> Arr
 
 
 def _operands(op: Op, dtype: DType) -> list[Array]:
-    """Random bit patterns and ordinary numbers, with corners in front; then ordinary ones alone,
-    for which branches are passed by."""
+    """Random bit patterns and ordinary values, with corner cases first; then only ordinary values,
+    with which unlikely branches are not taken."""
     rng = np.random.default_rng(op.code)
     unsigned = np.dtype(f"u{dtype.itemsize}")
     corners = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5]) if dtype.is_float else \
@@ -88,5 +88,5 @@ def test_scalar_and_vector_code_have_the_bits_of_the_expansion(op: Op, dtype: DT
     xs, arg = _operands(op, dtype), 1 if op is ops.THREEFRY else None
     target = FUSED if binding.host_target().fma else UNFUSED
     want = decomposed(op, *xs, arg=arg, target=target)
-    for lanes in (1, binding.host_target().lanes(dtype.itemsize)):
+    for lanes in (1, binding.host_target().vector_lanes(dtype.itemsize)):
         assert same(compiled(op, xs, dtype, lanes, arg), want).all()

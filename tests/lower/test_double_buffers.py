@@ -1,4 +1,4 @@
-"""Double buffers: what is filled ahead gives the bits of what is filled where it is read."""
+"""Double buffering: prefetching a stage gives the same bits as filling it where it is read."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.lower import emulator
 
 CHIP = Target("cuda", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80", kind="nvptx",
               threads=256, shared=48 << 10, private=1 << 10, vector_bits=128, vector_registers=128,
-              units=("mma_bf16",), subgroup=32, async_copies=True)
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a run is slow: nothing is shrunk
+              unit_names=("mma_bf16",), subgroup=32, async_copies=True)
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a run is slow: no shrinking
 OLDER = CHIP.replace(async_copies=False)
 
 

@@ -1,5 +1,5 @@
-"""What LLVM sees of networks of shuffles: of floats, a few in a row. That their values are right is
-in test_codegen_transpose.py."""
+"""Arithmetic fences keep LLVM's shuffle optimization to a few floats in a row. The values are
+checked in test_codegen_transpose.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_transposition_is_cut_where_it_is_long_and_of_floats(
 
 
 def test_what_stands_twice_in_a_loop_is_hidden_twice() -> None:
-    """The second time its operands are what was read after the first."""
+    """The operands of the second copy are the values loaded after the first."""
     turn = transposition(dtypes.float32, 16)
     run = exec_(turn, [slot("in", i, 0, 4096) for i in (0, 1)], (), "turn")
     program = inline_command_loop(cmd_loop(commands([run, run]), 9, "f"),
@@ -46,7 +46,7 @@ def test_what_stands_twice_in_a_loop_is_hidden_twice() -> None:
 
 
 def test_what_loops_beside_one_another_share_is_hidden_in_each() -> None:
-    zeros = UOp(ops.SPLAT, t := dtypes.float32.vectors[4], (build.const(0.0, dtypes.float32),))
+    zeros = UOp(ops.SPLAT, t := dtypes.float32.vector_types[4], (build.const(0.0, dtypes.float32),))
     lines: list[UOp] = []
     for number in (1, 2):
         value = zeros

@@ -1,7 +1,7 @@
-"""What each pass makes of three small functions, as text: tests/golden/passes.
+"""The text after each pass for three small functions: tests/golden/passes.
 
-After a change on purpose: pytest tests/lower/test_golden_passes.py --update-golden, and read the
-difference. A pass that changes nothing says so, and what is equal is printed once.
+After an intended change: pytest tests/lower/test_golden_passes.py --update-golden, and read the
+diff. A pass that changes nothing says so, and equal text is printed once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from fnx.lower.pipeline import lower
 from fnx.lower.target_lowerings import ScheduleInput
 
 F = dtypes.float32
-# Few and short registers: what is unrolled stays short.
+# Few and short registers keep unrolled code short.
 SMALL = Target("cpu", triple="x86_64", vector_bits=128, vector_registers=8, l1=1 << 14, l2=1 << 17)
 
 
 def elementwise() -> UOp:
-    """exp(-x) * x + 1, over a transposed argument; lengths are arguments, as in eager calls."""
+    """exp(-x) * x + 1 over a transposed argument; lengths are arguments, as in eager calls."""
     x = build.permute(build.param(0, F, (5, 6)), (1, 0))
     y = build.mul(build.exp(build.neg(x)), x)
     return build.function([build.add(y, build.const(1, F, y.shape))], 1, "elementwise")
 
 
 def softmax() -> UOp:
-    """A row of softmax: a maximum, a sum, and a division by it."""
+    """Softmax of rows: a maximum, a sum, and a division by it."""
     x = build.param(0, F, (9, 40))
     row = build.expand(build.reshape(build.reduce(x, ops.MAX, [1]), (9, 1)), x.shape)
     e = build.exp(build.sub(x, row))
@@ -53,9 +53,9 @@ def matmul() -> UOp:
 
 
 def shown(state: Any) -> str:
-    """What a pass was given or made, without lines of users.
+    """Return the text of a pass's input or output, without source lines of users.
 
-    An interned node has the line of another test where that made it first.
+    An interned node may carry the source line of another test that built it first.
     """
     return re.sub(r" +# \S+\.py:\d+$", "", _text(state), flags=re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Kernels for groups of threads: the interpreter runs them, so no device is needed to be right."""
+"""Kernels for thread groups: the interpreter runs them, so no device is needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPE = 9, 300
 
 
 def interpreted(fn: UOp, args: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The kernels that a device would be given, run by the interpreter."""
+    """Run the kernels for a device on the interpreter."""
     device = get_device("interp")
     lowered = lower(fn, GROUPS)
     buffer = device.encode(lowered.block.commands, lowered.code, lowered.block.arena)
@@ -50,7 +50,7 @@ def test_integers_are_the_interpreters(graph: Graph) -> None:
 
 
 def spread(x: UOp, like: UOp, axis: int) -> UOp:
-    """A reduced array along the axis that it lost."""
+    """Broadcast a reduced array along the axis that it lost."""
     kept = tuple(1 if i == axis else n for i, n in enumerate(like.shape))
     return build.expand(build.reshape(x, kept), like.shape)
 
@@ -101,7 +101,7 @@ def lines(f: Callable[[UOp], UOp], shape: tuple[int, ...] = SHAPE) -> list[ops.O
 def test_threads_wait_between_filling_and_reading_and_nowhere_else() -> None:
     assert lines(lambda x: build.reduce(x, ops.MAX, (1,))).count(ops.SYNC) == 2  # 64, 8 -> 1
     product = lines(lambda x: matmul(build.permute(x, (1, 0)), x), (40, 40))
-    assert product.count(ops.SYNC) == 1  # a block is filled while the one before is computed
+    assert product.count(ops.SYNC) == 1  # a block is filled while the previous one is used
     first = product.index(ops.SYNC)
     assert product.index(ops.STORE) < product.index(ops.FOR) < first
     assert ops.STORE in product[first:product.index(ops.ENDFOR, product.index(ops.ENDFOR) + 1)]
@@ -112,7 +112,7 @@ def test_threads_wait_between_filling_and_reading_and_nowhere_else() -> None:
 @given(st.integers(64, 700), st.integers(2, 130), st.sampled_from((1, 3)), st.booleans())
 def test_columns_are_folded_by_neighbours_and_threads_beside_them(
         rows: int, columns: int, batch: int, twice: bool) -> None:
-    """Threads that are neighbours read neighbours; others of the group fold other rows."""
+    """Adjacent threads read adjacent elements; other threads of the group reduce other rows."""
     shape = (batch, rows, columns)
 
     def f(x: UOp) -> UOp:
@@ -139,7 +139,7 @@ def test_columns_are_folded_by_neighbours_and_threads_beside_them(
 @settings(max_examples=12, deadline=None)
 @given(st.integers(2, 200), st.sampled_from((2, 33, 130)), st.sampled_from((1, 3, 70)))
 def test_columns_that_are_read_again_are_one_kernel(rows: int, columns: int, batch: int) -> None:
-    """Few of them are folded and stored by threads beside one another; of many, each by one."""
+    """Few columns are reduced and stored by several threads each; many, by one thread each."""
     shape = (batch, rows, columns)
     fn = build.function([softmax(build.param(0, dtypes.float32, shape), 1)], 1)
     x = np.random.default_rng(rows).normal(size=shape).astype(np.float32)
@@ -153,13 +153,13 @@ def test_columns_that_are_read_again_are_one_kernel(rows: int, columns: int, bat
 
 @pytest.mark.parametrize("shape", [(40, 8192, 24), (64, 5000, 64)])
 def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, int]) -> None:
-    """A product in two steps, by the target's row; a host keeps it as it is."""
+    """A two-step product, if the target asks for it; the host leaves it as it is."""
     m, c, n = shape
     x, w = build.param(0, dtypes.float32, (m, c)), build.param(1, dtypes.float32, (c, n))
     fn = build.function([matmul(x, w)], 2)
-    first, *rest = lower(fn, GROUPS.replace(chunks=64)).code
+    first, *rest = lower(fn, GROUPS.replace(max_chunks=64)).code
     assert len(rest) == 1 and symbolic.bounds(group_count(first))[0] >= 16
-    assert len(lower(fn, GROUPS.replace(chunks=1)).code) == 1
+    assert len(lower(fn, GROUPS.replace(max_chunks=1)).code) == 1
     rng = np.random.default_rng(0)
     values = [rng.normal(size=p.shape).astype(np.float32) for p in (x, w)]
     got, = interpreted(fn, values)
@@ -171,7 +171,8 @@ def test_long_sums_with_few_results_are_of_many_groups(shape: tuple[int, int, in
        st.integers(16, 80))
 def test_products_over_several_axes_are_never_written(
         over: list[int], m: int, n: int) -> None:
-    """As the slope of a layer's weights, over the steps of a loop and the rows of a batch."""
+    """For example the gradient of a layer's weights, over the steps of a loop and the rows of a
+    batch."""
     x = build.param(0, dtypes.float32, (*over, m))
     y = build.param(1, dtypes.float32, (*over, n))
     shape = (*over, m, n)
@@ -179,8 +180,8 @@ def test_products_over_several_axes_are_never_written(
                       build.expand(build.reshape(y, (*over, 1, n)), shape))
     fn = build.function([build.reduce(terms, ops.ADD, range(len(over)))], 2)
     parts = 64
-    arena = lower(fn, GROUPS.replace(chunks=parts)).block.arena
-    assert arena <= 4 * m * n * parts  # a sum of each part
+    arena = lower(fn, GROUPS.replace(max_chunks=parts)).block.arena
+    assert arena <= 4 * m * n * parts  # a sum for each part
     rng = np.random.default_rng(0)
     values = [rng.normal(size=p.shape).astype(np.float32) for p in (x, y)]
     got, = interpreted(fn, values)
@@ -206,7 +207,7 @@ def test_a_program_says_what_its_threads_are_given() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_becomes_code_of_a_gpu(name: str) -> None:
-    """Assembly of LLVM; ``make gpu-check`` takes it further."""
+    """LLVM emits assembly; ``make gpu-check`` takes it further."""
     chip = Target("gpu", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80",
                   kind="nvptx", threads=64, shared=16 << 10, private=256, vector_bits=128)
     fn = build.function([CASES[name][0](build.param(0, dtypes.float32, SHAPE))], 1)
@@ -230,7 +231,7 @@ def test_threads_do_not_wait_where_some_of_them_are_not() -> None:
 
 @pytest.mark.parametrize("shape", [(33,), (7, 130)])
 def test_threads_beyond_the_end_read_nothing(shape: tuple[int, ...]) -> None:
-    """Where a result lies over its operand, another thread writes what is read there."""
+    """If a result aliases its operand, another thread writes what would be read there."""
     kernel, = lowered(build.exp, shape).code
     reads = [n for n in toposort([kernel]) if n.op is ops.LOAD]
     store, = [n for n in toposort([kernel]) if n.op is ops.STORE]

@@ -1,4 +1,4 @@
-"""The hand-written kernels of the examples: one source, several schedules and devices."""
+"""The user-written kernels of the examples: one source, several schedules and devices."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_saxpy(device: str, n: int) -> None:
 
 
 def test_kernels_under_jit_with_other_work() -> None:
-    """A hand-written kernel beside generated ones, in one command buffer."""
+    """A user-written kernel next to generated ones, in one command buffer."""
     x, w = normal(30, 40), normal(40, 50)
     f = fnx.jit(lambda x, w: softmax(jnp.tanh(matmul(gemm_schedule())(x * 2, w))).sum(0))
     z = np.tanh((x * 2) @ w)

@@ -1,4 +1,4 @@
-"""In place: what may be written over what is read, and what the plans of loops make of it."""
+"""In-place updates: which buffers may alias, and the memory plans of loops that follow from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ F = dtypes.float32
 
 
 def shared(*outs: UOp) -> list[tuple[tuple[int, int], ...]]:
-    """The pairs of the kernels of some results."""
+    """Return the aliased pairs in the kernels of some results."""
     return [aliasable_slots(step.kernel) for step in steps_of(build.function(outs, 4))]
 
 
@@ -83,7 +83,7 @@ def test_an_update_in_a_loop_copies_nothing() -> None:
 
 
 def test_carries_that_are_padded_and_cut_at_their_own_places_have_one_buffer() -> None:
-    """Maxwell's equations: parts of fields from parts of others, moved there and back again."""
+    """Maxwell's equations: slices of fields are computed from slices of others, and padded back."""
     def step(i: Any, fields: Any) -> Any:
         e, hx, hy = fields
         hx = hx.at[:, :-1].add(-0.5 * (e[:, 1:] - e[:, :-1]))
@@ -115,7 +115,7 @@ def test_a_base_that_is_read_later_is_copied() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "interp"])
 def test_an_update_reads_what_was_there_before(device: str) -> None:
-    """Rows that are read at the places of other rows, before and behind the one written."""
+    """Rows are read at the indices of other rows, before and after the one that is written."""
     def f(x: Any) -> Any:
         return lax.fori_loop(0, 4, lambda i, x: x.at[i].set(x[3 - i] + x[i] * 2), x)
 
@@ -154,7 +154,7 @@ def test_a_branch_that_updates(device: str) -> None:
 
 
 def test_time_is_linear_in_the_steps_and_flat_in_the_size() -> None:
-    """By what the commands touch: each step runs one kernel on one element."""
+    """Counted by the memory that the commands access: each step runs one kernel on one element."""
     small, large = (build.param(0, F, (n,)) for n in (1 << 10, 1 << 20))
     for p in (small, large):
         i = build.param(1, dtypes.int32, ())
@@ -198,7 +198,8 @@ def test_values_of_many_loops_in_place() -> None:
 
 @pytest.mark.parametrize("device", ["interp", "cpu"])
 def test_a_carry_that_is_stacked_too_is_copied(device: str) -> None:
-    """The next carry is over the last one, which dies early; the row of the results is not."""
+    """The next carry may overwrite the last one, which is dead early; the row of the results may
+    not."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((6, 8)).astype("f4"), rng.standard_normal((8, 8)).astype("f4") / 3
 
@@ -221,7 +222,7 @@ def test_a_carry_that_is_stacked_too_is_copied(device: str) -> None:
 
 
 class Step(Record):
-    """What ``hoist_readers`` asks of a launch."""
+    """The part of a launch's interface that ``hoist_readers`` uses."""
 
     name: str
     uses: tuple[UOp, ...]

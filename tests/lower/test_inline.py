@@ -1,4 +1,4 @@
-"""Calls that stay: what is called often is lowered once, by itself."""
+"""Calls that are not inlined: a function that is called often is lowered once, by itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_light_bodies_are_inlined_however_often() -> None:
 
 
 def test_calls_are_counted_through_calls() -> None:
-    """Three calls of what calls three times."""
+    """Three calls of a function that makes three calls."""
     three = repeated(product(), 3)
     assert calls(inline(repeated(three, 3))) == 9
     assert calls(inline(repeated(three, 2))) == 0
@@ -65,7 +65,7 @@ def layers(x: Any, ws: Any) -> Any:
     lambda x, ws: layers(x, ws).sum(),
     lambda x, ws: fnx.grad(lambda ws: (layers(x, ws) ** 2).sum())(ws)])
 def test_what_a_boundary_costs(f: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same numbers, and at most two thirds more kernels than without boundaries."""
+    """Function boundaries keep the values and add at most two thirds more kernels."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(4, 8)).astype(np.float32))
     ws = [jnp.asarray(rng.normal(size=(8, 8)).astype(np.float32) / 3) for _ in range(12)]

@@ -1,4 +1,5 @@
-"""inside: loads that are outside for all lanes read a place that exists, and nothing changes."""
+"""Loads whose lanes are all out of bounds read a valid address instead of using a mask; values are
+unchanged."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def test_rows_that_are_outside_together_need_no_mask(bound):
 
 @pytest.mark.parametrize("k", [
     kernel(build.and_(ROWS, build.lt(build.add(R, L), build.index_const(9)))),
-    kernel(ROWS, width=4),  # nothing says that lanes 4 to 15 are inside
+    kernel(ROWS, width=4),  # nothing says that lanes 4 to 15 are in bounds
     kernel(build.lt(R, build.index_const(4)), rows=NEAR)])
 def test_masks_stay_where_a_lane_decides_or_nothing_is_outside(k):
     assert masks(clamp_uniform_mask_addresses(k)) == masks(k)

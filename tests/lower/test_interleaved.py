@@ -1,4 +1,4 @@
-"""Lanes a few elements apart: values of every type and level, and when they are shuffles."""
+"""Strided lanes: values for every type and CPU level, and when shuffles are used."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fnx.lower.schedule.tile import tile
 
 COMPILED = True
 WIDE = Target("cpu", vector_bits=256)  # permutes bytes
-PLAIN = WIDE.replace(permuted=4)  # numbers of 32 bits
+PLAIN = WIDE.replace(permute_bytes=4)  # permutes 32-bit elements
 TYPES = ("uint8", "int8", "int16", "uint16", "float16", "bool", "float32")
 
 
 def apart(t: DType, step: int) -> UOp:
-    """o[i] = x[i, 0]: lanes so many elements apart."""
+    """o[i] = x[i, 0]: lanes with a stride of so many elements."""
     i = build.range_(4096, 0)
     x = build.index_into(build.ref(0, t, (4096, step)), i, build.index_const(0))
     return build.kernel([build.store(build.index_into(build.ref(1, t, (4096,)), i), build.load(x))],
@@ -47,7 +47,7 @@ def test_they_are_shuffles_where_a_target_has_them(target: Target, t: DType, ste
 
 @st.composite
 def views(draw: Any) -> tuple[Any, Any]:
-    """An array of a narrow type, and a function of it that reads or writes lanes apart."""
+    """An array of a narrow type, and a function of it that reads or writes strided lanes."""
     t = draw(st.sampled_from(TYPES))
     inner = draw(st.sampled_from([1, 2, 3, 4, 5, 7, 8]))
     shape = (*draw(st.sampled_from([(), (2,), (3, 5)])),

@@ -70,7 +70,7 @@ X, W, B = p(0, 5, 7), p(1, 7, 6), p(2, 6)
 Z = b.add(matmul(X, W), b.expand(B, (5, 6)))
 W2 = p(3, 6, 4)
 
-# graph -> how many kernels it takes
+# graph -> number of kernels
 CASES: dict[str, tuple[UOp, int]] = {
     "elementwise": (fn(b.mul(b.exp(X), X)), 1),
     "matmul with epilogue": (fn(relu(Z)), 1),
@@ -124,7 +124,7 @@ def test_number_of_kernels(name: str) -> None:
 
 
 def test_rows_of_columns_have_their_loops_outside_of_the_others() -> None:
-    """before: softmax over axis 1, of 6 nodes; after: i, j around the folds over k."""
+    """before: softmax over axis 1, of 6 nodes; after: i, j around the reductions over k."""
     x = p(0, 3, 4, 5)
     e = b.exp(b.sub(x, b.expand(b.reshape(b.reduce(x, ops.MAX, [1]), (3, 1, 5)), x.shape)))
     step, = steps_of(fn(b.div(e, b.expand(b.reshape(b.reduce(e, ops.ADD, [1]), (3, 1, 5)),
@@ -142,7 +142,7 @@ def test_rows_of_columns_have_their_loops_outside_of_the_others() -> None:
 
 
 def test_differences_from_a_statistic_are_computed_again_and_not_kept() -> None:
-    """x - max is read twice; the exponential of it is what a STAGE would be for."""
+    """x - max is read twice, but cheap; a STAGE would be for its exponential."""
     def stages(function: UOp) -> int:
         kernel, = [k for step in steps_of(function) for k in step.graphs]
         return sum(n.op is ops.STAGE for n in toposort(kernel.src))
@@ -174,7 +174,7 @@ def test_scatter_combines_in_index_order() -> None:
 
 
 def test_scatter_of_constants_runs_every_iteration() -> None:
-    """Nothing in the store depends on the loop: it must still run seven times."""
+    """Nothing in the store depends on the loop, which must still run seven times."""
     index, updates = b.const(2, i32, (7,)), b.const(3, i32, (7,))
     function = fn(b.scatter(p(0, 4, dtype=i32), [index], updates, ops.MUL), n=1)
     args = [np.array([1, 1, 1, 1], "int32")]
@@ -189,7 +189,7 @@ def test_gather_reads_a_buffer_through_data() -> None:
 
 
 def test_a_cycle_between_groups_is_never_made() -> None:
-    """y and s(y) and y + s(y): the sum must run between two kernels of equal space."""
+    """y, s(y) and y + s(y): the sum must run between two kernels with the same iteration space."""
     y = b.exp(X)
     total = b.reduce(y, ops.ADD, [0])
     z = b.div(y, b.expand(total, y.shape))
@@ -200,7 +200,7 @@ def test_a_cycle_between_groups_is_never_made() -> None:
 
 
 def test_long_chains_across_rows_are_cut() -> None:
-    """Column sums of many rows: in chunks, so that rounding errors do not pile up."""
+    """Sums of columns over many rows run in chunks, so that rounding errors do not accumulate."""
     x = p(0, 20_000, 70)
     cut = split_reduction(fn(b.reduce(x, ops.ADD, [0]), n=1), Target("cpu"))
     assert [s.writes[0].shape for s in steps_of(cut)] == [(50, 70), (70,)]
@@ -210,7 +210,7 @@ def test_long_chains_across_rows_are_cut() -> None:
 
 
 def mixed(values: list[UOp], rounds: int) -> list[UOp]:
-    """So many rounds of arithmetic, in each of which every value needs its neighbour."""
+    """The given number of rounds of arithmetic, in each of which every value needs its neighbor."""
     for _ in range(rounds):
         values = [b.maximum(b.mul(x, b.add(x, y)), b.const_like(x, -1))
                   for x, y in zip(values, [*values[1:], values[0]])]
@@ -218,7 +218,7 @@ def mixed(values: list[UOp], rounds: int) -> list[UOp]:
 
 
 def between(function: UOp) -> tuple[Fusion, list[UOp]]:
-    """The groups of a FUNCTION, and what they write for one another."""
+    """Return the groups of a FUNCTION, and the values that pass between them."""
     fusion = Fusion(function).run()
     return fusion, [n for g in fusion.groups for n, _ in g.roots if n not in function.src]
 
@@ -231,12 +231,13 @@ def test_large_formulas_are_cut_where_that_takes_a_tenth_of_their_time_at_most(
     start = [b.exp(b.mul(x, b.const_like(x, i))) for i in range(width)]
     fusion, crossing = between(fn(functools.reduce(b.maximum, mixed(start, rounds)), n=1))
     work = sum(g.work for g in fusion.groups)
-    assert max(g.work for g in fusion.groups) <= group.WORK_LIMIT + 24 * width  # cheap ones of it
+    # duplicated cheap values
+    assert max(g.work for g in fusion.groups) <= group.WORK_LIMIT + 24 * width
     assert len(crossing) * group.WORK_PER_VALUE <= work or work > group.WORK_LIMIT
 
 
 def test_derivatives_of_a_large_formula_are_few_kernels_of_few_intermediates() -> None:
-    """A kernel that was full stored all masks of erfc, and read them again."""
+    """A kernel at its size limit must not store all masks of erfc for the next one to read."""
     def price(s: Array, k: Array, t: Array, vol: Array) -> Array:
         d1 = (jnp.log(s / k) + 0.5 * vol ** 2 * t) / (vol * jnp.sqrt(t))
         cdf = fnx.scipy.stats.norm.cdf
@@ -265,11 +266,12 @@ _SAME_PLACE: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("form", _SAME_PLACE)
 def test_updates_that_all_go_to_one_place_are_all_combined(
         form: str, combine: str, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing depends on the range over the updates, and each of them counts."""
-    if not exact:  # what is thought to vary and does not: the kernel itself must not rely on it
+    """Nothing depends on the range over the updates, yet each update counts."""
+    # rated as varying, though uniform: the kernel must not rely on it
+    if not exact:
         monkeypatch.delitem(cost._VARY_RULES, ops.GATHER)
     index, k = _SAME_PLACE[form], np.array([3, 4], np.int32)
-    base = 3 if exact else 5  # another program: nothing is found in a cache
+    base = 3 if exact else 5  # another program, so that no cache hits
     want = np.full(12, base, np.int32)
     ufunc = {"add": np.add, "multiply": np.multiply, "max": np.maximum}[combine]
     ufunc.at(want, np.asarray(index(jnp.asarray(k))), 2)
@@ -292,7 +294,7 @@ BETWEEN: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("dtype", NARROW)
 def test_what_crosses_memory_is_narrow(dtype: str, batch: tuple[int, ...], between: str) -> None:
-    """Kernels are cut before conversions that widen: the second product reads what was rounded."""
+    """Kernels are cut before widening conversions: the second product reads the rounded values."""
     wide = "int32" if dtype == "int8" else "float32"
 
     def dot(a: Array, b: Array) -> Array:
@@ -315,7 +317,7 @@ def test_what_several_kernels_read_is_rounded_before() -> None:
 
 
 def boundaries(f: Callable[..., object], args: list[fnx.ShapeDtypeStruct]) -> tuple[int, list[UOp]]:
-    """How many kernels a function is, and what they write but the results."""
+    """Return the number of kernels of a function, and the intermediates that they write."""
     graph = simplify(inline(fnx.make_jaxpr(f)(*args).function))
     groups = Fusion(graph).run().groups
     return len(groups), [n for g in groups for n, _ in g.roots if n not in graph.src]

@@ -1,4 +1,4 @@
-"""Where lines go: as far out as whoever uses them needs."""
+"""Hoisting of program lines: as far out as their users need."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_ends_that_are_also_read_without_a_condition(ends: tuple[float, float]) 
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_what_waits_for_the_step_before_is_the_second_operand(swapped: bool) -> None:
-    """LLVM tests the sign of the first operand of a maximum, which takes as long as the rest."""
+    """LLVM tests the sign of a maximum's first operand, which takes as long as the rest."""
     ends = build.index_const(0), build.index_const(9)
     loop = UOp(ops.FOR, dtypes.index, ends, 1)
     carried = UOp(ops.PHI, F, (loop, build.const(0.0, F)))

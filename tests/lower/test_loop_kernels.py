@@ -1,4 +1,4 @@
-"""Loops of commands as one kernel: what they give, which are, how they are cut."""
+"""Command loops as one kernel: their values, which loops qualify, and how they are strip-mined."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def knapsack(a: Any, b: Any) -> Any:
 
 
 def outside(a: Any, b: Any) -> Any:
-    """Places before and behind a table: reads are clamped, writes are left out."""
+    """Indices before and after a table: reads are clamped, writes are dropped."""
     def step(i: Any, table: Any) -> Any:
         table = table.at[3 * i].set(table[5 * i - 40] + 1, mode="drop")
         return table.at[i - N].add(a[i])
@@ -52,7 +52,7 @@ def outside(a: Any, b: Any) -> Any:
 
 
 def queue(a: Any, b: Any) -> Any:
-    """A loop that data end, whose scalars go round."""
+    """A loop with a data-dependent condition and scalar carries."""
     def step(state: Any) -> Any:
         head, tail, table, last = state
         table = table.at[tail].set(table[head] + last)
@@ -62,14 +62,14 @@ def queue(a: Any, b: Any) -> Any:
 
 
 def rounds(a: Any, b: Any) -> Any:
-    """A carry that two buffers hold: each step reads all of it after the first write."""
+    """A carry with two buffers: each step reads all of it after the first write."""
     def step(c: Any, x: Any) -> Any:
         return jnp.cumsum(c[::-1])[jnp.argsort(x + c)] % 7, c[0]
     return lax.scan(step, a, b[:, None] * jnp.arange(N))
 
 
 def swapped(a: Any, b: Any) -> Any:
-    """Two tables that change places, one of which a step writes a cell of."""
+    """Two tables that are swapped; a step writes an element of one of them."""
     def step(i: Any, both: Any) -> Any:
         x, y = both
         return y, x.at[y[i] % N].add(y[0])
@@ -92,7 +92,7 @@ def backwards(a: Any, b: Any) -> Any:
 
 
 def counts_that_change(a: Any, b: Any) -> Any:
-    """What begins as 0, 1, 2 ... and does not stay so, beside what does."""
+    """A carry that starts as 0, 1, 2 ... and changes, next to one that does not."""
     def step(i: Any, both: Any) -> Any:
         table, far = both
         return table.at[table[i] % N].add(i), far.at[i - 3].set(table[i - 2] + far[i + 50])
@@ -100,7 +100,7 @@ def counts_that_change(a: Any, b: Any) -> Any:
 
 
 def sieve(a: Any, b: Any) -> Any:
-    """A loop that data end, in a branch, in one that counts."""
+    """A data-dependent loop in a branch in a counted loop."""
     def cross_out(p: Any, prime: Any) -> Any:
         def of(prime: Any) -> Any:
             return lax.while_loop(lambda s: s[0] < 90, lambda s: (
@@ -110,7 +110,7 @@ def sieve(a: Any, b: Any) -> Any:
 
 
 def forest(a: Any, b: Any) -> Any:
-    """Two loops one after the other, which may do no step."""
+    """Two consecutive loops, which may run no steps."""
     def root(parent: Any, i: Any) -> Any:
         return lax.while_loop(lambda i: parent[i] != i, lambda i: parent[i], i)
 
@@ -120,7 +120,7 @@ def forest(a: Any, b: Any) -> Any:
 
 
 def three_deep(a: Any, b: Any) -> Any:
-    """Loops that data end in one another, with one that counts between, and in a branch."""
+    """Nested data-dependent loops with a counted loop between them, and a branch."""
     def inner(s: Any) -> Any:
         k, t = s
         return k - 1, t.at[k % N].add(k)
@@ -138,7 +138,8 @@ def three_deep(a: Any, b: Any) -> Any:
 
 
 def turned_inside(a: Any, b: Any) -> Any:
-    """An inner carry with two buffers, one that an outer step swaps, and rows by the counter."""
+    """An inner carry with two buffers, one that an outer step swaps, and rows indexed by the
+    counter."""
     def step(c: Any, given: Any) -> Any:
         x, y = c
         k, row = given
@@ -152,7 +153,7 @@ def turned_inside(a: Any, b: Any) -> Any:
 
 
 def never(a: Any, b: Any) -> Any:
-    """No step of the inner loop, and none of the outer one behind it."""
+    """An inner loop with no steps, followed by an outer loop with none."""
     def step(i: Any, t: Any) -> Any:
         return lax.while_loop(lambda s: s[0] < 0, lambda s: (s[0] + 1, s[1] + 1), (i, t))[1]
     t = lax.fori_loop(0, N, step, a)
@@ -165,13 +166,13 @@ PROGRAMS = [subsequence, knapsack, outside, queue, swapped, branches, backwards,
 
 
 def kernels(f: Callable[..., Any], *args: Any) -> list[Any]:
-    """The CMD_LOOPs of a function that are kernels."""
+    """Return the CMD_LOOPs of a function that became kernels."""
     found = fnx.jit(f).lower(*args).commands
     return [run.src[0] for run in accessors.all_execs(found) if run.src[0].op is ops.CMD_LOOP]
 
 
 def agree(f: Callable[..., Any], *args: Any) -> None:
-    """The values of the interpreter, and those of the loops of commands."""
+    """Check that the values are the interpreter's, and those of command loops."""
     with override(check_spec=True):
         got = fnx.tree.leaves(fnx.jit(f)(*args))
     with override(unfused="loop_kernels"):
@@ -211,7 +212,7 @@ def test_over_lanes(f: Any) -> None:
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("cycles", [300, 3000])
 def test_loops_that_are_cut(f: Any, cycles: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into portions of some steps, of which the last is shorter."""
+    """The loops are cut into strips, the last of which is shorter."""
     monkeypatch.setattr(strip_mine, "KERNEL_CYCLES", cycles)
     monkeypatch.setattr(strip_mine, "STRIP_CYCLES", cycles)
     with override(check_spec=True, cache_bytes=0):
@@ -239,7 +240,7 @@ def test_portions_go_on_where_they_ended(f: Any, steps: int, monkeypatch: pytest
 
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_the_interpreter_runs_the_kernel(f: Any) -> None:
-    """The commands of the cpu, loops that are kernels among them."""
+    """The interpreter runs the commands of the cpu device, including loops that are kernels."""
     found = fnx.jit(f).lower(*WORDS)
     sizes: dict[int, int] = {}
     for node in toposort([found.commands]):
@@ -280,7 +281,7 @@ def test_the_commands_are_printed_with_what_is_inside() -> None:
 def test_what_counts_is_not_read_from_memory() -> None:
     found = fnx.jit(subsequence).lower(*WORDS)
     assert "numbers[4*i:+4], numbers[4*j:+4]" in found.text("commands")
-    assert "smin" not in found.llvm()  # no place is clamped
+    assert "smin" not in found.llvm()  # no index is clamped
 
 
 def test_profiles_know_what_is_inside() -> None:
@@ -290,7 +291,7 @@ def test_profiles_know_what_is_inside() -> None:
 
 
 def test_a_number_is_copied_as_one() -> None:
-    """What a step wrote is read as it was written, not with the rest of its line."""
+    """An element that a step wrote is read back alone, not with the rest of its cache line."""
     copies = [run.src[0] for loop in kernels(queue, *WORDS) for run in accessors.all_execs(loop)
               if run.arg.name.startswith("copy")]
     assert copies
@@ -299,7 +300,7 @@ def test_a_number_is_copied_as_one() -> None:
 
 
 def test_parts_of_a_carry_with_two_buffers_are_copied_whole() -> None:
-    """An odd number of narrow elements, in rows that a step writes one by one."""
+    """An odd number of narrow elements, in rows that a step writes one at a time."""
     def f(a: Any, b: Any) -> Any:
         def step(i: Any, both: Any) -> Any:
             rows, seen = both

@@ -1,6 +1,7 @@
-"""A kind of target is a row: with one more, nothing else changes.
+"""A kind of target is an entry of a table: adding one changes nothing else.
 
-One is made here as a GPU would be: ranges and memory of its own, a prologue, a calling convention.
+The kind built here resembles a GPU: ranges and memory spaces of its own, a prologue, a calling
+convention.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def listed(kernel: UOp) -> str:
     return show.pretty(kernel)
 
 
-# ---- a GPU on paper: blocks and threads, their memory, a prologue of its own ---------------------
+# ---- an example of a GPU: blocks and threads, their memory, a prologue of its own ----------------
 
 
 BLOCK = 4
@@ -61,7 +62,7 @@ GPU = Target("gpu", cpu="host", kind="blocks")
 
 
 def in_blocks(work: ScheduleInput) -> ScheduleInput:
-    """The first range over blocks, and over the threads of each."""
+    """The first range is mapped to blocks, and to the threads of each."""
     first = name_of(ranges_of(work.kernel)[0])
     return work.replace(schedule=(
         tiling.split(first, BLOCK, "block", "thread"), Bind("block", "GRID"),
@@ -89,7 +90,7 @@ def in_threads(program: UOp) -> str:
 
 
 def blocks_and_threads(kernel: UOp) -> dict[str, UOp]:
-    """What the device starts, and how many bytes the threads of a block share."""
+    """The launch dimensions, and how many bytes the threads of a block share."""
     of = {n.arg.kind: n.src[0] for n in toposort(kernel.src) if n.op is ops.RANGE}
     return {"blocks": of["GRID"], "threads": of["THREAD"],
             "shared": scratch.layout(kernel, "SHARED")[1]}
@@ -108,7 +109,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[TargetLowering]:
 
 
 def launched(code: KernelCode, buffers: list[np.ndarray[Any, Any]]) -> None:
-    """Each thread of each block, one after the other."""
+    """Run each thread of each block, one after the other."""
     target = binding.host_target()
     library = binding.link([(binding.compile_ir(code.text(), target), [code.symbol])])
     f = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
@@ -160,7 +161,7 @@ def test_ranges_and_memory_of_another_target_are_refused(gpu: TargetLowering) ->
 
 
 def test_only_the_table_and_the_cpus_row_name_the_cpus_range() -> None:
-    """Besides: how a schedule of the user's says it, and what prints or documents it."""
+    """Except for the user's schedule primitive, and the module that prints and documents it."""
     package = Path(fnx.__file__).parent
     texts = {path: path.read_text() for path in package.rglob("*.py")}
     named = {path.relative_to(package).as_posix() for path, text in texts.items() if "PAR" in text
@@ -218,8 +219,7 @@ def test_what_is_not_compiled_has_no_text_and_needs_no_digest() -> None:
 
 
 def test_another_calling_convention_has_the_same_rows() -> None:
-    """A thread for each iteration of the PAR range: what PARALLEL_RANGE stands for is all that
-    changes."""
+    """One thread per iteration of the PAR range: only the lowering of PARALLEL_RANGE differs."""
     r = build.range_(100, 0, "PAR")
     o = build.index_into(build.ref(0, dtypes.float32, (100,)), r)
     kernel = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])

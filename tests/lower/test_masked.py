@@ -1,5 +1,5 @@
-"""No masked load or store has a lane outside of its buffer: each address of programs that were
-drawn at random is looked at, and what they compute is what the interpreter does."""
+"""No masked load or store has an active lane out of bounds: every address of random programs is
+checked, and their results are the interpreter's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def number(i):
 
 
 def affine(draw, ranges, most):
-    """a sum of ranges, some of them, and a number"""
+    """a sum of some of the ranges and a number"""
     out = number(draw(st.integers(-most, most)))
     for r in ranges:
         factor = draw(st.sampled_from([0, 1, 1, 1, 1, 1, -1, 2]))
@@ -52,7 +52,7 @@ def condition(draw, ranges, most):
 
 
 def load(draw, slot, t, shape, ranges):
-    """x[i...], anywhere near its place, under conditions that keep it inside"""
+    """x[i...] at a nearby index, under conditions that keep it in bounds"""
     place, valid = [], None
     for n, r in zip(shape, ranges):
         at = affine(draw, [r] if draw(st.integers(0, 4)) else ranges, n)
@@ -65,7 +65,7 @@ def load(draw, slot, t, shape, ranges):
 
 
 def expression(draw, leaves, ranges, most):
-    """WHEREs at any place of an expression, whose conditions are affine."""
+    """WHEREs anywhere in an expression, with affine conditions."""
     pool = list(leaves)
     for _ in range(draw(st.integers(0, 5))):
         x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
@@ -82,7 +82,7 @@ def expression(draw, leaves, ranges, most):
 
 @st.composite
 def kernels(draw):
-    """(kernel, shapes, dtype): o[i...] of WHEREs of loads, or a fold of them."""
+    """(kernel, shapes, dtype): o[i...] of WHEREs of loads, or a reduction of them."""
     t = draw(st.sampled_from(TYPES))
     rank = draw(st.integers(1, 2))
     side = st.integers(1, 200) if rank == 1 else st.integers(1, 40)
@@ -110,7 +110,7 @@ def data(shapes, t):
 
 
 def proven(kernel, buffers, target, scalars=()):
-    """Every address is looked at, in parts as workers have; the result is the interpreter's."""
+    """Check every address, with the parts that workers get; the result is the interpreter's."""
     code = kernel_code(kernel, Driver(target))
     program = code.program()
     spec.check([program], "program")
@@ -161,7 +161,7 @@ def lines_of(kernel, op):
 
 
 def rolls(n, *shifts):
-    """o[i] = a sum of x[(i - s) % n], as ``roll`` writes it"""
+    """o[i] = a sum of x[(i - s) % n], as ``roll`` spells it"""
     r = build.range_(n, 0)
     x, total = build.ref(0, F32, (n,)), build.load(build.index_into(build.ref(0, F32, (n,)), r))
     for s in shifts:
@@ -182,7 +182,7 @@ def test_the_steady_state_of_a_roll_has_no_mask():
 @pytest.mark.parametrize("count", [2, 12])
 def test_code_grows_no_faster_than_the_kernel(count):
     shifts = range(100, 100 + 37 * count, 37)
-    once = 5 * count  # about: loads, choices and sums of one block of lanes
+    once = 5 * count  # about: loads, selects and sums of one vector
     assert len(lines_of(rolls(1 << 17, *shifts), ops.LOAD)) <= max(1 << 10, 8 * once)
 
 

@@ -1,4 +1,5 @@
-"""Stores of one lane write one element: LLVM writes more where it narrows a value on the way."""
+"""A store of one lane writes one element, though LLVM would write more when the value is narrowed
+on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ COMPILED = True
 
 
 def narrowed(n: int, t: dtypes.DType, lanes: int) -> UOp:
-    """o[i] = x[i] in a narrower type, in vectors that are unrolled: the mask is a number."""
+    """o[i] = x[i] in a narrower type, in unrolled vectors: the mask is an integer."""
     u, lane = build.range_(-(-n // lanes), 0, "UNROLL"), build.range_(lanes, 1, "VEC")
     i = build.add(build.mul(u, build.index_const(lanes)), lane)
     inside = build.lt(i, build.index_const(n))

@@ -1,4 +1,4 @@
-"""Products with one-hot factors read and add rows; no value that they have changes by that."""
+"""Products with one-hot factors become gathers and scatter-adds of rows, with unchanged values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N, K, J = 600, 64, 16
 
 
 def before_and_after(f: Any, *args: Any) -> tuple[UOp, UOp]:
-    """The FUNCTION of a signature as it comes to the pass, and what the pass makes of it."""
+    """Return the FUNCTION of a signature before and after the pass."""
     with override(device="null"):
         ran = next(r for r in fnx.jit(f).lower(*args).passes if r.name == "one_hot_to_gather")
     return ran.before, one_hot_to_gather(ran.before, Target("cpu"))
@@ -67,7 +67,7 @@ def test_rows_are_read(name: str) -> None:
 
 
 def test_what_is_compared_in_a_narrow_type_may_come_twice() -> None:
-    """Places that wrap are no places: in int8 there are two that are equal to 3."""
+    """Indices that wrap are ambiguous: in int8, two indices equal 3."""
     before, after = before_and_after(
         lambda i, w: (i[:, None] == jnp.arange(300).astype("int8")).astype("float32") @ w,
         np.ones(N, np.int8), np.ones((300, J), np.float32))
@@ -86,7 +86,8 @@ def test_few_rows_stay_a_product() -> None:
        kind=st.sampled_from([np.int32, np.uint8, np.int64]))
 def test_parts_of_a_concat(
         widths: list[int], seed: int, bad: bool, always: bool, kind: Any) -> None:
-    """Negative widths are numbers; the product, and the gradient for the matrix."""
+    """Negative widths stand for non-one-hot operands; checks the product and the matrix's
+    gradient."""
     rng = np.random.default_rng(seed)
     total = sum(map(abs, widths))
     i = rng.integers(0, 42, (200, len(widths))).astype(kind)
@@ -131,14 +132,15 @@ def test_gradients_add_rows() -> None:
 
 
 def test_long_sums_into_one_row_stay_a_product() -> None:
-    """They would be added one after the other, which rounds more often than sums of parts do."""
+    """As scatter-adds they would be summed sequentially, with more roundings than blocked
+    summation."""
     before, after = before_and_after(lambda i, g: fnx.nn.one_hot(i, 20).T @ g,
                                      np.zeros(30_000, np.int32), np.ones((30_000, J), np.float32))
     assert after is before
 
 
 def test_as_many_kernels_as_products() -> None:
-    """What is picked is added where the product is written."""
+    """The gathered rows are added where the product is written."""
     def f(i: Any, x: Any, w: Any) -> Any:
         hot = [fnx.nn.one_hot(i[:, k], 32) for k in range(3)]
         return jnp.maximum(jnp.concatenate([*hot, x], -1) @ w, 0)

@@ -1,4 +1,5 @@
-"""Loops with a small body as one kernel: what they give, which fit, what they are made of."""
+"""Loops with a small body as one kernel: their values, which qualify, and the kernels'
+structure."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def run(fn: UOp, args: Sequence[Any], device: str) -> list[Any]:
 
 
 def is_one_kernel(fn: UOp) -> bool:
-    """Whether SCANs are kernels, and the steps of WHILEs are (in portions)."""
+    """Whether SCANs are kernels, and the steps of WHILEs are (strip-mined)."""
     left = [n for n in toposort(fuse_loop_into_kernel(fn).src) if n.op in (ops.SCAN, ops.WHILE)]
     return all(n.op is ops.WHILE and _kernels(n.src[1].src) for n in left)
 
@@ -51,7 +52,7 @@ def _kernels(outs: Sequence[UOp]) -> list[UOp]:
 
 
 def agree(fn: UOp, args: Sequence[Any]) -> list[Any]:
-    """The results of the interpreter, bit for bit those of the kernel on both devices."""
+    """Return the interpreter's results; the kernel has the same bits on both devices."""
     want = interp.apply(fn, [np.asarray(a) for a in args])
     assert is_one_kernel(fn)
     for device in ("interp", "cpu"):
@@ -126,7 +127,7 @@ def test_a_kernel_prints_as_a_loop() -> None:
 
 
 def test_results_that_nothing_reads_are_not_made() -> None:
-    """A counter beside lanes: only where it is asked for, and by a kernel of its own."""
+    """They are computed only if requested, and then by a kernel of their own."""
     i, x = build.param(0, I32, ()), build.param(1, F32, (100,))
     step = (Expr(x) + Expr(build.expand(build.cast(i, F32), (100,)))).node
     body = build.function([(Expr(i) + 1).node, step], 2, "count")
@@ -147,7 +148,8 @@ def test_a_scan_without_carries_is_a_map() -> None:
 
 
 def test_data_picks_from_scalars_and_from_memory() -> None:
-    """Of a carry by choices, of a const at a clamped place."""
+    """An index that is data selects from a carry by WHERE, and from a constant at a clamped
+    address."""
     s, table, i = build.param(1, F32, (4,)), build.param(0, F32, (1000,)), build.param(2, I32, (2,))
     at = build.reshape(build.shrink(i, [(0, 1)]), ())
     value = build.add(build.gather(s, at), build.gather(table, build.reshape(
@@ -215,7 +217,7 @@ def test_zero_trips() -> None:
 
 
 def test_a_count_with_lanes_beside() -> None:
-    """fori_loop with a bound that is data: all lanes end together."""
+    """A fori_loop with a data-dependent bound: all lanes end together."""
     n, i, x = build.param(0, I32, ()), build.param(1, I32, ()), build.param(2, F32, (50,))
     body = build.function([(Expr(i) + 1).node, (Expr(x) * 1.5).node], 3, "grow")
     condition = build.function([build.lt(i, n)], 3, "below")
@@ -225,7 +227,7 @@ def test_a_count_with_lanes_beside() -> None:
         agree(fn, [np.int32(n_), normal(50)])
 
 
-# ---- what does not fit -------------------------------------------------------------------------
+# ---- loops that do not qualify -----------------------------------------------------------------
 
 
 def scan_of(body: UOp, *shapes: tuple[int, ...]) -> UOp:
@@ -251,7 +253,7 @@ def test_a_matrix_that_is_multiplied_stays_a_loop() -> None:
 
 
 def test_more_axes_than_numpy_has_stay_a_loop() -> None:
-    """NumPy has no array of 74 axes; a kernel may."""
+    """NumPy arrays cannot have 74 axes; kernels can."""
     start = fnx.numpy.full((1,) * 74, 2.0)
     _, last = fnx.lax.while_loop(
         lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, start))
@@ -271,7 +273,7 @@ def test_a_long_body_stays_a_loop() -> None:
 
 
 def pairs_of(x: UOp) -> tuple[UOp, UOp]:
-    """x along the first and along the second of two axes."""
+    """Broadcast x along the first and along the second of two axes."""
     n, = x.shape
     return (build.expand(build.reshape(x, (n, 1)), (n, n)),
             build.expand(build.reshape(x, (1, n)), (n, n)))
@@ -287,7 +289,7 @@ def turned(x: UOp, state: UOp) -> UOp:
 
 
 def turned_back(x: UOp, state: UOp) -> UOp:
-    """Each of the two values alone has its axes in order."""
+    """Each of the two transpositions undoes the other."""
     return build.sub(build.permute(build.neg(build.permute(state, (1, 0))), (1, 0)), pairs_of(x)[1])
 
 
@@ -305,7 +307,7 @@ def test_an_axis_that_is_read_along_two_is_not_its_diagonal(n: int, step: Any) -
 
 @pytest.mark.parametrize("dtype", dtypes.USER, ids=str)
 def test_operations_on_numbers_are_numbers_of_every_type(dtype: dtypes.DType) -> None:
-    """Also of types whose arrays hold bits."""
+    """Also for types whose arrays hold bit patterns."""
     for value in (0, 1):
         node = make_scalar(ops.CAST, dtype, (build.const(value, I32),))
         assert node is build.const(value, dtype)

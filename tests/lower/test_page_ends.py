@@ -1,4 +1,4 @@
-"""Buffers between pages that nobody may touch: what is read behind them ends the process."""
+"""Buffers between inaccessible pages: an out-of-bounds read ends the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds of pairs: the place of an extreme, in one pass, on the machine and in the interpreter."""
+"""Reductions of pairs: argmax and argmin in one pass, on the machine and in the interpreter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = ["float32", "float64", "bfloat16", "float16", "int8", "int32", "int64", 
 
 
 def drawn(shape: tuple[int, ...], dtype: str, kind: str) -> Any:
-    """Numbers with many equals; all of them the worst there is; NaNs and zeros of both signs."""
+    """Values with many ties; all equal to the worst value; NaNs and zeros of both signs."""
     x = np.round(RNG.normal(size=shape) * 2)
     if kind == "worst":
         x = np.full(shape, -np.inf if "float" in dtype else -128)
@@ -46,7 +46,7 @@ def test_the_first_of_equals_and_of_nans(shape: tuple[int, ...], axis: Any, dtyp
 
 
 def groups(capsys: Any, f: Any, shape: tuple[int, ...]) -> int:
-    """How many kernels a function of one array is."""
+    """Return the number of kernels of a function of one array."""
     capsys.readouterr()
     fnx.jit(f).lower(jnp.zeros(shape)).show()
     text = capsys.readouterr().out
@@ -60,7 +60,7 @@ def test_what_computes_the_operand_is_in_the_same_loop_once(capsys: Any) -> None
 
 
 def test_a_long_fold_reads_its_operand_in_one_pass(capsys: Any) -> None:
-    assert groups(capsys, jnp.argmax, (1 << 18,)) == 2  # parts, and what folds them
+    assert groups(capsys, jnp.argmax, (1 << 18,)) == 2  # partial results, and their reduction
     assert groups(capsys, lambda x: (jnp.argmax(x, 0), jnp.max(x, 0)), (9, 50)) == 1
 
 
@@ -68,7 +68,7 @@ def test_a_long_fold_reads_its_operand_in_one_pass(capsys: Any) -> None:
 @pytest.mark.parametrize("shape, axes", [((4, 37), (1,)), ((37, 4), (0,)), ((5, 9, 8), (0, 2)),
                                          ((70000,), (0,))], ids=repr)
 def test_places_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...], monoid: Any) -> None:
-    """The least place wins among equal keys, wherever it stands."""
+    """Among equal keys the least index wins, wherever it is."""
     key, place = build.param(0, dtypes.float32, shape), build.param(1, dtypes.int32, shape)
     fold = build.reduce(build.arg_pair(key, place), monoid, axes)
     fn = build.function([fold], 2)

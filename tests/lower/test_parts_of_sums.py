@@ -1,4 +1,4 @@
-"""Of sums of products only the part is computed that is read."""
+"""Of sums of products, only the slice that is read is computed."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_zeros_go_to_the_factor_that_differs() -> None:
 
 
 def test_products_of_one_feature_are_folded_before_they_are_multiplied() -> None:
-    """Before: a sum of FOLDs of products, none of which is summed. Expected: of products of FOLDs.
-    """
+    """Before: a sum of FOLDs of products, none of which is summed. Expected: a sum of products of
+    FOLDs."""
     g, w = (build.param(i, dtypes.float32, shape) for i, shape in enumerate([(9, 1), (1, 3)]))
     product = build.mul(build.expand(g, (9, 3)), build.expand(w, (9, 3)))
     before = build.function([build.reduce(build.fold(product, 0, 1, 1, 1, 11), ops.ADD, [1])], 2)

@@ -1,4 +1,5 @@
-"""Before and expected, pass by pass: nodes are interned, so what is expected is the same object."""
+"""Before and expected, pass by pass: nodes are interned, so the expected graph is the same
+object."""
 
 from __future__ import annotations
 
@@ -171,7 +172,7 @@ def test_coalesce_before_and_expected(name: str) -> None:
 
 
 def test_index_sets_before_and_expected() -> None:
-    """A concat of 20 and 30: one loop that chooses, then two that do not."""
+    """A concat of 20 and 30: one loop that selects, then two that do not."""
     before = concat_kernel(20, 30)
     first, second = r(20, 2), r(30, 3)
     o = b.ref(2, F, (50,))
@@ -186,7 +187,7 @@ def test_index_sets_before_and_expected() -> None:
 
 
 def test_workers_share_long_parts() -> None:
-    """One range around both stores, which cuts each part into chunks of its own length."""
+    """One range around both stores, which cuts each operand into chunks of its own length."""
     n = 1 << 16
     made = split_index_sets(concat_kernel(n, 3 * n))
     outer, = set.intersection(*[set(s.ranges) for s in made.src])
@@ -209,7 +210,7 @@ def stack_kernel(count: int, parts: int, length: int) -> UOp:
     (8, 6, 64, 6), (8, 3, 64, 1), (2, 6, 64, 1), (8, 6, 20, 1)])
 def test_many_rows_of_a_stack_have_loops_of_their_own(
         count: int, parts: int, length: int, loops: int) -> None:
-    """Where workers share what is around them, and a row is long."""
+    """If the loops around them are parallel, and a row is long."""
     before = stack_kernel(count, parts, length)
     made = split_index_sets(before)
     around = set.intersection(*[set(s.ranges) for s in made.src])
@@ -249,8 +250,8 @@ def var(slot: int, dtype: dtypes.DType = dtypes.index, low: int = 0) -> UOp:
 
 
 def test_runtime_extents_before_and_expected() -> None:
-    """STORE(out[i], x[i + 3] * 0.1), i < 24, x of 30: four numbers become arguments, and it is
-    known that all places have room in 32 bits."""
+    """STORE(out[i], x[i + 3] * 0.1), i < 24, x of 30: four numbers become arguments, and all
+    indices are known to fit in 32 bits."""
     i = r(24, 0)
     before = copy(i, dims=(24,), of=b.mul(x(b.add(i, b.index_const(3)), dims=(30,)),
                                          b.const(0.1, F)))
@@ -261,10 +262,10 @@ def test_runtime_extents_before_and_expected() -> None:
     place = b.add(n, var(slot[3]))
     value = b.mul(x(place, dims=(var(slot[30], low=1),)), var(slot[np.float32(0.1)], F))
     expected = copy(n, dims=(n.src[0],), of=value)
-    assert kernel is expected.replace(arg=expected.arg.replace(near=True))
+    assert kernel is expected.replace(arg=expected.arg.replace(index_fits_int32=True))
     far = copy(r(1 << 31, 0), dims=(1 << 31,), of=b.mul(
         x(b.add(r(1 << 31, 0), b.index_const(3)), dims=(1 << 32,)), b.const(7.0, F)))
-    assert not generalize(far)[0].arg.near
+    assert not generalize(far)[0].arg.index_fits_int32
     other = copy(r(9, 0), dims=(9,), of=b.mul(
         x(b.add(r(9, 0), b.index_const(1)), dims=(12,)), b.const(7.0, F)))
     assert generalize(other)[0] is kernel
@@ -272,8 +273,8 @@ def test_runtime_extents_before_and_expected() -> None:
 
 @given(st.integers(0, 9), st.lists(st.integers(2, 6), min_size=3, max_size=3))
 def test_runtime_extents_keep_the_loop_of_a_place(id: int, lengths: list[int]) -> None:
-    """Operands of ADD are in an order of their own: a VAR may come before the loop it is added to,
-    as where two lengths and an offset are one number."""
+    """Operands of ADD have a canonical order: a VAR may come before the loop index it is added to,
+    for example where two lengths and an offset are one number."""
     rows, columns, start = lengths
     i, j = r(rows, id), r(columns, 10)
     before = copy(b.add(i, b.index_const(start)), j, dims=(rows + start, columns),
@@ -315,7 +316,7 @@ def test_who_gets_runtime_extents(work: ScheduleInput, lifted: bool) -> None:
 
 @pytest.mark.parametrize("first", ["left", "right"])
 def test_left_factors_come_first(first: str) -> None:
-    """Which operand is which is said by the numbers of the buffers alone."""
+    """Only the buffers' numbers decide which operand is the left factor."""
     rows, columns, terms = (b.range_(n, i) for i, n in enumerate((20, 30, 40)))
     slots = (0, 1) if first == "left" else (1, 0)
     left = b.load(b.index_into(b.ref(slots[0], F, (20, 40)), rows, terms))
@@ -332,7 +333,7 @@ def test_left_factors_come_first(first: str) -> None:
     assert [[b.const_of(d) for d in loads[i].src] for i in (0, 1)] == [[20, 40], [40, 30]]
 
 
-# ---- what a schedule may not do -----------------------------------------------------------------
+# ---- illegal schedules --------------------------------------------------------------------------
 
 ROWS, COLUMNS = b.range_(8, 0, name="m"), b.range_(16, 1, name="n")
 TOTAL = b.kernel([b.store(b.index_into(b.ref(1, F, (8,)), ROWS), b.reduce_ranges(
@@ -380,7 +381,7 @@ def buffer(name: str) -> UOp:
 
 
 def test_memory_before_and_expected() -> None:
-    """a = f(x); v = g(a); w = h(v): the last takes the first one's place."""
+    """a = f(x); v = g(a); w = h(v): the last one reuses the memory of the first."""
     a, v, w = map(buffer, "avw")
     plan = memory.plan_arena([(a,), (a, v), (v, w)], dict.fromkeys((a, v, w), 4096))
     assert plan == ({a: 0, v: 4096, w: 0}, 8192)
@@ -419,7 +420,7 @@ def test_what_lives_together_lies_apart(uses: list[list[int]], lengths: list[int
 
 @pytest.mark.parametrize("step", passes(Target("cpu")), ids=lambda step: step.name)
 def test_every_pass_has_an_example(step: Any) -> None:
-    """A doctest in its module, or a golden text in which it does something."""
+    """A doctest in its module, or a golden text in which it changes something."""
     module = import_module(step.run.__module__)
     documented = [step.run.__doc__] if module is pipeline else [step.run.__doc__, module.__doc__]
     texts = [path.read_text() for path in GOLDEN.glob("*.txt")]

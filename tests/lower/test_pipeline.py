@@ -1,4 +1,5 @@
-"""The driver holds both sides of every pass against the spec, and tells who reads along."""
+"""The driver checks the input and output of every pass against the spec, and reports to
+observers."""
 
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ def last_run(name: str) -> PassTrace:
     return {ran.name: ran for ran in history()}[name]
 
 
-# ---- a mutated graph at each border --------------------------------------------------------------
+# ---- a mutated graph between passes --------------------------------------------------------------
 
 
 def mutated(state: Any) -> Any:
-    """What a pass was given, or made, with one illegal node in it."""
+    """Return the input or output of a pass, with one illegal node in it."""
     if isinstance(state, list):
         return [mutated(state[0]), *state[1:]]
     if isinstance(state, Fusion):
@@ -102,7 +103,7 @@ def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
         Driver(HOST).run([broken], before)
 
 
-@pytest.mark.parametrize("step", [p for p in passes(HOST) if p.about is not None],
+@pytest.mark.parametrize("step", [p for p in passes(HOST) if p.op_filter is not None],
                          ids=lambda step: step.name)
 def test_what_a_pass_is_passed_by_with_it_would_not_change(step: Pass) -> None:
     for ran in history():
@@ -118,7 +119,7 @@ def test_what_is_not_checked_runs() -> None:
         Driver(HOST).run([step], with_wrong_dtype(layer()))
 
 
-# ---- reading along -------------------------------------------------------------------------------
+# ---- observers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [HOST, Target("interp", kind="kernels")], ids=lambda t: t.kind)
@@ -130,7 +131,7 @@ def test_every_pass_is_seen_in_order(target: Target, general: bool) -> None:
 
 
 def test_levels_follow_one_another() -> None:
-    """What a pass makes is what the next one is given, of the level it says."""
+    """The output of a pass is the input of the next one, at the level that it declares."""
     for before, after in zip(passes(HOST), passes(HOST)[1:]):
         assert before.after == after.before or before.after == "text"
     ran = history()

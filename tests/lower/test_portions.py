@@ -1,4 +1,4 @@
-"""Loops that a condition ends: in portions, which end by themselves."""
+"""While loops are strip-mined into counted loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F32, I32 = dtypes.float32, dtypes.int32
 
 
 def counting(extra: bool = True) -> UOp:
-    """(n, i, x, unread): i up to n, x grows by i; the last carry is read by nobody."""
+    """(n, i, x, unread): i counts to n, x grows by i; nothing reads the last carry."""
     n, i, x = (build.param(k, I32, ()) for k in range(3))
     step = [(Expr(i) + 1).node, (Expr(x) + Expr(i)).node, build.const(7, I32)]
     body = build.function(step, 4, "count")
@@ -37,18 +37,18 @@ def counting(extra: bool = True) -> UOp:
 
 @pytest.mark.parametrize("trips", [0, 1, 9, 10, 11, 20, 35])
 def test_any_number_of_steps(trips: int) -> None:
-    """Portions of ten steps, or what the kernel makes of them."""
+    """Strips of ten steps, and the kernel form."""
     fn = counting()
     loop = fn.src[0].src[0]
     made = strip_mine_while(loop, [0, 1], lambda node, used, steps: _ten(node, used))
-    cut = fn.over((made[0], made[1]))
+    cut = fn.with_operands((made[0], made[1]))
     want = interp.apply(fn, [np.int32(trips)])
     got = interp.apply(cut, [np.int32(trips)])
     assert [int(a) for a in got] == [int(a) for a in want] == [trips, trips * (trips - 1) // 2]
 
 
 def _ten(node: UOp, used: Any) -> dict[int, UOp]:
-    """At most ten steps, as conditions."""
+    """At most ten steps, predicated."""
     n = node.arg.n_consts
     consts, carries = node.src[2:2 + n], list(node.src[2 + n:])
     for _ in range(10):
@@ -86,7 +86,7 @@ def test_a_short_loop_wakes_no_worker() -> None:
 
 
 def test_one_that_never_ends_is_left_between_portions() -> None:
-    """The thread that ran it is there for what comes next: nothing has to be given up."""
+    """The thread that ran it remains usable: it need not be abandoned."""
     f = fnx.jit(lambda x: lax.while_loop(lambda x: x >= 0, lambda x: (x + 1) % 1000, x))
     g = fnx.jit(lambda x: jnp.sin(x).sum())
     x = jnp.ones(300_000)

@@ -19,7 +19,7 @@ F32 = dtypes.float32
 
 
 def program() -> UOp:
-    """Loops, carries, masks, a stage, branches, shuffles."""
+    """A program with loops, carries, masks, a stage, branches and shuffles."""
     choices = iter([2, 16, 1, 4, 3, 16])
     target = Target("cpu")
     kernel = softmax(3, 50, lambda strategy: next(choices))
@@ -32,7 +32,7 @@ def program() -> UOp:
 
 
 def lines_with(mutate, lines):
-    """All operands replaced as ``mutate`` says, in all lines that use the line."""
+    """Replace all operands as ``mutate`` says, in all lines that use the line."""
     old, new = mutate
     to = {old: new}
     out = []
@@ -48,7 +48,7 @@ def lines_with(mutate, lines):
 
 
 def mutations(rng, lines):
-    """One change that makes a program illegal."""
+    """Yield programs that one change makes illegal."""
     i = rng.randrange(len(lines))
     line = lines[i]
     how = rng.choice(["drop", "late", "operand", "dtype", "level", "unclosed", "arity"])
@@ -84,7 +84,7 @@ def test_mutated_programs_are_refused():
     while refused < 200:
         try:
             mutated = mutations(rng, lines)
-        except ValueError:  # a commutative op with four operands can't even be made
+        except ValueError:  # a commutative op with four operands cannot even be built
             continue
         if mutated is None:
             continue

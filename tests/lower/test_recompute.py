@@ -1,4 +1,4 @@
-"""Values far larger than what they are made of are computed again, with sums of a few terms."""
+"""Values far larger than their operands are recomputed, including sums of a few terms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ F = dtypes.float32
 
 @pytest.fixture
 def small(monkeypatch: Any) -> Iterator[None]:
-    """What is large begins at a few elements, and nothing costs too much."""
+    """Values of a few elements count as large, and nothing is too expensive."""
     monkeypatch.setattr(recompute, "UNCACHED_BYTES", 32)
     monkeypatch.setattr(recompute, "MIN_EXPANSION", 1)
     monkeypatch.setattr(recompute, "DRAM_BYTES_PER_CYCLE", 1e-3)
@@ -39,7 +39,8 @@ def small(monkeypatch: Any) -> Iterator[None]:
 
 
 class Pairs:
-    """Sums, both ways, of random formulas of the differences of two lists of points."""
+    """Sums, along either axis, of random formulas of the differences between two lists of
+    points."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -51,7 +52,7 @@ class Pairs:
         self.values = [values.integers(-3, 4, s.shape).astype(np.float32) for s in self.args]
 
     def spread(self, x: UOp, axis: int) -> UOp:
-        """x with an axis in it, all along which it is the same."""
+        """Broadcast x along a new axis."""
         shape = (*x.shape[:axis], 1, *x.shape[axis:])
         return build.expand(build.reshape(x, shape), self.shape)
 
@@ -110,7 +111,8 @@ def test_energies_of_pairs_and_their_slopes_are_one_kernel(capsys: Any) -> None:
 
 
 def test_indices_of_windows_at_data_are_no_arrays(capsys: Any) -> None:
-    """Of images cut at places that are data, half of them flipped; each has its mean taken off."""
+    """Images cropped at data-dependent offsets, half of them flipped, each with its mean
+    subtracted."""
     def crop(x: Any, at: Any, flip: Any) -> Any:
         x = fnx.vmap(lambda x, at: lax.dynamic_slice(x, (at[0], at[1] % 5, 0), (8, 8, 3)))(
             x, at)

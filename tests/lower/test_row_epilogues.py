@@ -1,4 +1,4 @@
-"""What follows the folds of rows is computed in lanes, and its value is the same."""
+"""The epilogue of row reductions is vectorized, with unchanged values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dear(w: Any, x: Any) -> Any:
 
 
 def two(w: Any, x: Any) -> Any:
-    """Two folds of a row, and two results."""
+    """Two reductions of a row, and two results."""
     total = (w * x).sum(1)
     return jnp.exp(-jnp.abs(total)) + w.max(1), total
 

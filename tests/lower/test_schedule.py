@@ -1,4 +1,4 @@
-"""choose: the compiler's schedules are legal, keep the values, and follow from structure."""
+"""choose: the compiler's schedules are legal, keep the values, and depend on structure only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ F, D = dtypes.float32, dtypes.float64
 
 
 class Maker:
-    """Builds kernels over named ranges; a letter of an operand's subscript is a range."""
+    """Build kernels over named ranges; each letter of an operand's subscript is a range."""
 
     def __init__(self, extents: dict[str, int], run_time: bool = False) -> None:
         self.extents = extents
@@ -68,7 +68,7 @@ class Maker:
 
 
 def compare(maker: Maker, kernel: UOp, target: Target = AVX512, exact: bool = False) -> UOp:
-    """Run a kernel untiled and under the chosen schedule; returns the tiled one."""
+    """Compare a kernel untiled and under the chosen schedule; return the tiled one."""
     random = np.random.default_rng(7)
     buffers = [random.standard_normal(maker.shape(r)).astype(r.dtype.np) for r in maker.refs]
     want, got = [b.copy() for b in buffers], [b.copy() for b in buffers]
@@ -208,7 +208,7 @@ def test_the_register_tile_fits_the_registers() -> None:
             for size in (4, 8):
                 t = choose_register_tile(m, n, size, target)
                 assert t.rows * t.vectors + t.vectors + 1 <= target.vector_registers
-                assert t.lanes == target.lanes(size)
+                assert t.lanes == target.vector_lanes(size)
     assert tuple(choose_register_tile(4096, 4096, 4, AVX512))[:2] == (4, 4)
     assert tuple(choose_register_tile(4096, 4096, 4, AVX2))[:2] == (6, 2)
 
@@ -230,8 +230,8 @@ def test_little_work_stays_with_the_caller(n: int, parallel: bool) -> None:
          "two pieces", "pieces are uneven"])
 def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | None, shared: str
                                           ) -> None:
-    """By the worker that reads a piece of it, or once for all, or nowhere; the left one, whose
-    rows lie in order, is never packed."""
+    """By the worker that reads a panel of it, once for all, or not at all; the left factor, whose
+    rows are contiguous, is never packed."""
     steps = choose_schedule(matmul(m, n, k), AVX512)
     assert {s.operand: s.space for s in steps if isinstance(s, StageOperand)} == (
         {} if right is None else {1: right})
@@ -239,7 +239,7 @@ def test_where_the_right_factor_is_packed(m: int, n: int, k: int, right: str | N
 
 
 def test_lanes_that_lie_apart_are_packed() -> None:
-    """x @ w.T, by the worker that reads a piece; of few pieces, once for all."""
+    """x @ w.T: by the worker that reads a panel, or, if there are few panels, once for all."""
     for n, space in ((512, "PRIV"), (128, "GLOBAL")):
         steps = choose_schedule(matmul(512, n, 512, b="nk"), AVX512)
         assert [(s.operand, s.space) for s in steps if isinstance(s, StageOperand)] == [(1, space)]
@@ -252,7 +252,7 @@ def test_rows_that_lie_across_are_packed_where_caches_lose_them() -> None:
 
 
 def test_what_is_computed_of_a_factor_is_computed_once() -> None:
-    """exp(x) @ w: for a block of rows, not for each piece of columns."""
+    """exp(x) @ w: computed once per block of rows, not for each panel of columns."""
     make = Maker({"m": 512, "n": 512, "k": 512})
     value = make.fold(build.mul(build.exp(make.load("mk")), make.load("kn")), "k")
     steps = choose_schedule(make.kernel(build.store(make.place("mn"), value)), AVX512)
@@ -261,7 +261,7 @@ def test_what_is_computed_of_a_factor_is_computed_once() -> None:
 
 @pytest.mark.parametrize("columns", [64, 128, 192, 256, 512])
 def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None:
-    """Where columns are few pieces, rows are shared."""
+    """If the columns are few panels, rows are shared among workers."""
     kernel = matmul(128, columns, 784)
     tiled = split_global(tile(kernel, choose_schedule(kernel, AVX512)), "PAR")[1].kernel
     shared, = [n for n in toposort(tiled.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
@@ -269,7 +269,7 @@ def test_beside_few_rows_there_is_work_for_several_workers(columns: int) -> None
 
 
 def test_a_loop_ends_with_the_terms_of_a_packed_factor() -> None:
-    """Behind the last of 521 terms the packed factor is 0: nothing is asked in the loop."""
+    """Past the last of 521 terms the packed factor is 0, so the loop checks no bounds."""
     kernel = matmul(512, 512, 521, b="nk")
     lines = emit_program(tile(kernel, choose_schedule(kernel, AVX512)), AVX512).src
     reads = [line for line in lines if line.op is ops.LOAD and line.dtype.lanes == 1
@@ -279,16 +279,16 @@ def test_a_loop_ends_with_the_terms_of_a_packed_factor() -> None:
 
 @pytest.mark.parametrize("k,packed", [(256, [1]), (255, [0, 1])])
 def test_words_that_lie_in_memory_are_not_packed(k: int, packed: list[int]) -> None:
-    """Of an odd row the last word would be half of the next row's first."""
+    """In an odd row, the last register would hold half of the next row's first."""
     make = Maker({"m": 256, "n": 512, "k": k})
     x, w = (build.cast(make.load(names, dtypes.bfloat16), F) for names in ("mk", "kn"))
     kernel = make.kernel(build.store(make.place("mn"), make.fold(build.mul(x, w), "k")))
-    steps = choose_schedule(kernel, AVX512.replace(units=("dpbf16ps",)))
+    steps = choose_schedule(kernel, AVX512.replace(unit_names=("dpbf16ps",)))
     assert [s.operand for s in steps if isinstance(s, StageOperand)] == packed
 
 
 def test_few_tall_tiles_are_shared_evenly() -> None:
-    """64 rows beside 16 columns: five tiles of 13 would be three for one of two workers."""
+    """64 rows by 16 columns: five tiles of 13 would give one of two workers three of them."""
     steps = choose_schedule(matmul(64, 16, 4037), AVX512)
     kernel = tile(matmul(64, 16, 4037), steps)
     shared, = [n for n in toposort(kernel.src) if n.op is ops.RANGE and n.arg.kind == "PAR"]
@@ -320,7 +320,7 @@ def test_run_time_lengths_are_one_kernel(sizes: list[int]) -> None:
 
 
 def test_few_long_rows_are_shared_as_rows():
-    """Each worker would fold the whole row for the part of it that it writes."""
+    """Otherwise each worker would reduce the whole row for the part of it that it writes."""
     for rows in (1, 2):
         i, j, k = (build.range_(n, at, name=name) for at, (n, name) in
                    enumerate(((rows, "i"), (60_000, "j"), (60_000, "k"))))
@@ -390,7 +390,8 @@ def test_what_a_map_reads_across_is_transposed_in_blocks(target, shape):
 
 
 def test_folds_of_a_few_rows_are_written_out():
-    """So the loop over columns has no other inside, and is peeled: no masks but in the last."""
+    """Then the loop over columns contains no other and is peeled: only its last iteration is
+    masked."""
     i, k = build.range_(50_000, 0, name="i"), build.range_(3, 1, name="k")
     x = build.load(build.index_into(build.ref(0, F, (3, 50_000)), k, i))
     store = build.store(build.index_into(build.ref(1, F, (50_000,)), i),
@@ -448,7 +449,8 @@ def windows(channels, width, depth, taps):
 @pytest.mark.parametrize("channels,width,depth,lanes", [
     (14, 8, 64, "c"), (14, 16, 64, "x"), (6, 8, 64, "x"), (14, 8, 2, "x")])
 def test_windows_that_fill_few_lanes_are_read_one_by_one(channels, width, depth, lanes):
-    """Lanes go along what fills more of them, where the sum is longer than writing across them."""
+    """Lanes go along the axis that fills more of them, if the sum is longer than scattering the
+    store."""
     kernel = windows(channels, width, depth, 7)
     schedule = choose_schedule(kernel, AVX512)
     vector, = [s.range for s in schedule if isinstance(s, Vectorize)]
@@ -489,7 +491,7 @@ def test_a_stage_holds_no_folds_of_what_it_stages() -> None:
 @pytest.mark.parametrize(("columns", "strip"), [
     (4096, 512), (2048, 256), (1024, 128), (512, 64), (1600, 64), (3000, 64), (300, 16)])
 def test_long_runs_of_rows_that_are_turned_are_read_at_once(columns: int, strip: int) -> None:
-    """x.T + y: as long as strips are even, and there are four of them for each of two workers."""
+    """x.T + y: as long as strips are even, with four of them for each of two workers."""
     make = Maker({"i": columns, "j": 600})
     value = build.add(make.load("ji"), make.load("ij"))
     kernel = make.kernel(build.store(make.place("ij"), value))

@@ -1,4 +1,4 @@
-"""Short rows that are kept are written out: gathered once, and written as whole vectors."""
+"""Short rows that are staged are unrolled: gathered once, and written as whole vectors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_gathered_rows(width: int, rows: int) -> None:
     with override(device="interp"):
         wanted = fnx.jit(away)(x, i, j)
     np.testing.assert_allclose(fnx.jit(away)(x, i, j), wanted, rtol=1e-5, atol=1e-6)
-    if rows == 4000:  # no loop is cut
+    if rows == 4000:  # no loop has a tail
         lines = fnx.jit(away).lower(x, i, j).text("programs").splitlines()
         assert sum("store(&x3" in line for line in lines) == width
         assert sum("load(&x1" in line for line in lines) == 2 * width
@@ -35,7 +35,7 @@ def test_gathered_rows(width: int, rows: int) -> None:
 
 @pytest.mark.parametrize("width", [16, 18, 40])
 def test_rows_of_sums_in_parts_are_transposed_as_vectors(width: int) -> None:
-    """Subtotals split the range of the sum; what is staged for it is filled along all of it."""
+    """Blocked summation splits the sum's range; the stage for it is filled along all of it."""
     def distances(x: Any) -> Any:
         return ((x[:, None] - x[None]) ** 2).sum(-1)
     x = RNG.normal(size=(70, width)).astype("float32")

@@ -1,4 +1,4 @@
-"""Folds of threads that read values of one another: the bits of those that meet in memory."""
+"""Reductions across threads by warp shuffles have the bits of those through memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folded(t: DType, shape: tuple[int, ...], monoid: Op, axis: int) -> UOp:
 
 
 def ran(fn: UOp, target: Target, x: Any) -> tuple[Any, list[Op]]:
-    """The result of the one kernel of a function, by its lines, and these."""
+    """Return the result of the one kernel of a function, by its lines, and those lines."""
     (kernel, code), = lower(fn, target).code.items()
     program = code.program()
     out, = fn.src
@@ -83,7 +83,7 @@ def test_a_fold_of_a_row_has_one_place_where_threads_wait() -> None:
 @pytest.mark.parametrize("target", [MEMORY, SHUFFLES], ids=["memory", "shuffles"])
 @pytest.mark.parametrize("folds,across", [(100, 1), (12, 1), (9, 7), (8, 32), (48, 4), (5, 8)])
 def test_threads_fold_beside_threads_that_do_not(target: Target, folds: int, across: int) -> None:
-    """Any number of them: columns of a block, whose rows other threads fold."""
+    """Columns of a block, in any number, whose rows other threads reduce."""
     m, n = 3 * folds, 2 * across
     r, c = build.range_(m, 0, name="r"), build.range_(n, 1, name="c")
     x = build.load(build.index_into(build.ref(0, dtypes.float32, (m, n)), r, c))

@@ -1,4 +1,4 @@
-"""Slices as offsets, and what they make of unrolled loops: few kernels, in linear time."""
+"""Slices become offsets, so unrolled loops give few kernels, in linear time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_other_parts_stay_in_the_kernel() -> None:
 @pytest.mark.parametrize("width", [1, 3, 16])
 @pytest.mark.parametrize("device", ["cpu", "interp"])
 def test_rows_that_begin_anywhere(width: int, device: str) -> None:
-    """12 bytes a row: vectors must not be taken for aligned."""
+    """With 12 bytes a row, vectors must not be assumed to be aligned."""
     value = np.arange(20 * width, dtype=np.float32).reshape(20, width)
     with override(device=device):
         f = fnx.jit(lambda x: [x[i] * 2 + x[i + 1:i + 6].sum() for i in range(5)])
@@ -78,7 +78,7 @@ def test_rows_that_begin_anywhere(width: int, device: str) -> None:
 
 
 def gradient(steps: int) -> Any:
-    """Of an unrolled RNN."""
+    """Return the gradient of an unrolled RNN."""
     def loss(p: Any, xs: Any) -> Any:
         h = jnp.zeros((4, 8))
         for t in range(steps):
@@ -111,7 +111,7 @@ def test_its_gradient_is_that_of_the_interpreter() -> None:
 
 
 def test_sums_of_many_products_are_a_chain() -> None:
-    """A few products are added to the sum of those before them, again and again."""
+    """A few products at a time are added to the running sum."""
     def f(a: Any, b: Any) -> Any:
         return sum(a[i] @ b for i in range(12))
 

@@ -1,4 +1,4 @@
-"""SORT on the machine against NumPy's stable sort: rows that are ranked, and longer ones."""
+"""SORT on the machine equals NumPy's stable sort, for rows sorted by rank and for longer ones."""
 
 from __future__ import annotations
 

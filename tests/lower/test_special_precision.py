@@ -1,5 +1,5 @@
-"""Special functions against mpmath, near poles and zeros and far out; scripts/ulp_table.py has the
-same for many more numbers."""
+"""Special functions against mpmath, near poles and zeros and far out; scripts/ulp_table.py checks
+many more values."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_derivatives_of_gammaln_are_polygammas(order: int) -> None:
 
 @pytest.mark.parametrize("s", [2.0, 3.0, 4.0, 7.0])
 def test_zeta_below_zero_is_its_sum(s: float) -> None:
-    """All terms below 0 added one by one, and the zeta function of where that ends."""
+    """The terms below 0 are added one by one, and the zeta function of the end point is added to
+    them."""
     q = np.array([-0.25, -0.5, -1.5, -3.25, -7.75, -9.3125, -20.625, -100.375, -2.0**-10, 0.375, 7])
 
     def true(s: float, q: float) -> tuple[float, float]:
@@ -132,7 +133,7 @@ def test_gammaln_of_float32_below_zero() -> None:
 
 @pytest.mark.parametrize("whole", [1.0, 2.0, 5.0])
 def test_slopes_of_incomplete_functions_at_whole_parameters(whole: float) -> None:
-    """Where their continued fractions end, and those of the slopes do not."""
+    """There the continued fractions terminate, and those of the derivatives do not."""
     with fnx.enable_x64(True):
         xs = np.array([0.4, 2.1, 4.0, 9.0])
         found = fnx.vmap(fnx.grad(special.gammainc), (None, 0))(whole, xs)

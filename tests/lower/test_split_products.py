@@ -1,4 +1,4 @@
-"""Products of few rows are sums over chunks of their sums (lower/tensor/split_k.py)."""
+"""Products of few rows are split along k, into a sum over chunks (lower/tensor/split_k.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = Target("interp", kind="kernels", l2=256)
 
 def product(m: int, n: int, k: int, flip: tuple[bool, bool], dtype: object = dtypes.float32
             ) -> UOp:
-    """x @ w of parameters, each as it is or turned."""
+    """x @ w of parameters, each either as it is or transposed."""
     x = b.param(0, dtype, (k, m) if flip[0] else (m, k))
     w = b.param(1, dtype, (n, k) if flip[1] else (k, n))
     x, w = b.permute(x, (1, 0)) if flip[0] else x, w if flip[1] else b.permute(w, (1, 0))
@@ -40,7 +40,7 @@ def split(node: UOp, target: Target = SMALL) -> UOp | None:
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(1, 300),
        st.tuples(st.booleans(), st.booleans()))
 def test_split_products_are_the_products(m: int, n: int, k: int, flip: tuple[bool, bool]) -> None:
-    """Of whole numbers, whose sums are exact in any order."""
+    """The values are integers, so sums are exact in any order."""
     node = product(m, n, k, flip)
     whole = b.function([node], 2)
     cut = split_reduction(whole, SMALL)
@@ -53,7 +53,7 @@ def test_split_products_are_the_products(m: int, n: int, k: int, flip: tuple[boo
 
 
 def test_chunks_are_the_first_axis_and_products_as_before() -> None:
-    """So sums of chunks are written as they lie, by one kernel that is a contraction."""
+    """So partial sums are stored in their layout, by one kernel that is a contraction."""
     found = split(product(4, 300, 512, (False, False)))
     assert found is not None
     chunks = found.src[0]
@@ -85,7 +85,7 @@ def test_what_is_read_as_it_lies_stays() -> None:
 
 
 def test_derivatives_of_split_products() -> None:
-    """On a machine whose second cache they are beyond."""
+    """On a machine whose second-level cache is smaller than the operands."""
     draw = np.random.default_rng(1)
     x, w = (draw.integers(-1, 2, s).astype("float32") for s in ((3, 700), (700, 500)))
     y = x @ w

@@ -1,4 +1,4 @@
-"""Large results are written past the caches, where whole vectors lie in lines of their own."""
+"""Large results use nontemporal stores, if whole vectors lie in cache lines of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGE = MIN_BYTES // 4
 
 
 def _streams(shape: tuple[int, ...], target: Target = X86, reads_itself: bool = False) -> bool:
-    """Whether ``o = x + x`` has streaming stores, and ends with a fence exactly then."""
+    """Whether ``o = x + x`` has nontemporal stores; it ends with a fence exactly then."""
     ranges = [build.range_(n, i) for i, n in enumerate(shape)]
     x, o = (build.index_into(build.ref(s, dtypes.float32, shape), *ranges) for s in (0, 1))
     value = build.load(o if reads_itself else x)
@@ -46,7 +46,8 @@ def test_large_results_stream() -> None:
 
 
 def test_what_its_operands_push_out_streams() -> None:
-    """Two buffers of half of that size; not a result that is a small part of them."""
+    """Two buffers of half the size stream; a result that is small compared to its operands does
+    not."""
     assert _streams((CACHE_BYTES // 8,)) and CACHE_BYTES // 2 < MIN_BYTES
     r = build.range_(1 << 20, 0)
     x, o = build.ref(0, dtypes.float32, (1 << 20, 16)), build.ref(1, dtypes.float32, (1 << 20,))
@@ -62,7 +63,7 @@ def _generalized(shape: tuple[int, ...]) -> UOp:
 
 
 def test_kernels_of_any_length_stream_where_they_are_large() -> None:
-    """What is large, and which rows are whole lines, is part of the kernel; lengths are not."""
+    """Size class and alignment of rows are part of the kernel; lengths are not."""
     for shape, other, streams in (((LARGE,), (2 * LARGE + 16,), True),
                                   ((LARGE // 64, 64), (96, LARGE // 32), True),
                                   ((LARGE // 50, 51), (51, LARGE // 50 + 1), False),
@@ -75,8 +76,8 @@ def test_kernels_of_any_length_stream_where_they_are_large() -> None:
 
 def test_others_do_not() -> None:
     assert not _streams((CACHE_BYTES // 8 - 16,))              # a cache may hold it
-    assert not _streams((LARGE,), reads_itself=True)        # its lines are there
-    assert not _streams((LARGE // 50, 51))                  # rows that are no whole lines
+    assert not _streams((LARGE,), reads_itself=True)        # its lines are cached
+    assert not _streams((LARGE // 50, 51))                  # rows are not whole lines
     assert not _streams((LARGE,), Target("cpu", triple="aarch64-linux"))
 
 
@@ -98,7 +99,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 def test_what_streams_is_there_when_it_is_read(name: str, width: int) -> None:
     f, x = FUNCTIONS[name], _rows(width)
     got = fnx.jit(f)(x)
-    small = 4 * width  # rows of x that the same function, not streaming, is asked about
+    small = 4 * width  # rows of x read by the same function without nontemporal stores
     if name in ("map", "turned"):
         part = np.asarray(f(jnp.asarray(x[-small:])))
         got = np.asarray(got)

@@ -1,4 +1,5 @@
-"""Sums of any length are off by a number of roundings that grows with its logarithm."""
+"""Blocked summation: the number of rounding errors in a sum grows with the logarithm of its
+length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tile: every legal schedule keeps the values; every illegal one is refused by name."""
+"""tile: every legal schedule keeps the values; every illegal one raises an error that names it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def scatter_add(n: int, columns: int) -> UOp:
 
 
 def run(kernel: UOp, *inputs: np.ndarray, out: tuple[int, ...]) -> np.ndarray:
-    """Under the interpreter, after the kernels that fill GLOBAL stages."""
+    """Run under the interpreter, after the kernels that fill GLOBAL stages."""
     packs, main, temporaries = split_global(kernel, "PAR")
     buffers: list[Any] = [*inputs, np.zeros(out, np.float32)]
     for t in temporaries:

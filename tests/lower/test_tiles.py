@@ -1,5 +1,5 @@
-"""Products by units of tiles: the loops around the instructions run here, with others in their
-place; the instructions themselves are assembled."""
+"""Products by tile units: the loops around the instructions run here with emulated instructions;
+the instructions themselves are only assembled."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.lower.test_units import bf16, matmul, stored, units_in
 COMPILED = True
 CHIP = Target("cpu", triple=llvm.host_target().triple, cpu="sapphirerapids",
               features="+amx-tile,+amx-bf16,+amx-int8,+avx512f,+avx512vl,+avx512bw,+avx512dq",
-              units=("tdpbf16ps", "tdpbssd"))
+              unit_names=("tdpbf16ps", "tdpbssd"))
 ON_X86 = pytest.mark.skipif(not CHIP.triple.startswith("x86_64"), reason="of another processor")
 RANDOM = np.random.default_rng(0)
 
-# What the instructions compute, on values of 16 rows of 16: sums of what words hold at each place.
+# Emulates the instructions on 16 rows of 16 registers: sums of the products of their elements.
 _LOOPS = """
 define <256 x i32> @{name}(i16 %x, i16 %y, i16 %z,
                            <256 x i32> %c, <256 x i32> %a, <256 x i32> %b) {{
@@ -82,7 +82,7 @@ define <256 x i32> @tile_whole(<256 x i32> %x) {
 
 
 def _term(i: int, count: int, is_float: bool) -> str:
-    """s(i + 1) = s(i) + the products at place i of the words."""
+    """s(i + 1) = s(i) + the products of element i of each register."""
     bits, v = 32 // count, "<16 x i32>"
     lines, sides = [], []
     for side in ("left", "right"):
@@ -103,7 +103,7 @@ def _term(i: int, count: int, is_float: bool) -> str:
 
 
 def emulated(text: str) -> str:
-    """The module with functions in the place of instructions on tiles."""
+    """Return the module with functions in place of tile instructions."""
     for old, new in ((r"llvm\.x86\.tilezero\.internal", "tile_zero"),
                      (r"llvm\.x86\.tileloadd64\.internal", "tile_load"),
                      (r"llvm\.x86\.cast\.tile\.to\.vector\.v256i32", "tile_whole"),
@@ -167,7 +167,7 @@ def test_the_loop_is_four_instructions_on_registers(of: dtypes.DType, to: dtypes
              if line.startswith("\t") and line.split()]
     first, last = lines.index(unit), len(lines) - 1 - lines[::-1].index(unit)
     assert lines.count(unit) == 4 and "tilestored" not in lines[first:last]
-    assert lines[first:last].count("tileloadd") <= 2  # two of the four came before
+    assert lines[first:last].count("tileloadd") <= 2  # two of the four come earlier
     assert lines.count("ldtilecfg") == lines.count("tilerelease") == 1
 
 
@@ -176,7 +176,7 @@ def test_terms_at_each_place_of_words_are_summed_apart() -> None:
     a = np.array([[big | one << 16, one | one << 16]], np.uint32)
     b = np.full((1, 2), one | one << 16, np.uint32)
     total = contract(UNITS["tdpbf16ps"], a, b, [1])
-    assert total[0, 0] == np.float32(2.0**24 + 2)  # (2**24 + 1) + (1 + 1), not one after the other
+    assert total[0, 0] == np.float32(2.0**24 + 2)  # (2**24 + 1) + (1 + 1), not sequentially
     assert contract(UNITS["dpbf16ps"], a, b, [1])[0, 0] == 2.0**24
 
 

@@ -1,4 +1,4 @@
-"""A kind of fusion that is left out: other kernels, the same values, a cache entry of its own."""
+"""A kind of fusion is disabled: other kernels, the same values, a cache entry of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def loop(x: Any, w: Any, v: Any) -> Any:
 
 
 def kernels(f: Any, kind: str) -> tuple[list[str], list[Any]]:
-    """Names of the kernels, and the results, with a kind left out."""
+    """Return the names of the kernels, and the results, with a kind of fusion disabled."""
     jitted = fnx.jit(f)
     with override(unfused=kind):
         names = [k.name.split()[0] for k in jitted.lower(A, B, C).kernels]
@@ -57,14 +57,14 @@ def test_what_is_left_out_is_a_kernel_of_its_own(f: Any, kind: str) -> None:
 
 
 def test_a_call_has_the_kernels_of_its_setting() -> None:
-    """What is left out is part of the key: the same jitted function, in turn with and without."""
+    """The setting is part of the key: the same jitted function, alternately with and without it."""
     f = fnx.jit(product)
     assert len(f.lower(A, B, C).kernels) == 1
     with override(unfused="epilogue"):
         lowered = f.lower(A, B, C)
         assert len(lowered.kernels) == 2
     assert len(f.lower(A, B, C).kernels) == 1
-    assert lowered.text("kernels").count("kernel ") == 2  # also where it is read later
+    assert lowered.text("kernels").count("kernel ") == 2  # also if it is read later
 
 
 @pytest.mark.parametrize("kind", FUSIONS)

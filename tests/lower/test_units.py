@@ -1,4 +1,4 @@
-"""Matrix units: what their rows say is what the machine computes; products stay what they were."""
+"""Matrix units: their table entries are what the machine computes; products keep their values."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from tests.lower import machine
 COMPILED = True
 HOST = llvm.host_target()
 BF16, BYTES = "dpbf16ps", "dpbusd"
-AVX512 = Target("cpu", units=(BF16, BYTES))
+AVX512 = Target("cpu", unit_names=(BF16, BYTES))
 FORCED = {"SSE2": (128, 16), "AVX2": (256, 16), "AVX-512": (512, 32)}
 RANDOM = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
 
 
 def has(unit: str) -> Any:
-    return pytest.mark.skipif(unit not in HOST.units, reason=f"this machine has no {unit}")
+    return pytest.mark.skipif(unit not in HOST.unit_names, reason=f"this machine has no {unit}")
 
 
 def matmul(m: int, k: int, n: int, of: dtypes.DType, to: dtypes.DType, turned: str = "",
            right: dtypes.DType | None = None) -> UOp:
-    """o[i, j] = sum of x[i, c] * w[c, j]; of what is turned the axes stand the other way round."""
+    """o[i, j] = sum of x[i, c] * w[c, j]; the operands named in ``turned`` are transposed."""
     i, j, c = build.range_(m, 0, name="i"), build.range_(n, 1, name="j"), build.range_(k, 2,
                                                                                        name="c")
 
@@ -67,7 +67,7 @@ def units_in(kernel: UOp) -> set[str]:
 
 
 def bf16(x: Array) -> Array:
-    """The numbers that bfloat16 has next to these, towards zero."""
+    """Round these values to bfloat16, towards zero."""
     return (np.asarray(x, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
@@ -75,14 +75,15 @@ def stored(x: Array) -> Array:
     return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
-# ---- rows and the machine -----------------------------------------------------------------------
+# ---- table entries and the machine --------------------------------------------------------------
 
 SPECIAL = np.array([0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80,
                     0xFF80, 0x7FC0, 0x3F81, 0x0480], np.uint16)
 
 
 def chain(unit: str, x: Array, w: Array) -> Array:
-    """The sum of products of words [i, c] and [c, j], by the row, one word after the other."""
+    """The sum of products of fragment registers [i, c] and [c, j] by the unit's table entry, in
+    order."""
     total = np.zeros((x.shape[0], w.shape[1]), UNITS[unit].result.np)
     for c in range(x.shape[1]):
         total = accumulate(UNITS[unit], x[:, c, None], w[None, c], total)
@@ -135,18 +136,18 @@ def test_sums_of_integers_wrap() -> None:
 
 
 def test_a_sum_is_rounded_once() -> None:
-    """1 + 2**-24 + a little more is above a half of the last place; in float64 it is the half."""
+    """1 + 2**-24 + a little more is above half an ulp; in float64 it is exactly the half."""
     word = np.uint32(0x3F80 << 16), np.uint32(0x3F80 << 16)  # 0 * 0 + 1 * 1, the high term first
     tiny = np.float32([2.0**-24 * (1 + 2.0**-23)])
     assert accumulate(UNITS[BF16], *map(np.atleast_1d, word), tiny)[0] == np.float32(1 + 2**-23)
 
 
-# ---- products by a unit -------------------------------------------------------------------------
+# ---- products by matrix units -------------------------------------------------------------------
 
 
 def bound(x: Array, w: Array) -> Array:
-    """How far a sum of products in float32 may be from the true one; what a unit flushes is less
-    than the smallest normal number, times what it is multiplied with."""
+    """The error bound of a float32 sum of products; flushing a denormal costs less than the
+    smallest normal number times the other factor."""
     wide = np.abs(x.astype(np.float64)), np.abs(w.astype(np.float64))
     tiny = float(np.finfo(np.float32).tiny)
     terms = x.shape[-1]
@@ -167,12 +168,12 @@ def test_products_of_any_shape_on_any_target(shape: tuple[int, int, int], turned
     untiled = matmul(m, k, n, dtypes.bfloat16, dtypes.float32, turned)
     kernel = tile(untiled, [step.replace(space="PRIV") if isinstance(step, StageOperand) else step
                             for step in choose_schedule(untiled, target)])
-    assert units_in(kernel) <= set(target.units)
+    assert units_in(kernel) <= set(target.unit_names)
     x, w = bf16(RANDOM.standard_normal((m, k))), bf16(RANDOM.standard_normal((k, n)))
     held = [stored(a.T.copy() if name in turned else a).view(dtypes.bfloat16.np)
             for a, name in ((x, "x"), (w, "w"))]
     buffers = [*held, np.zeros((m, n), np.float32)]
-    if set(target.units) <= set(HOST.units):
+    if set(target.unit_names) <= set(HOST.unit_names):
         mine, theirs = machine.both(kernel, buffers)
         assert np.all(np.abs(mine[2] - x.astype(np.float64) @ w) <= bound(x, w))
     else:
@@ -219,7 +220,7 @@ def test_an_odd_number_of_terms_reads_nothing_beyond() -> None:
 
 @pytest.mark.parametrize("begin", [0, 1])
 def test_terms_that_do_not_begin_a_word_are_no_words(begin: int) -> None:
-    """A window of a row begins anywhere: lanes would gather halves of words."""
+    """A window of a row starts at any element: lanes would gather halves of registers."""
     i, j, k, c = (build.range_(n, at, name=name) for at, (n, name) in enumerate((
         (64, "i"), (64, "j"), (3, "k"), (64, "c"))))
     x = build.load(build.index_into(build.ref(0, dtypes.bfloat16, (64, 68), "x"), i,
@@ -359,7 +360,7 @@ def test_convolutions_and_their_gradients(side: int, stride: int, dilation: int,
 
 
 def test_terms_fill_their_words() -> None:
-    """Of 64 channels and 3 places the channels are the terms: pairs of 3 would be half empty."""
+    """With 64 channels and 3 offsets, the terms are channels: pairs of 3 would be half empty."""
     i, j, c, q = (build.range_(n, id, name=name) for id, (n, name) in enumerate(
         [(64, "i"), (64, "j"), (64, "c"), (3, "q")]))
     x = build.load(build.index_into(build.ref(0, dtypes.bfloat16, (64, 64, 3)), i, c, q))
@@ -371,7 +372,7 @@ def test_terms_fill_their_words() -> None:
     assert tiling.split("c", 2, "c_w", "c_e") in choose_schedule(kernel, AVX512)
 
 
-# ---- hand-written kernels -----------------------------------------------------------------------
+# ---- user-written kernels -----------------------------------------------------------------------
 
 
 def product_kernel(x: Any, w: Any, o: Any) -> None:
@@ -403,7 +404,7 @@ def test_a_unit_of_another_machine_is_refused() -> None:
     kernel = matmul(16, 16, 16, dtypes.bfloat16, dtypes.float32)
     steps = (tiling.split("c", 2, "cw", "ce"), tiling.tensorize("ce", BF16))
     for target, said in ((Target("old"), "it has none"),
-                         (Target("new", units=("dpbusd",)), "dpbusd")):
+                         (Target("new", unit_names=("dpbusd",)), "dpbusd")):
         with pytest.raises(KernelError, match=rf"{target.name}: .*{said}.*got {BF16}"):
             apply_schedule(ScheduleInput(kernel, steps), target)
     assert units_in(apply_schedule(ScheduleInput(kernel, steps),

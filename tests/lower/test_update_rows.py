@@ -1,4 +1,5 @@
-"""What a scatter computes of its rows is computed in lanes; each update is made in order, once."""
+"""The operands of a scatter's updates are computed in lanes; each update is applied once, in
+order."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FAR = (PLACES, -PLACES - 1, 2**31 - 1, -2**31, -1, 0)
 
 
 def places(*shape: int) -> Any:
-    """With duplicates, from the end, and outside."""
+    """Indices with duplicates, negative ones and out-of-bounds ones."""
     found = RNG.integers(-PLACES - 3, PLACES + 3, shape).astype("int32")
     found.flat[:len(FAR)] = FAR
     return found
@@ -46,12 +47,12 @@ def as_interpreted(f: Any, *args: Any, rtol: float = 0.0) -> None:
     np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol, rtol)
 
 
-LANES = get_device("cpu").target.lanes(4)
-MANY = 4 * LANES  # rows from which on they are staged
-BLOCK = get_device("cpu").target.l1 // 8 // 4  # of places of 32 bits
+LANES = get_device("cpu").target.vector_lanes(4)
+MANY = 4 * LANES  # the least number of rows that is staged
+BLOCK = get_device("cpu").target.l1 // 8 // 4  # in 32-bit indices
 
 
-# All at once, in blocks, and in blocks of which the last is shorter.
+# All at once, in blocks, and in blocks the last of which is shorter.
 @pytest.mark.parametrize("rows", [MANY - 1, MANY, 250, 2 * BLOCK - 2 * LANES, 2 * BLOCK - 3])
 @pytest.mark.parametrize("width", [(), (1,), (2,), (3,), (64,), (65,)])
 def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:
@@ -60,14 +61,14 @@ def test_rows_and_widths(rows: int, width: tuple[int, ...]) -> None:
     args = (values("float32", PLACES, *width), places(rows), places(rows),
             values("float32", PLACES, *width))
     as_interpreted(f, *args)
-    if width != (64,):  # of which wide vectors are few, narrow ones many
+    if width != (64,):  # few wide vectors, many narrow ones
         assert is_staged(f, *args) == (rows >= MANY and width != (65,))
 
 
 @pytest.mark.parametrize(("how", "dtype"), [
     (how, dtype) for how in ["add", "max", "min", "multiply", "set"]
     for dtype in ["bool", "int8", "int32", "float16", "bfloat16", "float32"]
-    if (how, dtype) != ("add", "bool")])  # a sum of truths is no truth
+    if (how, dtype) != ("add", "bool")])  # bools are not summed
 def test_monoids_and_types(how: str, dtype: str) -> None:
     def f(x: Any, i: Any, v: Any) -> Any:
         return getattr(x.at[i], how)(v)

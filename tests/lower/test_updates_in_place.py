@@ -1,7 +1,7 @@
-"""An update costs what it writes: whatever the axis, spelling, loop, and the place it is kept in.
+"""An update costs what it writes, for every axis, spelling, loop and location of the array.
 
 A step of a loop, and a call that is given its array, run kernels over no more than is written; a
-gradient adds where was read. Values are NumPy's.
+gradient adds only where the array was read. Values are NumPy's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = 5
 
 
 def iterations(kernel: UOp) -> int:
-    """How often the innermost statement of a kernel runs."""
+    """Return how often the innermost statement of a kernel runs."""
     ranges = [n for n in toposort([kernel]) if n.op is ops.RANGE]
     return math.prod([accessors.extent(r).arg for r in ranges])
 
@@ -37,15 +37,15 @@ def kernels(commands: UOp) -> list[UOp]:
 
 
 def most_in_a_step(f: Any, *args: Any) -> int:
-    """Iterations of the largest kernel inside of loops."""
+    """Return the iterations of the largest kernel inside loops."""
     found = fnx.jit(f).lower(*args).commands
     loops = [n for n in toposort([found]) if n.op is ops.CMD_LOOP]
     return max([iterations(k) for loop in loops for body in loop.src for k in kernels(body)],
-               default=0)  # it is one kernel
+               default=0)  # the loop is one kernel
 
 
 def most_when_given(f: Any, *args: Any) -> int:
-    """Iterations of the largest kernel of a call that is given its first argument."""
+    """Return the iterations of the largest kernel of a call that donates its first argument."""
     return max(map(iterations, kernels(fnx.jit(f, donate_argnums=0).lower(*args).commands)))
 
 
@@ -166,7 +166,7 @@ def test_when_given(spelling: str, place: tuple[int, list[int]], seed: int) -> N
     assert most_when_given(lambda x, i, v: step(x, i, v * 4), x, i, v) <= 2 * v.size + 64
 
 
-# ---- more in a step ------------------------------------------------------------------------------
+# ---- several updates in a step -------------------------------------------------------------------
 
 X = np.arange(40 * 60, dtype=np.float32).reshape(40, 60)
 COLUMN, ROW = X[:, 0] * 2, X[0] * 3
@@ -218,7 +218,7 @@ def test_what_a_step_reads_and_writes(name: str) -> None:
 
 
 def test_lanes_write_their_rows() -> None:
-    """Under vmap, with places of the lanes' own and in common."""
+    """Under vmap, with indices per batch element and shared ones."""
     x, v = np.zeros((7, 20, 30), np.float32), np.ones((7, 20), np.float32)
     own = np.arange(7, dtype=np.int32)
     for at, axis in ((own, 0), (np.int32(4), None)):
@@ -252,7 +252,7 @@ def test_a_gradient_adds_where_was_read(read: Callable[..., Any]) -> None:
     lambda x, i: jnp.take_along_axis(x, jnp.broadcast_to(i, (40, len(i))), axis=1)])
 def test_what_is_read_along_inner_axes_is_not_copied(read: Callable[..., Any]) -> None:
     i = np.array([3, 59, 7], np.int32)
-    assert fnx.jit(read).lower(X, i).arena <= 64  # of what says which are inside
+    assert fnx.jit(read).lower(X, i).arena <= 64  # for the bounds checks
     np.testing.assert_array_equal(fnx.jit(read)(X, i), read(jnp.asarray(X), i))
 
 

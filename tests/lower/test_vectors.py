@@ -1,4 +1,5 @@
-"""Neighbouring accesses of a thread as vectors: memory is the same after any straight program."""
+"""Adjacent accesses of a thread become vectors; memory is the same after any straight-line
+program."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ROOM = 24
 
 @st.composite
 def programs(draw: st.DrawFn) -> UOp:
-    """Loads, sums and stores at places from a few pointers, of which two go into one buffer."""
+    """Loads, sums and stores at offsets from a few pointers, two of which are to one buffer."""
     refs = [UOp(ops.REF, F32, (), op_args.Ref(slot)) for slot in (0, 1)]
     near = UOp(ops.ADDRESS, F32, (refs[0], build.index_const(4)))
     lines, values = [near], [build.const(2, F32)]
@@ -47,7 +48,7 @@ def programs(draw: st.DrawFn) -> UOp:
 
 
 def run(lines: Sequence[UOp]) -> np.ndarray:
-    """The memory after some lines; a load that is there twice is done twice."""
+    """Return the memory after some lines; a load that occurs twice runs twice."""
     memory = np.arange(2 * ROOM, dtype=np.float32).reshape(2, ROOM)
     values: dict[UOp, np.ndarray] = {}
 
@@ -85,7 +86,7 @@ def test_memory_is_what_scalars_make_of_it(program: UOp) -> None:
 
 
 def lanes(columns: int, target: Target = GPU) -> set[tuple[str, int]]:
-    """The accesses of exp(x) for rows of so many columns."""
+    """Return the accesses of exp(x) for rows of so many columns."""
     fn = build.function([build.exp(build.param(0, F32, (1000, columns)))], 1)
     kernel, = lower(fn, target).code.values()
     return {(line.op.name, line.src[0].dtype.lanes) for line in kernel.program().src

@@ -1,4 +1,5 @@
-"""Products by units of warps: what threads hold is what the manual says, so the sums are right."""
+"""Products by warp-level matrix units: fragments have the layout of the manual, so sums are
+right."""
 
 from __future__ import annotations
 
@@ -37,14 +38,14 @@ from tests.lower.test_units import matmul, units_in
 
 CHIP = Target("gpu", triple="nvptx64-nvidia-cuda", cpu="sm_80", features="+ptx80", kind="nvptx",
               threads=256, shared=48 << 10, private=1 << 10,
-              units=("mma_bf16", "mma_f16", "mma_tf32"))
+              unit_names=("mma_bf16", "mma_f16", "mma_tf32"))
 UNIT = {dtypes.bfloat16: "mma_bf16", dtypes.float16: "mma_f16"}
 RANDOM = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
 
 
 def factors(m: int, k: int, n: int, t: dtypes.DType, turned: str) -> list[tuple[Array, Array]]:
-    """As they are stored, and as numbers."""
+    """Return the factors as stored, and as numbers."""
     out = []
     for name, shape in (("x", (m, k)), ("w", (k, n))):
         held = low_precision.encode(RANDOM.standard_normal(shape).astype(np.float32), t)

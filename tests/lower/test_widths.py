@@ -1,4 +1,5 @@
-"""Indices in 32 bits where bounds prove it: what is computed is what unbounded integers give."""
+"""Indices are 32-bit where bounds prove that they fit: results equal those of unbounded
+integers."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ SIZES = st.sampled_from([1, 3, 100, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1
 
 @st.composite
 def kernels(draw: st.DrawFn) -> UOp:
-    """A store at some index expression of all kinds of ranges, arguments and data."""
+    """A store at a random index expression of all kinds of ranges, arguments and data."""
     g = build.range_(draw(SIZES), 0, "GRID")
     t, k = build.range_(128, 1, "THREAD"), build.range_(draw(SIZES), 2)
     u = build.range_(2, 3, "UNROLL")
@@ -68,8 +69,8 @@ def wrapped(value: int, width: int | None) -> int:
 
 
 def effects(program: UOp, given: Mapping[UOp, int], seed: int, narrow: bool) -> list[int]:
-    """Offsets of addresses, conditions and stored numbers, each loop in one of its iterations;
-    index lines without bound, or in 32 bits where they are int32."""
+    """Return address offsets, conditions and stored values, each loop in one of its iterations.
+    Index lines are unbounded, or 32-bit where they are int32."""
     rng = random.Random(seed)
     values: dict[UOp, int] = {}
     found = []
@@ -107,7 +108,7 @@ def effects(program: UOp, given: Mapping[UOp, int], seed: int, narrow: bool) -> 
 def test_lines_in_32_bits_give_what_unbounded_integers_give(kernel: UOp, seed: int) -> None:
     try:
         before = emit_program(kernel, GROUPS)
-    except OverflowedError:  # a number of the kernel's own that 64 bits have no room for
+    except OverflowedError:  # a constant of the kernel exceeds 64 bits
         assume(False)
     after = narrow_indices(before)
     spec.check([after], "program")
@@ -120,7 +121,7 @@ def test_lines_in_32_bits_give_what_unbounded_integers_give(kernel: UOp, seed: i
 
 
 def offsets(size: int) -> set[str]:
-    """The widths in which elements of a copy of so many numbers are addressed."""
+    """Return the widths of the element offsets in a copy of so many elements."""
     flipped = build.flip(build.param(0, dtypes.int8, (size,)), (0,))
     kernel, = lower(build.function([flipped], 1), GROUPS).code.values()
     return {line.src[1].dtype.name for line in kernel.program().src

@@ -1,8 +1,8 @@
-"""Public functions are tested with the interpreter as evaluator: the meaning of their graphs.
+"""Public functions are evaluated with the interpreter, which defines the meaning of their graphs.
 
-That the CPU computes the same is the business of tests/laws and tests/lower. So these tests
-compile nothing, and a failure here is a failure of what a public function builds. A module
-with ``COMPILED = True`` runs as users do.
+tests/laws and tests/lower check that the CPU computes the same. So these tests compile nothing, and
+a failure here means that a public function builds the wrong graph. A module with ``COMPILED =
+True`` runs as users run it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fnx.core.uop import UOp
 
 
 class HostStorage:
-    """Memory of the interpreter: a NumPy array that nobody writes."""
+    """The interpreter's memory: a read-only NumPy array."""
 
     def __init__(self, value: Any) -> None:
         self.array = np.array(value)

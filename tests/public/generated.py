@@ -1,4 +1,4 @@
-"""The generated calls of tests/golden and what was recorded of them."""
+"""The generated calls of tests/golden and their recorded results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that public functions take, by the names of parameters and by function."""
+"""Valid arguments of public functions, by parameter name and by function."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ BY_FUNCTION |= {
     **{f"fnx.lax.{n}": {"a": 2.0, "b": 3.0, "x": 0.5} for n in ("betainc", "igamma", "igammac")},
     "fnx.numpy.isdtype": {"dtype": "float32"},
 }
-# Keywords without which the defaults refuse.
+# Keywords without which the defaults are refused.
 KEYWORDS: dict[str, dict[str, Any]] = {
     **{f"fnx.numpy.{name}": {"inplace": False} for name in ("fill_diagonal", "place", "put")},
     "fnx.scipy.special.bessel_jn": {"v": 3}}
-# Parameters of which every value means something.
+# Parameters that accept any value.
 ANYTHING_IS_TAKEN: dict[str, tuple[str, ...]] = {"fnx.numpy.mask_indices": ("k",)}
-# What reads and writes files, and NumPy's own options.
+# Functions that read or write files, and NumPy's own options.
 NUMPYS = ("load", "save", "savez", "frombuffer", "fromstring", "fromfile", "fromiter",
           "array_repr", "array_str", "set_printoptions", "get_printoptions", "printoptions",
           "isscalar", "iterable", "iscomplexobj", "isrealobj", "can_cast", "isdtype")
@@ -85,7 +85,7 @@ BY_FUNCTION |= {
     "fnx.numpy.matvec": {"x1": SQUARE, "x2": LINE}, "fnx.numpy.bincount": {"x": WHOLE},
     "fnx.numpy.searchsorted": {"a": LINE}, "fnx.numpy.polyder": {"p": LINE},
 }
-_ROWS = np.ones((1, 2, 5), np.float32)  # batch, features, places
+_ROWS = np.ones((1, 2, 5), np.float32)  # batch, features, positions
 _NAMED_AXES = {"lhs_shape": (1, 5, 2), "rhs_shape": (3, 2, 4), "padding": "SAME",
                "window_strides": (1,), "dimension_numbers": ("NWC", "WIO", "NWC")}
 BY_NAME |= {

@@ -1,4 +1,4 @@
-"""Every public callable under the name that users write: what tests of the contract run over."""
+"""Every public callable under the name that users write, for the tests of the API contract."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODULES: list[ModuleType] = [
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Functions and classes of fnx's own, of the modules above."""
+    """Return the functions and classes that fnx defines in the modules above."""
     for module in MODULES:
         for name in module.__all__:
             value = getattr(module, name)
@@ -56,7 +56,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Public methods of Array and of ``x.at[...]``."""
+    """Return the public methods of Array and of ``x.at[...]``."""
     for cls in (fnx.Array, At):
         for name in dir(cls):
             value = getattr(cls, name)

@@ -1,4 +1,4 @@
-"""Eager calls over many shapes in one process share kernels: what one computes is of its shape."""
+"""Eager calls with many shapes in one process share kernels, and each result matches its shape."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTHS = (0, 1, 1, 2, 3, 4, 5, 5, 8, 8, 16, 17, 33)
 
 
 class Draw:
-    """Shapes, arrays and places at random."""
+    """Random shapes, arrays and indices."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -36,7 +36,8 @@ class Draw:
 
 
 def parts(draw: Draw) -> tuple[Any, list[Any]]:
-    """Arrays that fit but for one axis; often as many rows as columns: numbers that coincide."""
+    """Arrays that agree in all axes but one; often with as many rows as columns, so that lengths
+    coincide."""
     shape = draw.shape()
     axis = draw.number(0, len(shape))
     lengths = draw.rng.choice([*shape, *LENGTHS], draw.number(1, 4))
@@ -106,7 +107,7 @@ def test_each_shape_is_computed_as_its_own(f: Callable[[Any, Draw], Any]) -> Non
 
 
 def _made() -> int:
-    """Kernels that were compiled here, or came from the disk."""
+    """Return the number of kernels that were compiled here or loaded from disk."""
     stats = get_device("cpu").stats()
     return stats["compiled"] + stats["disk"]
 
@@ -140,7 +141,7 @@ SHARED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("name", SHARED)
 def test_shapes_share_kernels(name: str) -> None:
-    """Forty shapes of one function: at most a few kernels each (products: a few tiles)."""
+    """Forty shapes of one function need at most a few kernels (products: a few tiles)."""
     f, want = SHARED[name]
     rng = np.random.default_rng(1)
     clear_caches()

@@ -1,7 +1,7 @@
-"""No argument is swallowed: unknown keywords, misspelt ones and nonsense values are refused.
+"""No argument is ignored: unknown keywords, misspelled ones and nonsense values are refused.
 
-Generated over every public callable of numpy, lax, nn, random and tree, and the methods of Array
-and ``x.at[...]``: ``call`` has arguments that it takes, so what is refused is the one that differs.
+Generated for every public callable of numpy, lax, nn, random and tree, and for the methods of Array
+and ``x.at[...]``: ``call`` passes valid arguments, so a refusal is due to the one that was changed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PLAIN = [f"Array.{n}" for n in (
     "devices", "is_deleted", "unsafe_buffer_pointer",
     "is_ready", "item", "on_device_size_in_bytes", "platform", "tobytes", "tolist")]
 
-# ---- arguments that are taken -----------------------------------------------------------------
+# ---- valid arguments --------------------------------------------------------------------------
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 SQUARE = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
@@ -145,7 +145,7 @@ BY_FUNCTION: dict[str, dict[str, Any]] = {
 
 
 def receiver(name: str) -> tuple[Any, ...]:
-    """What a method is called on."""
+    """Return the object that a method is called on."""
     if name.startswith("At."):
         return (jnp.asarray(SQUARE).at[0],)
     if name in given.RECEIVERS:
@@ -154,7 +154,7 @@ def receiver(name: str) -> tuple[Any, ...]:
 
 
 def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
-    """Its required arguments, by position; for ``*args`` one."""
+    """Return valid required arguments, by position; for ``*args`` one."""
     known = {**BY_NAME, **given.BY_NAME, **given.BY_FUNCTION.get(name, {}),
              **BY_FUNCTION.get(name, {})}
     args: list[Any] = []
@@ -168,7 +168,7 @@ def arguments(name: str, f: Callable[..., Any]) -> list[Any]:
 
 
 def call(name: str, extra: dict[str, Any], args: list[Any] | None = None) -> Any:
-    """The callable with arguments that it takes, or these, and ``extra``."""
+    """Call the function with valid arguments, or with the given ones, and ``extra``."""
     f = CALLABLES[name]
     extra = {**given.KEYWORDS.get(name, {}), **extra}
     args = arguments(name, f) if args is None else args
@@ -234,7 +234,7 @@ def test_the_function_is_named_as_it_was_called(name: str) -> None:
 
 
 class Nonsense:
-    """No argument of anything."""
+    """An object that no parameter accepts."""
 
     def __repr__(self) -> str:
         return "Nonsense()"
@@ -254,7 +254,7 @@ def test_nonsense_values_are_refused(name: str) -> None:
             assert caught.value.message
 
 
-NOT_LOOKED_AT = {  # arguments that are handed on, or that nothing depends on
+NOT_LOOKED_AT = {  # arguments that are passed on, or that nothing depends on
     "fnx.numpy.piecewise": ("args",), "fnx.lax.platform_dependent": ("args",),
     "fnx.nn.initializers.ones": ("key",), "fnx.nn.initializers.zeros": ("key",)}
 

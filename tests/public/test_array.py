@@ -1,4 +1,4 @@
-"""The protocol of Array: what it is, its values, its operators beside NumPy's, its text."""
+"""The protocol of Array: its attributes, its values, its operators against NumPy's, its text."""
 
 from __future__ import annotations
 
@@ -239,5 +239,5 @@ def test_a_missing_attribute_is_told_by_python(capsys: pytest.CaptureFixture[str
 
 
 def test_reading_an_attribute_runs_no_code_of_ours() -> None:
-    """A ``__getattr__`` would make every attribute slower, also those that are there."""
+    """A ``__getattr__`` would slow down every attribute, including those that exist."""
     assert not hasattr(Array, "__getattr__") and Array.__getattribute__ is object.__getattribute__

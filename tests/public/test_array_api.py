@@ -1,6 +1,6 @@
 """The array API standard, 2024.12, on a sample of the calls of tests/golden/api_cases.py.
 
-``python scripts/compare_array_api.py`` has all of them.
+``python scripts/compare_array_api.py`` runs all of them.
 """
 
 from __future__ import annotations

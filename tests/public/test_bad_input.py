@@ -22,7 +22,7 @@ from fnx.core.array.array import Array
 from fnx.core.config import override
 from fnx.core.dtypes import float32
 
-COMPILED = True  # the lines of errors are found among the frames that users have
+COMPILED = True  # error lines are looked up among frames of user code
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -44,7 +44,7 @@ def delete() -> None:
 
 
 def traced(f: Callable[[Array], Any]) -> Callable[[], Any]:
-    """f of an array that is traced without a value."""
+    """Trace f of an array without a value."""
     def call() -> Any:
         with scope.Scope("jit") as trace:
             return f(Array(trace.leaf(float32, (3,))))
@@ -61,7 +61,7 @@ def branch(a: Array) -> int:
     return 1 if a[0] > 0 else 2
 
 
-# name: (what the user writes, class, also catchable as, part of the message, part of the advice)
+# name: (the user's call, class, also catchable as, part of the message, part of the advice)
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str, str]] = {
     "shapes that do not broadcast": (
         lambda: x() + jnp.ones(2), errors.ShapeError, ValueError, "add: expected", "x[:, None]"),

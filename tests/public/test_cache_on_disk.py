@@ -1,4 +1,4 @@
-"""fnx.cache: what the cache on disk holds, taken along and emptied."""
+"""fnx.cache: list, copy and empty the disk cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def call(x: float) -> None:
-    code_cache.clear()  # what is there in memory is not looked for on disk
+    code_cache.clear()  # what is in memory is not read from disk
 
     def half_of_it(x: fnx.Array) -> fnx.Array:
         return jnp.cos(x) / 2.5
@@ -65,7 +65,7 @@ def test_an_export_is_a_cache(folder: Path) -> None:
         before = fnx.cache.entries()
         assert {e.about for e in before} == {e.about for e in fnx.cache.entries()}
         call(2.0)
-        assert len(fnx.cache.entries()) == len(before)  # nothing had to be made
+        assert len(fnx.cache.entries()) == len(before)  # nothing was compiled
 
 
 def test_an_export_that_cannot_be_written_says_so(folder: Path) -> None:

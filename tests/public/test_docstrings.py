@@ -1,7 +1,7 @@
-"""Every public callable says what it takes, gives and refuses, and its example runs.
+"""Every public callable documents its arguments, results and errors, and its example runs.
 
-A docstring has a summary, ``Args:`` with each parameter, ``Returns:``, ``Raises:`` where the
-function raises on purpose, and an example; where the method is somebody's, ``Source:``.
+A docstring has a summary, ``Args:`` with each parameter, ``Returns:``, ``Raises:`` if the function
+raises on purpose, and an example; if the method is from the literature, ``Source:``.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def _load(name: str) -> ModuleType:
 surface = _load("surface")
 CALLABLES: dict[str, Callable[..., Any]] = surface.callables()
 SELF = ("self", "cls")
-# Classes whose objects come from functions; nobody calls them. (And Array has an alias.)
+# Classes whose objects are returned by functions; users do not call them. (And Array has an alias.)
 MADE_BY_OTHERS = ("Array", "ndarray", "PyTreeDef", "Value", "Reference", "Partial",
                   "Key", "KeyEntry", "Registry",
                   "Sharding", "extended", "prng_key")
 
 
 def sections(doc: str) -> dict[str, str]:
-    """The text under each heading; that before the first is the summary's."""
+    """Return the text under each heading; the text before the first one is the summary."""
     found = re.split(r"^(Args|Returns|Raises|Source):", doc, flags=re.M)
     return {"summary": found[0], **dict(zip(found[1::2], found[2::2]))}
 
 
 def described(text: str) -> set[str]:
-    """The parameters that ``Args:`` names, several before one colon."""
+    """Return the parameters that ``Args:`` names; several may precede one colon."""
     heads = re.findall(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", text, flags=re.M)
     return {name.strip(" *") for head in heads for name in head.split(",")}
 

@@ -1,7 +1,8 @@
 """dtype and weak type of functions of every pair of dtypes are JAX's, in both x64 modes.
 
-tests/golden/dtypes.json is what JAX answers (scripts/record_jax_dtypes.py). What JAX refuses is
-free; what fnx refuses or answers otherwise on purpose has a row in DIFFERENCES, with the reason.
+tests/golden/dtypes.json has JAX's answers (scripts/record_jax_dtypes.py). What JAX refuses is not
+checked; what fnx refuses or answers differently on purpose has a row in DIFFERENCES, with the
+reason.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.public.test_promotion import FLOATS, GOLDEN, KINDS, STRONG, public
 
 RECORDED = json.loads((GOLDEN / "dtypes.json").read_text())
 
-# function -> why its dtype or weak type is not JAX's where it differs
+# function -> why its dtype or weak type differs from JAX's
 EXPONENT = "an exponent of int4 is converted by name, as every operand of another kind"
 MASK = "(True, 1) is as wide as the number"
 DIFFERENCES: dict[str, str] = {
@@ -31,7 +32,7 @@ DIFFERENCES: dict[str, str] = {
 
 
 def wrong(name: str, x64: bool) -> list[tuple[tuple[str, ...], str, str]]:
-    """(kinds of operands, JAX's answer, that of fnx) where they differ."""
+    """Return (kinds of operands, JAX's answer, fnx's answer) where they differ."""
     out = []
     text = RECORDED[f"{name} {int(x64)}"]
     cases = KINDS.typed_cases(KINDS.FUNCTIONS[name], x64)

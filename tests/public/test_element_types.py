@@ -1,4 +1,4 @@
-"""preferred_element_type= of products: as wide as the whole numbers that it is to hold."""
+"""preferred_element_type= of products: integer sums are as wide as the requested type."""
 
 from __future__ import annotations
 

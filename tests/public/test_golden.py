@@ -1,6 +1,6 @@
 """Every expression of tests/golden/public.json has JAX's dtype, weak type, shape and values.
 
-Record it anew with scripts/record_jax_goldens.py.
+Record it again with scripts/record_jax_goldens.py.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CASES = [(group, expression) for group in ("promotion", "indexing", "functions",
                                           "loops", "modes")
          for expression in RECORDED[group]]
 
-# Numbers that come out of a difference of nearly equal ones: absolute error instead of ulps.
+# Values that result from cancellation: absolute error instead of ulps.
 TOLERANCE = {"promotion": 2e-6, "indexing": 0.0, "functions": 5e-6, "random": 2e-6,
              "lanes": 5e-6, "loops": 5e-6, "modes": 5e-6}
 EXACT = ("PRNGKey", "split", "fold_in", "bits", "uniform(k, (7", "randint", "bernoulli",
          "permutation", "choice", "categorical", "rademacher")
 
-# A bool has no weaker form, though JAX marks some so. Nor is 2.5 to a strong power weak.
+# fnx has no weak bools, though JAX marks some so. Nor is 2.5 to a strong power weak.
 WEAK_IN_JAX = {"jnp.power(2.5, b)"}
 
 

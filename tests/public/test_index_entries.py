@@ -1,5 +1,5 @@
-"""What stands between brackets: lists, tuples, masks with and without axes, in any mixture; what
-NumPy means by it is meant here."""
+"""Index expressions: lists, tuples, masks with and without axes, in any mixture, mean what they
+mean in NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = np.arange(60, dtype=np.float32).reshape(SHAPE)
 
 
 def _spelled(numbers: Any, how: str) -> Any:
-    """Nested lists as users spell them."""
+    """Return nested lists as users write them."""
     def tuples(x: Any) -> Any:
         return tuple(map(tuples, x)) if isinstance(x, list) else x
 
@@ -34,7 +34,7 @@ def _spelled(numbers: Any, how: str) -> Any:
 
 @st.composite
 def indices(draw: st.DrawFn) -> tuple[Any, ...]:
-    """Of SHAPE: as NumPy takes it, and as somebody may write it."""
+    """Return an index of SHAPE for NumPy, and the same index as users may write it."""
     theirs: list[Any] = []
     ours: list[Any] = []
     axis, length = 0, draw(st.sampled_from([(2,), (1,), (2, 2), (), (0,)]))

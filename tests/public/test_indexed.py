@@ -1,4 +1,5 @@
-"""gather and scatter with dimension numbers: what is refused, and how often a function applies."""
+"""gather and scatter with dimension numbers: what is refused, and how often a function is
+applied."""
 
 from __future__ import annotations
 

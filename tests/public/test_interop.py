@@ -1,4 +1,4 @@
-"""Memory in common with NumPy and with whatever speaks DLPack; pickles, copies, ufuncs, plots."""
+"""Memory shared with NumPy and through DLPack; pickles, copies, ufuncs, plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import fnx.numpy as jnp
 from fnx.core import dtypes, low_precision
 from fnx.core.errors import ArgumentError, DTypeError, ExchangeError
 
-COMPILED = True  # memory of the device that users have
+COMPILED = True  # memory of the default device
 OF_NUMPY = [t for t in dtypes.USER if t.np.names is None]
 EXCHANGED = [t for t in dtypes.USER if fnx.dlpack.is_supported_dtype(t.name)]
 
@@ -31,7 +31,7 @@ def address(x: Any) -> int:
 
 
 def aligned(n: int, dtype: Any = "float32", start: int = 0) -> np.ndarray:
-    """NumPy data whose address is ``start`` bytes behind a multiple of 64."""
+    """NumPy data whose address is ``start`` bytes past a multiple of 64."""
     t = np.dtype(dtype)
     raw = np.zeros(n * t.itemsize + 192, np.uint8)
     first = -address(raw) % 64 + start
@@ -39,7 +39,7 @@ def aligned(n: int, dtype: Any = "float32", start: int = 0) -> np.ndarray:
 
 
 class Giver:
-    """Another library's array: all that others may know of it. ``gone`` when it was let go."""
+    """An array of another library, which supports DLPack alone."""
 
     def __init__(self, value: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
         self.value, self.device = value, device
@@ -180,7 +180,7 @@ def test_byte_orders_and_strides(value: np.ndarray) -> None:
         assert np.array_equal(np.asarray(x), value) and x.shape == value.shape
 
 
-# ---- who may write, and who lives how long
+# ---- writability and lifetimes
 
 
 def test_an_array_is_taken_back_without_a_copy_and_what_can_be_written_is_not() -> None:
@@ -209,7 +209,7 @@ def test_borrowed_memory_is_never_written_over() -> None:
 
 
 def test_dropped_in_every_order() -> None:
-    """A view of a view of an array: whoever is let go first, the others still hold the values."""
+    """A view of a view of an array: whichever is dropped first, the others keep the values."""
     for order in itertools.permutations(range(4)):
         source = aligned(64)
         source[:] = np.arange(64)
@@ -250,8 +250,8 @@ def test_work_in_flight_keeps_what_it_reads() -> None:
 def test_interrupts_lose_no_memory() -> None:
     """Ctrl-C at any instruction of an exchange, a thousand times.
 
-    Without the callbacks in Python that others (hypothesis, JAX) give the collector: what is raised
-    in them is printed and lost, and its traceback keeps what it saw.
+    The Python callbacks that others (hypothesis, JAX) add to the garbage collector are removed: an
+    exception raised in them is printed and lost, and its traceback keeps objects alive.
     """
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     sources = [weakref.ref(aligned(64).base)]
@@ -264,7 +264,7 @@ def test_interrupts_lose_no_memory() -> None:
                 source = aligned(64)
                 sources.append(weakref.ref(source.base))
                 signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-6, 1.5e-4))
-                for _ in range(2000):  # one that is swallowed is counted
+                for _ in range(2000):  # a swallowed interrupt is noticed
                     made = [jnp.from_dlpack(Giver(source))]
                     made.append(np.from_dlpack(made[0]))
             except KeyboardInterrupt:
@@ -295,7 +295,7 @@ def test_pickles_and_copies(t: dtypes.DType) -> None:
         if t.storage is None or t.np.names is None:
             buffers: list[Any] = []
             pickle.dumps(x, 5, buffer_callback=buffers.append)
-            assert len(buffers) == 1 or x.ndim == 0  # the memory itself, beside the pickle
+            assert len(buffers) == 1 or x.ndim == 0  # the memory itself, besides the pickle
     weak = jnp.asarray(1.5)
     assert pickle.loads(pickle.dumps(weak)).weak_type and copy.deepcopy(weak).weak_type
 
@@ -317,7 +317,7 @@ def test_ufuncs_and_functions_of_numpy() -> None:
     np.multiply(x, 2, out=out)
     assert out.tolist() == [2, 8, 18]
     with pytest.raises(TypeError):
-        np.add(a, a, out=x)  # an Array is no place to write to
+        np.add(a, a, out=x)  # an Array is immutable
 
 
 @pytest.mark.parametrize("t", list(dtypes.LOW_PRECISION.values()), ids=str)

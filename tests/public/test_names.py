@@ -1,7 +1,7 @@
 """A sample of the calls of tests/golden/name_cases.py answers as JAX did when it was recorded.
 
-Record it anew with ``scripts/compare_jax.py --record``; without that option all calls are compared
-with the JAX that is installed (``make compare``).
+Record it again with ``scripts/compare_jax.py --record``; without that option all calls are compared
+with the installed JAX (``make compare``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PARTS = 24
 
 
 def seen() -> dict[str, Any]:
-    """What the expressions name."""
+    """Return the names in the expressions."""
     probe = functools.partial(DIFFERENCES.probe, fnx, fnx.numpy)
     return {**load(GOLDEN / "inputs.py").names(fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random),
             **CASES.extra_reduced(fnx.numpy), "special": fnx.scipy.special,
@@ -104,7 +104,7 @@ def test_where_nothing_is_left_and_lists_of_several_kinds(mode: str, part: int) 
 
 
 def check(mode: str, calls: list[tuple[str, Any]]) -> None:
-    """That recorded calls answer as JAX did."""
+    """Check that recorded calls answer as JAX did."""
     wrong = []
     with fnx.enable_x64(mode == "x64"), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

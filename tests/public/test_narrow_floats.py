@@ -1,4 +1,4 @@
-"""Functions of several steps on 16-bit floats: what float32 gives, rounded once; none crashes."""
+"""Composite functions on 16-bit floats give the float32 result, rounded once; none crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""fnx.nn and fnx.numpy.linalg: values at the corners, and derivatives where they are chosen."""
+"""fnx.nn and fnx.numpy.linalg: values at special points, and derivatives where they are a
+choice."""
 
 from __future__ import annotations
 

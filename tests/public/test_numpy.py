@@ -38,7 +38,7 @@ NUMBERS = DTYPES[1:]
 
 
 def same(got: Any, want: Any, ulps: float = 0) -> None:
-    """Equal shapes and dtypes, values within some units in the last place."""
+    """Check for equal shapes and dtypes, and values within a few ulps."""
     given_, want = np.asarray(got), np.asarray(want)
     assert given_.shape == want.shape
     assert given_.dtype == want.dtype
@@ -169,7 +169,7 @@ def test_running_folds(x: Any, data: Any) -> None:
 
 @st.composite
 def indexed(draw: Any) -> tuple[Any, Any]:
-    """An array, and an index of it that NumPy takes, of every kind."""
+    """An array, and an index of any kind that NumPy accepts for it."""
     shape = draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4))
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     index: list[Any] = []
@@ -197,7 +197,7 @@ def indexed(draw: Any) -> tuple[Any, Any]:
 def numpy_takes(x: Any, index: Any) -> bool:
     try:
         x[index]
-    except IndexError:  # an entry after ... meets an axis that it does not fit
+    except IndexError:  # an entry after ... does not fit its axis
         return False
     return True
 
@@ -290,7 +290,7 @@ LETTERS = "abcd"
 
 @st.composite
 def contractions(draw: Any) -> tuple[str, list[Any]]:
-    """A spec of einsum over one to three operands, with repeated letters, and the operands."""
+    """An einsum spec over one to three operands, with repeated letters, and the operands."""
     lengths = {c: draw(st.integers(1, 3)) for c in LETTERS}
     terms = [draw(st.text(LETTERS, min_size=0, max_size=3))
              for _ in range(draw(st.integers(1, 3)))]
@@ -351,7 +351,7 @@ def test_matmul_over_an_axis_without_elements_is_zero() -> None:
 
 
 def test_division_and_hypotenuse_beside_infinity() -> None:
-    """As in JAX: 3 // -inf is -1; the hypotenuse is infinite beside a NaN too."""
+    """As in JAX: 3 // -inf is -1; the hypotenuse of an infinity and a NaN is infinite, too."""
     inf, nan = float("inf"), float("nan")
     a, b = jnp.asarray([3.0, -1.0, 3.0, -1.0, 0.0]), jnp.asarray([-inf, inf, inf, -inf, inf])
     assert jnp.floor_divide(a, b).tolist() == [-1, -1, 0, 0, 0]
@@ -369,7 +369,7 @@ def test_linspace_of_whole_numbers_is_exact() -> None:
 
 @pytest.mark.parametrize("x64", [False, True])
 def test_dtypes_of_histograms(x64: bool) -> None:
-    """Counts are of the default int, weighted ones of what weights and points promote to."""
+    """Counts have the default int dtype, weighted ones the promoted dtype of weights and points."""
     points, whole = np.ones((4, 2), np.float32), np.ones(4, np.int8)
     with fnx.enable_x64(x64):
         cells = [jnp.histogramdd(points, 2)[0], jnp.histogram2d(*points.T, 2)[0],
@@ -381,7 +381,7 @@ def test_dtypes_of_histograms(x64: bool) -> None:
 
 
 def test_vander_of_many_columns() -> None:
-    """As many operations for any number of columns."""
+    """The number of operations does not depend on the number of columns."""
     lowered = [fnx.jit(lambda x, n=n: jnp.vander(x, n, True)).lower(jnp.ones(2)) for n in (9, 4096)]
     assert len({str(low.commands).count("EXEC") for low in lowered}) == 1
     assert jnp.vander(jnp.full(2, -1.0), 4096, True)[0, -3:].tolist() == [-1, 1, -1]
@@ -407,7 +407,7 @@ def test_sizes_come_from_numbers_of_any_width(dtype: str) -> None:
 
 
 def test_the_largest_and_the_smallest_of_truth_values() -> None:
-    """As in JAX, which has no sum and no product of these."""
+    """As in JAX, which has no sum and no product of bools."""
     x = jnp.asarray([[True, False], [True, True]])
     assert fnx.lax.reduce_max(x, (1,)).tolist() == [True, True]
     assert fnx.lax.reduce_min(x, (1,)).tolist() == [False, True]

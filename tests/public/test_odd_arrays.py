@@ -1,6 +1,6 @@
-"""NumPy data of odd kinds in every place that takes arrays: what its values mean, or a refusal.
+"""Unusual NumPy data in every parameter that takes arrays: used by value, or refused.
 
-A refusal is an error of fnx's with the user's line; nothing crashes, nothing is misread.
+A refusal is an fnx error with the user's line; nothing crashes, nothing is misread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")
 
 
 class Tagged(np.ndarray[Any, Any]):
-    """A subclass, as units and labels have it."""
+    """A subclass, as unit and label libraries define it."""
 
 
 def _base() -> Any:
@@ -36,7 +36,7 @@ def _frozen() -> Any:
 
 
 def _record() -> Any:
-    packed = np.zeros((2, 3, 4), np.dtype([("tag", "i1"), ("value", "<f4")]))  # at odd addresses
+    packed = np.zeros((2, 3, 4), np.dtype([("tag", "i1"), ("value", "<f4")]))  # misaligned
     packed["value"] = _base()
     return packed["value"]
 
@@ -82,7 +82,8 @@ WAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def plain(x: Any) -> Any:
-    """The same values in the plainest array; 64 bits as 32, which is the default."""
+    """Return the same values in a plain array; 64-bit dtypes become 32-bit, which is the
+    default."""
     data = np.array(np.asarray(x), order="C", subok=False)
     narrow = {"float64": "float32", "int64": "int32"}
     return data.astype(narrow.get(data.dtype.name, data.dtype.newbyteorder("=")))
@@ -123,7 +124,7 @@ def test_odd_arrays_are_saved_as_their_values(ending: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shape", [(2**45,), (2**40, 2**40), (2**62, 4), (3, 2**63), (2**20,) * 4])
 def test_huge_shapes_are_refused_or_cost_nothing(shape: tuple[int, ...]) -> None:
-    """Where an array of such a shape would have to be held."""
+    """They are refused where an array of that shape would have to be stored."""
     for make in (lambda: jnp.zeros(shape, jnp.float64), lambda: jnp.broadcast_to(1.0, shape) + 0,
                  lambda: jnp.full(shape, 2), lambda: fnx.random.normal(fnx.random.key(0), shape),
                  lambda: jnp.ones(3).reshape(shape), lambda: jnp.tile(jnp.ones(2), shape),

@@ -1,6 +1,6 @@
-"""Generated calls of convolutions, sorts and their like answer what JAX answered.
+"""Generated calls of convolutions, sorts and similar functions answer as JAX did.
 
-Record it anew with scripts/record_jax_ops.py, which also compares live.
+Record it again with scripts/record_jax_ops.py, which also compares live.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import fnx
 from tests.public.generated import FAMILIES, RECORDED, modules
 
 COMPILED = True  # see conftest.py
-CASES = 3  # of a family
+CASES = 3  # per family
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,4 @@
-"""Every public function on captured arrays, again and again while a trace is open."""
+"""Every public function on captured arrays, repeatedly while a trace is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import fnx
 from tests.public.test_arguments import CALLABLES, arguments, call
 
-COMPILED = True  # what is evaluated is the very buffer that was given
+COMPILED = True  # the evaluated buffer is the one that was passed in
 
 
 @pytest.mark.parametrize("name", CALLABLES)

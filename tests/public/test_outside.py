@@ -1,4 +1,4 @@
-"""Static indices outside of their axis: as in JAX, with one warning a line that has one."""
+"""Out-of-bounds static indices: as in JAX, with one warning per line that has one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPILED = True  # indices become data
 X = np.arange(3, dtype=np.float32)
 M = np.arange(6, dtype=np.float32).reshape(2, 3)
 
-# (the call, what JAX 0.10.2 gives, whether users are warned)
+# (the call, the result of JAX 0.10.2, whether users are warned)
 CASES: list[tuple[Callable[[Any, Any], Any], Any, bool]] = [
     (lambda x, m: x[10], 2, True), (lambda x, m: x[-10], 0, True),
     (lambda x, m: m[5], [3, 4, 5], True), (lambda x, m: m[0, 7], 2, True),

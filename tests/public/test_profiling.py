@@ -1,4 +1,4 @@
-"""fnx.profile: what ran and for how long, of calls and of blocks."""
+"""fnx.profile: what ran and for how long, for calls and for blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPILED = True
 
 @pytest.fixture(autouse=True)
 def _limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the machine can do is not measured in tests."""
+    """Skip measuring the machine's peak rates."""
     monkeypatch.setattr(profiling, "device_limits", lambda: PeakRates(
         (("float32", 100.0),), (("memory", 0, 10.0),)))
     yield
@@ -57,7 +57,7 @@ def test_a_block_sees_eager_and_jitted_calls() -> None:
     assert sorted(row.count for row in seen.kernels) == [1, 3]
     assert float(y[0]) == 2
     double(x)
-    assert len(seen.runs) == 4  # nothing is noted afterwards
+    assert len(seen.runs) == 4  # nothing is recorded afterwards
 
 
 def test_loops_count_their_steps() -> None:

@@ -1,8 +1,8 @@
 """dtype, weak type and values of elementwise functions of every pair of kinds are JAX's.
 
-tests/golden/promotion.json is what JAX answers (scripts/record_jax_promotion.py). Where JAX
-refuses, fnx refuses too or gives the mathematically right answer; where fnx differs on purpose
-there is a row in DIFFERENCES, with the reason.
+tests/golden/promotion.json has JAX's answers (scripts/record_jax_promotion.py). Where JAX refuses,
+fnx refuses too or gives the mathematically right answer; deliberate differences have a row in
+DIFFERENCES, with the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = _kinds()
 FLOATS = "an activation computes in floats: those of whole numbers are not cut to whole ones"
 STRONG = "the float that integers become is chosen here, so it is as strong as they are"
 
-# (function, kinds of its operands or None for all) -> why the answer is not JAX's.
+# (function, kinds of its operands or None for all) -> why the answer differs from JAX's.
 DIFFERENCES: dict[tuple[str, tuple[str, ...] | None], str] = {
     ("jnp.power", ("weak_i", "i")): "3 ** -2 is 0 rounded to zero; JAX's overflows",
     ("jnp.fmod", ("True", "b")): "a remainder by 0 is 0, also of a Python bool",
@@ -59,7 +59,7 @@ CASES = [(name, kinds, want) for name, arity in KINDS.FUNCTIONS.items()
 
 
 def answer(f: Callable[..., Any], operands: list[Any]) -> Any:
-    """[dtype, weak, values], or the error with which fnx refuses."""
+    """Return [dtype, weak, values], or the error that fnx raises."""
     try:
         x = f(*operands)
     except FnxError as error:
@@ -88,7 +88,7 @@ def test_promotes_as_jax_does(name: str) -> None:
         if (name, kinds) in DIFFERENCES or name not in ONLY_WEAK and (name, None) in DIFFERENCES:
             continue
         got = answer(public(name), [operands[k] for k in kinds])
-        if isinstance(want, str):  # JAX refuses: so does fnx, or the answer is right
+        if isinstance(want, str):  # JAX refuses: fnx refuses too, or its answer is right
             ok = isinstance(got, FnxError) or is_right(name, [operands[k] for k in kinds], got)
         else:
             ok = not isinstance(got, FnxError) and got[0] == want[0] and (
@@ -100,9 +100,9 @@ def test_promotes_as_jax_does(name: str) -> None:
 
 
 def is_right(name: str, operands: list[Any], got: Any) -> bool:
-    """Whether the answer is that of the operands converted to one dtype before.
+    """Whether the answer is that for operands converted to one dtype first.
 
-    What is left is a function of bools that JAX has for integers only: then it is NumPy's.
+    What remains are functions of bools that JAX has for integers only: these answer as NumPy does.
     """
     common = jnp.result_type(*operands)
     to = np.dtype(np.int32) if common.kind == "b" and got[0] != "bool" else common
@@ -114,7 +114,7 @@ def is_right(name: str, operands: list[Any], got: Any) -> bool:
 
 
 def test_every_difference_is_one() -> None:
-    """A row that no longer differs goes."""
+    """A row that no longer differs must go."""
     operands = KINDS.operands(jnp)
     names = {name for name, _ in DIFFERENCES}
     differ = set()
@@ -133,7 +133,8 @@ def test_every_difference_is_one() -> None:
     ("uint32", -1, 4294967295), ("int8", 300, 44), ("int8", -129, 127), ("uint8", -1, 255)])
 def test_a_number_that_fits_an_int_is_taken_modulo_what_it_meets(left: str, right: int, want: int
                                                                  ) -> None:
-    """As JAX 0.10: it is an int32, then converted; where an array is made of it, it has to fit."""
+    """As JAX 0.10: the number is an int32 first, then converted; to make an array of it, it must
+    fit."""
     zero = jnp.zeros(2, left)
     for made in (zero + right, jnp.maximum(zero, 0).at[:].set(right), jnp.full(2, right, left)):
         assert made.dtype == left and np.asarray(made).tolist() == [want, want]

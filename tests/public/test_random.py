@@ -1,4 +1,4 @@
-"""fnx.random: laws. (That the bits are JAX's: tests/public/test_golden.py.)"""
+"""fnx.random: its laws. (tests/public/test_golden.py checks that the bits are JAX's.)"""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_is_no_number_is_refused(act: Any) -> None:
 
 @pytest.mark.parametrize("shape", [0.05, 0.5, 1.0, 1.5, 3.0, 40.0])
 def test_gamma_numbers_move_with_their_parameter(shape: float) -> None:
-    """So that the probability of less stays what it is."""
+    """The derivative holds the cumulative probability fixed."""
     with fnx.enable_x64(True):
         a = jnp.full(6, shape)
         for log in (False, True):

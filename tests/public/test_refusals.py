@@ -1,6 +1,6 @@
 """Bad axes, shapes, modes, keys and paddings in every function that takes them.
 
-Each is refused by an error of fnx's that names the user's line.
+Each raises an fnx error that names the user's line.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import fnx.numpy as jnp
 from fnx import lax, random
 from fnx.core.errors import FnxError
 
-COMPILED = True  # the lines of errors are found among the frames that users have
+COMPILED = True  # error lines are looked up among frames of user code
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 AXES: tuple[Any, ...] = (5, -9, 1.5, "x", (0, 0), (0, 7), {}, 1 << 70)
 SHAPES: tuple[Any, ...] = (-1, (2, -3), 2.5, "ab", (2, None), (1 << 62, 4), 1 << 70, [[2]])
 MODES: tuple[Any, ...] = ("nonsense", 3, (), b"clip")
 KEYS: tuple[Any, ...] = (None, 1.5, "key", np.zeros(3, np.uint32), np.zeros(2, np.float32),
                          np.zeros((2, 2), np.uint32), [])
-# What a function takes beside the argument in question, where it is not X alone.
+# The arguments of functions whose other arguments are more than X.
 OTHERS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("concatenate", "stack", "concat"), ([X, X],)), "take": (X, [0]),
     **dict.fromkeys(("append", "cross", "vecdot"), (X, X)), "delete": (X, 0),
@@ -35,8 +35,8 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "take_along_axis": (X, X.astype(int)), "compress": ([True], X),
     **dict.fromkeys(("partition", "argpartition"), (X, 1)),
     "apply_along_axis": (jnp.sum,), "put_along_axis": (X, X.astype(int), 1)}
-UNSEEN = {"put_along_axis", "apply_along_axis"}  # positional in front
-LEGAL = {("roll", (0, 0))}  # as NumPy: both shifts
+UNSEEN = {"put_along_axis", "apply_along_axis"}  # axis follows other positional arguments
+LEGAL = {("roll", (0, 0))}  # as in NumPy: both shifts
 PADS: tuple[Any, ...] = (-1, 1.5, "x", ((1, 2, 3),), ((1,), (2, 3)), (1, 2, 3), None,
                          ((0, 1), (2, -1)))
 WINDOWS: tuple[Any, ...] = ("nonsense", ((0, 0),) * 3, 1.5, ((0,), (0,)), "same ", [(0, 1.5)] * 2)
@@ -54,7 +54,7 @@ def _public(module: Any, parameter: str) -> Iterator[tuple[str, Callable[..., An
 
 
 def refused(act: Callable[[], Any]) -> str:
-    """What is wrong with a refusal; empty where it is one."""
+    """Return what is wrong with a refusal; empty if it is as expected."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

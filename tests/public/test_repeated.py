@@ -1,4 +1,4 @@
-"""Eager calls that were made before give what they would give anew."""
+"""Cached eager calls give the same results as uncached ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_repeated_call_makes_no_node() -> None:
     x, y = array(1, 2), array(3, 4)
     assert (jnp.sum(x, axis=0) == 3).item() and kept()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eager_cache.CacheMiss, "__init__", None)  # a call that is not found is one
+        patch.setattr(eager_cache.CacheMiss, "__init__", None)  # a cache miss would raise
         assert float(jnp.sum(y, axis=0)) == 7
 
 
@@ -255,7 +255,7 @@ def test_numbers_of_x64_are_their_own() -> None:
         assert b.tobytes() == (np.array([1, 3], np.float32) * np.float32(v)).tobytes()
 
 
-# ---- gradients: what follows the trace is found by what was traced ------------------------------
+# ---- gradients: cached by the traced graph ------------------------------------------------------
 
 def scaled_loss(factor: float, offset: Any) -> Any:
     return lambda x: ((x * factor + offset) ** 2).sum()
@@ -266,7 +266,7 @@ def test_a_gradient_is_found_by_what_was_traced(monkeypatch: pytest.MonkeyPatch)
     want = [[2.0 * 2.5 * (2.5 * 1 + 3), 2.0 * 2.5 * (2.5 * 2 + 5)]]
     for _ in range(2):
         np.testing.assert_allclose(fnx.grad(scaled_loss(2.5, offset))(x), want[0], rtol=1e-6)
-    monkeypatch.setattr(grad_module, "_with_gradients", None)  # not walked again
+    monkeypatch.setattr(grad_module, "_with_gradients", None)  # not differentiated again
     np.testing.assert_allclose(fnx.grad(scaled_loss(2.5, offset))(x), want[0], rtol=1e-6)
     other = fnx.grad(scaled_loss(2.5, offset + 1))(x)
     np.testing.assert_allclose(other, [32.5, 55.0], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Running sums and products of any length are rounded a few times."""
+"""Cumulative sums and products of any length have few rounding errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What type checkers are told of Array's methods is what they are.
+"""The signatures that type checkers see for Array's methods are the actual ones.
 
-The methods come from functions of fnx.numpy, which core does not see, so the class declares them.
+The methods come from functions of fnx.numpy, which core cannot import, so the class declares them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CLASSES = {n.name: n for module in (array, array_base, device_mixin)
 
 
 def declared() -> dict[str, ast.FunctionDef]:
-    """The methods under ``if TYPE_CHECKING:`` in class Array."""
+    """Return the methods under ``if TYPE_CHECKING:`` in class Array."""
     block = next(n for n in CLASSES["Array"].body if isinstance(n, ast.If))
     return {n.name: n for n in block.body if isinstance(n, ast.FunctionDef)}
 
 
 def spelled(f: ast.FunctionDef) -> list[tuple[str, str]]:
-    """(name, default) of each parameter but the first."""
+    """Return (name, default) of each parameter but the first."""
     a = f.args
     plain = [*a.posonlyargs, *a.args]
     defaults = [""] * (len(plain) - len(a.defaults)) + [ast.unparse(d) for d in a.defaults]

@@ -1,4 +1,4 @@
-"""Names of ``fnx.tree_util`` against what JAX answers, recorded here: structures, keys, types."""
+"""``fnx.tree_util`` against recorded answers of JAX: structures, keys, types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker says of a user's script: each mistake on its line, and nothing else."""
+"""A type checker reports each mistake in a user's script on its line, and nothing else."""
 
 from __future__ import annotations
 

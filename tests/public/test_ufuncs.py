@@ -1,4 +1,4 @@
-"""Methods of universal functions: those of NumPy, on the same data, are what is asked."""
+"""Methods of universal functions against NumPy's, on the same data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_methods_agree_with_numpys(name: str) -> None:
     want = x[0].copy()
     index = (np.array([1, 1, 3]), np.array([0, 0, 1]))
     theirs.at(want, index, 2)
-    got = ours.at(x[0], index, 2, inplace=False)  # of the dtype that the function gives, as JAX
+    got = ours.at(x[0], index, 2, inplace=False)  # the function's result dtype, as in JAX
     same(got, want.astype(got.dtype))
 
 

@@ -1,7 +1,7 @@
 """A user's script with deliberate mistakes, each marked; test_typing.py runs mypy on it.
 
-``# mistake: CODE`` stands at the end of a line on which ``mypy --strict`` must report CODE.
-It must report nothing else, so the lines between are how it is meant. Nobody calls ``main``.
+``# mistake: CODE`` ends a line on which ``mypy --strict`` must report CODE. It must report nothing
+else, so the lines between are correct. Nobody calls ``main``.
 """
 
 import fnx

@@ -1,7 +1,7 @@
-"""What a file of strangers can cost: time and memory at most so many times its size.
+"""The cost of untrusted files: loading takes time and memory proportional to their size.
 
-Each case is a way to make much of few bytes; the bounds are those of docs/files.md, which has
-what was measured.
+Each case makes much of few bytes; the bounds are those of docs/files.md, which has the
+measurements.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pytest
 import fnx
 from fnx.core.errors import CheckpointError
 
-SECONDS, BYTES, FIXED = 4e-6, 30, 1 << 20  # each of a byte of the file; bytes of any file
-UNPACKED = 2 * 1032 + 30  # of a compressed archive
+SECONDS, BYTES, FIXED = 4e-6, 30, 1 << 20  # both per byte of the file; bytes for any file
+UNPACKED = 2 * 1032 + 30  # for a compressed archive
 
 
 def _tensors(header: Any, data: bytes = b"") -> bytes:

@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back, what is there at any time, and files that somebody damaged."""
+"""Checkpoints: round trips, atomic writes, and damaged files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Pair = namedtuple("Pair", "first second")
 
 
 def state(seed: int = 0) -> Any:
-    """A tree with leaves of all types, ranks and kinds, of sizes that are no multiples of 64."""
+    """A tree with leaves of all types, ranks and kinds, of sizes that are not multiples of 64."""
     draw = np.random.default_rng(seed)
     arrays = {t.name: jnp.asarray(draw.integers(0, 2, (3, 5))).astype(t) for t in dtypes.USER
               if t.name not in ("int4", "uint4")}
@@ -113,7 +113,7 @@ def test_large_arrays_are_used_where_they_are_mapped(path: Path) -> None:
     assert {k for k, x in loaded.items() if hasattr(x._storage, "owner")} >= {"w", "b"}
     step = fnx.jit(lambda t: fnx.tree.map(lambda x: x * 2, t), donate_argnums=0)
     assert float(step(loaded)["w"].sum()) == 2 * 64 * 64
-    fnx.save(path, tree)  # in place of the file that is in use
+    fnx.save(path, tree)  # replaces the file that is in use
     assert equal(fnx.load(path), tree)
 
 
@@ -161,7 +161,8 @@ def test_the_package_of_that_name_reads_and_writes_the_same(tmp_path: Path) -> N
 @pytest.mark.parametrize("large", [1, 300, 3000])
 def test_archives_of_more_than_4_gb(large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                    ) -> None:
-    """As if these bytes were 2 GB: sizes, places and the directory are written with 64 bits."""
+    """The limit is lowered from 2 GB to these bytes: sizes, offsets and the directory use 64
+    bits."""
     monkeypatch.setattr(npz, "_ZIP64_THRESHOLD", large)
     path, tree = tmp_path / "x.npz", {"a": jnp.arange(100), "b": jnp.ones(3), "ä": jnp.zeros(())}
     fnx.save(path, tree)
@@ -235,7 +236,7 @@ def test_what_is_no_file(path: Path) -> None:
 
 
 def test_links(path: Path) -> None:
-    """Reading follows a link. Writing replaces it: what it leads to may be somebody else's."""
+    """Reading follows a link. Writing replaces it, since its target may belong to somebody else."""
     other = path.with_name("other" + path.suffix)
     fnx.save(other, {"a": 1})
     path.symlink_to(other)
@@ -258,7 +259,7 @@ def test_modes_stay(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-# ---- whole or not at all
+# ---- atomic writes
 
 
 def test_a_full_disk_leaves_the_file_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +389,7 @@ def test_bad_safetensors(name: str, tmp_path: Path) -> None:
 def zipped(members: Any, method: int = zipfile.ZIP_STORED) -> bytes:
     out = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w", method) as archive:
-        warnings.simplefilter("ignore")  # of names that are there twice
+        warnings.simplefilter("ignore")  # about duplicate names
         for name, data in members:
             archive.writestr(name, data)
     return out.getvalue()
@@ -441,7 +442,7 @@ def test_bad_npz(name: str, tmp_path: Path) -> None:
 
 
 def test_sums_behind_members_are_read_over(tmp_path: Path) -> None:
-    """Who can't seek in what it writes puts them there."""
+    """Writers to streams that cannot seek put the checksums there."""
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
             return False
@@ -457,7 +458,7 @@ def test_sums_behind_members_are_read_over(tmp_path: Path) -> None:
 
 
 def test_any_damage_is_refused_or_harmless(path: Path) -> None:
-    """Bytes that are flipped, cut off, put in, doubled: an error of ours, or the same values."""
+    """Bytes that are flipped, cut off, inserted or doubled: an fnx error, or the same values."""
     tree = {"w": jnp.arange(40.0).reshape(5, 8), "flag": jnp.asarray([True, False]),
             "h": jnp.ones(3, "bfloat16"), "n": 5, "k": fnx.random.key(1)}
     fnx.save(path, tree)
@@ -504,7 +505,7 @@ def found_like(path: Path, tree: Any) -> Any:
 
 
 def test_the_longest_header_is_read_in_time(tmp_path: Path) -> None:
-    """A megabyte of header: linear, not quadratic."""
+    """A megabyte of header takes linear, not quadratic, time."""
     header = {f"a{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]}
               for i in range(20_000)}
     (tmp_path / "x.safetensors").write_bytes(safetensors_file(header, bytes(20_000)))

@@ -1,4 +1,4 @@
-"""Whether anything works, in five seconds: one test for each thing that fnx can do.
+"""A smoke test of five seconds: one test for each thing that fnx can do.
 
     pytest tests/tiny
 """

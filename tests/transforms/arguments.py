@@ -1,4 +1,4 @@
-"""Arguments of hand-written kernels: arrays, and what stands for them."""
+"""Arguments for user-written kernels: arrays, and abstract values that stand for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fnx
 
 
 def normal(*shape: int) -> Any:
-    """Of a normal distribution, the same at each call."""
+    """Return normally distributed numbers, the same at each call."""
     return np.random.default_rng(3).standard_normal(shape).astype("float32")
 
 

@@ -1,4 +1,4 @@
-"""Devices of tests of hand-written kernels."""
+"""Devices for tests of user-written kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from fnx.core.config import override
 
 @pytest.fixture(params=["interp", "cpu"])
 def device(request: Any) -> Iterator[str]:
-    """The interpreter, and compiled code; what is built is checked."""
+    """The interpreter, or compiled code; specs are checked."""
     with override(device=request.param, check_spec=True):
         yield request.param

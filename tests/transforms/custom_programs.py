@@ -1,4 +1,4 @@
-"""Programs over custom rules that mean the same in fnx and in JAX: each gets the library."""
+"""Programs with custom rules that mean the same in fnx and in JAX: each takes the library."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def checkpoints(lib: Any) -> Any:
 
 
 def refused(lib: Any) -> dict[str, Callable[[], Any]]:
-    """What is no program: each raises."""
+    """Invalid programs: each raises."""
     bad = lib.custom_jvp(lambda x: x)
     three = lib.custom_vjp(lambda x: x)
     three.defvjp(lambda x: (x, None), lambda s, ct: (ct, ct, ct))
@@ -318,7 +318,7 @@ def refused(lib: Any) -> dict[str, Callable[[], Any]]:
 
 
 def flat(tree: Any) -> Any:
-    """Lists of numbers, texts and bools, for JSON."""
+    """Return a flat list of numbers, strings and bools, for JSON."""
     if isinstance(tree, dict):
         return {key: flat(tree[key]) for key in sorted(tree)}
     if isinstance(tree, tuple | list):

@@ -1,4 +1,4 @@
-"""A callback for tests that remembers what it was called with."""
+"""A callback for tests that records what it was called with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fnx
 
 
 class Log:
-    """What a callback saw, in order."""
+    """The calls of a callback, in order."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []

@@ -1,4 +1,4 @@
-"""Records what JAX makes of custom_programs.py, for tests that run where JAX is not installed.
+"""Record JAX's results for custom_programs.py, for tests that run where JAX is not installed.
 
     python tests/transforms/record_custom_jax.py        # writes tests/transforms/custom_jax.json
 

@@ -1,4 +1,4 @@
-"""What the first process of these sources loads beside, and what the next one does not."""
+"""What the first process of these sources preloads, and what the next one does not."""
 
 import os
 import subprocess

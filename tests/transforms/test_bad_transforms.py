@@ -1,5 +1,5 @@
-"""Bad input inside transforms: each error has a class, the user's line, the path of the leaf, what
-to do, and every open transform with its line."""
+"""Bad input inside transforms: each error has a class, the user's line, the path of the leaf,
+advice, and every enclosing transform with its line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _told = fnx.custom_jvp(same)
 _told.defjvp(lambda p, t: (p[0], (fnx.debug.callback(same, t[0]), t[0])[1]))
 
 
-# what is wrong: (what the user writes, class, part of the message, part of the advice)
+# name: (what the user writes, class, part of the message, part of the advice)
 CASES: dict[str, tuple[Callable[[Any], Any], type[Exception], str, str]] = {
     "carry of another structure": (
         lambda x: lax.scan(lambda c, _: ({**c, "b": c["a"]}, None), {"a": x}, None, 3),

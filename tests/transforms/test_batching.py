@@ -1,4 +1,4 @@
-"""batch: a FUNCTION over a batch is the loop over its lanes, stacked."""
+"""batch: a batched FUNCTION equals the stacked loop over its batch elements."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fnx.transforms.batching.batch import batch
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs, values
 
 INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.bool_)
-ROUNDED = {ops.REDUCE}  # of floats: NumPy adds in another order where there are more axes
+ROUNDED = {ops.REDUCE}  # over floats: NumPy adds in another order if there are more axes
 
 
 def lanes_of(graph: Graph, seed: int, size: int) -> tuple[list[np.ndarray], tuple[bool, ...]]:
-    """Arguments of which some, at random, are of several lanes; and which."""
+    """Return arguments with a random choice of them batched, and flags for which."""
     rng, choice = np.random.default_rng(seed), random.Random(seed)
     batched = tuple([choice.random() < 0.6 for _ in graph.args])
     params = build.params(graph.fn)
@@ -32,7 +32,7 @@ def lanes_of(graph: Graph, seed: int, size: int) -> tuple[list[np.ndarray], tupl
 
 def looped(fn: UOp, args: list[np.ndarray], batched: tuple[bool, ...], size: int
            ) -> list[list[np.ndarray]]:
-    """The results of each lane by itself."""
+    """Return the stacked results of each batch element on its own."""
     return [interp.apply(fn, [a[lane] if b else a for a, b in zip(args, batched)])
             for lane in range(size)]
 
@@ -138,5 +138,5 @@ def test_batched_bodies_die_with_their_body() -> None:
     before = live_nodes()
     make()
     gc.collect()
-    assert live_nodes() <= before  # what other tests left may go meanwhile
+    assert live_nodes() <= before  # objects that other tests left may die meanwhile
 

@@ -1,4 +1,4 @@
-"""batch through loops and branches: lanes that have ended, or take another branch."""
+"""batch through loops and branches whose trip counts and branches differ between batch elements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def patterns(n: int) -> list[tuple[bool, ...]]:
 @pytest.mark.parametrize("batched", patterns(3), ids=repr)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scan(batched: tuple[bool, ...], reverse: bool) -> None:
-    """A carry that gets a batch axis in a step only, and one that loses its own."""
+    """One carry becomes batched only in a step, and one stops being batched."""
     f = dtypes.float32
     k, total, last, x = build.param(0, f, ()), *[build.param(i, f, (2,)) for i in (1, 2, 3)]
     ones = build.const(1, f, (2,))
@@ -44,8 +44,8 @@ def test_scan(batched: tuple[bool, ...], reverse: bool) -> None:
 
 
 def _while(limit: float) -> UOp:
-    """(step, x, n) -> x and n after x has been scaled by step while its sum is below the limit;
-    sqrt of what has ended would be NaN."""
+    """(step, x, n) -> x and n after scaling x by step while its sum is below the limit; sqrt of an
+    inactive element would be NaN."""
     f = dtypes.float32
     step, x, n = build.param(0, f, ()), build.param(1, f, (2,)), build.param(2, dtypes.int32, ())
     total = build.reduce(x, ops.ADD, (0,))
@@ -107,7 +107,7 @@ def test_a_branch_that_no_lane_takes_is_not_run() -> None:
 
 
 def test_lanes_that_do_not_take_a_branch_do_not_hang_in_it() -> None:
-    """x -> x / 2 while x > 1: it does not end for infinity, which takes the other branch."""
+    """x -> x / 2 while x > 1 would never end for infinity, which takes the other branch."""
     x = build.param(0, dtypes.float32, ())
     one = build.const_like(x, 1)
     halved = build_calls.while_(build.function([build.lt(one, x)], 1),

@@ -1,4 +1,4 @@
-"""call: hand-written kernels agree with NumPy on every device and under every schedule."""
+"""call: user-written kernels agree with NumPy on every device and under every schedule."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_errors_name_the_line(body: Any, error: type[fnx.FnxError], message: str
     assert message in e.value.message
     path, line = e.value.loc
     lines, first = inspect.getsourcelines(body)
-    if body not in (no_store, returns):  # those are found when the kernel has ended
+    if body not in (no_store, returns):  # those are detected at the end of the kernel
         assert path == __file__ and first <= line < first + len(lines)
 
 
@@ -357,7 +357,7 @@ def test_a_boundary_is_traced_anew_under_another_configuration() -> None:
     assert f(x).dtype == np.float32
 
 
-# ---- places -------------------------------------------------------------------------------------
+# ---- indices ------------------------------------------------------------------------------------
 
 
 def test_messages_are_as_they_were(golden: Any) -> None:
@@ -390,7 +390,7 @@ def test_an_index_that_is_data_stays_inside(device: str) -> None:
     x = data(4)
     o, total = move(x, at)
     np.testing.assert_array_equal(o, x[[0, 3, 0, 3]])  # reads are clamped
-    np.testing.assert_array_equal(total, [1, 0, 0, 1])  # writes outside are left out
+    np.testing.assert_array_equal(total, [1, 0, 0, 1])  # out-of-bounds writes are dropped
 
 
 def test_an_index_that_is_known_to_be_inside_is_not_clamped() -> None:
@@ -424,7 +424,7 @@ def test_what_no_store_writes_is_zero(device: str) -> None:
     for body, want in ((part, [1, -2, 0, 0]), (masked, [1, 0, 0, 0]),
                        (largest, [1, -3, -np.inf, -np.inf])):
         for _ in range(3):
-            jnp.full(4, 7.0).block_until_ready()  # memory that held something
+            jnp.full(4, 7.0).block_until_ready()  # leaves old values in the memory
             got = fnx.call(body, out=lambda x: x)(x)
             np.testing.assert_array_equal(got, want)
 

@@ -1,4 +1,4 @@
-"""Captures: which outside values a trace depends on, and that each is seen when it is rebound."""
+"""Captures: which outer values a trace depends on, and that rebinding each is noticed."""
 
 import collections
 import dis
@@ -131,18 +131,18 @@ def test_global_names_are_those_that_dis_shows(module: Any) -> None:
         assert set(captures._global_names(code)) == shown
 
 
-# ---- generated: programs that read from outside, and what is rebound between their calls ---------
+# ---- random programs that read outer variables, which are rebound between calls ------------------
 
 
 class Holder:
-    """What is inside an object is not seen; which object it is, is."""
+    """A mutable object: traces depend on its identity, not on its contents."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 def _made(kind: str, number: int, arrays: list[Array]) -> Any:
-    """A value to bind a name to. Arrays come from a pool, so that names share storage."""
+    """Return a value to bind a name to. Arrays come from a pool, so that names share storage."""
     array = arrays[number]
     return {"array": array, "float": number / 2, "int": number, "flag": number % 2 == 0,
             "text": "abcd"[number], "dict": {"value": array}, "object": Holder(array),
@@ -151,7 +151,7 @@ def _made(kind: str, number: int, arrays: list[Array]) -> Any:
 
 
 def _used(x: Any, value: Any) -> Any:
-    """What a program does with a value that it reads."""
+    """Use a value that the program reads."""
     if isinstance(value, bool):
         return x + 1 if value else x - 1
     if isinstance(value, str):
@@ -179,7 +179,7 @@ USED = _used
 @given(st.lists(VALUES, min_size=6, max_size=6), READS, READS, REBINDINGS, st.booleans())
 def test_jit_is_a_fresh_evaluation(start: list[Any], reads: list[int], deeper: list[int],
                                    steps: list[Any], nested: bool) -> None:
-    """Two globals, four cells, of which some are read through a helper or a nested jit."""
+    """Two globals and four closure cells, some read through a helper or a nested jit."""
     global G0, G1
     arrays = [asarray([float(i + 1), -float(i)]) for i in range(4)]
     c0 = c1 = c2 = c3 = None
@@ -218,7 +218,7 @@ def test_jit_is_a_fresh_evaluation(start: list[Any], reads: list[int], deeper: l
         bind(place, _made(*value, arrays))
     for place, value in [*steps[:1], *steps]:
         bind(place, _made(*value, arrays))
-        for _ in range(2):  # the general call, then perhaps a launcher
+        for _ in range(2):  # the general path, then perhaps the fast path
             assert f(x).tolist() == program(x).tolist()
 
 
@@ -240,7 +240,7 @@ def test_what_toggles_is_neither_traced_nor_compiled_again() -> None:
     for _ in range(5):
         for flag, rate in [(True, 0.5), (False, 0.5), (True, 0.25), (False, 0.25)]:
             assert f(x).tolist() == ([4 * rate] if flag else [4 - rate])
-            rate = float(str(rate))  # an equal number is not another
+            rate = float(str(rate))  # equal, but another object
             assert f(x).tolist() == ([4 * rate] if flag else [4 - rate])
     assert (f.cache_info().traces, f.cache_info().compiles) == (4, 4)
 
@@ -284,7 +284,7 @@ def test_without_an_array_a_name_is_none_and_not_the_array() -> None:
 
 
 def test_what_public_functions_read_is_not_watched() -> None:
-    """They are fnx's own: that of which they are made does not change."""
+    """They are fnx's own, and fnx's own globals do not change."""
     activation = elementwise.tanh
     f = jit(lambda x: activation(x))
     assert [name for _, name, _ in Captures(f).entries] == ["activation"]

@@ -1,4 +1,4 @@
-"""config.check_index: an index that is data and outside is an error with line, index and bound."""
+"""config.check_index: an out-of-bounds dynamic index is an error with line, index and bound."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def called(f: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize("f", PUBLIC + KERNELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 def test_an_index_outside_is_named(f: Any, jitted: bool) -> None:
-    # Equal graphs are one node with the lines of all who made it: each has a length of its own.
+    # Equal graphs share one node with the lines of all who made it, so each length is different.
     x = np.arange(5 + 2 * (PUBLIC + KERNELS).index(f) + jitted, dtype="f4")
     run = fnx.jit(called(f)) if jitted else called(f)
     at = jnp.asarray([0, 1, 2], "int32")
@@ -86,7 +86,7 @@ def test_an_index_outside_is_named(f: Any, jitted: bool) -> None:
     lines, first = inspect.getsourcelines(f)
     assert e.value.loc is not None and e.value.loc[0] == __file__
     assert first <= e.value.loc[1] < first + len(lines)
-    np.testing.assert_array_equal(np.asarray(run(x, at)), inside)  # and it goes on
+    np.testing.assert_array_equal(np.asarray(run(x, at)), inside)  # later calls work
 
 
 def test_indices_from_the_end_are_inside_of_arrays() -> None:
@@ -139,7 +139,7 @@ def _line_of(f: Callable[..., Any]) -> int:
 
 
 def test_of_functions_with_one_graph_the_one_that_runs_is_named() -> None:
-    """Equal graphs are the same nodes, and share their programs."""
+    """Equal graphs are the same nodes and share their programs."""
     x, inside, outside = jnp.asarray(X), jnp.asarray([0, 1]), jnp.asarray([0, 9])
     one, other = fnx.jit(_one), fnx.jit(_other)
     for f in (one, other, one):
@@ -155,7 +155,7 @@ def test_of_functions_with_one_graph_the_one_that_runs_is_named() -> None:
     assert caught.value.loc == (__file__, here.f_lineno - 1)
 
 
-# ---- inside of loops, branches and lanes -------------------------------------------------------
+# ---- in loops, branches and batches ------------------------------------------------------------
 
 ROWS = np.ones((3, 5), np.float32)
 

@@ -1,4 +1,4 @@
-"""checkpoint: the same derivatives, less that is kept, computed again in time."""
+"""checkpoint: the same derivatives with fewer residuals, recomputed in time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALL = {
 
 
 def derivatives(f: Callable[..., Any]) -> list[Any]:
-    """Of five compositions of modes."""
+    """Return the derivatives by five compositions of modes."""
     x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
     return fnx.tree.leaves([derive(x, w) for derive in (
         fnx.grad(loss(f), (0, 1)),
@@ -56,7 +56,7 @@ def derivatives(f: Callable[..., Any]) -> list[Any]:
 
 @cache
 def derivatives_without() -> list[Any]:
-    """Without a checkpoint: the same for all policies."""
+    """Return the derivatives without a checkpoint, which are the same for all policies."""
     return [np.asarray(a) for a in derivatives(layer)]
 
 
@@ -68,18 +68,18 @@ def test_derivatives_are_the_same(name: str) -> None:
 
 
 def contractions(f: Callable[..., Any]) -> int:
-    """How often a matrix product is computed for a gradient in x."""
+    """Return how often a gradient in x computes a matrix product."""
     stages = fnx.jit(fnx.grad(loss(f))).lower(X, W)
     return sum(k.name.startswith("contract") for k in stages.kernels)
 
 
 def test_a_policy_says_what_is_computed_again() -> None:
-    """Two products forward; two back, one for each layer; and those that come again."""
+    """Two products forward; two backward, one for each layer; and the recomputed ones."""
     assert contractions(layer) == 4
     assert contractions(fnx.checkpoint(layer)) == 6
     again = {name: contractions(fnx.checkpoint(layer, policy=policy)) - 4
              for name, policy in ALL.items()}
-    # sin' wants the product that "hidden" is made of
+    # sin' needs the product from which "hidden" is computed
     assert again == {"none": 2, "nothing": 2, "everything": 0, "dots": 0, "plain dots": 0,
                      "names": 2, "other names": 2, "unnamed": 0, "both": 0, "offloaded": 2}
 
@@ -131,14 +131,14 @@ def test_a_deep_network_needs_less_memory_and_the_kernels_that_were_asked_for() 
     for a, b in zip(plain(ws, x), less(ws, x)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     stages, fewer = plain.lower(ws, x), less.lower(ws, x)
-    assert len(fewer.kernels) == len(stages.kernels) + 20  # each product once more
+    assert len(fewer.kernels) == len(stages.kernels) + 20  # one more of each product
     activation = x.nbytes
     assert stages.arena >= 19 * activation
-    assert fewer.arena <= 10 * activation  # three segments' inputs, and the inside of one
+    assert fewer.arena <= 10 * activation  # the inputs of three segments, and the inside of one
 
 
 def test_what_is_computed_again_waits_for_its_cotangent() -> None:
-    """The last segment is computed again first, the first one last."""
+    """The last segment is recomputed first, the first one last."""
     def f(x: Any, w: Any) -> Any:
         return jnp.tanh(x @ w)
 
@@ -235,7 +235,7 @@ def test_optimization_barrier() -> None:
 
 
 def recurrent(kind: str) -> Callable[..., Any]:
-    """A loss of (x, w), in whose steps there are two products and a named value."""
+    """Return a loss of (x, w) whose steps have two products and a named value."""
     def step(h: Any, w: Any) -> Any:
         a = checkpoint_name(h @ w, "hidden")
         return jnp.tanh(jnp.sin(a) @ w)
@@ -269,7 +269,8 @@ KINDS = ["scan", "cond", "cond in scan", "scan in scan", "while", "jit in scan"]
 
 
 def derivatives_through(f: Callable[..., Any], kind: str) -> list[Any]:
-    """Of a function that ``recurrent`` makes, also over lanes, and by forward over reverse."""
+    """Return the derivatives of a function that ``recurrent`` makes, also batched, and by forward
+    over reverse."""
     x, w = (jnp.asarray(a, dtype="float64") for a in (X, W))
     found = [fnx.jit(fnx.grad(squares(f), (0, 1)))(x, w),
              fnx.jit(fnx.vmap(fnx.grad(squares(f), (0, 1)), (0, None)))(jnp.stack([x, -x]), w)]
@@ -281,7 +282,7 @@ def derivatives_through(f: Callable[..., Any], kind: str) -> list[Any]:
 
 @cache
 def derivatives_through_without(kind: str) -> list[Any]:
-    """Without a checkpoint: the same for all policies."""
+    """Return the derivatives without a checkpoint, which are the same for all policies."""
     return [np.asarray(a) for a in derivatives_through(recurrent(kind), kind)]
 
 
@@ -294,9 +295,9 @@ def test_derivatives_through_bodies_are_the_same(kind: str, name: str) -> None:
 
 
 def products(f: Callable[..., Any]) -> int:
-    """How many launches of a gradient, those of a step of a loop counted once, multiply
-    matrices."""
-    x, w = np.tile(X, (4, 4)), np.tile(W, (4, 4)) / 4  # no loop of these fits in one kernel
+    """Count the launches of a gradient that multiply matrices; those in the body of a loop count
+    once."""
+    x, w = np.tile(X, (4, 4)), np.tile(W, (4, 4)) / 4  # too large for a loop in one kernel
     stages = fnx.jit(fnx.grad(squares(f), (0, 1))).lower(x, w)
     return sum(e.src[0].arg.name.startswith("contract")
                for e in accessors.all_execs(stages.commands))
@@ -304,7 +305,7 @@ def products(f: Callable[..., Any]) -> int:
 
 @pytest.mark.parametrize("kind", ["scan", "cond", "jit in scan", "scan in scan"])
 def test_policies_reach_into_bodies(kind: str) -> None:
-    """Of the two products of a step what is kept is not computed again."""
+    """Those of a step's two products that the policy saves are not recomputed."""
     f = recurrent(kind)
     plain = products(f)
     again = {name: products(fnx.checkpoint(f, policy=ALL[name])) - plain
@@ -313,7 +314,8 @@ def test_policies_reach_into_bodies(kind: str) -> None:
 
 
 def planned(f: Callable[..., Any], *args: Any) -> tuple[int, int]:
-    """Of a gradient: the launches that multiply matrices, and the planned peak in bytes."""
+    """Return a gradient's number of launches that multiply matrices, and its planned peak in
+    bytes."""
     stages = fnx.jit(fnx.grad(f)).lower(*args)
     launches = accessors.all_execs(stages.commands)
     return sum(e.src[0].arg.name.startswith("contract") for e in launches), stages.arena
@@ -340,7 +342,7 @@ def test_several_loops_in_checkpoints_need_the_memory_of_one() -> None:
           f"checkpoint=4 {cut}, checkpoint=4 in a checkpoint {both}")
     state = x.nbytes
     assert plain[1] > 4 * 2 * 16 * state       # two products of each step
-    assert names[1] < 6.5 * 16 * state         # one of each, and the inside of one loop
+    assert names[1] < 6.5 * 16 * state         # one of each step, and the inside of one loop
     assert nothing[1] < 4 * 16 * state         # the inside of one loop
     assert both[1] < cut[1] < plain[1] / 2
     assert plain[0] + 4 == names[0] and plain[0] + 8 == nothing[0], "what is not kept comes again"

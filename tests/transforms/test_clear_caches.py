@@ -1,4 +1,4 @@
-"""After ``clear_caches`` nothing is replayed: what a function reads is read again."""
+"""After ``clear_caches`` nothing is replayed: captured values are read again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 
-# and how often each calls its function
+# (transform, how often it calls its function)
 TRANSFORMED: list[tuple[Callable[[Callable[[Any], Any]], Callable[[Any], Any]], int]] = [
     (fnx.jit, 1), (lambda f: fnx.jit(fnx.vmap(f)), 1),
     (lambda f: fnx.jit(lambda x: fnx.jit(f)(x)), 1), (lambda f: fnx.jit(fnx.checkpoint(f)), 1),
@@ -23,11 +23,11 @@ TRANSFORMED: list[tuple[Callable[[Callable[[Any], Any]], Callable[[Any], Any]], 
 @pytest.mark.parametrize("number", range(len(TRANSFORMED)))
 @pytest.mark.parametrize("calls", [1, 5])
 def test_all_is_traced_anew(number: int, calls: int) -> None:
-    scale = {"by": 2.0}  # what changes inside of an object is not seen by itself
+    scale = {"by": 2.0}  # changes inside of an object are not noticed
     transform, steps = TRANSFORMED[number]
     g = transform(lambda x: x * scale["by"])
     x = jnp.ones(3)
-    for _ in range(calls):  # by the general path; then by a launcher, then without Python
+    for _ in range(calls):  # by the general path, then by the fast path, then by the native call
         before = g(x)[0]
     scale["by"] = 3.0
     fnx.clear_caches()

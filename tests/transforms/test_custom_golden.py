@@ -1,4 +1,4 @@
-"""Custom rules, where JAX says what they mean (record_custom_jax.py)."""
+"""Custom rules against results recorded from JAX (record_custom_jax.py)."""
 
 from __future__ import annotations
 

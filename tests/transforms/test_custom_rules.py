@@ -1,4 +1,4 @@
-"""custom_jvp and custom_vjp: what the rules say is what every transform sees."""
+"""custom_jvp and custom_vjp: every transform uses the rule."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_in_loops_and_branches(f: Any) -> None:
 
 
 def test_loops_that_read_a_tangent_in_each_step() -> None:
-    """The transpose of a rule hands no tangent to the backward pass of its loops."""
+    """The transpose of a rule passes no tangent to the backward pass of its loops."""
     def again(x: Any) -> Any:
         return fnx.lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, jnp.sin(x)),
                                   (0, 0 * x))[1]
@@ -116,7 +116,7 @@ def test_loops_that_read_a_tangent_in_each_step() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-# ---- what the rule says, not what the function computes -----------------------------------------
+# ---- the rule decides, not the function ---------------------------------------------------------
 
 
 def test_the_rule_and_not_the_function_is_the_derivative() -> None:
@@ -202,7 +202,7 @@ def test_integers_and_bools() -> None:
     assert float(t) == 3 and none.dtype == float0
 
 
-# ---- what is closed over ------------------------------------------------------------------------
+# ---- captured values ----------------------------------------------------------------------------
 
 
 def test_rules_close_over_tracers() -> None:
@@ -300,7 +300,7 @@ def test_two_functions_whose_rules_call_each_other() -> None:
         d = fnx.grad(d)
 
 
-# ---- linear, or not -----------------------------------------------------------------------------
+# ---- linear or not ------------------------------------------------------------------------------
 
 
 def clipped() -> Any:
@@ -342,7 +342,7 @@ def test_a_structural_zero_meets_no_infinite_slope() -> None:
     assert float(found) == 0
 
 
-# ---- rules that do not fit ----------------------------------------------------------------------
+# ---- rules that do not match the function -------------------------------------------------------
 
 
 def test_a_rule_that_is_missing() -> None:
@@ -405,7 +405,7 @@ def test_arguments() -> None:
 
 
 def test_the_tangent_of_an_integer_is_what_jvp_says() -> None:
-    """A rule that hands on what ``jvp`` gives: float0 for results that are no floats."""
+    """A rule may return ``jvp``'s tangents: float0 for results that are not floats."""
     @fnx.custom_jvp
     def f(x: Any) -> Any:
         return {"twice": x * 2, "index": jnp.argmax(x)}
@@ -420,7 +420,7 @@ def test_the_tangent_of_an_integer_is_what_jvp_says() -> None:
 
 
 def test_a_result_that_is_a_tangent_of_integers() -> None:
-    """float0 among the results of a function stands in the tangents of its rule, too."""
+    """If a function returns float0, its rule's tangents contain float0 there too."""
     def f(x: Any) -> Any:
         return fnx.jvp(lambda x: (x * 2, x.astype(int)), (x,), (x,))[1]
 

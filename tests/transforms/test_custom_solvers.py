@@ -20,7 +20,7 @@ X = np.linspace(0.5, 2, 4).astype("f4")
 
 
 def words(f: Callable[..., Any], want: Callable[..., Any], x: Any, rtol: float = 1e-4) -> None:
-    """All orders of modes agree with those of another spelling of the same function."""
+    """Check that all orders of modes agree with another spelling of the same function."""
     for d in (lambda f: f, fnx.grad, lambda f: fnx.jit(fnx.grad(f)),
               lambda f: lambda x: fnx.jvp(f, (x,), (2.0,))[1],
               lambda f: fnx.grad(fnx.grad(f)), lambda f: fnx.jit(fnx.grad(fnx.grad(f))),
@@ -90,7 +90,7 @@ A = np.array([[3, 1, 0], [0.5, 2, 0.25], [0, 1, 4]], np.float32)
 
 
 def eliminate(matvec: Any, b: Any) -> Any:
-    """Gauss-Jordan, without pivots."""
+    """Gauss-Jordan elimination without pivoting."""
     n = b.shape[0]
     m = fnx.vmap(matvec, out_axes=1)(jnp.eye(n))
     for i in range(n):
@@ -295,12 +295,12 @@ def test_a_rule_for_a_batch_closes_over_arrays_and_has_effects(
         np.testing.assert_allclose(way(2.0, X), X * 6 + 8)
     np.testing.assert_allclose(fnx.vmap(of, (0, None))(X, X), X[:, None] * X * 3 + 8)
     fnx.effects_barrier()
-    assert capsys.readouterr().out.splitlines() == [f"4 of {X.sum()}"] * 3  # v is not in it
+    assert capsys.readouterr().out.splitlines() == [f"4 of {X.sum()}"] * 3  # v is not batched
     np.testing.assert_allclose(fnx.grad(lambda v: of(v, X).sum())(2.0), X.sum() * 3, rtol=1e-6)
 
 
 def test_arrays_of_a_rule_may_be_for_the_size_of_the_batch() -> None:
-    """Also where the function was traced for another size, or for none, before."""
+    """Even if the function was traced before for another batch size, or unbatched."""
     table = np.arange(8, dtype=np.float32)
     f = custom_vmap(lambda x: x * 2)
 
@@ -436,7 +436,7 @@ def test_solutions_have_to_be_like_the_unknowns() -> None:
 
 
 def test_a_linear_solve_of_integers_has_floats() -> None:
-    """The solution is of another kind than what it is solved for."""
+    """The solution has another dtype than the right-hand side."""
     def solved(b: Any, a: Any) -> Any:
         return lax.custom_linear_solve(lambda x: x * a, b, lambda f, b: b / a, symmetric=True)
 
@@ -447,7 +447,7 @@ def test_a_linear_solve_of_integers_has_floats() -> None:
 
 
 def test_a_pullback_may_have_checkpoints() -> None:
-    """What is recomputed behind a barrier is as linear as it was."""
+    """Recomputation behind a barrier stays linear."""
     @fnx.custom_vjp
     def f(x: Any) -> Any:
         return jnp.sin(x)

@@ -1,4 +1,4 @@
-"""``config.check``: the op, line, iteration and index of the NaN that a result has."""
+"""``config.check``: reports the op, line, iteration and index that produced a NaN."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_line_is_that_of_the_op() -> None:
 @pytest.mark.parametrize("transform", [
     lambda f: fnx.grad(fnx.checkpoint(f)), fnx.grad, fnx.jacfwd, lambda f: fnx.vmap(fnx.grad(f))])
 def test_of_equal_graphs_the_line_is_that_of_the_function(transform: Any) -> None:
-    """What is derived of a node that several functions have in common is of all of their lines."""
+    """Nodes derived from a node that several functions share carry all of their lines."""
     def roots(x: Any) -> Any:
         return jnp.exp(jnp.sqrt(x)).sum()  # the line of the function
 

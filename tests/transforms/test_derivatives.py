@@ -1,4 +1,4 @@
-"""The table is complete, and its choices at singular points are those it documents."""
+"""The derivative table is complete, and its choices at singular points are those it documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_each_op_of_the_tensor_level_has_a_row(op: ops.Op) -> None:
 
 def derivative(f: Callable[..., UOp], *at: float, modes: str = "r",
                shape: tuple[int, ...] = ()) -> Any:
-    """The derivative of f in its first argument; elements of ``shape`` are all alike.
+    """Return the derivative of f in its first argument, whose elements of ``shape`` are all equal.
 
     ``modes`` has "f" (forward, along a direction of ones) or "r" (reverse) for each order.
     """
@@ -98,7 +98,7 @@ def test_folds(monoid: ops.Op, values: list[float], expected: list[float]) -> No
     np.testing.assert_allclose(interp.evaluate([ct.value], {x: np.array(values)})[0], expected)
 
 
-# ---- structural zeros -------------------------------------------------------------------------
+# ---- symbolic zeros ---------------------------------------------------------------------------
 
 
 def positive(f: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
@@ -112,19 +112,19 @@ def norm(x: UOp) -> UOp:
 
 
 def unit(x: UOp) -> UOp:
-    """x / |x|, and 0 at 0: the mask has to pass the sum, the root and the repetition."""
+    """x / |x|, and 0 at 0: the mask has to pass the sum, the root and the broadcast."""
     root = build.sqrt(build.reduce(build.mul(x, x), ops.ADD, (0,)))
     root = build.expand(build.reshape(root, (1,)), x.shape)
     return build.where(build.lt(zero(x), root), build.div(x, root), zero(x))
 
 
 def tail(f: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """f of all elements, of which none is read."""
+    """f of all elements, none of which is read."""
     return lambda x: build.shrink(f(x), [(2, 2)])
 
 
 def picked(f: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """f of all elements, of which the first is read; it is overwritten besides."""
+    """f of all elements, of which only the first is read, and then overwritten."""
     def g(x: UOp) -> UOp:
         first = build.gather(f(x), build.const(0, dtypes.int32, (1,)))
         index = build.const(0, dtypes.int32, (1,))
@@ -190,7 +190,7 @@ def test_overflow_in_a_branch_not_taken() -> None:
 
 
 def test_a_zero_that_is_a_number_hides_nothing() -> None:
-    """The second derivative of log(x)**2 / 2 at 1 is 1, where ct == 0 at the log."""
+    """At 1, the second derivative of log(x)**2 / 2 is 1, although the cotangent of the log is 0."""
     def f(x: UOp) -> UOp:
         return build.div(build.mul(build.log(x), build.log(x)), build.const_like(x, 2.0))
     assert {derivative(f, 1.0, modes=modes).item() for modes in ("ff", "fr", "rf", "rr")} == {1.0}
@@ -206,7 +206,7 @@ def nodes_of(f: Callable[[UOp], UOp], shape: tuple[int, ...]) -> list[ops.Op]:
 
 
 def test_ordinary_code_pays_no_mask() -> None:
-    """leaky relu behind polynomials and products: one WHERE for its own gradient, no more."""
+    """leaky relu after polynomials and products: one WHERE for its own gradient, no more."""
     def leaky(x: UOp) -> UOp:
         h = build.mul(build.add(x, x), x)
         return build.where(build.lt(zero(h), h), h, build.mul(h, build.const_like(h, 0.01)))

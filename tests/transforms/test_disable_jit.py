@@ -1,4 +1,4 @@
-"""``disable_jit``: jitted functions and loops in Python, with values in every step."""
+"""``disable_jit``: jitted functions and loops in Python, with concrete values in every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def seen(x: Any) -> Any:
-    """x, whose value must be there."""
+    """Return x, which must be concrete."""
     float(jnp.sum(x))
     return x
 

@@ -1,4 +1,4 @@
-"""Donated arguments are donated whichever way they are named and passed."""
+"""Donated arguments are donated however they are named and passed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def step(p: Any, x: Any, *, state: Any = 0.0) -> Any:
 @pytest.mark.parametrize("by_name", [False, True])
 def test_whichever_way_it_is_passed(options: dict[str, Any], by_name: bool) -> None:
     f = fnx.jit(step, **options)
-    for _ in range(4):  # by the general path, then by a launcher
+    for _ in range(4):  # by the general path, then by the fast path
         p, x, state = (jnp.full(3, v) for v in (1.0, 2.0, 3.0))
         out = f(x=x, p=p, state=state) if by_name else f(p, x, state=state)
         assert out.tolist() == [6.0] * 3

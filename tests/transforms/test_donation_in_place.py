@@ -1,4 +1,4 @@
-"""Donated arguments are written over where nobody else can see it."""
+"""Donated arguments are overwritten where nothing else can observe it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N = 1000
 
 
 def commands(f: Any, *args: Any) -> str:
-    """The printed plan."""
+    """Return the printed command list."""
     text: str = f.lower(*args).text("commands")
     return text
 
@@ -56,7 +56,7 @@ def test_the_result_is_in_the_memory_of_the_argument(name: str, device: str) -> 
         want = fnx.jit(f)(x + 0)
         g = fnx.jit(f, donate_argnums=0)
         given = x + 0
-        for _ in range(3):  # by the general call and by the launcher
+        for _ in range(3):  # by the general path and by the fast path
             given = x + 0
             at = address(given)
             got = g(given)
@@ -122,7 +122,7 @@ def test_two_of_a_type_each_get_one() -> None:
 
 
 def test_memory_of_another_length_is_not_taken() -> None:
-    """Buffers of a few elements are as large as a cache line."""
+    """Small buffers have the size of a cache line, whatever their length."""
     g = fnx.jit(lambda x, y: (y[:2].sum() + jnp.ones(5), x * 2), donate_argnums=(0, 1))
     for _ in range(2):
         a, b = g(jnp.ones(3) + 0, jnp.ones(4) + 0)
@@ -140,7 +140,7 @@ def test_a_result_that_reads_what_another_overwrites() -> None:
 
 
 def test_steps_in_flight() -> None:
-    """The memory that a step gives on is in use by the step before it."""
+    """The memory that a step donates is still in use by the previous step."""
     def f(x: Any) -> Any:
         return (x @ x) / 512 + 0.25
 
@@ -171,5 +171,5 @@ def test_interrupted_when_it_is_written_over(warm: int, monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         step(w)
     monkeypatch.undo()
-    with pytest.raises(DonatedError):  # and not the value that was written there
+    with pytest.raises(DonatedError):  # rather than return the overwritten value
         np.asarray(w)

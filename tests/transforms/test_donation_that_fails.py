@@ -1,7 +1,7 @@
-"""A call that fails: donated arguments are the caller's, or say to whom they went.
+"""After a call that fails, donated arguments are still the caller's, or say where they went.
 
-What fails, fails everywhere: a Ctrl-C comes at each place of a call where the interpreter looks
-for one (behind a call, where a function begins, where a loop goes on), one after the other.
+The failure is a Ctrl-C at each point of a call where the Python interpreter checks for one (after a
+call, at the start of a function, at a loop's back edge), one after the other.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ def update(w: Any) -> Any:
 
 
 def failed_at(n: int, f: Callable[..., Any], *args: Any) -> tuple[bool, int]:
-    """Whether the call failed at its n-th place; how many it came to."""
+    """Return whether the call failed at its n-th check point, and how many it has."""
     instant = Instant(n)
     kind, _ = instant.run(f, *args)
     return kind == "KeyboardInterrupt", instant.count
 
 
 def as_it_was_or_donated(w: Any, memory: Any, value: np.ndarray[Any, Any]) -> bool:
-    """Whether the array is still there, whole; else it has to say where it is, and its memory to
-    be written over."""
+    """Return whether the array is still intact; otherwise check that it names its consumer and that
+    its memory is overwritten."""
     try:
         np.testing.assert_array_equal(np.asarray(w), value)
         return True
     except DonatedError as e:
         assert "donated to update (" in str(e) and "test_donation_that_fails.py:" in str(e)
         get_device(config.device).synchronize()
-        # where Python queues the work, it may come between the taking and the first of it
+        # On GPUs the interrupt may come after the donation and before the first work is queued.
         if config.device not in GPUS:
             assert not np.array_equal(np.frombuffer(memory.window(), value.dtype), value)
         return False
@@ -55,14 +55,14 @@ def as_it_was_or_donated(w: Any, memory: Any, value: np.ndarray[Any, Any]) -> bo
                          ids=["launcher", "general path", "queued"])
 def test_wherever_it_is_interrupted(value: Any, warm: int, stride: int) -> None:
     kept = 0
-    # finalizers of what other tests left run in the first of them, and are places, too
+    # Finalizers of objects that other tests left would add check points.
     gc.collect()
     count = min(failed_at(0, _warm(value, warm), jnp.asarray(value) + 0)[1] for _ in range(12))
     assert count > 20
     step = _warm(value, warm)
-    last = max(1, count - 60)  # where it is taken
+    last = max(1, count - 60)  # around the donation
     for n in (*range(1, last, stride), *range(last, count + 1)):
-        if warm == 1:  # the general path again: the launcher comes with the second call
+        if warm == 1:  # stay on the general path: the second call takes the fast path
             step = _warm(value, warm)
         w = jnp.asarray(value) + 0
         memory = w._storage

@@ -71,7 +71,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("t", FLOATS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_are_those_of_float64(name: str, t: str) -> None:
-    """Machine code has the interpreter's values, within rounding; both are near float64's."""
+    """Machine code agrees with the interpreter within rounding; both are close to float64."""
     f, eps = PROGRAMS[name], float(jnp.finfo(t).eps)
 
     def run(dtype: str) -> Any:

@@ -1,4 +1,4 @@
-"""Effects in traced code: once each, in the order of the program, on every device."""
+"""Effects in traced code: each once, in program order, on every device."""
 
 from __future__ import annotations
 

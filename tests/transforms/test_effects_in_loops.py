@@ -1,4 +1,4 @@
-"""Effects in loops, branches and lanes: those of the steps and lanes that run, in order."""
+"""Effects in loops, branches and batches: those of active steps and elements, in order."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_lanes_that_have_ended_have_no_effects() -> None:
 
 
 def test_lanes_in_loops_in_branches() -> None:
-    """A print in a scan in a branch that each lane takes or not."""
+    """A print in a scan in a branch that depends on the batch element."""
     log = Log()
 
     def step(c: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Effects in rules of the user's: those of a backward pass behind those of the forward pass."""
+"""Effects in user-defined rules: those of the backward pass follow those of the forward pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def say(what: str, x: Any) -> None:
 
 
 def loud(name: str, in_primal: bool = False, in_fwd: bool = False) -> Callable[[Any], Any]:
-    """3 * x with a pullback that says what it is given."""
+    """Return 3 * x with a pullback that reports what it is called with."""
     def f(x: Any) -> Any:
         if in_primal:
             say(f"{name} primal", x)

@@ -1,4 +1,4 @@
-"""Effects under other transforms: gradients, checkpoints, derivatives of the user's."""
+"""Effects under other transforms: gradients, checkpoints, custom derivatives."""
 
 from __future__ import annotations
 

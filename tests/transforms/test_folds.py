@@ -1,4 +1,4 @@
-"""Folds of axes, of windows and running folds are what a Python loop over the elements gives."""
+"""Reductions of axes and windows and cumulative reductions equal Python loops over the elements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
 
 
-# ---- which functions are monoids ----------------------------------------------------------------
+# ---- which functions are recognized as monoids --------------------------------------------------
 
 
 def monoid(f: Callable[[Any, Any], Any], dtype: dtypes.DType = dtypes.float32
@@ -128,7 +128,7 @@ def test_folds_of_nothing() -> None:
 
 def python_windows(f: Callable[[float, float], float], x: Any, init: float, size: Any,
                    strides: Any, padding: Any, base: Any, dilation: Any) -> Any:
-    """Each window by itself, its elements in row-major order."""
+    """Return each window on its own, its elements in row-major order."""
     spread = [(n - 1) * b + 1 for n, b in zip(x.shape, base)]
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation)]
     counts = [max(0, (n + lo + hi - r) // s + 1)
@@ -171,7 +171,7 @@ def test_reduce_window_is_the_python_loop(how: Any, which: int) -> None:
 
 
 def test_windows_are_no_memory() -> None:
-    """Pooling and its gradient: kernels that read x, and no buffer of windows."""
+    """Pooling and its gradient are kernels that read x; windows are not materialized."""
     def loss(x: Any) -> Any:
         return (lax.reduce_window(x, 0.0, lax.add, (3, 3), (2, 2)) ** 2).sum()
     x = RNG.normal(size=(65, 65)).astype(np.float32)
@@ -217,7 +217,7 @@ def test_pools(batch: bool) -> None:
         np.testing.assert_allclose(got, want if batch else want[0], rtol=1e-5, atol=1e-6)
 
 
-# ---- running folds ------------------------------------------------------------------------------
+# ---- cumulative reductions ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 8, 13])

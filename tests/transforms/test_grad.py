@@ -47,7 +47,7 @@ class Values:
 
 
 def evaluate(nodes: Any, keep: object = None) -> list[Values]:
-    trace.close(nodes, ())  # finds leaked tracers, as jit does
+    trace.close(nodes, ())  # detects leaked tracers, as jit does
     EVALUATED.append(list(nodes))
     return [Values(v) for v in interp.evaluate(nodes, {})]
 
@@ -151,7 +151,7 @@ def test_branches_on_values() -> None:
 
 
 def test_inner_gradients_do_not_mix() -> None:
-    """d/dx (x * d/dy (x + y)) = 1; with one leaf for both it would be 2."""
+    """d/dx (x * d/dy (x + y)) = 1; if both shared one leaf, it would be 2."""
     close(grad(lambda x: x * grad(lambda y: x + y)(x))(3.0), 1.0)
     close(grad(lambda x: x * grad(lambda y: x * y)(x))(3.0), 6.0)
     inner = lambda x: grad(lambda y: sin(x * y))(x)
@@ -201,7 +201,7 @@ def test_vjp_with_aux_and_integers() -> None:
 
 
 def test_vjp_reads_what_forward_saved() -> None:
-    """exp(sum(sin x)): the sum is saved, the pull does not compute it again."""
+    """exp(sum(sin x)): the sum is saved, and the pullback does not recompute it."""
     out, pull = vjp(lambda x: apply(unary_ufuncs.EXP, total(sin(x))), asarray(X))
     close(out, np.exp(np.sin(X).sum()))
     EVALUATED.clear()

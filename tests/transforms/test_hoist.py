@@ -1,4 +1,4 @@
-"""What moves out of scans: the same values, and no more than pays and fits."""
+"""Work moved out of scans: the same values, and only what pays off and fits."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def scans(fn: UOp) -> list[UOp]:
 
 
 def in_steps(fn: UOp, op: ops.Op) -> int:
-    """How many nodes of an op are in steps of loops."""
+    """Return how many nodes of an op are in loop bodies."""
     return sum(n.op is op for s in scans(fn) for n in toposort(s.src[0].src))
 
 
 def rnn() -> UOp:
-    """The gradient of an RNN in its weights."""
+    """Return the gradient of an RNN in its weights."""
     def loss(w: fnx.Array, u: fnx.Array, b: fnx.Array, xs: fnx.Array) -> fnx.Array:
         def cell(h: fnx.Array, x: fnx.Array) -> tuple[fnx.Array, fnx.Array]:
             h = jnp.tanh(x @ w + h @ u + b)
@@ -97,7 +97,7 @@ def test_a_product_that_no_carry_reads_is_made_behind_the_loop() -> None:
 
 
 def test_a_fold_that_reads_each_kept_number_once_stays() -> None:
-    """Linear attention: keeping the state of each step costs more than one product brings."""
+    """Linear attention: saving the state of each step costs more than moving one product gains."""
     def f(q: fnx.Array, k: fnx.Array) -> fnx.Array:
         def step(s: fnx.Array, x: tuple[fnx.Array, fnx.Array]) -> tuple[fnx.Array, fnx.Array]:
             s = s + x[1][:, None] * x[1]
@@ -109,18 +109,18 @@ def test_a_fold_that_reads_each_kept_number_once_stays() -> None:
     both = fnx.make_jaxpr(lambda q, k: lax.scan(
         lambda s, x: ((s := s + x[1][:, None] * x[1]), (s, x[0] @ s)),
         jnp.zeros((2 * H, 2 * H)), (q, k))[1])(like, like).function
-    assert in_steps(split_scans(both), ops.REDUCE) == 0  # the states are results anyhow
+    assert in_steps(split_scans(both), ops.REDUCE) == 0  # the states are results anyway
 
 
 def test_a_sum_of_products_of_rows_is_one_product() -> None:
-    """It depends on no carry, and is still summed behind the loop, not stacked in front."""
+    """It depends on no carry, and is summed after the loop rather than stacked before it."""
     def f(xs: fnx.Array, ys: fnx.Array) -> fnx.Array:
         return lax.scan(lambda w, x: (w + x[0].T @ x[1], None), jnp.zeros((H, H)), (xs, ys))[0]
     x, y = np.random.default_rng(0).normal(size=(2, T, B, H)).astype(np.float32)
     fn = fnx.make_jaxpr(f)(x, y).function
     after = split_scans(fn)
     assert max(n.shape[0] * len(n.shape) for n in toposort(after.src)
-               if n.op is ops.REDUCE) == 2 * H  # no product of each step
+               if n.op is ops.REDUCE) == 2 * H  # no product per step
     np.testing.assert_allclose(interp.apply(after, [x, y])[0], interp.apply(fn, [x, y])[0],
                                rtol=1e-4, atol=1e-4)
 
@@ -155,7 +155,7 @@ def test_what_is_the_same_in_all_steps_is_computed_once() -> None:
 
 
 def test_effects_stay_in_their_steps() -> None:
-    """What they show is the same in each step and is computed once; they take place in each."""
+    """The values they show are loop-invariant and hoisted; the effects stay in each step."""
     seen: list[float] = []
 
     def f(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
@@ -184,7 +184,7 @@ def test_results_that_nobody_reads_are_not_made() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_values_stay(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that can move does, in generated loops and in their derivatives."""
+    """In random loops and their derivatives, with thresholds that move everything movable."""
     monkeypatch.setattr(fission_analysis, "MIN_WORK", 1)
     monkeypatch.setattr(fission_analysis, "EXPENSIVE_COST", 0)
     monkeypatch.setattr(fission_analysis, "MIN_REUSE", 0)

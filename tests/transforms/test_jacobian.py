@@ -1,4 +1,4 @@
-"""Jacobians and Hessians: their trees, axes and dtypes, and what they refuse."""
+"""Jacobians and Hessians: their trees, axes and dtypes, and what they reject."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def test_what_is_refused() -> None:
 
 
 def test_a_unit_reaches_no_infinite_partial_that_it_is_not_in() -> None:
-    """Column i of sqrt at 0 is infinite at i, and zero beside it."""
+    """Column i of sqrt at 0 is infinite at i and zero elsewhere."""
     with np.errstate(divide="ignore"):
         for jac in (fnx.jacfwd, fnx.jacrev):
             found = jac(lambda x: jnp.sum(jnp.sqrt(jnp.pad(x, 1))))(jnp.array([1.0, 4.0]))
             np.testing.assert_array_equal(found, [0.5, 0.25])
 
 
-# ---- units --------------------------------------------------------------------------------------
+# ---- basis vectors ------------------------------------------------------------------------------
 
 MATRIX = np.sin(np.arange(12.0, dtype=np.float32)).reshape(4, 3)
 PRODUCTS: list[tuple[str, Any, Any]] = [
@@ -130,7 +130,7 @@ PRODUCTS: list[tuple[str, Any, Any]] = [
 @pytest.mark.parametrize("jac", [fnx.jacfwd, fnx.jacrev, fnx.hessian])
 @pytest.mark.parametrize("name, f, n", PRODUCTS, ids=[p[0] for p in PRODUCTS])
 def test_products_with_units(name: str, f: Any, n: int, jac: Any) -> None:
-    """Each column is the derivative along its unit."""
+    """Each column is the derivative along its basis vector."""
     x = np.linspace(0.2, 1.4, n, dtype=np.float32)
     inner = f if jac is not fnx.hessian else fnx.jacrev(f)
     found = np.asarray(jac(f)(x))
@@ -140,7 +140,7 @@ def test_products_with_units(name: str, f: Any, n: int, jac: Any) -> None:
 
 
 def test_a_unit_picks_what_it_is_multiplied_with() -> None:
-    """It adds nothing: what is infinite beside its place stays there."""
+    """Nothing is summed: infinities at other indices do not spread."""
     x = jnp.asarray(np.array([[1, np.inf, 2]], np.float32))
     for jac in (fnx.jacfwd, fnx.jacrev):
         np.testing.assert_array_equal(jac(lambda w: x @ w)(jnp.ones(3)), x)
@@ -167,7 +167,7 @@ PRODUCTS_OF_ARRAYS: list[tuple[str, Any, tuple[int, ...]]] = [
 @pytest.mark.parametrize("name, f, shape", PRODUCTS_OF_ARRAYS,
                          ids=[p[0] for p in PRODUCTS_OF_ARRAYS])
 def test_products_with_units_of_any_shape(name: str, f: Any, shape: tuple[int, ...]) -> None:
-    """Each column is the derivative along its unit, in both modes and twice."""
+    """Each column is the derivative along its basis vector, in both modes and twice."""
     x = np.linspace(0.2, 1.4, math.prod(shape), dtype=np.float32).reshape(shape)
     forward, backward = (np.asarray(jac(f)(x)) for jac in (fnx.jacfwd, fnx.jacrev))
     np.testing.assert_allclose(forward, backward, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""jit: signatures, statics, donation, captures, nesting, counts."""
+"""jit: signatures, static arguments, donation, captures, nesting, counts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_trees_go_through_both_paths(shape: Any) -> None:
     values = [arr(i, i + 1) for i in range(len(leaves))]
     arg = treedef.unflatten(values)
     f = jit(lambda t: tree.map(lambda x: x * 2, t))
-    first, second = f(arg), f(arg)  # the general call, then the launcher
+    first, second = f(arg), f(arg)  # the general path, then the fast path
     for out in (first, second):
         assert tree.structure(out) == treedef
         for x, y in zip(tree.leaves(out), values):
@@ -173,7 +173,7 @@ def test_donated_argument_has_no_value_afterwards() -> None:
 
 
 def test_a_donated_argument_is_gone_before_anything_writes_over_it() -> None:
-    """Ctrl-C behind the submission: an array that can still be read has the value that it had."""
+    """After Ctrl-C during submission, an array that can still be read has its old value."""
     step = jit(lambda w: w * 0.5 + 1, donate_argnums=0)
     w = jnp.ones(1000)
     for general in (True, False):
@@ -206,7 +206,7 @@ def test_donated_twice_in_one_call() -> None:
     assert x.tolist() == [1]
 
 
-# ---- what a function reads from outside
+# ---- captured values
 
 WEIGHT = arr(1, 1)
 FACTOR = 2
@@ -244,7 +244,7 @@ def test_rebound_cells_are_seen() -> None:
 
 
 def test_value_read_while_tracing_is_watched() -> None:
-    """An array whose value decided the trace may not be replaced silently."""
+    """Rebinding an array whose value determined the trace is noticed."""
     w = arr(2)
     f = jit(lambda x: x + w if float(w[0]) > 0 else x - w)
     assert f(arr(1)).tolist() == [3]
@@ -365,7 +365,7 @@ def test_an_error_while_tracing_leaves_nothing_behind() -> None:
     assert (arr(1) + 1).tolist() == [2]
 
 
-# ---- looking inside
+# ---- inspection
 
 
 def test_lower_shows_every_stage() -> None:
@@ -391,7 +391,7 @@ def test_lower_takes_shapes_in_the_place_of_arrays() -> None:
 
 @pytest.mark.parametrize("how", ["add", "max"])
 def test_an_update_may_be_read_across_its_rows(how: str) -> None:
-    """x.at[i].add(f(a).T): lanes along a's rows write places that lie apart."""
+    """x.at[i].add(f(a).T): a loop over a's rows scatters into strided elements."""
     x, a = np.zeros((3, 31, 4), np.float32), np.arange(124, dtype=np.float32).reshape(4, 31) / 99
 
     def f(x: Any, a: Any, i: Any) -> Any:
@@ -405,7 +405,7 @@ def test_an_update_may_be_read_across_its_rows(how: str) -> None:
 
 
 def test_gradient_of_a_product_of_constant_matrices() -> None:
-    """Fusion sees no contraction where nothing varies; the schedule makes one all the same."""
+    """Fusion sees no contraction if no operand varies; the schedule creates one anyway."""
 
     def f(x: Any) -> Any:
         y = jnp.tanh(jnp.full((18, 38), 0.5))

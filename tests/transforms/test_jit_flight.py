@@ -32,7 +32,7 @@ def numbers(seed: int, n: int = N) -> Any:
 
 @fnx.jit
 def through_the_arena(x: Any, y: Any) -> Any:
-    """Temporaries in the arena, which two calls in flight must not share."""
+    """The temporaries are in the arena, which two calls in flight must not share."""
     total = (x * y).sum()
     centred = x - total / x.size
     return centred * (centred * centred).sum(), total
@@ -77,7 +77,7 @@ def test_results_are_arguments_before_they_are_there() -> None:
 def test_arguments_may_be_dropped_while_their_call_is_in_flight() -> None:
     for i in range(20):
         out, total = through_the_arena(jnp.asarray(numbers(i)), jnp.asarray(numbers(i + 50)))
-        jnp.asarray(np.zeros(N, np.float32))  # would take the memory of the arguments
+        jnp.asarray(np.zeros(N, np.float32))  # would reuse the memory of the arguments
         assert right((out, total), expected(numbers(i), numbers(i + 50)))
 
 
@@ -129,7 +129,7 @@ def test_threads_compute_eagerly() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1,
                 max_size=25))
 def test_any_order_of_calls_and_reads(steps: list[tuple[int, int, bool]]) -> None:
-    """Values in places, computed from each other, read now or later: as NumPy has them."""
+    """Values in slots, computed from each other and read now or later, equal NumPy's."""
     f = fnx.jit(lambda x, y: x * 0.5 - y * 0.25)
     n = 40_000
     places = [jnp.asarray(numbers(i, n)) for i in range(4)]
@@ -160,7 +160,7 @@ def test_a_loop_that_carries_its_state(donate: bool) -> None:
 
 
 def finished(*works: Any) -> bool:
-    """Whether all of these return in time, each in a thread of its own."""
+    """Return whether all of these return in time, each in a thread of its own."""
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     for thread in threads:
         thread.start()
@@ -170,7 +170,7 @@ def finished(*works: Any) -> bool:
 
 
 def test_two_functions_that_call_each_other_from_two_threads() -> None:
-    """Each is being traced by one thread when the other thread comes to it."""
+    """Each is being traced by one thread when the other thread calls it."""
     barrier = threading.Barrier(2)
     met = [False, False]
     results: list[float] = []

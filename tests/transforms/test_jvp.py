@@ -1,4 +1,4 @@
-"""The public face of forward mode: what it takes, returns and refuses."""
+"""The public interface of forward mode: what it takes, returns and rejects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_python_may_look_at_values() -> None:
 
 
 def test_a_closed_over_variable_is_a_constant() -> None:
-    """No perturbation is taken for another, whatever the modes."""
+    """Perturbations are not confused, whatever the modes."""
     for outer in (fnx.grad, slope):
         for inner in (fnx.grad, slope):
             assert outer(lambda x: x * inner(lambda y: x + y)(1.0))(3.0) == 1.0
@@ -67,7 +67,7 @@ def test_a_body_is_pushed_once_for_each_pattern() -> None:
     body = build.function([build.mul(x, y), y], 2, "f")
     assert pushed(body, JvpKey((0,))) is pushed(body, JvpKey((0,)))
     assert pushed(body, JvpKey((0,))).active == (0,)
-    assert pushed(body, JvpKey((0,), full=(1,))).active == (0, 1)
+    assert pushed(body, JvpKey((0,), instantiate=(1,))).active == (0, 1)
     assert pushed(body, JvpKey(())).active == ()
 
 

@@ -1,4 +1,4 @@
-"""Derivatives of hand-written kernels: of the kernels of the examples, and what they may not do."""
+"""Derivatives of user-written kernels: of the example kernels, and what they reject."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_kernel_computes_the_results_and_the_backward_pass_what_it_needs() -
     assert [n.op for n in toposort([stages.graph], into_functions=True)].count(ops.KERNEL) == 1
     gradient = fnx.jit(fnx.grad(lambda w: (matmul()(rows(3, 5), w) * 2).sum()))
     assert "softmax" not in gradient.lower(rows(5, 4)).text("kernels")
-    assert len(gradient.lower(rows(5, 4)).kernels) <= 2  # a product is not computed again
+    assert len(gradient.lower(rows(5, 4)).kernels) <= 2  # a product is not recomputed
 
 
 def test_a_kernel_that_is_linear_is_transposed() -> None:

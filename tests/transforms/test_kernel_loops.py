@@ -1,4 +1,4 @@
-"""Loops with carried values and skipped work in hand-written kernels, on both devices."""
+"""Loops with carried values and skipped work in user-written kernels, on both devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.transforms.arguments import normal, spec
 
 
 def test_several_values_and_a_store_in_each_iteration(device: str) -> None:
-    """Welford's mean and variance of a row, and the means on the way."""
+    """Welford's mean and variance of a row, and the intermediate means."""
     @fnx.call(out=lambda x: (spec(x.shape[0]), spec(x.shape[0]), x))
     def welford(x: Any, mean: Any, variance: Any, path: Any) -> None:
         row = k.range(x.shape[0])
@@ -72,7 +72,7 @@ def test_a_carried_pair(device: str) -> None:
 
 
 def test_a_loop_in_a_loop_with_a_place_that_is_data(device: str) -> None:
-    """How often each element of x occurs in a sorted y, by bisection from both sides."""
+    """Count how often each element of x occurs in a sorted y, by bisection from both sides."""
     @fnx.call(out=lambda x, y: spec(x.shape[0], dtype="int32"))
     def count(x: Any, y: Any, o: Any) -> None:
         i, n = k.range(x.shape[0]), y.shape[0]
@@ -136,7 +136,7 @@ def test_lanes_that_end_apart_store_what_they_run(device: str) -> None:
 
 
 def test_a_fold_inside_a_loop(device: str) -> None:
-    """Power iteration: a matrix times a vector that a local holds."""
+    """Power iteration: a matrix times a vector held in a local array."""
     @fnx.call(out=lambda m: spec())
     def norm(m: Any, o: Any) -> None:
         n = m.shape[0]
@@ -192,7 +192,7 @@ def test_random_steps_give_the_same_bits(seed: int, lanes: int, length: int) -> 
 
 
 def test_under_vmap(device: str) -> None:
-    """The loop over lanes may be one of vectors: what is carried differs along it."""
+    """The batch loop may be vectorized: what is carried differs along it."""
     @fnx.call(out=lambda a: spec())
     def root(a: Any, o: Any) -> None:
         def step(t: Any, y: Any, change: Any) -> Any:
@@ -229,7 +229,7 @@ def test_when_computes_and_stores_only_where_it_holds(device: str) -> None:
         i = k.range(x.shape[0])
 
         def then() -> Any:
-            p[i] = x[i - 1]  # inside, since i > 0 here
+            p[i] = x[i - 1]  # in bounds, as i > 0 here
             return k.log(x[i]) + x[i - 1]
 
         o[i] = k.when((i > 0) & (x[i] > 0), then, -1)

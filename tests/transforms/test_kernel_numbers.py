@@ -1,4 +1,4 @@
-"""Numbers and functions of numbers in hand-written kernels, on both devices."""
+"""Numbers and functions of numbers in user-written kernels, on both devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of hand-written kernels by name, options, and the stages of a kernel alone."""
+"""User-written kernels: arguments by name, options, and the stages of a kernel on its own."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_wrong_arguments_are_refused_with_the_signature(f: Any, error: Any, matc
 
 def test_a_kernel_shows_its_stages_as_jit_does(capsys: pytest.CaptureFixture[str]) -> None:
     x = jnp.ones((3, 4))
-    stages, of_jit = [f.lower(2.0, x[0]) for f in (scaled, fnx.jit(scaled))]  # one line, one name
+    stages, of_jit = [f.lower(2.0, x[0]) for f in (scaled, fnx.jit(scaled))]  # same line, same name
     assert stages.commands is of_jit.commands
     stages.show()
     text = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Printing in hand-written kernels: each line once, where the program has it."""
+"""Printing in user-written kernels: each line once, in program order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _interp() -> Iterator[None]:
 
 
 class Program:
-    """Nested loops, conditions and prints, as Python runs them or as a kernel has them."""
+    """Nested loops, conditions and prints, run by Python or traced as a kernel."""
 
     def __init__(self, x: Any, say: Callable[..., None], in_kernel: bool) -> None:
         self.x, self.say, self.in_kernel = x, say, in_kernel
@@ -53,7 +53,7 @@ class Program:
 
 
 def block(rng: random.Random, depth: int) -> Statement:
-    """Some statements; what they print has the numbers of all loops around."""
+    """Run some statements; they print the indices of all enclosing loops."""
     parts = [statement(rng, depth) for _ in range(rng.randint(1, 3))]
 
     def run(p: Program, env: Env) -> None:

@@ -1,4 +1,4 @@
-"""What hand-written kernels with loops refuse, and how their arguments are given."""
+"""User-written kernels with loops: what they reject, and how their arguments are passed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fnx.core.errors import DTypeError, KernelError, OutOfBoundsError
 from fnx.kernel import Reference, Value
 from tests.transforms.arguments import normal
 
-# ---- refused ------------------------------------------------------------------------------------
+# ---- rejected kernels ---------------------------------------------------------------------------
 
 def another_type(x: Any, o: Any) -> None:
     i = k.range(4)

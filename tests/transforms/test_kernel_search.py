@@ -1,4 +1,4 @@
-"""search=True: schedules that are found by timing give the same bits, and are kept."""
+"""search=True: schedules found by timing give the same bits and are cached."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_same_bits_in_bounded_time_and_shown() -> None:
     x = rows(700)
     began = time.perf_counter()
     got = near()(x)
-    assert time.perf_counter() - began < 100  # of which compiling; no search goes on for ever
+    assert time.perf_counter() - began < 100  # includes compiling; a search does not run forever
     np.testing.assert_array_equal(got, plain(x))
     text = near().lower(x).text("schedules")
     assert "near: found by search among" in text and "the model's choice" in text

@@ -1,4 +1,4 @@
-"""Eager transforms know the values they run on: what asks for one gets it, by whatever name."""
+"""Eager transforms know the values they run on: everything that reads one gets it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fnx.core.errors import TracedValueError
 X = np.array([3.0, 0.5, 2.0, 1.0], np.float32)
 LARGE = X > 1
 
-# Each: of x, and the slopes of its sum at X.
+# name: (function of x, derivatives of its sum at X)
 READ: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "x[mask]": (lambda x: x[x > 1] ** 2, 2 * X * LARGE),
     "x[mask] of a mask computed of masks": (lambda x: x[~(x > 1) & (x < 1)], [0, 1, 0, 0]),

@@ -1,4 +1,4 @@
-"""vjp, linearize, linear_transpose: maps that are values, and functions that are not linear."""
+"""vjp, linearize, linear_transpose: maps as values, and functions that are not linear."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_linearize_is_jvp_at_a_point() -> None:
 
 @pytest.mark.parametrize("of", [fnx.linearize, fnx.vjp])
 def test_linear_maps_are_arrays(of: Any) -> None:
-    """They go through jit and vmap, as functions and as arguments, and can be used again."""
+    """They pass through jit and vmap, as functions and as arguments, and can be reused."""
     out, linear = of(model, W, X)
     given = (out,) if of is fnx.vjp else (W, X)
     want = linear(*given)

@@ -1,4 +1,4 @@
-"""Derivatives of public loops: known values, what is saved, what is run, effects."""
+"""Derivatives of public loops: known values, what is saved, what runs, effects."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def test_any_number_of_steps(n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 33])
 def test_the_loops_of_a_derivative_are_differentiated_again(n: int) -> None:
-    """They end within a block: of these each state is saved, so that a second derivative is some
-    ten times what the first is, not more."""
+    """The loop ends within a block, where each state is saved, so a second derivative costs no more
+    than some ten times the first."""
     def steps(x: Any) -> Any:
         return lax.while_loop(lambda s: s[1] < n,
                               lambda s: (jnp.sin(s[0]) * x + s[0] / 2, s[1] + 1), (x, 0))[0]
@@ -132,7 +132,7 @@ def test_a_million_steps_save_64_states() -> None:
 
 @pytest.mark.parametrize("n", [20, 2000])
 def test_the_plan_of_a_while_holds_64_states(n: int) -> None:
-    """And the one that is computed, and its cotangent."""
+    """Plus the one being computed, and its cotangent."""
     def f(x: fnx.Array) -> fnx.Array:
         return jnp.sum(lax.while_loop(lambda s: s[1] < n, lambda s: (jnp.sin(s[0]), s[1] + 1),
                                       (x, 0))[0])
@@ -173,7 +173,7 @@ def test_checkpoints_bound_the_memory_of_10_000_steps() -> None:
 
 
 def test_what_is_saved_of_an_rnn() -> None:
-    """The carry behind each step, which is its result: nothing else."""
+    """Only the carry after each step, which is a result anyway."""
     def loss(w: fnx.Array, xs: fnx.Array) -> fnx.Array:
         def cell(h: fnx.Array, x: fnx.Array) -> tuple[fnx.Array, fnx.Array]:
             h = jnp.tanh(h @ w + x)
@@ -183,7 +183,7 @@ def test_what_is_saved_of_an_rnn() -> None:
     fn = graph(fnx.grad(loss), np.ones((4, 4)), np.ones((5, 4)))
     forward, backward = sorted(nodes(fn, ops.SCAN), key=lambda n: n.arg.reverse)
     assert [shape for shape, _ in forward.arg.outs] == [(4,), (5, 4)]
-    assert backward.arg.n_consts == 1  # w is no row
+    assert backward.arg.n_consts == 1  # w is not stacked
 
 
 def test_what_all_steps_share_is_saved_once() -> None:
@@ -198,7 +198,7 @@ def test_what_all_steps_share_is_saved_once() -> None:
 
 
 def test_zero_cotangents_stay_zero_through_loops() -> None:
-    """What the result does not depend on takes no part, whatever else the loop computes."""
+    """What the result does not depend on is inactive, whatever else the loop computes."""
     def f(x: fnx.Array, y: fnx.Array) -> fnx.Array:
         (a, _), _ = lax.scan(lambda c, _: ((jnp.sin(c[0]), c[1] * y), None), (x, y), None,
                              length=3)
@@ -221,7 +221,7 @@ SINGULAR: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("loop", SINGULAR)
 def test_no_mask_of_zeros_goes_over_a_loops_border(loop: str) -> None:
-    """Where roots are inside of loops and around them there are masks, within each alone."""
+    """Roots inside and outside of loops have masks, each within its own body."""
     f = SINGULAR[loop]
     first = fnx.grad(lambda x: jnp.sqrt(f(x)))
     found = graph(fnx.grad(lambda x: jnp.sqrt(first(x).sum())), np.ones(3))

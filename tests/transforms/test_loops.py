@@ -1,4 +1,4 @@
-"""Loops and branches are what Python's are: values, types that are found, what is traced when."""
+"""Loops and branches equal Python's: values, inferred types, and what is traced when."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_map_of_several_rows_at_once(n: int, size: int) -> None:
     same(got, (np.where(x.sum(1, keepdims=True) > 9, x * 2, -x), np.full(n, 2, np.float32)))
 
 
-# ---- types that are found ------------------------------------------------------------------------
+# ---- inferred types ------------------------------------------------------------------------------
 
 
 def test_a_python_number_takes_the_type_of_the_step() -> None:
@@ -331,7 +331,8 @@ def test_errors_name_every_open_transform() -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 40, 1000, 30_000])
 def test_a_loop_that_a_condition_ends_goes_on_with_the_workers(steps: int) -> None:
-    """It begins where it is called; nested loops, swapped carries and places go on as they are."""
+    """The loop starts on the calling thread; nested loops, swapped carries and indices continue on
+    workers."""
     def step(s: Any) -> Any:
         k, x, before, rows = s
         y = lax.fori_loop(0, k % 3, lambda i, z: z * 0.5 + i, x + 1)
@@ -342,7 +343,7 @@ def test_a_loop_that_a_condition_ends_goes_on_with_the_workers(steps: int) -> No
         return lax.while_loop(lambda s: (s[0] < n) & (s[1].sum() < 1e9), step,
                               (0, x, x, jnp.zeros((8, 20))))
     x = np.linspace(0, 1, 20).astype(np.float32)
-    got = [f(steps, x) for _ in range(3)]  # one after the other, while workers are busy, too
+    got = [f(steps, x) for _ in range(3)]  # repeated calls, also while workers are busy
     k, y, before, rows = 0, x, x, np.zeros((8, 20), np.float32)
     while k < steps:
         z = y + np.float32(1)
@@ -433,7 +434,7 @@ def test_nor_by_functions_that_are_called_in_its_steps(loop: str, inside: str) -
 
 
 def test_a_branch_alone_computes_what_it_alone_reads() -> None:
-    """So no NaN of the derivative of what was not taken comes out."""
+    """So a NaN in the derivative of the other branch does not leak."""
     def f(x: Any) -> Any:
         root = jnp.sqrt(x)
         return lax.cond(x > 0, lambda: root, lambda: 0.0)

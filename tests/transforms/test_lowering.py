@@ -1,4 +1,4 @@
-"""Lowering: every step from the graph to the commands prints, for terminals and for notebooks."""
+"""Lowering: every stage from the graph to the commands prints, for terminals and for notebooks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_what_each_kernel_costs() -> None:
         assert row.measured and row.least and row.limit == row.least / row.measured
     text = str(found)
     assert "limits of this machine: float32" in text and f"% {product.bound}" in text
-    assert found.limits and {name for name, *_ in found.limits.levels} >= {"L1", "L2", "memory"}
+    assert found.limits
+    assert {name for name, *_ in found.limits.memory_levels} >= {"L1", "L2", "memory"}
     assert all(rate > 0 for _, rate in found.limits.flops)
     wide = fnx.jit(lambda x: x @ x).lower(np.ones((64, 64), "f8")).roofline(measured=False)
     assert all(row.measured is None and row.limit is None for row in wide.rows)
@@ -113,7 +114,7 @@ def test_what_does_not_run_for_a_reader_is_not_measured() -> None:
     assert all(row.measured is None for row in found.rows)
     assert "not measured: expected a program that can run for a reader; this one has effects" in \
         str(found)
-    with fnx.profile():  # one profile at a time; limits are not measured in one either
+    with fnx.profile():  # only one profile at a time; limits are not measured within one either
         found = fnx.jit(lambda x: x * 2).lower(jnp.ones(40)).roofline()
     assert "expected one profile at a time" in found.why and found.limits is None
     with override(device="interp"):
@@ -136,7 +137,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[np.ndarray[Any, Any]]]:
 
 
 def test_times_are_of_the_arguments(calls: list[list[np.ndarray[Any, Any]]]) -> None:
-    """Zeros would be masks that end loops. What is donated is neither written nor taken."""
+    """Zeros would be masks that end loops. Donated arguments are neither written nor consumed."""
     def f(x: Any, seen: Any, length: Any) -> Any:
         return x.at[0].set(jnp.where(seen & (jnp.arange(8) < length), x, -1.0).sum())
     x, seen = jnp.arange(8.0), np.arange(8) % 3 == 0

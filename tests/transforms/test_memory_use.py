@@ -1,4 +1,4 @@
-"""f.memory: what a call takes, held against what the pool holds after it; and no_tracing."""
+"""f.memory: the memory of a call, compared with the pool after it; and no_tracing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_buffers_are_of_lines_and_live_for_a_while() -> None:
     assert all(b.offset + b.nbytes <= use.temporaries for b in use.buffers)
     assert {line.partition(":")[0] for line in use.lines} <= {"test_memory_use.py", "?"}
     assert "test_memory_use.py" in repr(use)
-    for i, a in enumerate(use.buffers):  # who shares a place does not live at the same time
+    for i, a in enumerate(use.buffers):  # buffers that share an address have disjoint lifetimes
         for b in use.buffers[:i]:
             if a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
                 assert a.last <= b.first or b.last <= a.first
@@ -113,6 +113,6 @@ def test_many_traces_are_told_with_a_cure() -> None:
     with pytest.warns(RuntimeWarning, match="traced again 5 times because its arguments differed"):
         f(np.ones(6, np.float32))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # once
+        warnings.simplefilter("error")  # only one warning
         for n in range(7, 15):
             f(np.ones(n, np.float32))

@@ -1,4 +1,4 @@
-"""What users read when a transform refuses something: whole messages, with the line of the user."""
+"""Error messages of transforms, in full, with the user's line."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_200_nested_jitted_functions() -> None:
 
 
 def test_python_says_what_an_array_lacks() -> None:
-    """Outside of traces: the last frame is the user's, and the nearest name is there."""
+    """Outside of traces the last frame is the user's, and the message suggests the closest name."""
     code = "import fnx.numpy as jnp\nx = jnp.ones(2)\nx.shap\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "'Array' object has no attribute 'shap'. Did you mean: 'shape'?" in done.stderr

@@ -18,7 +18,7 @@ from tests.transforms.test_vmap import refused, rows, same
 SIZE = 4
 GROUPS = [[0, 2], [1, 3]]
 
-# x (4, 3) in each lane -> something that has its shape
+# x (4, 3) per batch element -> an array of its shape
 COLLECTIVES: dict[str, Callable[[Any], Any]] = {
     "psum": lambda x: lax.psum(x, "i"),
     "psum in groups": lambda x: lax.psum(x, "i", axis_index_groups=GROUPS),
@@ -37,7 +37,7 @@ COLLECTIVES: dict[str, Callable[[Any], Any]] = {
 
 
 def of_all(name: str, x: Any) -> Any:
-    """What a collective gives, over all lanes at once, in NumPy."""
+    """Return the result of a collective for the whole batch, in NumPy."""
     group = np.asarray([[0, 2], [1, 3], [0, 2], [1, 3]])
     lanes = np.arange(SIZE)
     made = {
@@ -81,7 +81,8 @@ def test_another_vmap_around_or_inside(name: str) -> None:
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_derivatives_inside_and_outside(name: str) -> None:
-    """Inside, each lane differentiates the sum of what all lanes return of its own x."""
+    """Inside vmap, each element differentiates the sum of all elements' results with respect to its
+    own x."""
     f, x, t = COLLECTIVES[name], rows(SIZE, 4, 3), rows(SIZE, 4, 3, seed=1)
     w = rows(SIZE, 4, 3, seed=2)
 
@@ -142,7 +143,7 @@ def test_several_names_in_a_tuple() -> None:
 
 
 def test_a_name_that_is_given_again_is_another_axis() -> None:
-    """What was made of the outer axis stays of that, also inside."""
+    """Values made over the outer axis keep referring to it inside the inner vmap."""
     x = rows(2, 3)
 
     def outer(row: Any) -> Any:

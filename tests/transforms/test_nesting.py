@@ -1,4 +1,4 @@
-"""Calls that nest deeply: those that are traced, and those that are traced now."""
+"""Deeply nested calls, traced already or traced now."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def deep() -> Any:
-    """A function that calls one that calls one ..., each traced when the next is made."""
+    """Nest calls, each traced when the next is made."""
     x = jnp.ones(2)
     f = fnx.jit(lambda x: jnp.sin(x) * x)
     for _ in range(DEEP):
@@ -38,7 +38,7 @@ def deep() -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_many_calls_that_are_traced_already(deep: Any, way: str) -> None:
-    """All later steps go without recursion."""
+    """Later stages do not recurse."""
     flat = lambda x: jnp.sin(x) * x + DEEP * (x * x)
     x = jnp.asarray(np.array([0.3, 0.7], np.float32))
     limit = sys.getrecursionlimit()
@@ -51,14 +51,14 @@ def test_many_calls_that_are_traced_already(deep: Any, way: str) -> None:
 
 
 def alone(f: Any) -> Any:
-    """In one lane."""
+    """Run f under vmap on one batch element."""
     return fnx.vmap(f, in_axes=None, out_axes=None, axis_size=1)
 
 
 @pytest.mark.parametrize("wrap", [fnx.jit, fnx.call, fnx.checkpoint, alone],
                          ids=lambda f: f.__name__)
 def test_fresh_nesting(wrap: Any) -> None:
-    """To 130; an end that names line and depth, where a function calls itself."""
+    """130 levels work; infinite recursion raises an error that names line and depth."""
     def nested(n: int) -> Any:
         f = wrap(jnp.sin)
         for _ in range(n):

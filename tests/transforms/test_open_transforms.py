@@ -1,4 +1,4 @@
-"""An error names each transform that is open, the innermost first, with the user's line."""
+"""An error names each enclosing transform, innermost first, with the user's line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _custom_jvp(f: Call) -> Call:
     return g
 
 
-# what is called with f, and how an error names it
+# transform(f, x), and its name in errors
 TRANSFORMS: dict[str, tuple[Callable[[Call, Any], Any], str]] = {
     "jit": (lambda f, x: fnx.jit(f)(x), "jit"),
     "grad": (lambda f, x: fnx.grad(f)(x), "grad"),
@@ -71,7 +71,7 @@ FAULTS: list[Call] = [
 
 
 def around(name: str, f: Call) -> Call:
-    """f under a transform, as a function that has a line of its own."""
+    """Wrap f in a transform, as a function that has a line of its own."""
     transform, _ = TRANSFORMS[name]
 
     def g(x: Any) -> Any:
@@ -84,7 +84,7 @@ def test_all_are_named_in_order(part: int) -> None:
     rng = random.Random(part)
     pairs = list(itertools.product(TRANSFORMS, repeat=2))
     words = [*[(name,) for name in TRANSFORMS], *pairs[part::4],
-             *[tuple(rng.branch_starts(list(TRANSFORMS), k=4)) for _ in range(20)]]
+             *[tuple(rng.choices(list(TRANSFORMS), k=4)) for _ in range(20)]]
     for word in words:
         fault = rng.choice(FAULTS)
         f = fault
@@ -98,5 +98,5 @@ def test_all_are_named_in_order(part: int) -> None:
         said = re.findall(r"(?:Inside|in) (\w+) of [^(]*\(\S*test_open_transforms.py:\d+\)"
                           r"(?: (\d+) times)?", text)
         found = [kind for kind, times in said for _ in range(int(times or 1))]
-        wanted = iter(found)  # some need one more, such as the jit around custom_vjp
+        wanted = iter(found)  # transforms may contain others, such as the jit around custom_vjp
         assert all(TRANSFORMS[name][1] in wanted for name in reversed(word)), (word, text)

@@ -1,4 +1,4 @@
-"""Objects of others beside Arrays: those that stand for an array, and those that know arrays."""
+"""Objects that are not Arrays: some stand for an array, others implement operators with arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Parameter:
 
 
 class Knows:
-    """Answers every operator with its name, and on which side it stood."""
+    """Answers every operator with its name and its own side."""
 
     def __hash__(self) -> int:
         return 1

@@ -1,4 +1,4 @@
-"""Pickling and copies: by qualified name, as functions; structures and pullbacks by content."""
+"""Pickling and copies: functions by qualified name; structures and pullbacks by content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TREES = [(), {"b": 1, "a": (2, [None, 3])}, OrderedDict(z=1, y=2), Pair(1, Pair(
 
 
 def of_module(name: str) -> Any:
-    """As users have it: pytest does not import this file under its name."""
+    """Look up a name as users would: pytest does not import this file under its name."""
     __import__(HERE)
     return getattr(sys.modules[HERE], name)
 

@@ -1,4 +1,4 @@
-"""The reverse walk: calls and their residuals, what is computed how often, cost."""
+"""The reverse pass: calls and their residuals, what runs how often, cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPE = (2, 3)
 
 
 def body() -> UOp:
-    """x, w -> sum over rows of exp(x * w), repeated; one REDUCE."""
+    """x, w -> x times the log of row sums of exp(tanh(x * w)), broadcast; one REDUCE."""
     x, w = build.param(0, F8, SHAPE), build.param(1, F8, SHAPE)
     row = build.reduce(build.exp(build.elementwise(ops.TANH, build.mul(x, w))), ops.ADD, (1,))
     spread = build.expand(build.reshape(row, (2, 1)), SHAPE)
@@ -42,7 +42,7 @@ def calls_in(roots: list[UOp]) -> list[UOp]:
 
 
 def executed(roots: list[UOp]) -> Counter[ops.Op]:
-    """How often each op runs: bodies count once for each call."""
+    """Count how often each op runs: bodies count once for each call."""
     count: Counter[ops.Op] = Counter()
     for node in toposort(roots):
         count[node.op] += 1
@@ -71,7 +71,7 @@ def test_residuals_are_the_dear_results() -> None:
     forms = linearize(body(), Activity((0, 1), (0,)))
     assert forms.forward is not None
     assert [n.op for n in forms.forward.src[1:]] == [ops.REDUCE]
-    assert all(DERIVATIVES[n.op].dear for n in forms.forward.src[1:])
+    assert all(DERIVATIVES[n.op].save_residual for n in forms.forward.src[1:])
     assert sorted(forms.sources) == [("cotangent", 0), ("input", 0), ("input", 1), ("result", 1)]
 
 
@@ -201,11 +201,11 @@ def test_derived_forms_die_with_their_body() -> None:
     for i in range(100):
         derive(i)
     gc.collect()
-    assert live_nodes() < before + 50  # caches that others fill may keep or drop a few
+    assert live_nodes() < before + 50  # caches shared with other tests may gain or lose a few
 
 
 def test_work_grows_with_the_graph_and_not_faster() -> None:
-    """Nodes made by the walk for an unrolled loop: each step costs the same."""
+    """The nodes made per step of an unrolled loop are constant."""
     def loop(n: int) -> UOp:
         y = X
         for i in range(n):
@@ -224,7 +224,7 @@ def test_work_grows_with_the_graph_and_not_faster() -> None:
 
 
 def test_parts_that_lie_side_by_side_are_joined() -> None:
-    """Three of four parts that do not overlap, one that does, and one of another axis."""
+    """Of four slices of one axis, three do not overlap and one does; a fifth is of another axis."""
     x = build.param(0, F8, (8, 3))
     parts = [build.shrink(x, [bounds, (0, 3)]) for bounds in ((5, 8), (0, 2), (2, 4), (3, 6))]
     parts.append(build.shrink(x, [(0, 8), (1, 3)]))
@@ -233,7 +233,7 @@ def test_parts_that_lie_side_by_side_are_joined() -> None:
                                for i, p in enumerate(parts)], 0))
     _, (grad,) = value_and_grads(loss, [x])
     nodes = toposort([grad])
-    assert sum(n.op is ops.PAD for n in nodes) == 2  # the part that overlaps, the other axis
+    assert sum(n.op is ops.PAD for n in nodes) == 2  # the overlapping one, the other axis
     assert sum(n.op is ops.CONCAT for n in nodes) == 1
     want = np.zeros((8, 3))
     for i, at in enumerate((np.s_[5:8], np.s_[0:2], np.s_[2:4], np.s_[3:6], np.s_[:, 1:3])):

@@ -1,5 +1,5 @@
-"""Rules as users write them: shapes, flags and numbers among what a fwd saves, and Python's control
-flow where an eager transform knows the values."""
+"""Rules as users write them: shapes, flags and numbers among the residuals of a fwd, and Python
+control flow where an eager transform knows the values."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_zeros_of_values() -> None:
 
 
 def _by_sign() -> Any:
-    """x**2 or x**3, by a rule for each that asks for the sign, and calls the function elsewhere."""
+    """x**2 or x**3: each rule branches on the sign and calls the function for other values."""
     @fnx.custom_jvp
     def f(x: Any) -> Any:
         return x ** 2 if x > 0 else x ** 3
@@ -153,7 +153,7 @@ def test_rules_ask_for_values(make: Any) -> None:
         assert derivative(-2.0) == want[order](-2.0), order
         assert derivative(2.0) == [4.0, 4.0, 2.0][order], order
         derivative = fnx.grad(derivative)
-    assert fnx.grad(lambda x: f(f(x) - 5))(2.0) == 12  # f(2) is 4, f(-1) goes the other way
+    assert fnx.grad(lambda x: f(f(x) - 5))(2.0) == 12  # f(2) is 4, f(-1) takes the other branch
     assert fnx.grad(lambda x: sum(f(x * k) for k in (-1.0, 1.0, 2.0)))(2.0) == 8
     hessian = fnx.hessian(lambda x: f(x[0]) * f(x[1]))(jnp.asarray([1.0, -2.0]))
     np.testing.assert_allclose(hessian, [[-16, 24], [24, -12]])

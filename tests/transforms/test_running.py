@@ -1,4 +1,5 @@
-"""Running folds: along any axis, both ways, of all dtypes, with derivatives of both modes."""
+"""Cumulative reductions: along any axis, in both directions, of all dtypes, with derivatives of
+both modes."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_each_is_one_kernel() -> None:
 
 @pytest.mark.parametrize("shape", [(300, 200), (4, 6, 50), (3, 700), (40, 1, 33)])
 def test_rows_are_walked_where_they_lie(shape: tuple[int, ...]) -> None:
-    """No transposition before or behind; of what reads or writes them besides, as before."""
+    """No transposition before or after; other producers and consumers fuse as usual."""
     x = np.random.default_rng(3).integers(-3, 4, shape).astype(np.float32)
     programs: dict[str, tuple[Callable[..., Any], int]] = {
         "forward": (lambda m, x: m.cumsum(x, -1), 1),
@@ -81,12 +82,12 @@ def test_what_is_no_number_stays() -> None:
 
 @pytest.mark.parametrize("length", [3, 5, 12, 16])
 def test_short_axes_before_others_are_walked_once(length: int) -> None:
-    """Additions of shifted rows would look at ``length`` elements for each result."""
-    lanes = 96  # whole vectors
+    """Adding shifted rows would read ``length`` elements for each result."""
+    lanes = 96  # padded to whole vectors
     for name, (fold, _) in FOLDS.items():
         lowered = fnx.jit(lambda x, fold=fold: fold(x, 0)).lower(jnp.ones((length, 90)))
         (kernel,) = lowered.kernels
-        converted = 2 if name in ("cumsum", "cumprod") else 0  # to float64, and the result
+        converted = 2 if name in ("cumsum", "cumprod") else 0  # to float64 and back
         assert kernel.flops <= (1 + converted) * length * lanes, kernel
 
 

@@ -1,4 +1,4 @@
-"""config.search: schedules of jitted functions that are found by timing, beside the model's."""
+"""config.search: jitted functions use schedules found by timing if they beat the heuristic."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_no_disk_to_write_to(tmp_path: Path) -> None:
 
 
 def climb(monkeypatch: pytest.MonkeyPatch, in_turns: Any, name: str = "product") -> str:
-    """The schedules that a search shows whose clock is this."""
+    """Return the schedules that a search with this clock chooses."""
     monkeypatch.setattr(schedule_trials.Trials, "time_both", in_turns)
     with override(search=5.0):
         return fnx.jit(CASES[name][0]).lower(*operands(name)).text("schedules")
@@ -146,7 +146,7 @@ def test_wrong_answers_and_failures_are_never_chosen(monkeypatch: pytest.MonkeyP
         if count % 3 == 0:
             raise DeviceError("a fault")
         found = results(self, made)
-        if count > 1:  # all but the model's
+        if count > 1:  # all but the heuristic schedule
             found[-1].view("f4")[-1] *= 1.01
         return found
 
@@ -191,7 +191,7 @@ def test_an_entry_of_another_version_is_as_nothing() -> None:
         place.put(key, b'[[["Twist", 1]], 1, 1, 2, []]')
         schedule_search._outcomes.clear()
         got = fnx.jit(lambda x, w: f(x, w))(*args)
-        assert schedule_search._decode(place.get(key)) is not None  # written anew
+        assert schedule_search._decode(place.get(key)) is not None  # rewritten
     np.testing.assert_allclose(got, args[0] @ args[1], rtol=1e-5)
 
 
@@ -208,7 +208,7 @@ def test_an_interrupt_leaves_with_the_best_so_far(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyboardInterrupt):
         climb(monkeypatch, interrupted)
     assert fnx.config.search == 0 and fnx.config.check == ""
-    monkeypatch.setattr(schedule_search, "_HillClimb", None)  # it is not searched again
+    monkeypatch.setattr(schedule_search, "_HillClimb", None)  # no new search
     assert "the model's choice 2 ms (2.00x)" in climb(monkeypatch, always_faster)
 
 
@@ -263,12 +263,12 @@ def test_two_processes_at_once_end_with_one_schedule(tmp_path: Path) -> None:
 def test_a_bar_is_for_who_looks(capsys: pytest.CaptureFixture[str],
                                 monkeypatch: pytest.MonkeyPatch) -> None:
     with ProgressBar("searching", 2.0) as progress:
-        progress.tell(1.0, "kernel 1 of 2")
+        progress.update_bar(1.0, "kernel 1 of 2")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with ProgressBar("searching", 2.0) as progress:
-        progress.tell(1.0, "kernel 1 of 2")
-        progress.tell(1.1, "too soon")
+        progress.update_bar(1.0, "kernel 1 of 2")
+        progress.update_bar(1.1, "too soon")
     text = capsys.readouterr().err
     assert "searching [############............] 1.0 of 2 s: kernel 1 of 2" in text
     assert "too soon" not in text and text.endswith("\r")

@@ -1,4 +1,4 @@
-"""Meshes are of one device: what would compute something else is refused."""
+"""Meshes have one device; programs that would need more are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Signatures: what Python calls equal is no reason to reuse a trace; launchers know the same."""
+"""Signatures: values that Python considers equal do not share a trace; fast paths check the
+same."""
 
 import dataclasses
 from collections import namedtuple
@@ -28,7 +29,7 @@ class Layer:
 
 
 class Swapped(namedtuple("Swapped", "a b")):
-    """Named tuples whose children are in another order."""
+    """Named tuples whose children are in reverse order."""
 
 
 pytree_registry.register_pytree_node(
@@ -103,7 +104,7 @@ def test_registered_types_take_the_launcher() -> None:
 
 
 class Row:
-    """As many children as there are."""
+    """A container with any number of children."""
 
     def __init__(self, *xs: Any) -> None:
         self.xs = xs
@@ -168,7 +169,7 @@ def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
     from fnx.transforms.replay import trace_cache
 
     monkeypatch.setattr(trace_cache, "MAX_SIGNATURES", 2)
-    f = jit(lambda p: p[0,] + 1)  # no launcher: keys that are no text, no int
+    f = jit(lambda p: p[0,] + 1)  # no fast path: keys that are neither str nor int
     for n in (1, 2, 1, 3, 1):
         f({(0,): jnp.ones(n)})
     assert f.cache_info().traces == 3

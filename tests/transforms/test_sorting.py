@@ -1,4 +1,4 @@
-"""SORT: every dtype and length against NumPy, its derivatives, lanes and loops."""
+"""SORT: every dtype and length against NumPy, its derivatives, batching and loops."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_lanes_and_loops() -> None:
     np.testing.assert_array_equal(tops, np.sort(X)[:, :-3:-1])
     gradient = fnx.grad(lambda x: lax.scan(
         lambda c, v: (lax.sort(c + v), c[0]), x[0], x)[1].sum())(X)
-    assert np.asarray(gradient).sum() == pytest.approx(6.0)  # c[0] is of 1, 2 and 3 terms
+    assert np.asarray(gradient).sum() == pytest.approx(6.0)  # c[0] sums 1, 2 and 3 terms
 
 
 def test_empty_arrays_and_one_element() -> None:

@@ -81,7 +81,7 @@ def test_no_transform_sees_inside(transform: Any) -> None:
     compiled = fnx.jit(jnp.sin).lower(1.0).compile()
     with pytest.raises(ArgumentError, match="got a traced array"):
         transform(compiled)(jnp.ones(2) if transform is fnx.vmap else 1.0)
-    assert fnx.jit(lambda x: x + compiled(0.0))(2.0) == 2  # what is no part of the trace
+    assert fnx.jit(lambda x: x + compiled(0.0))(2.0) == 2  # on values outside the trace
 
 
 def test_what_it_closes_over_and_returns() -> None:

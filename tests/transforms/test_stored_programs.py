@@ -1,4 +1,5 @@
-"""Programs on disk: the next process runs no pass, compiles nothing, and computes the same bits."""
+"""Programs in the disk cache: the next process runs no pass, compiles nothing, and computes the
+same bits."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def made(fn: UOp, donated: tuple[int, ...] = ()) -> tuple[Executable, bool]:
-    """A program, and whether it came from disk."""
+    """Link a function; return the program and whether it came from disk."""
     program = link(fn, CPU, donated=donated, use_stored=True)
     background_writer.wait()
     return program, program._lowered is None and not _was_lowered(program)
@@ -58,12 +59,12 @@ def results(program: Executable, args: list[NDArray]) -> list[NDArray]:
 
 
 def check(fn: UOp, args: list[NDArray]) -> None:
-    """The program that was made and the one that is restored give the same bits."""
+    """Check that the restored program gives the same bits as the original."""
     first, restored = made(fn)
     assert not restored
     again, restored = made(fn)
     assert restored
-    # their lines are those that equal nodes of other tests have added or have taken along
+    # Line numbers may differ, as equal nodes of other tests contribute theirs.
     assert [name.partition(" (")[0] for name in again.buffer.names] == \
         [name.partition(" (")[0] for name in first.buffer.names]
     assert_same(results(again, args), results(first, args))
@@ -109,7 +110,7 @@ print(sorted(names[0]))
 
 
 def process(folder: Path, lines: str = "", program: str = PROGRAM) -> list[str]:
-    """What a process of its own prints, with a file of its own."""
+    """Run a file in a process of its own and return its output."""
     source = folder / "kernel_code.py"
     source.write_text(program.format(lines=lines))
     env = {k: v for k, v in os.environ.items() if k != "FNX_CHECK"}
@@ -143,8 +144,8 @@ def simple(scale: float = 2.0) -> Callable[[Any], Any]:
 
 
 def restored(f: Any, *args: Any) -> bool:
-    """Whether the program of a call came from disk."""
-    code_cache.clear()  # else it is that of a function that is the same
+    """Return whether the program of a call came from disk."""
+    code_cache.clear()  # it would return that of an equal function
     f(*args)
     background_writer.wait()
     variant, = f._traces.values()
@@ -180,7 +181,7 @@ def test_what_is_no_program_is_made_again(disk: Path, monkeypatch: pytest.Monkey
 
 
 def _with(op: Op, **fields: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """A stored program with other numbers in all its nodes of an op."""
+    """Return a mutation that sets fields in all of a stored program's nodes of an op."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return node.replace(src=src, arg=node.arg.replace(**fields)) if node.op is op else None
     return lambda entry: (rebuild([entry[0]], visit)[0], *entry[1:])
@@ -204,7 +205,7 @@ def _at(place: int, value: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
 def test_numbers_that_the_program_cannot_have_are_a_miss(
         disk: Path, monkeypatch: pytest.MonkeyPatch,
         change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
-    """... however its seal was made."""
+    """Even if the entry's checksum is valid."""
     def f() -> Any:
         return fnx.jit(lambda x: fnx.lax.scan(lambda c, r: (c @ x + r, None), x[0], x)[0])
 
@@ -229,11 +230,11 @@ def test_numbers_that_the_program_cannot_have_are_a_miss(
 
 def test_a_program_whose_kernels_are_gone_is_made_again(disk: Path) -> None:
     assert not restored(simple(3.25), X)
-    background_writer.wait()  # they write when somebody has got the kernel already
+    background_writer.wait()  # a kernel is written after it was returned
     for file in disk.rglob("*"):
         if file.is_file() and b"kernel fnx_" in file.read_bytes()[:60]:
             file.unlink()
-    fnx.clear_caches()  # nor are they in memory
+    fnx.clear_caches()  # and drop it from memory
     gc.collect()
     assert not restored(simple(3.25), X)
     assert restored(simple(3.25), X)

@@ -1,4 +1,4 @@
-"""What transformed functions say of themselves, to readers, to tools and to classes."""
+"""Metadata of transformed functions: for readers, for tools and as methods of classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""jit made again of an equal function: found again where it is the same, and never else."""
+"""jit of functions with equal code and closure shares a cache entry; any difference separates
+them."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def test_inside_a_transform_each_is_traced_there() -> None:
 
 
 def test_random_functions_that_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closures, defaults and globals of a few values, in any order: each gives its own result."""
+    """Closures, defaults and globals with few distinct values, in any order: each gives its own
+    result."""
     rng = random.Random(7)
     values: list[Any] = [0, 1, 2, True, False, 1.0, 2.0, -0.0, 0.0, None]
 

@@ -1,4 +1,4 @@
-"""Keys with a dtype of their own go through transforms and loops as arrays do."""
+"""Typed keys pass through transforms and loops as arrays do."""
 
 from __future__ import annotations
 

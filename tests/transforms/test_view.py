@@ -1,4 +1,4 @@
-"""The page on what jit made: who may read it, what it says, and how it is used in a browser."""
+"""The web page about a jitted function: access control, contents, and use in a browser."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ask(view: Page, part: str) -> Any:
     return json.loads(body)
 
 
-# ---- who may read
+# ---- access control
 
 def test_only_who_knows_the_token_at_this_host_is_answered(view: Page) -> None:
     parts = urlsplit(view.url)
@@ -120,7 +120,8 @@ def test_a_page_without_a_browser_tells_its_address(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_the_browsers_command_line_has_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has a private file, which leads to the page, until that is asked for."""
+    """It has the path of a private file that redirects to the page; the file is removed after its
+    first use."""
     opened: list[str] = []
 
     def browse(url: str) -> bool:
@@ -156,9 +157,9 @@ page = fnx.jit(fnx.numpy.sin).lower(1.0).view()
 
 
 def test_silent_strangers_keep_nobody_out(view: Page) -> None:
-    """Two hundred connections that say nothing, or a letter now and then."""
+    """Two hundred connections that send nothing, or a byte now and then."""
     address = "127.0.0.1", int(view.url.split(":")[2].split("/")[0])
-    others = threading.active_count()  # tests before this one may have left some
+    others = threading.active_count()  # threads that earlier tests left
     silent = [socket.create_connection(address) for _ in range(200)]
     try:
         for i in range(5):
@@ -190,7 +191,7 @@ def test_a_forked_child_does_not_answer(view: Page) -> None:
     assert ask(view, "functions")
 
 
-# ---- what it says
+# ---- contents
 
 def test_the_parts(view: Page) -> None:
     overview = ask(view, "0/overview")

@@ -1,4 +1,4 @@
-"""vmap: its signature, its axes, and that it is the stacked loop under all other transforms."""
+"""vmap: its signature, its axes, and equality with the stacked loop under all other transforms."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_keyword_arguments_are_mapped_over_axis_0() -> None:
 
 
 def test_what_is_not_mapped_is_handed_on() -> None:
-    """Texts, functions and values that Python's `if` looks at."""
+    """Strings, functions and values that Python's `if` reads."""
     def f(x: Any, how: str, flag: Any) -> Any:
         return jnp.sin(x) if how == "sin" and flag else x
 
@@ -185,7 +185,7 @@ def test_infinities_of_one_lane_stay_there() -> None:
 
 @pytest.mark.parametrize("name", ["devices", ("rows", "columns"), 3])
 def test_lanes_laid_out_over_devices_are_lanes(name: Any) -> None:
-    """There is one device, so spmd_axis_name changes nothing, and names no axis."""
+    """There is one device, so spmd_axis_name changes nothing and names no axis."""
     def mean(x: Any) -> Any:
         return fnx.lax.scan(lambda c, y: (c + fnx.lax.pmean(y * y, "i"), c), 0.0, x)[0]
 

@@ -1,4 +1,4 @@
-"""vmap of hand-written kernels: one more range, with and without a schedule."""
+"""vmap of user-written kernels: one more range, with and without a schedule."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_no_lanes() -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 3))
 def test_random_kernels_are_the_stacked_loop(seed: int, lanes: int) -> None:
-    """Of integers and small floats, so that sums are exact; on the interpreter and the machine."""
+    """On integers and small floats, so that sums are exact; on the interpreter and compiled."""
     writer, choice = Writer(seed), random.Random(seed)
     f = fnx.call(out=writer.out, name="random")(writer)
     rng = np.random.default_rng(seed)
@@ -136,7 +136,7 @@ def running(x: Any, o: Any) -> None:
 
 @fnx.call(out=lambda x, limit: fnx.ShapeDtypeStruct((x.shape[0],), "int32"))
 def escapes(x: Any, limit: Any, o: Any) -> None:
-    """How often each element is squared before it is above a limit."""
+    """Return how often each element is squared before it exceeds a limit."""
     i = k.range(x.shape[0], "i")
     count, _ = k.loop(20, lambda t, n, z: (n + 1, z * z + x[i]), 0, 0.0,
                       until=lambda t, n, z: z > limit[()])

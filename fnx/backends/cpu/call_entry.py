@@ -58,19 +58,19 @@ def functions() -> list[IRFunction]:
 def _pointers() -> IRFunction:
     """Write ``ptr`` of ``count`` storages to memory; 0: done, 1: wrong count, 2: exception."""
     f = IRFunction("pointers", ("storages", "count", "to", "name"))
-    with f.when(f.compare("ne", f.call("PySequence_Size", f["storages"]), f["count"])):
-        f.give(1)
+    with f.if_then(f.compare("ne", f.call("PySequence_Size", f["storages"]), f["count"])):
+        f.ret(1)
     with f.count(f["count"]) as i:
         storage = f.call("PySequence_GetItem", f["storages"], i)
-        with f.when(f.compare("eq", storage, 0)):
-            f.give(2)
+        with f.if_then(f.compare("eq", storage, 0)):
+            f.ret(2)
         pointer = f.call("PyObject_GetAttr", storage, f["name"])
         f.call("Py_DecRef", storage)  # the caller holds it, too
-        with f.when(f.compare("eq", pointer, 0)):
-            f.give(2)
-        f.store(f.word(f["to"], i), 0, f.call("PyLong_AsSsize_t", pointer))
+        with f.if_then(f.compare("eq", pointer, 0)):
+            f.ret(2)
+        f.store(f.word_address(f["to"], i), 0, f.call("PyLong_AsSsize_t", pointer))
         f.call("Py_DecRef", pointer)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -82,19 +82,19 @@ def _try_lead() -> IRFunction:
     """
     f = IRFunction("led", ("known",))
     queue_ptr = f.load(f["known"], QUEUE_PTR)
-    with f.when(f.compare("eq", queue_ptr, 0)):
-        f.give(0)
+    with f.if_then(f.compare("eq", queue_ptr, 0)):
+        f.ret(0)
     queue = f.load(queue_ptr)
-    with f.when(f.compare("eq", queue, 0)):
-        f.give(0)
-    with f.when(f.compare("ult", f.load(queue, layout.SCRATCH_CAPACITY),
+    with f.if_then(f.compare("eq", queue, 0)):
+        f.ret(0)
+    with f.if_then(f.compare("ult", f.load(queue, layout.SCRATCH_CAPACITY),
                           f.load(f["known"], SCRATCH_CAPACITY))):
-        f.give(0)
-    refused = call_c(f, "pthread_mutex_trylock", f.word(queue, layout.LEADER))
-    with f.when(f.line(f"icmp ne i32 {refused}, 0", "c")):
-        f.give(0)
+        f.ret(0)
+    refused = call_c(f, "pthread_mutex_trylock", f.word_address(queue, layout.LEADER))
+    with f.if_then(f.emit(f"icmp ne i32 {refused}, 0", "c")):
+        f.ret(0)
     f.fetch_add(queue, layout.LEADER_COUNT, 1)
-    f.give(queue)
+    f.ret(queue)
     return f
 
 
@@ -103,19 +103,19 @@ def _enter() -> IRFunction:
     f = IRFunction("enter", ("self", "arguments", "count"))
     entry = f.call("PyLong_AsSsize_t", f["self"])
     block = f.words(f.load(entry, BLOCK_WORDS))
-    ins, argument_words = f.load(entry, INS), f.word(block, layout.ARGUMENTS)
+    ins, argument_words = f.load(entry, INS), f.word_address(block, layout.ARGUMENTS)
     for i, (count,
             target) in enumerate(((ins, argument_words),
-                                  (f.load(entry, OUTS), f.word(argument_words, ins)))):
+                                  (f.load(entry, OUTS), f.word_address(argument_words, ins)))):
         failed = f.call("pointers", f.load(f["arguments"], i), count, target, f.load(entry, NAME))
-        with f.when(f.compare("eq", failed, 1)):
-            f.give(f.call("PyBool_FromLong", 0))
-        with f.when(f.compare("ne", failed, 0)):
-            f.give(0)
+        with f.if_then(f.compare("eq", failed, 1)):
+            f.ret(f.call("PyBool_FromLong", 0))
+        with f.if_then(f.compare("ne", failed, 0)):
+            f.ret(0)
     temporary = f.call("PyLong_AsSsize_t", f.load(f["arguments"], 2))
-    with f.when(f.compare("ne", f.call("here", entry, block, temporary), 0)):
-        f.give(0)
-    f.give(f.call("PyBool_FromLong", 1))
+    with f.if_then(f.compare("ne", f.call("here", entry, block, temporary), 0)):
+        f.ret(0)
+    f.ret(f.call("PyBool_FromLong", 1))
     return f
 
 
@@ -124,26 +124,26 @@ def _run_here() -> IRFunction:
     f = IRFunction("here", ("known", "block", "temporary"))
     entry, block = f["known"], f["block"]
     temporary, stack_words = f.variable(f["temporary"]), f.load(entry, STACK_WORDS)
-    with f.when(f.compare("ne", stack_words, 0)):
+    with f.if_then(f.compare("ne", stack_words, 0)):
         temporary.set(f.binary("and", f.add(f.words(stack_words), _ALIGNMENT - 1), -_ALIGNMENT))
     f.store(block, layout.SCRATCH, f.add(temporary.get(), f.load(entry, PRIVATE)))
     f.store(block, layout.ARENA, temporary.get())
     f.store(block, layout.RESUME_AT, 0)
     queue, state = f.call("led", entry), f.variable(0)
-    with f.when(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
+    with f.if_then(f.compare("eq", f.load(entry, KEEPS_GIL), 0)):
         state.set(f.call("PyEval_SaveThread"))
     f.call("run", f.load(entry, PROGRAM), block, _FOREVER, queue)
-    with f.when(f.compare("ne", queue, 0)):
-        call_c(f, "pthread_mutex_unlock", f.word(queue, layout.LEADER))
+    with f.if_then(f.compare("ne", queue, 0)):
+        call_c(f, "pthread_mutex_unlock", f.word_address(queue, layout.LEADER))
         f.fetch_add(queue, layout.LEADER_COUNT, -1)
-    with f.when(f.compare("ne", state.get(), 0)):
+    with f.if_then(f.compare("ne", state.get(), 0)):
         f.call("PyEval_RestoreThread", state.get())
     # Python may have missed a signal: a thread that gave up the GIL later resets the flag that
     # tells the next one to check (``RESET_GIL_DROP_REQUEST`` in Python/ceval_gil.h).
-    raised = f.line(f"trunc i64 {f.call('PyErr_CheckSignals')} to i32", "s")
-    with f.when(f.line(f"icmp ne i32 {raised}, 0", "c")):
-        f.give(1)
-    f.give(0)
+    raised = f.emit(f"trunc i64 {f.call('PyErr_CheckSignals')} to i32", "s")
+    with f.if_then(f.emit(f"icmp ne i32 {raised}, 0", "c")):
+        f.ret(1)
+    f.ret(0)
     return f
 
 

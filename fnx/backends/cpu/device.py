@@ -222,7 +222,7 @@ class CpuCommandBuffer(PooledCommandBuffer):
             if block is not None:
                 push(block)
 
-    def direct(self, call: NativeCall) -> Any | None:
+    def native_record(self, call: NativeCall) -> Any | None:
         """Return a record for calls without Python, or None if this is not short enough."""
         if not self._inline or self._needs_allocation or \
                 self._counts != (len(call.arguments) + len(call.captured), len(call.results)):
@@ -252,7 +252,7 @@ class CpuCommandBuffer(PooledCommandBuffer):
             for storage in outs:
                 storage.timeline = 0
             if self._shared:
-                queue.share(self._scratch)
+                queue.ensure_workers(self._scratch)
             return False
         lease = self.free_call_states.pop() if self.free_call_states else self._new_call_state()
         temporary = self._allocate_temporary(functools.partial(PoolBlock, self._pool))
@@ -335,7 +335,7 @@ class CpuCommandBuffer(PooledCommandBuffer):
                 not self.effects
 
     @property
-    def temporary(self) -> int:
+    def temporary_bytes(self) -> int:
         """Bytes of the arena, and of scratch if it runs on the calling thread."""
         return self._temporary
 
@@ -369,7 +369,7 @@ class CpuDevice(HostDevice):
         self.pool = Pool(self._reclaim)
         self.native = native_runtime(host)
         self.queue = CpuQueue(host, self.pool)
-        self.allocate = functools.partial(HostStorage.several, self.pool, self.queue)
+        self.allocate = functools.partial(HostStorage.allocate_all, self.pool, self.queue)
         self._kernels: dict[str, KernelCache] = {}
         self._compiling = fork_safe_lock()
 
@@ -393,14 +393,14 @@ class CpuDevice(HostDevice):
                     at_fork(in_child=cache.in_child)
         return cache
 
-    def method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
+    def native_method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
         """Return a native ``__call__`` for a class whose objects hold call records in a slot."""
-        return self.native.direct.method(cls, slot, python)
+        return self.native.direct.native_method(cls, slot, python)
 
     def results(self, sizes: Sequence[int]) -> Callable[[], list[HostStorage]]:
         """Return a function that allocates the results of a call."""
         if len(sizes) == 1:
-            return HostStorage.one(self.pool, self.queue, sizes[0])
+            return HostStorage.single_allocator(self.pool, self.queue, sizes[0])
         return super().results(sizes)
 
     def zeros(self, nbytes: int) -> HostStorage | None:

@@ -100,7 +100,7 @@ class Encoder:
         self.places: list[RecordInfo] = []
         self.jumps: list[list[int]] = []
         self.open: list[_OpenLoop] = []
-        self.closed: dict[int, _OpenLoop] = {}  # the last loop at each depth
+        self.closed_loops: dict[int, _OpenLoop] = {}  # the last loop at each depth
         self.record_moves: list[tuple[int, list[list[int]]]] = []  # (record, its loop's moves)
         self.branch_starts: list[tuple[int, list[int]]] = []  # (record, start of each branch)
 
@@ -108,7 +108,7 @@ class Encoder:
         """Encode commands as a program."""
         self.depth = _depth(commands)
         self._commands(commands)
-        return self._written()
+        return self._assemble()
 
     # ---- records
 
@@ -150,15 +150,15 @@ class Encoder:
         self._commands(loop.body)
         end = self._record("the end", layout.NEXT, opened.register, trips, 0, 0, start + 1)
         self.open.pop()
-        self.closed[depth] = opened
+        self.closed_loops[depth] = opened
         self.record_moves += [(start, opened.moves), (end, opened.moves)]
         self.records[start][layout.TARGET] = end + 1
         if test is not None:
             self.records[test][layout.TARGET] = end + 1
 
     def _branch(self, branch: QueuedBranch) -> None:
-        choose = self._record(f"branch {branch.name}", layout.SWITCH, self._slot(branch.which),
-                              len(branch.branches))
+        choose = self._record(f"branch {branch.name}", layout.SWITCH,
+                              self._slot(branch.branch_index), len(branch.branches))
         starts: list[int] = []
         ends: list[int] = []
         for commands in branch.branches:
@@ -177,28 +177,28 @@ class Encoder:
         swaps = sorted({n.arg for n in toposort([memory]) if n.op is ops.SWAP})
         leaves = [accessors.resolve_slot(memory, dict(zip(swaps, reversed(odd))))
                   for odd in itertools.product((0, 1), repeat=len(swaps))]
-        self.table += self._place(leaves[0])
+        self.table += self._slot_words(leaves[0])
         loop_depths = [*swaps, *[len(leaf.strides) - 1 for leaf in leaves if leaf.strides]]
         if loop_depths:
             depth = max(loop_depths)
-            loop = self.open[depth] if depth < len(self.open) else self.closed[depth]
+            loop = self.open[depth] if depth < len(self.open) else self.closed_loops[depth]
             loop.moves.append(self._move(number, swaps, leaves))
         return number
 
-    def _place(self, slot: op_args.Slot) -> list[int]:
+    def _slot_words(self, slot: op_args.Slot) -> list[int]:
         return [self.base[slot.kind] + (0 if slot.kind == "arena" else slot.index), slot.offset]
 
     def _move(self, number: int, swaps: list[int], leaves: list[op_args.Slot]) -> list[int]:
         words = [number, len(swaps), *[self.registers + d for d in swaps]]
         for leaf in leaves:
             terms = [(self.registers + d, s) for d, s in enumerate(leaf.strides) if s]
-            words += [*self._place(leaf), len(terms), *itertools.chain(*terms)]
+            words += [*self._slot_words(leaf), len(terms), *itertools.chain(*terms)]
             words += [0] * (2 * (self.depth - len(terms)))
         return words
 
     # ---- words
 
-    def _written(self) -> EncodedProgram:
+    def _assemble(self) -> EncodedProgram:
         records = list(itertools.chain(*self.records))
         lists = list(itertools.chain(*[itertools.chain(*moves) for _, moves in self.record_moves]))
         starts = list(itertools.chain(*[starts for _, starts in self.branch_starts]))

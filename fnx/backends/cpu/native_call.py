@@ -65,8 +65,8 @@ GLOBALS = "@known = internal global i64 0\n"
 def _set_constants() -> IRFunction:
     """Set the address of the constants of all calls."""
     f = IRFunction("know", ("address",))
-    f.line(f"store i64 {f['address']}, ptr @known")
-    f.give(0)
+    f.emit(f"store i64 {f['address']}, ptr @known")
+    f.ret(0)
     return f
 
 
@@ -87,12 +87,12 @@ def _init_slot(f: IRFunction, of: str, name: str, value: str) -> None:
 
 def _if_differs(f: IRFunction, a: str, b: str) -> AbstractContextManager[None]:
     """Run the block if two words differ."""
-    return f.when(f.compare("ne", a, b))
+    return f.if_then(f.compare("ne", a, b))
 
 
 def _int_differs(f: IRFunction, number: str, value: int) -> str:
     """Whether a C ``int`` differs from ``value``."""
-    return f.line(f"icmp ne i32 {f.line(f'trunc i64 {number} to i32', 's')}, {value}", "c")
+    return f.emit(f"icmp ne i32 {f.emit(f'trunc i64 {number} to i32', 's')}, {value}", "c")
 
 
 # ---- what must hold ---------------------------------------------------------------------------
@@ -102,15 +102,15 @@ def _variable() -> IRFunction:
     """Return a borrowed reference to the value of a variable, or 0."""
     f = IRFunction("variable", ("row",))
     container = f.load(f["row"], 1)
-    with f.when(f.compare("eq", f.binary("and", f.load(f["row"]), _CELL), 0)):
+    with f.if_then(f.compare("eq", f.binary("and", f.load(f["row"]), _CELL), 0)):
         current = f.call("PyDict_GetItemWithError", container, f.load(f["row"], 2))
-        with f.when(f.compare("eq", current, 0)):
+        with f.if_then(f.compare("eq", current, 0)):
             f.call("PyErr_Clear")
-        f.give(current)
+        f.ret(current)
     current = f.call("PyCell_Get", container)
-    with f.when(f.compare("ne", current, 0)):
+    with f.if_then(f.compare("ne", current, 0)):
         f.call("Py_DecRef", current)
-    f.give(current)
+    f.ret(current)
     return f
 
 
@@ -120,10 +120,10 @@ def _attribute() -> IRFunction:
     """
     f = IRFunction("attribute", ("of", "name"))
     value = f.call("PyObject_GetAttr", f["of"], f["name"])
-    with f.when(f.compare("eq", value, 0)):
-        f.give(0)
+    with f.if_then(f.compare("eq", value, 0)):
+        f.ret(0)
     f.call("Py_DecRef", value)
-    f.give(value)
+    f.ret(value)
     return f
 
 
@@ -131,18 +131,18 @@ def _watched() -> IRFunction:
     """Whether a variable still has its expected value."""
     f = IRFunction("watched", ("known", "row"))
     current, value = f.call("variable", f["row"]), f.variable(f.load(f["row"], 3))
-    with f.when(f.compare("uge", f.load(f["row"]), _WEAK_REF)):
+    with f.if_then(f.compare("uge", f.load(f["row"]), _WEAK_REF)):
         target = f.call("PyObject_CallNoArgs", value.get())
-        with f.when(f.compare("eq", target, 0)):
+        with f.if_then(f.compare("eq", target, 0)):
             f.call("PyErr_Clear")
-            f.give(0)
+            f.ret(0)
         f.call("Py_DecRef", target)
-        with f.when(f.compare("eq", target, _constant(f, "none"))):
-            f.give(0)
+        with f.if_then(f.compare("eq", target, _constant(f, "none"))):
+            f.ret(0)
         value.set(target)
     with _if_differs(f, current, value.get()):
-        f.give(0)
-    f.give(1)
+        f.ret(0)
+    f.ret(1)
     return f
 
 
@@ -153,35 +153,35 @@ def _matches() -> IRFunction:
     property inside a ``with`` block.
     """
     f = IRFunction("matches", ("known", "record", "arguments"))
-    count, rows = f.load(f["record"], _ARGUMENTS), f.word(f["record"], _TABLES)
+    count, rows = f.load(f["record"], _ARGUMENTS), f.word_address(f["record"], _TABLES)
     with f.count(count) as i:
-        x, row = f.load(f["arguments"], i), f.word(rows, f.mul(i, _ARGUMENT))
+        x, row = f.load(f["arguments"], i), f.word_address(rows, f.mul(i, _ARGUMENT))
         with _if_differs(f, f.load(x, _TYPE), _constant(f, "array")):
-            f.give(0)
+            f.ret(0)
         with _if_differs(f, _load_slot(f, x, "_dtype"), f.load(row, 1)):
-            f.give(0)
+            f.ret(0)
         with _if_differs(f, _load_slot(f, x, "weak"), f.load(row, 2)):
-            f.give(0)
+            f.ret(0)
         shape = _load_slot(f, x, "_shape")
         with _if_differs(f, shape, f.load(row)):
             same = f.call("PyObject_RichCompareBool", shape, f.load(row), _EQUAL)
-            with f.when(_int_differs(f, same, 1)):  # an error is -1
+            with f.if_then(_int_differs(f, same, 1)):  # an error is -1
                 f.call("PyErr_Clear")
-                f.give(0)
+                f.ret(0)
     for owner, name, expected in (
             (_constant(f, "config"), "mode", f.load(f["record"], _MODE)),
             (f.load(f["record"], _QUEUE), "clear", _constant(f, "true"))):
         current = f.call("attribute", owner, _constant(f, name))
-        with f.when(f.compare("eq", current, 0)):
-            f.give(_RAISED)
+        with f.if_then(f.compare("eq", current, 0)):
+            f.ret(_RAISED)
         with _if_differs(f, current, expected):
-            f.give(0)
-    rows = f.word(rows, f.mul(count, _ARGUMENT))
+            f.ret(0)
+    rows = f.word_address(rows, f.mul(count, _ARGUMENT))
     with f.count(f.load(f["record"], _WATCHES)) as i:
-        row = f.word(rows, f.mul(i, _WATCHED))
-        with f.when(f.compare("eq", f.call("watched", f["known"], row), 0)):
-            f.give(0)
-    f.give(1)
+        row = f.word_address(rows, f.mul(i, _WATCHED))
+        with f.if_then(f.compare("eq", f.call("watched", f["known"], row), 0)):
+            f.ret(0)
+    f.ret(1)
     return f
 
 
@@ -196,23 +196,23 @@ def _retain_storages() -> IRFunction:
     """
     f = IRFunction("kept", ("known", "record", "arguments", "to"))
     count = f.load(f["record"], _ARGUMENTS)
-    captures = f.word(f["record"], f.add(_TABLES, f.add(
+    captures = f.word_address(f["record"], f.add(_TABLES, f.add(
         f.mul(count, _ARGUMENT), f.mul(f.load(f["record"], _WATCHES), _WATCHED))))
     with f.count(f.load(f["record"], call_entry.INS)) as i:
         storage = f.variable(0)
-        with f.when(f.compare("ult", i, count)):
+        with f.if_then(f.compare("ult", i, count)):
             storage.set(_load_slot(f, f.load(f["arguments"], i), "_storage"))
-        with f.when(f.compare("uge", i, count)):
+        with f.if_then(f.compare("uge", i, count)):
             storage.set(f.load(captures, f.sub(i, count)))
         held_storage = storage.get()
         kind = f.load(held_storage, _TYPE)
         with _if_differs(f, kind, _constant(f, "host")), _if_differs(f, kind,
                                                                      _constant(f, "borrowed")):
             f.call("let_go", f["to"], i)
-            f.give(0)
+            f.ret(0)
         f.call("Py_IncRef", held_storage)
-        f.store(f.word(f["to"], i), 0, held_storage)
-    f.give(f.word(captures, f.sub(f.load(f["record"], call_entry.INS), count)))
+        f.store(f.word_address(f["to"], i), 0, held_storage)
+    f.ret(f.word_address(captures, f.sub(f.load(f["record"], call_entry.INS), count)))
     return f
 
 
@@ -220,7 +220,7 @@ def _release_objects() -> IRFunction:
     f = IRFunction("let_go", ("objects", "count"))
     with f.count(f["count"]) as i:
         f.call("Py_DecRef", f.load(f["objects"], i))
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -228,17 +228,17 @@ def _new_storage() -> IRFunction:
     """Create a storage, as ``HostStorage.one`` does; 0: no block is free, or there is no memory."""
     f = IRFunction("memory", ("known", "row", "signal", "holdings"))
     storage = f.call("PyType_GenericAlloc", _constant(f, "host"), 0)
-    with f.when(f.compare("eq", storage, 0)):
-        f.give(0)
+    with f.if_then(f.compare("eq", storage, 0)):
+        f.ret(0)
     free = f.call("PyIter_Next", f.load(f["row"]))
-    with f.when(f.compare("eq", free, 0)):
+    with f.if_then(f.compare("eq", free, 0)):
         f.call("Py_DecRef", storage)
-        f.give(0)
-    pair, push = f.space(16), f.load(f["row"], 1)
+        f.ret(0)
+    pair, push = f.alloca_bytes(16), f.load(f["row"], 1)
     f.store(pair, 0, storage)
     f.store(pair, 1, push)
     owner = f.call("PyObject_Vectorcall", _constant(f, "holding"), pair, 2, 0)
-    with f.when(f.compare("ne", owner, 0)):
+    with f.if_then(f.compare("ne", owner, 0)):
         address = _load_slot(f, free, "of holding")
         _init_slot(f, owner, "of holding", address)
         _init_slot(f, storage, "ptr", address)
@@ -248,24 +248,24 @@ def _new_storage() -> IRFunction:
         _init_slot(f, storage, "is_aliased", _constant(f, "false"))
         failed = f.call("PyDict_SetItem", f["holdings"], address, owner)
         f.call("Py_DecRef", owner)
-        with f.when(_int_differs(f, failed, -1)):
+        with f.if_then(_int_differs(f, failed, -1)):
             f.call("Py_DecRef", free)
-            f.give(storage)
+            f.ret(storage)
     f.call("PyErr_Clear")
     f.store(pair, 0, free)
     f.call("release", f.call("PyObject_Vectorcall", push, pair, 1, 0))
     f.call("Py_DecRef", free)
     f.call("Py_DecRef", storage)
-    f.give(0)
+    f.ret(0)
     return f
 
 
 def _release() -> IRFunction:
     """Release the result of a call, which is 0 if the call failed."""
     f = IRFunction("release", ("found",))
-    with f.when(f.compare("ne", f["found"], 0)):
+    with f.if_then(f.compare("ne", f["found"], 0)):
         f.call("Py_DecRef", f["found"])
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -274,12 +274,12 @@ def _new_array() -> IRFunction:
     f = IRFunction("result", ("known", "record", "row", "to"))
     storage = f.call("memory", f["known"], f["row"], f.load(f["record"], _QUEUE),
                      f.load(f["record"], _OWNERS))
-    with f.when(f.compare("eq", storage, 0)):
-        f.give(0)
+    with f.if_then(f.compare("eq", storage, 0)):
+        f.ret(0)
     array = f.call("PyType_GenericAlloc", _constant(f, "array"), 0)
-    with f.when(f.compare("eq", array, 0)):
+    with f.if_then(f.compare("eq", array, 0)):
         f.call("Py_DecRef", storage)
-        f.give(0)
+        f.ret(0)
     _init_slot(f, array, "_uop", _constant(f, "none"))
     _init_slot(f, array, "_value", _constant(f, "none"))
     _init_slot(f, array, "_storage", storage)
@@ -287,7 +287,7 @@ def _new_array() -> IRFunction:
     for i, name in enumerate(("_shape", "_dtype", "weak")):
         _init_slot(f, array, name, f.load(f["row"], 3 + i))
     f.store(f["to"], 0, f.call("PyLong_AsSsize_t", _load_slot(f, storage, "ptr")))
-    f.give(array)
+    f.ret(array)
     return f
 
 
@@ -297,19 +297,19 @@ def _new_results() -> IRFunction:
     """
     f = IRFunction("results", ("known", "record", "rows", "to"))
     count = f.load(f["record"], call_entry.OUTS)
-    with f.when(f.compare("ne", f.load(f["record"], _SINGLE_RESULT), 0)):
-        f.give(f.call("result", f["known"], f["record"], f["rows"], f["to"]))
+    with f.if_then(f.compare("ne", f.load(f["record"], _SINGLE_RESULT), 0)):
+        f.ret(f.call("result", f["known"], f["record"], f["rows"], f["to"]))
     results = f.call("PyTuple_New", count)
-    with f.when(f.compare("eq", results, 0)):
-        f.give(0)
+    with f.if_then(f.compare("eq", results, 0)):
+        f.ret(0)
     with f.count(count) as i:
-        row = f.word(f["rows"], f.mul(i, _RESULT))
-        array = f.call("result", f["known"], f["record"], row, f.word(f["to"], i))
-        with f.when(f.compare("eq", array, 0)):
+        row = f.word_address(f["rows"], f.mul(i, _RESULT))
+        array = f.call("result", f["known"], f["record"], row, f.word_address(f["to"], i))
+        with f.if_then(f.compare("eq", array, 0)):
             f.call("Py_DecRef", results)
-            f.give(0)
+            f.ret(0)
         f.call("PyTuple_SetItem", results, i, array)  # steals the reference
-    f.give(results)
+    f.ret(results)
     return f
 
 
@@ -321,32 +321,32 @@ def _launch() -> IRFunction:
     f = IRFunction("launch", ("known", "record", "arguments"))
     record, ins = f["record"], f.load(f["record"], call_entry.INS)
     matches = f.call("matches", f["known"], record, f["arguments"])
-    with f.when(f.compare("eq", matches, 0)):
-        f.give(1)
-    with f.when(f.compare("eq", matches, _RAISED)):
-        f.give(0)
+    with f.if_then(f.compare("eq", matches, 0)):
+        f.ret(1)
+    with f.if_then(f.compare("eq", matches, _RAISED)):
+        f.ret(0)
     objects = f.words(ins)
     rows = f.call("kept", f["known"], record, f["arguments"], objects)
-    with f.when(f.compare("eq", rows, 0)):
-        f.give(1)
+    with f.if_then(f.compare("eq", rows, 0)):
+        f.ret(1)
     block = f.words(f.load(record, call_entry.BLOCK_WORDS))
-    argument_words = f.word(block, layout.ARGUMENTS)
-    result = f.call("results", f["known"], record, rows, f.word(argument_words, ins))
-    with f.when(f.compare("eq", result, 0)):
+    argument_words = f.word_address(block, layout.ARGUMENTS)
+    result = f.call("results", f["known"], record, rows, f.word_address(argument_words, ins))
+    with f.if_then(f.compare("eq", result, 0)):
         f.call("PyErr_Clear")
         f.call("let_go", objects, ins)
-        f.give(1)
+        f.ret(1)
     with f.count(ins) as i:
-        address = _load_slot(f, f.load(f.word(objects, i)), "ptr")
-        f.store(f.word(argument_words, i), 0, f.call("PyLong_AsSsize_t", address))
+        address = _load_slot(f, f.load(f.word_address(objects, i)), "ptr")
+        f.store(f.word_address(argument_words, i), 0, f.call("PyLong_AsSsize_t", address))
     interrupted = f.call("here", record, block, 0)
     f.call("let_go", objects, ins)
     hits = f.load(record, _HITS)
     f.store(hits, 0, f.add(f.load(hits), 1))
-    with f.when(f.compare("ne", interrupted, 0)):
+    with f.if_then(f.compare("ne", interrupted, 0)):
         f.call("Py_DecRef", result)
-        f.give(0)
-    f.give(result)
+        f.ret(0)
+    f.ret(result)
     return f
 
 
@@ -354,14 +354,14 @@ def _call_python() -> IRFunction:
     """Call the method that is written in Python."""
     f = IRFunction("in_python", ("known", "self", "arguments", "count", "names"))
     named = f.variable(0)
-    with f.when(f.compare("ne", f["names"], 0)):
+    with f.if_then(f.compare("ne", f["names"], 0)):
         named.set(f.call("PyTuple_Size", f["names"]))
     count = f.add(f["count"], named.get())
     objects = f.words(f.add(count, 1))
     f.store(objects, 0, f["self"])
     with f.count(count) as i:
-        f.store(f.word(objects, f.add(i, 1)), 0, f.load(f.word(f["arguments"], i)))
-    f.give(f.call("PyObject_Vectorcall", _constant(f, "python"), objects, f.add(f["count"], 1),
+        f.store(f.word_address(objects, f.add(i, 1)), 0, f.load(f.word_address(f["arguments"], i)))
+    f.ret(f.call("PyObject_Vectorcall", _constant(f, "python"), objects, f.add(f["count"], 1),
                   f["names"]))
     return f
 
@@ -369,27 +369,27 @@ def _call_python() -> IRFunction:
 def _call() -> IRFunction:
     """The method; ``names``: of keywords, whose values follow the arguments."""
     f = IRFunction("call", ("self", "arguments", "count", "names"))
-    known = f.line("load i64, ptr @known", "v")
+    known = f.emit("load i64, ptr @known", "v")
     records = f.load(f.add(f["self"], f.load(known, _CONSTANTS["records"])))
-    with f.when(f.compare("eq", f["names"], 0)), f.when(f.compare("ne", records, 0)):
+    with f.if_then(f.compare("eq", f["names"], 0)), f.if_then(f.compare("ne", records, 0)):
         traces = f.call("PyObject_GetAttr", f.load(known, _CONSTANTS["open"]),
                         f.load(known, _CONSTANTS["scopes"]))
-        with f.when(f.compare("eq", traces, 0)):
-            f.give(0)
+        with f.if_then(f.compare("eq", traces, 0)):
+            f.ret(0)
         depth = f.call("PyList_Size", traces)
         f.call("Py_DecRef", traces)
-        with f.when(f.compare("eq", depth, 0)):
+        with f.if_then(f.compare("eq", depth, 0)):
             f.call("Py_IncRef", records)  # another thread may replace them
             with f.count(f.call("PyTuple_Size", records)) as i:
                 entry_tuple = f.call("PyTuple_GetItem", records, i)
                 record = f.call("PyLong_AsSsize_t", f.call("PyTuple_GetItem", entry_tuple, 0))
-                with f.when(f.compare("eq", f.load(record, _ARGUMENTS), f["count"])):
+                with f.if_then(f.compare("eq", f.load(record, _ARGUMENTS), f["count"])):
                     result = f.call("launch", known, record, f["arguments"])
-                    with f.when(f.compare("ne", result, 1)):
+                    with f.if_then(f.compare("ne", result, 1)):
                         f.call("Py_DecRef", records)
-                        f.give(result)
+                        f.ret(result)
             f.call("Py_DecRef", records)
-    f.give(f.call("in_python", known, f["self"], f["arguments"], f["count"], f["names"]))
+    f.ret(f.call("in_python", known, f["self"], f["arguments"], f["count"], f["names"]))
     return f
 
 
@@ -411,9 +411,10 @@ class NativeCallFactory:
 
     def __init__(self, addresses: dict[str, int]) -> None:
         self._addresses = addresses
-        self._kept: list[Any] = []  # native code points to these for the lifetime of the process
+        # native code points to these for the lifetime of the process
+        self._retained: list[Any] = []
 
-    def method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
+    def native_method(self, cls: type, slot: str, python: Callable[..., Any]) -> Any | None:
         """Return a native ``__call__`` for a class whose objects hold a tuple of records in a slot.
 
         Calls that no record matches go to ``python``. None if this Python implementation is not
@@ -430,7 +431,7 @@ class NativeCallFactory:
                    "scopes", config, "mode", "clear", True, False, None, 0)
         known = (ctypes.c_int64 * len(_CONSTANTS))(*map(id, objects), *offsets)
         definition = call_entry.MethodDef(b"__call__", self._addresses["call"], _METHOD, _DOC)
-        self._kept += [objects, known, definition]
+        self._retained += [objects, known, definition]
         ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(self._addresses["know"])(
             ctypes.addressof(known))
         make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
@@ -451,7 +452,7 @@ class NativeCallFactory:
         rows += call.captured
         for nbytes, kind in zip(call.sizes, call.results):
             rows += [*pool.free_list(nbytes), nbytes, *kind]
-        head = [len(call.arguments), len(call.guards), call.alone, id(queue), id(call.mode),
+        head = [len(call.arguments), len(call.guards), call.single_result, id(queue), id(call.mode),
                 id(pool.owners), ctypes.addressof(call.hits)]
         words = [*entry_words, *head, *[o.value if type(o) is _RawWord else id(o) for o in rows]]
         memory = (ctypes.c_int64 * len(words))(*words)

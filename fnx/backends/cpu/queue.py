@@ -45,7 +45,7 @@ class _WorkerThreads:
 
     def __init__(self, lib: NativeRuntime, pool: Pool, count: int, scratch: int,
                  value: int) -> None:
-        self.lib, self.asked, self.scratch = lib, count, scratch
+        self.lib, self.requested, self.scratch = lib, count, scratch
         self._memory = (ctypes.c_int64 * (layout.QUEUE_WORDS + 16))()
         start = -ctypes.addressof(self._memory) % 128 // 8
         self.words = memoryview(self._memory).cast("B").cast("q")[start:]
@@ -68,7 +68,7 @@ class _WorkerThreads:
                 break  # the system has no more threads: fewer suffice
 
     @property
-    def here(self) -> bool:
+    def is_leader_thread(self) -> bool:
         """Whether this is their leader thread, running a callback."""
         return bool(self._threads) and self._threads[0] == threading.get_ident()
 
@@ -145,8 +145,8 @@ class CpuQueue(Signal):
         self._before = 0  # timeline value of the last submission to earlier workers
         self._native, self._pool = native_runtime(target), pool
         self._lock = fork_safe_lock()
-        self._home = ctypes.c_int64(0)
-        self.queue_ptr = ctypes.addressof(self._home)
+        self._queue_ptr = ctypes.c_int64(0)
+        self.queue_ptr = ctypes.addressof(self._queue_ptr)
         self._workers: _WorkerThreads | None = None
         self._flight = InFlight()
         self._flight_limit = available_memory() // 4
@@ -162,10 +162,10 @@ class CpuQueue(Signal):
         self.caller = CallbackKernel(self._failed)
         self.last_effect = 0
         self._failure: BaseException | None = None  # of a callback, until it was raised
-        self._inside: list[InlineSubmission] = []
+        self._inline_runs: list[InlineSubmission] = []
         atexit.register(self._at_exit)
         at_fork(self._drain_before_fork, in_child=self._in_child)
-        config.tell("workers", self._on_worker_count)
+        config.add_listener("workers", self._on_worker_count)
 
     # ---- submitting -------------------------------------------------------------------------
 
@@ -241,16 +241,16 @@ class CpuQueue(Signal):
     def run_inline(self, program: int, block: int, scratch: int) -> None:
         """Run a program on this thread, which runs a callback."""
         run = InlineSubmission()
-        self._inside.append(run)
+        self._inline_runs.append(run)
         try:
             run.run(self._native.execute, program, block, scratch)
         finally:
-            self._inside.remove(run)
+            self._inline_runs.remove(run)
 
     def _failed(self, error: BaseException) -> None:
         """Abort all submitted work: a callback raised, on the leader thread."""
         workers = self._workers
-        if workers is None or not workers.here:
+        if workers is None or not workers.is_leader_thread:
             return  # abandoned long ago
         first = workers.completed() + 1
         last = self._native.abort(workers.address)
@@ -279,7 +279,7 @@ class CpuQueue(Signal):
         """Return as many threads as configured, with enough scratch."""
         workers = self._workers
         count = self.workers()
-        if workers is not None and workers.asked == count and workers.scratch >= scratch:
+        if workers is not None and workers.requested == count and workers.scratch >= scratch:
             return workers
         if self._ended:
             block_at_exit()
@@ -296,7 +296,7 @@ class CpuQueue(Signal):
         self._publish_workers(threads)
         return threads
 
-    def share(self, scratch: int) -> None:
+    def ensure_workers(self, scratch: int) -> None:
         """Make sure that as many workers as configured can help a caller."""
         if self.workers() > 1 and not self._ended:
             with self._lock, contextlib.suppress(DeviceError, OutOfMemoryError):
@@ -305,16 +305,16 @@ class CpuQueue(Signal):
 
     def _publish_workers(self, workers: _WorkerThreads) -> None:
         """Let callers lead these workers."""
-        self._home.value = workers.address if workers.count > 1 else 0
+        self._queue_ptr.value = workers.address if workers.count > 1 else 0
 
     def _detach_workers(self) -> None:
         """Detach the workers: later submissions go to others, and no caller leads these."""
-        self._home.value = 0
+        self._queue_ptr.value = 0
         self._before, self._workers = self.submitted, None
 
     def _on_worker_count(self) -> None:
         """Adapt to a changed number of workers."""
-        self._home.value = 0
+        self._queue_ptr.value = 0
         self.clear = False
 
     def _stuck_workers(self) -> list[tuple[_WorkerThreads, InFlight]]:
@@ -340,14 +340,14 @@ class CpuQueue(Signal):
         workers = self._workers
         if workers is not None:
             self._sleep(workers, value)
-            if not workers.here:
+            if not workers.is_leader_thread:
                 self.idle()
         if self._failed_ranges:
             self.check(value)
 
     def _sleep(self, workers: _WorkerThreads, value: int) -> None:
         """Wait until a value is reached, or its workers are abandoned."""
-        if workers.here and value > workers.completed():
+        if workers.is_leader_thread and value > workers.completed():
             raise DeviceError("a callback waits for work that is queued behind it",
                               hint="give it what it reads as an argument")
         wait, address = self._native.wait, workers.address
@@ -381,7 +381,7 @@ class CpuQueue(Signal):
     def wait_all(self) -> None:
         """Wait for all submitted work (aborted work counts as done)."""
         workers = self._workers
-        if workers is not None and not workers.here:
+        if workers is not None and not workers.is_leader_thread:
             self._sleep(workers, self.submitted)
             self.idle()
 
@@ -396,7 +396,7 @@ class CpuQueue(Signal):
             return
         first = workers.completed() + 1
         last = self._native.abort(workers.address)
-        for run in list(self._inside):
+        for run in list(self._inline_runs):
             run.abort()
         if first <= last:
             self.clear = False
@@ -454,7 +454,8 @@ class CpuQueue(Signal):
         """Drain the queue. Only work that was done before the memory was copied counts as done."""
         workers = self._workers
         self._completed_at_fork = self._before if workers is None else workers.completed()
-        while workers is not None and not workers.here and time.monotonic() < deadline and \
+        while workers is not None and not workers.is_leader_thread and \
+                time.monotonic() < deadline and \
                 self._completed_at_fork < workers.words[layout.SUBMITTED]:
             self._native.wait(workers.address, workers.words[layout.SUBMITTED], WAIT_SLICE_NS)
             self._completed_at_fork = workers.completed()

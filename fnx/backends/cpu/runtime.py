@@ -60,26 +60,26 @@ def text(triple: str) -> str:
 def _read_mode(processor: str) -> IRFunction:
     f = IRFunction("read_mode", ())
     if processor == "x86_64":
-        space = f.space(8)
+        space = f.alloca_bytes(8)
         f.store(space, 0, 0)
-        p = f.line(f"inttoptr i64 {space} to ptr", "p")
-        f.line(f"call void @llvm.x86.sse.stmxcsr(ptr {p})")
-        f.give(f.load(space))
+        p = f.emit(f"inttoptr i64 {space} to ptr", "p")
+        f.emit(f"call void @llvm.x86.sse.stmxcsr(ptr {p})")
+        f.ret(f.load(space))
     else:
-        f.give(f.line("call i64 @llvm.aarch64.get.fpcr()", "m"))
+        f.ret(f.emit("call i64 @llvm.aarch64.get.fpcr()", "m"))
     return f
 
 
 def _write_mode(processor: str) -> IRFunction:
     f = IRFunction("write_mode", ("mode",))
     if processor == "x86_64":
-        space = f.space(8)
+        space = f.alloca_bytes(8)
         f.store(space, 0, f["mode"])
-        p = f.line(f"inttoptr i64 {space} to ptr", "p")
-        f.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {p})")
+        p = f.emit(f"inttoptr i64 {space} to ptr", "p")
+        f.emit(f"call void @llvm.x86.sse.ldmxcsr(ptr {p})")
     else:
-        f.line(f"call void @llvm.aarch64.set.fpcr(i64 {f['mode']})")
-    f.give(0)
+        f.emit(f"call void @llvm.aarch64.set.fpcr(i64 {f['mode']})")
+    f.ret(0)
     return f
 
 
@@ -90,24 +90,24 @@ def _resolve() -> IRFunction:
     """Resolve slots (argument, offset) to pointers in the block; return their address."""
     f = IRFunction("resolve", ("program", "block"))
     table = f.load(f["program"], layout.SLOT_TABLE)
-    pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
+    pointers = f.word_address(f["block"], f.load(f["program"], layout.RESOLVED))
     with f.count(f.load(f["program"], layout.SLOTS)) as i:
-        entry = f.word(table, f.mul(i, 2))
+        entry = f.word_address(table, f.mul(i, 2))
         base = f.load(f["block"], f.load(entry))
         f.store(pointers, i, f.add(base, f.load(entry, 1)))
-    f.give(pointers)
+    f.ret(pointers)
     return f
 
 
 def _kernel() -> IRFunction:
     """Call the kernel of a record on the iterations low..high."""
     f = IRFunction("kernel", ("record", "pointers", "low", "high", "scratch"))
-    buffers = f.word(f["pointers"], f.load(f["record"], layout.BUFFERS))
-    code, b, s, t = (f.line(f"inttoptr i64 {v} to ptr", "p") for v in (
+    buffers = f.word_address(f["pointers"], f.load(f["record"], layout.BUFFERS))
+    code, b, s, t = (f.emit(f"inttoptr i64 {v} to ptr", "p") for v in (
         f.load(f["record"], layout.KERNEL), buffers, f.load(f["record"], layout.SCALARS),
         f["scratch"]))
-    f.line(f"call void {code}(ptr {b}, ptr {s}, i64 {f['low']}, i64 {f['high']}, ptr {t})")
-    f.give(0)
+    f.emit(f"call void {code}(ptr {b}, ptr {s}, i64 {f['low']}, i64 {f['high']}, ptr {t})")
+    f.ret(0)
     return f
 
 
@@ -120,21 +120,21 @@ def _update_moves() -> IRFunction:
         move = move_ptr.get()
         swaps, chosen, alternatives = f.load(move, 1), f.variable(0), f.variable(1)
         with f.count(swaps) as i:
-            register = f.load(f.word(move, i), 2)
-            odd = f.binary("and", f.load(f.word(block, register)), 1)
+            register = f.load(f.word_address(move, i), 2)
+            odd = f.binary("and", f.load(f.word_address(block, register)), 1)
             chosen.set(f.add(chosen.get(), f.mul(odd, alternatives.get())))
             alternatives.set(f.mul(alternatives.get(), 2))
-        first = f.word(f.word(move, swaps), 2)
+        first = f.word_address(f.word_address(move, swaps), 2)
         alternative = f.add(first, f.mul(chosen.get(), size))
-        pointer = f.variable(f.add(f.load(f.word(block, f.load(alternative))),
+        pointer = f.variable(f.add(f.load(f.word_address(block, f.load(alternative))),
                                    f.load(alternative, 1)))
         with f.count(f.load(alternative, 2)) as i:
-            term = f.word(alternative, f.mul(i, 2))
-            steps = f.load(f.word(block, f.load(term, 3)))
+            term = f.word_address(alternative, f.mul(i, 2))
+            steps = f.load(f.word_address(block, f.load(term, 3)))
             pointer.set(f.add(pointer.get(), f.mul(steps, f.load(term, 4))))
         f.store(f["pointers"], f.load(move), pointer.get())
         move_ptr.set(f.add(first, f.mul(alternatives.get(), size)))
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -143,31 +143,31 @@ def _execute_control() -> IRFunction:
     f = IRFunction("go", ("program", "block", "pointers", "record", "number"))
     record = f["record"]
     kind, target = f.load(record), f.load(record, layout.TARGET)
-    with f.when(f.compare("ule", kind, layout.NEXT)):
-        register = f.word(f["block"], f.load(record, layout.REGISTER))
+    with f.if_then(f.compare("ule", kind, layout.NEXT)):
+        register = f.word_address(f["block"], f.load(record, layout.REGISTER))
         finished = f.variable(0)
-        with f.when(f.compare("eq", kind, layout.NEXT)):
+        with f.if_then(f.compare("eq", kind, layout.NEXT)):
             finished.set(f.add(f.load(register), 1))
         f.store(register, 0, finished.get())
         f.call("move", f["program"], f["block"], f["pointers"], f.load(record, layout.MOVES),
                f.load(record, layout.COUNT))
         continues = f.compare("ult", finished.get(), f.load(record, layout.TRIPS))
-        next_kind = f.line(f"select i1 {continues}, i64 {layout.NEXT}, i64 {layout.LOOP}", "s")
-        with f.when(f.compare("eq", kind, next_kind)):
-            f.give(target)
-        f.give(f.add(f["number"], 1))
-    with f.when(f.compare("eq", kind, layout.TEST)):
-        pointer = f.load(f.word(f["pointers"], f.load(record, layout.SLOT)))
-        with f.when(f.compare("eq", f.small(pointer, 8), 0)):
-            f.give(target)
-        f.give(f.add(f["number"], 1))
-    with f.when(f.compare("eq", kind, layout.SWITCH)):
-        pointer = f.load(f.word(f["pointers"], f.load(record, layout.SLOT)))
-        which, last = f.small(pointer, 32), f.sub(f.load(record, layout.BRANCHES), 1)
-        with f.when(f.compare("slt", which, 0)):
-            f.give(f.load(target))
-        f.give(f.load(f.word(target, f.umin(which, last))))
-    f.give(target)
+        next_kind = f.emit(f"select i1 {continues}, i64 {layout.NEXT}, i64 {layout.LOOP}", "s")
+        with f.if_then(f.compare("eq", kind, next_kind)):
+            f.ret(target)
+        f.ret(f.add(f["number"], 1))
+    with f.if_then(f.compare("eq", kind, layout.TEST)):
+        pointer = f.load(f.word_address(f["pointers"], f.load(record, layout.SLOT)))
+        with f.if_then(f.compare("eq", f.load_signed(pointer, 8), 0)):
+            f.ret(target)
+        f.ret(f.add(f["number"], 1))
+    with f.if_then(f.compare("eq", kind, layout.SWITCH)):
+        pointer = f.load(f.word_address(f["pointers"], f.load(record, layout.SLOT)))
+        which, last = f.load_signed(pointer, 32), f.sub(f.load(record, layout.BRANCHES), 1)
+        with f.if_then(f.compare("slt", which, 0)):
+            f.ret(f.load(target))
+        f.ret(f.load(f.word_address(target, f.umin(which, last))))
+    f.ret(target)
     return f
 
 
@@ -178,7 +178,7 @@ def _run(mode: int) -> IRFunction:
     (the caller is the leader), or 0.
     """
     f = IRFunction("run", ("program", "block", "steps", "queue"))
-    f.line("fence acquire")  # the caller has read the timeline
+    f.emit("fence acquire")  # the caller has read the timeline
     saved_mode = f.call("read_mode")
     f.call("write_mode", mode)
     pointers = f.call("resolve", f["program"], f["block"])
@@ -187,30 +187,30 @@ def _run(mode: int) -> IRFunction:
                                        layout.COMMANDS), f.variable(0), f.variable(f["steps"])
     with f.loop():
         i = position.get()
-        with f.when(f.compare("uge", i, end)):
+        with f.if_then(f.compare("uge", i, end)):
             f.leave()
-        record = f.word(records, f.mul(i, layout.RECORD_WORDS))
-        with f.when(f.compare("ne", f.load(record), layout.EXEC)):
+        record = f.word_address(records, f.mul(i, layout.RECORD_WORDS))
+        with f.if_then(f.compare("ne", f.load(record), layout.EXEC)):
             position.set(f.call("go", f["program"], f["block"], pointers, record, i))
-            with f.when(f.compare("eq", f.load(record), layout.NEXT)):
+            with f.if_then(f.compare("eq", f.load(record), layout.NEXT)):
                 steps_left.set(f.sub(steps_left.get(), 1))
-                with f.when(f.compare("eq", steps_left.get(), 0)):
+                with f.if_then(f.compare("eq", steps_left.get(), 0)):
                     f.store(f["block"], layout.RESUME_AT, position.get())
                     f.call("write_mode", saved_mode)
-                    f.give(1)
-            f.again()
+                    f.ret(1)
+            f.continue_loop()
         position.set(f.add(i, 1))
-        with f.when(f.compare("ne", f["queue"], 0)):
+        with f.if_then(f.compare("ne", f["queue"], 0)):
             chunks = f.call("chunks", f["queue"], record)
-            with f.when(f.compare("ugt", chunks, 1)):
+            with f.if_then(f.compare("ugt", chunks, 1)):
                 f.call("open_job", f["queue"], record, pointers, _NEVER_ABORTED, scratch)
                 f.call("ended", f["queue"], record)
-                f.again()
+                f.continue_loop()
         f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), scratch)
-        with f.when(f.compare("ne", f["queue"], 0)):
+        with f.if_then(f.compare("ne", f["queue"], 0)):
             f.call("ended", f["queue"], record)
     f.call("write_mode", saved_mode)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -224,18 +224,18 @@ def _submit() -> IRFunction:
     lock(f, queue)
     tail = f.load(queue, layout.SUBMITTED)
     in_use = f.sub(tail, f.load(queue, layout.COMPLETED, "acquire"))
-    with f.when(f.compare("uge", in_use, layout.CAPACITY)):
+    with f.if_then(f.compare("uge", in_use, layout.CAPACITY)):
         unlock(f, queue)
-        f.give(0)
-    entry = f.word(queue, f.mul(f.binary("urem", tail, layout.CAPACITY), 2))
+        f.ret(0)
+    entry = f.word_address(queue, f.mul(f.binary("urem", tail, layout.CAPACITY), 2))
     f.store(entry, layout.RING, f["program"])
     f.store(entry, layout.RING + 1, f["block"])
     value = f.add(tail, 1)
     f.store(queue, layout.SUBMITTED, value, "release")
-    with f.when(f.compare("ne", f.load(queue, layout.LEADER_SLEEPS), 0)):
-        call_c(f, "pthread_cond_signal", f.word(queue, layout.SUBMITTED_COND))
+    with f.if_then(f.compare("ne", f.load(queue, layout.LEADER_SLEEPS), 0)):
+        call_c(f, "pthread_cond_signal", f.word_address(queue, layout.SUBMITTED_COND))
     unlock(f, queue)
-    f.give(value)
+    f.ret(value)
     return f
 
 
@@ -243,9 +243,9 @@ def _wait() -> IRFunction:
     """Sleep until a timeline value or the timeout is reached; return 1 for the former, else 0."""
     f = IRFunction("wait", ("queue", "value", "nanoseconds"))
     queue, reached = f["queue"], f.variable(0)
-    with f.when(f.compare("uge", f.load(queue, layout.COMPLETED, "acquire"), f["value"])):
-        f.give(1)
-    deadline = f.space(16)
+    with f.if_then(f.compare("uge", f.load(queue, layout.COMPLETED, "acquire"), f["value"])):
+        f.ret(1)
+    deadline = f.alloca_bytes(16)
     call_c(f, "clock_gettime", 0, deadline)  # 0: CLOCK_REALTIME, the default of condition variables
     nanoseconds = f.add(f.load(deadline, 1), f["nanoseconds"])
     second = 1_000_000_000
@@ -255,16 +255,16 @@ def _wait() -> IRFunction:
     f.fetch_add(queue, layout.WAITERS, 1)
     with f.loop():
         completed = f.load(queue, layout.COMPLETED, "seq_cst")
-        with f.when(f.compare("uge", completed, f["value"])):
+        with f.if_then(f.compare("uge", completed, f["value"])):
             reached.set(1)
             f.leave()
-        timed_out = call_c(f, "pthread_cond_timedwait", f.word(queue, layout.FINISHED),
-                           f.word(queue, layout.MUTEX), deadline)
-        with f.when(f.line(f"icmp ne i32 {timed_out}, 0", "c")):
+        timed_out = call_c(f, "pthread_cond_timedwait", f.word_address(queue, layout.FINISHED),
+                           f.word_address(queue, layout.MUTEX), deadline)
+        with f.if_then(f.emit(f"icmp ne i32 {timed_out}, 0", "c")):
             f.leave()
     f.fetch_add(queue, layout.WAITERS, -1)
     unlock(f, queue)
-    f.give(reached.get())
+    f.ret(reached.get())
     return f
 
 
@@ -275,7 +275,7 @@ def _abort() -> IRFunction:
     last = f.load(f["queue"], layout.SUBMITTED)
     f.store(f["queue"], layout.ABORT, last, "release")
     unlock(f, f["queue"])
-    f.give(last)
+    f.ret(last)
     return f
 
 
@@ -285,7 +285,7 @@ def _stop() -> IRFunction:
     lock(f, f["queue"])
     f.store(f["queue"], layout.STOP, 1, "seq_cst")
     for condition in (layout.SUBMITTED_COND, layout.JOB_OPENED):
-        call_c(f, "pthread_cond_broadcast", f.word(f["queue"], condition))
+        call_c(f, "pthread_cond_broadcast", f.word_address(f["queue"], condition))
     unlock(f, f["queue"])
-    f.give(0)
+    f.ret(0)
     return f

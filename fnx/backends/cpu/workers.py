@@ -48,19 +48,20 @@ def functions(pause: str, mode: int, has_affinity: bool) -> list[IRFunction]:
 
 
 def call_c(f: IRFunction, name: str, *arguments: IRValue) -> str:
-    return f.line(f"call i32 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
+    return f.emit(f"call i32 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
 
 
 def lock(f: IRFunction, queue: str) -> None:
-    call_c(f, "pthread_mutex_lock", f.word(queue, layout.MUTEX))
+    call_c(f, "pthread_mutex_lock", f.word_address(queue, layout.MUTEX))
 
 
 def unlock(f: IRFunction, queue: str) -> None:
-    call_c(f, "pthread_mutex_unlock", f.word(queue, layout.MUTEX))
+    call_c(f, "pthread_mutex_unlock", f.word_address(queue, layout.MUTEX))
 
 
 def sleep(f: IRFunction, queue: str, condition: int) -> None:
-    call_c(f, "pthread_cond_wait", f.word(queue, condition), f.word(queue, layout.MUTEX))
+    call_c(f, "pthread_cond_wait", f.word_address(queue, condition),
+           f.word_address(queue, layout.MUTEX))
 
 
 # ---- jobs -------------------------------------------------------------------------------------
@@ -74,33 +75,33 @@ def _run_chunks() -> IRFunction:
     with f.loop():
         ticket = f.load(queue, layout.TICKET, "acquire")
         remaining = f.binary("and", ticket, _CHUNK_COUNT_MASK)
-        with f.when(f.compare("eq", remaining, 0)):
-            f.give(0)
+        with f.if_then(f.compare("eq", remaining, 0)):
+            f.ret(0)
         record, pointers, time = (f.load(queue, word, "monotonic") for word in (
             layout.JOB_RECORD, layout.JOB_SLOTS, layout.JOB_TIME))
         new_ticket = f.sub(f.add(ticket, front_step), 1)
-        with f.when(f.compare_exchange(queue, layout.TICKET, ticket, new_ticket)):
+        with f.if_then(f.compare_exchange(queue, layout.TICKET, ticket, new_ticket)):
             chunks, chunk = f.load(record, layout.CHUNKS), f.load(record, layout.CHUNK)
             first = f.binary("and", f.binary("lshr", ticket, layout.FIRST_SHIFT), _CHUNK_COUNT_MASK)
             last = f.binary("and", is_back, f.sub(remaining, 1))
             low = f.mul(f.add(first, last), chunk)
             high = f.umin(f.add(low, chunk), f.load(record, layout.ITERATIONS))
-            with f.when(f.compare("ult", f.load(queue, layout.ABORT, "monotonic"), time)):
+            with f.if_then(f.compare("ult", f.load(queue, layout.ABORT, "monotonic"), time)):
                 events, start = f.load(queue, layout.EVENTS, "monotonic"), f.variable(0)
-                with f.when(f.compare("ne", events, 0)):
+                with f.if_then(f.compare("ne", events, 0)):
                     start.set(f.call("clock"))
                 f.call("kernel", record, pointers, low, high, f["scratch"])
-                with f.when(f.compare("ne", events, 0)):
+                with f.if_then(f.compare("ne", events, 0)):
                     number = f.load(queue, layout.COMMAND, "monotonic")
                     f.call("record", events, time, number, start.get(), f["scratch"])
             done = f.add(f.fetch_add(queue, layout.DONE, 1), 1)
-            with f.when(f.compare("eq", done, chunks)):
+            with f.if_then(f.compare("eq", done, chunks)):
                 waits = f.load(queue, layout.LEADER_WAITS, "seq_cst")
-                with f.when(f.compare("ne", waits, 0)):
+                with f.if_then(f.compare("ne", waits, 0)):
                     lock(f, queue)
-                    call_c(f, "pthread_cond_signal", f.word(queue, layout.JOB_FINISHED))
+                    call_c(f, "pthread_cond_signal", f.word_address(queue, layout.JOB_FINISHED))
                     unlock(f, queue)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -118,8 +119,8 @@ def _wake_workers() -> IRFunction:
     f.call("make_room", queue)
     unlock(f, queue)  # first: woken threads find it unlocked
     with f.count(count):
-        call_c(f, "pthread_cond_signal", f.word(queue, layout.JOB_OPENED))
-    f.give(0)
+        call_c(f, "pthread_cond_signal", f.word_address(queue, layout.JOB_OPENED))
+    f.ret(0)
     return f
 
 
@@ -131,31 +132,31 @@ def _reserve_cpu(has_affinity: bool) -> IRFunction:
     """
     f = IRFunction("make_room", ("queue",))
     if not has_affinity:
-        f.give(0)
+        f.ret(0)
         return f
-    queue, mask, other_cpus = f["queue"], f.space(8 * _MASK_WORDS), f.variable(0)
-    current_cpu = f.line(f"zext i32 {f.line('call i32 @sched_getcpu()', 'r')} to i64", "z")
-    with f.when(f.compare("eq", f.load(queue, layout.RESERVED_CPU), f.add(current_cpu, 1))):
-        f.give(0)
+    queue, mask, other_cpus = f["queue"], f.alloca_bytes(8 * _MASK_WORDS), f.variable(0)
+    current_cpu = f.emit(f"zext i32 {f.emit('call i32 @sched_getcpu()', 'r')} to i64", "z")
+    with f.if_then(f.compare("eq", f.load(queue, layout.RESERVED_CPU), f.add(current_cpu, 1))):
+        f.ret(0)
     f.store(queue, layout.RESERVED_CPU, f.add(current_cpu, 1))
     failed = call_c(f, "sched_getaffinity", 0, 8 * _MASK_WORDS, mask)
-    with f.when(f.line(f"icmp ne i32 {failed}, 0", "c")):
-        f.give(0)
-    with f.when(f.compare("uge", current_cpu, 64 * _MASK_WORDS)):
-        f.give(0)
-    word = f.word(mask, f.binary("lshr", current_cpu, 6))
+    with f.if_then(f.emit(f"icmp ne i32 {failed}, 0", "c")):
+        f.ret(0)
+    with f.if_then(f.compare("uge", current_cpu, 64 * _MASK_WORDS)):
+        f.ret(0)
+    word = f.word_address(mask, f.binary("lshr", current_cpu, 6))
     bit = f.binary("shl", 1, f.binary("and", current_cpu, 63))
     f.store(word, 0, f.binary("and", f.load(word), f.binary("xor", bit, -1)))
     with f.count(_MASK_WORDS) as i:
-        other_cpus.set(f.binary("or", other_cpus.get(), f.load(f.word(mask, i))))
-    with f.when(f.compare("eq", other_cpus.get(), 0)):
-        f.give(0)
+        other_cpus.set(f.binary("or", other_cpus.get(), f.load(f.word_address(mask, i))))
+    with f.if_then(f.compare("eq", other_cpus.get(), 0)):
+        f.ret(0)
     worker = f.variable(f.load(queue, layout.WORKERS))
     with f.count(f.load(queue, layout.WORKER_COUNT)):
         thread = f.load(worker.get(), layout.THREAD)
         call_c(f, "pthread_setaffinity_np", thread, 8 * _MASK_WORDS, mask)
-        worker.set(f.word(worker.get(), layout.WORKER_WORDS))
-    f.give(0)
+        worker.set(f.word_address(worker.get(), layout.WORKER_WORDS))
+    f.ret(0)
     return f
 
 
@@ -171,42 +172,42 @@ def _open_job(pause: str) -> IRFunction:
     f.store(queue, layout.JOB_NUMBER, number)
     ticket = f.binary("or", f.binary("shl", number, layout.NUMBER_SHIFT), chunks)
     f.store(queue, layout.TICKET, ticket, "seq_cst")
-    with f.when(f.compare("ne", f.load(queue, layout.SLEEPERS, "seq_cst"), 0)):
+    with f.if_then(f.compare("ne", f.load(queue, layout.SLEEPERS, "seq_cst"), 0)):
         f.call("wake", queue, f.sub(chunks, 1))
     f.call("take", queue, f["scratch"], 1)
     spins = f.variable(0)
     with f.loop():
-        with f.when(f.compare("eq", f.load(queue, layout.DONE, "acquire"), chunks)):
+        with f.if_then(f.compare("eq", f.load(queue, layout.DONE, "acquire"), chunks)):
             caution = f.load(queue, layout.BACKOFF)
-            with f.when(f.compare("ne", caution, 0)):
+            with f.if_then(f.compare("ne", caution, 0)):
                 f.store(queue, layout.BACKOFF, f.sub(caution, 1))
-            f.give(0)
+            f.ret(0)
         spins.set(f.add(spins.get(), 1))
-        with f.when(f.compare("ugt", spins.get(), _MAX_SPINS)):
+        with f.if_then(f.compare("ugt", spins.get(), _MAX_SPINS)):
             f.leave()
-        f.line(pause)
-    with f.when(f.compare("ne", f.load(f["record"], layout.SHORT_NS), 0)):
+        f.emit(pause)
+    with f.if_then(f.compare("ne", f.load(f["record"], layout.SHORT_NS), 0)):
         caution = f.umin(f.add(f.mul(f.load(queue, layout.BACKOFF), 2), _MIN_BACKOFF), _MAX_BACKOFF)
         f.store(queue, layout.BACKOFF, caution)
         f.store(queue, layout.RUN_ALONE, caution)
     lock(f, queue)
     f.store(queue, layout.LEADER_WAITS, 1, "seq_cst")
     with f.loop():
-        with f.when(f.compare("eq", f.load(queue, layout.DONE, "seq_cst"), chunks)):
+        with f.if_then(f.compare("eq", f.load(queue, layout.DONE, "seq_cst"), chunks)):
             f.leave()
         sleep(f, queue, layout.JOB_FINISHED)
     f.store(queue, layout.LEADER_WAITS, 0, "seq_cst")
     unlock(f, queue)
-    f.give(0)
+    f.ret(0)
     return f
 
 
 def _clock() -> IRFunction:
     """Return nanoseconds of a monotonic clock."""
     f = IRFunction("clock", ())
-    now = f.space(16)
+    now = f.alloca_bytes(16)
     call_c(f, "clock_gettime", 1, now)  # 1: CLOCK_MONOTONIC, as time.monotonic_ns
-    f.give(f.add(f.mul(f.load(now), 1_000_000_000), f.load(now, 1)))
+    f.ret(f.add(f.mul(f.load(now), 1_000_000_000), f.load(now, 1)))
     return f
 
 
@@ -216,12 +217,12 @@ def _record() -> IRFunction:
     """
     f = IRFunction("record", ("events", "time", "number", "start", "worker"))
     events, count = f["events"], f.fetch_add(f["events"], layout.EVENT_COUNT, 1)
-    with f.when(f.compare("ult", count, f.load(events, layout.EVENT_LIMIT))):
-        event = f.word(events, f.add(f.mul(count, layout.EVENT_WORDS), layout.FIRST_EVENT))
+    with f.if_then(f.compare("ult", count, f.load(events, layout.EVENT_LIMIT))):
+        event = f.word_address(events, f.add(f.mul(count, layout.EVENT_WORDS), layout.FIRST_EVENT))
         stop = f.call("clock")
         for word, value in enumerate((f["time"], f["number"], f["start"], stop, f["worker"])):
             f.store(event, word, value)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -233,27 +234,27 @@ def _chunk_count() -> IRFunction:
     f = IRFunction("chunks", ("queue", "record"))
     queue, chunks, short = f["queue"], *(
         f.load(f["record"], word) for word in (layout.CHUNKS, layout.SHORT_NS))
-    with f.when(f.compare("ule", chunks, 1)):
-        f.give(1)
-    with f.when(f.compare("ne", short, 0)):
-        with f.when(f.compare("ne", f.load(queue, layout.SLEEPERS, "monotonic"), 0)):
+    with f.if_then(f.compare("ule", chunks, 1)):
+        f.ret(1)
+    with f.if_then(f.compare("ne", short, 0)):
+        with f.if_then(f.compare("ne", f.load(queue, layout.SLEEPERS, "monotonic"), 0)):
             idle_ns = f.sub(f.call("clock"), f.load(queue, layout.LAST_SHARED_END))
-            with f.when(f.compare("ugt", idle_ns, short)):
-                f.give(1)
+            with f.if_then(f.compare("ugt", idle_ns, short)):
+                f.ret(1)
         alone_jobs = f.load(queue, layout.RUN_ALONE)
-        with f.when(f.compare("ne", alone_jobs, 0)):
+        with f.if_then(f.compare("ne", alone_jobs, 0)):
             f.store(queue, layout.RUN_ALONE, f.sub(alone_jobs, 1))
-            f.give(1)
-    f.give(chunks)
+            f.ret(1)
+    f.ret(chunks)
     return f
 
 
 def _note_shared_end() -> IRFunction:
     """Note when a shareable record ended."""
     f = IRFunction("ended", ("queue", "record"))
-    with f.when(f.compare("ugt", f.load(f["record"], layout.CHUNKS), 1)):
+    with f.if_then(f.compare("ugt", f.load(f["record"], layout.CHUNKS), 1)):
         f.store(f["queue"], layout.LAST_SHARED_END, f.call("clock"))
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -262,35 +263,35 @@ def _execute() -> IRFunction:
     f = IRFunction("execute", ("queue", "program", "block", "time", "scratch"))
     queue = f["queue"]
     position = f.variable(f.load(f["block"], layout.RESUME_AT))
-    with f.when(f.compare("eq", position.get(), 0)):
+    with f.if_then(f.compare("eq", position.get(), 0)):
         f.call("resolve", f["program"], f["block"])
-    pointers = f.word(f["block"], f.load(f["program"], layout.RESOLVED))
+    pointers = f.word_address(f["block"], f.load(f["program"], layout.RESOLVED))
     records, end = f.load(f["program"], layout.RECORDS), f.load(f["program"], layout.COMMANDS)
     events, start = f.load(queue, layout.EVENTS), f.variable(0)
     recorded = f.compare("ne", events, 0)
     with f.loop():
         i = position.get()
-        with f.when(f.compare("uge", i, end)):
+        with f.if_then(f.compare("uge", i, end)):
             f.leave()
-        with f.when(f.compare("uge", f.load(queue, layout.ABORT, "monotonic"), f["time"])):
+        with f.if_then(f.compare("uge", f.load(queue, layout.ABORT, "monotonic"), f["time"])):
             f.leave()
         f.store(queue, layout.COMMAND, i, "monotonic")
-        record = f.word(records, f.mul(i, layout.RECORD_WORDS))
-        with f.when(f.compare("ne", f.load(record), layout.EXEC)):
+        record = f.word_address(records, f.mul(i, layout.RECORD_WORDS))
+        with f.if_then(f.compare("ne", f.load(record), layout.EXEC)):
             position.set(f.call("go", f["program"], f["block"], pointers, record, i))
-            f.again()
+            f.continue_loop()
         position.set(f.add(i, 1))
-        with f.when(recorded):
+        with f.if_then(recorded):
             start.set(f.call("clock"))
         chunks = f.call("chunks", queue, record)
-        with f.when(f.compare("ugt", chunks, 1)):
+        with f.if_then(f.compare("ugt", chunks, 1)):
             f.call("open_job", queue, record, pointers, f["time"], f["scratch"])
-        with f.when(f.compare("ule", chunks, 1)):
+        with f.if_then(f.compare("ule", chunks, 1)):
             f.call("kernel", record, pointers, 0, f.load(record, layout.ITERATIONS), f["scratch"])
         f.call("ended", queue, record)
-        with f.when(recorded):
+        with f.if_then(recorded):
             f.call("record", events, f["time"], i, start.get(), 0)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -301,26 +302,26 @@ def _leader_loop(pause: str, mode: int) -> IRFunction:
     f.call("write_mode", mode)
     with f.loop():
         head = f.load(queue, layout.COMPLETED)
-        with f.when(f.compare("eq", f.load(queue, layout.SUBMITTED, "acquire"), head)):
+        with f.if_then(f.compare("eq", f.load(queue, layout.SUBMITTED, "acquire"), head)):
             _spin(f, queue, idle_since, spin_time, pause)
             _leader_sleep(f, queue, head)
             idle_since.set(0)
-            f.again()
+            f.continue_loop()
         idle_since.set(0)
         start = f.call("clock")
-        entry = f.word(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
+        entry = f.word_address(queue, f.mul(f.binary("urem", head, layout.CAPACITY), 2))
         time, scratch = f.add(head, 1), f.load(f["worker"], layout.PRIVATE_SCRATCH)
         program, block = f.load(entry, layout.RING), f.load(entry, layout.RING + 1)
-        call_c(f, "pthread_mutex_lock", f.word(queue, layout.LEADER))
+        call_c(f, "pthread_mutex_lock", f.word_address(queue, layout.LEADER))
         f.call("execute", queue, program, block, time, scratch)
-        call_c(f, "pthread_mutex_unlock", f.word(queue, layout.LEADER))
+        call_c(f, "pthread_mutex_unlock", f.word_address(queue, layout.LEADER))
         f.store(queue, layout.COMPLETED, time, "seq_cst")
-        with f.when(f.compare("ne", f.load(queue, layout.WAITERS, "seq_cst"), 0)):
+        with f.if_then(f.compare("ne", f.load(queue, layout.WAITERS, "seq_cst"), 0)):
             lock(f, queue)
-            call_c(f, "pthread_cond_broadcast", f.word(queue, layout.FINISHED))
+            call_c(f, "pthread_cond_broadcast", f.word_address(queue, layout.FINISHED))
             unlock(f, queue)
         _set_spin_time(f, spin_time, start)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -329,30 +330,30 @@ def _set_spin_time(f: IRFunction, spin_time: Variable, start: str) -> None:
     min_ns, max_ns = SPIN_NS
     elapsed = f.umin(f.sub(f.call("clock"), start), max_ns)
     spin_time.set(elapsed)
-    with f.when(f.compare("ult", elapsed, min_ns)):
+    with f.if_then(f.compare("ult", elapsed, min_ns)):
         spin_time.set(min_ns)
 
 
 def _spin(f: IRFunction, queue: str, idle_since: Variable, spin_time: Variable, pause: str) -> None:
     """Return from the worker if the queue stops; else spin for a while."""
-    with f.when(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
+    with f.if_then(f.compare("ne", f.load(queue, layout.STOP, "acquire"), 0)):
         f.fetch_add(queue, layout.RETURNED, 1)
-        f.give(0)
-    f.line(pause)
+        f.ret(0)
+    f.emit(pause)
     now = f.call("clock")
-    with f.when(f.compare("eq", idle_since.get(), 0)):
+    with f.if_then(f.compare("eq", idle_since.get(), 0)):
         idle_since.set(now)
-    with f.when(f.compare("ule", f.sub(now, idle_since.get()), spin_time.get())):
-        f.again()
+    with f.if_then(f.compare("ule", f.sub(now, idle_since.get()), spin_time.get())):
+        f.continue_loop()
 
 
 def _leader_sleep(f: IRFunction, queue: str, head: str) -> None:
     lock(f, queue)
     f.store(queue, layout.LEADER_SLEEPS, 1)
     with f.loop():
-        with f.when(f.compare("ne", f.load(queue, layout.SUBMITTED), head)):
+        with f.if_then(f.compare("ne", f.load(queue, layout.SUBMITTED), head)):
             f.leave()
-        with f.when(f.compare("ne", f.load(queue, layout.STOP), 0)):
+        with f.if_then(f.compare("ne", f.load(queue, layout.STOP), 0)):
             f.leave()
         sleep(f, queue, layout.SUBMITTED_COND)
     f.store(queue, layout.LEADER_SLEEPS, 0)
@@ -366,16 +367,16 @@ def _worker_loop(pause: str, mode: int) -> IRFunction:
     f.call("write_mode", mode)
     with f.loop():
         remaining = f.binary("and", f.load(queue, layout.TICKET, "acquire"), _CHUNK_COUNT_MASK)
-        with f.when(f.compare("ne", remaining, 0)):
+        with f.if_then(f.compare("ne", remaining, 0)):
             start = f.call("clock")
             f.call("take", queue, f.load(f["worker"], layout.PRIVATE_SCRATCH), 0)
             _set_spin_time(f, spin_time, start)
             idle_since.set(0)
-            f.again()
+            f.continue_loop()
         _spin(f, queue, idle_since, spin_time, pause)
         idle_since.set(0)
         _worker_sleep(f, queue)
-    f.give(0)
+    f.ret(0)
     return f
 
 
@@ -383,15 +384,15 @@ def _worker_sleep(f: IRFunction, queue: str) -> None:
     lock(f, queue)
     f.fetch_add(queue, layout.SLEEPERS, 1)
     remaining = f.binary("and", f.load(queue, layout.TICKET, "seq_cst"), _CHUNK_COUNT_MASK)
-    with f.when(f.compare("ne", remaining, 0)):
+    with f.if_then(f.compare("ne", remaining, 0)):
         f.fetch_add(queue, layout.SLEEPERS, -1)
         unlock(f, queue)
-        f.again()
+        f.continue_loop()
     with f.loop():
-        with f.when(f.compare("ne", f.load(queue, layout.STOP, "seq_cst"), 0)):
+        with f.if_then(f.compare("ne", f.load(queue, layout.STOP, "seq_cst"), 0)):
             f.leave()
         woken = f.load(queue, layout.WOKEN)
-        with f.when(f.compare("ne", woken, 0)):
+        with f.if_then(f.compare("ne", woken, 0)):
             f.store(queue, layout.WOKEN, f.sub(woken, 1))
             f.leave()
         sleep(f, queue, layout.JOB_OPENED)

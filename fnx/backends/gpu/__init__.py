@@ -1,1 +1,13 @@
-"""Devices with their own memory and queues: the layers above their drivers."""
+"""Devices with their own memory and queues: the layers above their drivers.
+
+    device.py               encodes commands; leases memory; loops and conditions on the host
+    static_launches.py      commands that do not depend on the host: recorded and replayed
+    memory.py               storages, and a pool of free blocks by size class
+    transfer.py             copies from device to device; pinned_memory.py holds their chunks
+    cancellation.py         time limit and Ctrl-C: aborting kernels that do not end
+    driver.py               ``QueueDriver``, the operations of one in-order queue
+    driver_probe.py         a trial of a driver in a child process
+
+Counts, offsets and limits are checked here, so drivers (backends/opencl.py, cuda.py, webgpu.py)
+check nothing. docs/gpu.md explains kernels for workgroups and how to write a driver.
+"""

@@ -75,7 +75,7 @@ class _LaunchPlan:
         self.groups = evaluate(code.extents["groups"], env)
         self.threads = evaluate(code.extents["threads"], env)
         self.written = accessors.written_slots(command.kernel)
-        limits, max_buffers = driver.limits, driver.target.buffers
+        limits, max_buffers = driver.limits, driver.target.max_buffers
         buffers_bound = accessors.max_bindings(command.slots) if max_buffers else 0
         if buffers_bound > max_buffers:
             raise DeviceError(
@@ -119,10 +119,10 @@ class GpuCommandBuffer(CommandBuffer):
         self.static_plan = static_launch_plan(self.commands, self.plans, device.pool)
         if self.static_plan is not None:
             device.static_plans.add(self.static_plan)
-            device.ended.watch(self, self.static_plan.records)
+            device.dead_records.watch(self, self.static_plan.records)
 
     @property
-    def temporary(self) -> int:
+    def temporary_bytes(self) -> int:
         """Bytes of the arena."""
         return self._arena
 
@@ -130,7 +130,7 @@ class GpuCommandBuffer(CommandBuffer):
                on_commit: Callable[[], None] | None = None) -> None:
         """Queue the commands; returns when all are queued."""
         device = self._device
-        device.alive()
+        device.reopen_if_lost()
         check_arguments(self.commands, len(ins), len(outs))
         with device.lock:
             local_ins = [device.complete_transfer(storage) for storage in ins]
@@ -146,7 +146,7 @@ class GpuCommandBuffer(CommandBuffer):
             outs[i].piece.loc = site
         run = _Submission(self, device, ins, outs, self._arena)
         if self.static_plan is not None and device.runs is None:
-            local_ins = [device.own(storage) for storage in ins]
+            local_ins = [device.to_device(storage) for storage in ins]
             if on_commit is not None:
                 on_commit()
             self.static_plan.queue(local_ins, outs, run.arena)
@@ -179,10 +179,10 @@ class _Submission:
             return self.arena.memory, offset
         if slot.kind == "out":
             return self.outs[slot.index].memory, offset
-        self.ins[slot.index] = storage = self.device.own(self.ins[slot.index])
+        self.ins[slot.index] = storage = self.device.to_device(self.ins[slot.index])
         return storage.memory, offset
 
-    def touched(self, memory: UOp) -> None:
+    def invalidate(self, memory: UOp) -> None:
         """Invalidate host copies of a slot that is about to be written."""
         slot = accessors.resolve_slot(memory, self.iteration)
         if slot.kind != "arena":
@@ -191,7 +191,7 @@ class _Submission:
     def read(self, memory: UOp) -> HostBytes:
         """Read the bytes of a slot into host memory, after queued work."""
         slot = accessors.resolve_slot(memory, self.iteration)
-        if slot.kind == "in" and not self.device.is_own(self.ins[slot.index]):
+        if slot.kind == "in" and not self.device.is_on_device(self.ins[slot.index]):
             window: HostBytes = self.ins[slot.index].view(np.dtype(np.uint8),
                                                       (self.ins[slot.index].nbytes,))
             return window[slot.offset:slot.offset + slot.nbytes].copy()
@@ -229,7 +229,7 @@ class _Submission:
             if isinstance(command, Command):
                 self._execute(command)
             elif isinstance(command, QueuedBranch):
-                which = int(self.read(command.which)[:4].view(np.int32)[0])
+                which = int(self.read(command.branch_index)[:4].view(np.int32)[0])
                 last = len(command.branches) - 1
                 self.walk(command.branches[min(max(which, 0), last)], depth)
             else:
@@ -259,7 +259,7 @@ class _Submission:
             self._run_on_host(command)
             return
         for i in plan.written:
-            self.touched(plan.slots[i])
+            self.invalidate(plan.slots[i])
         if plan.groups:
             self.driver.exec(QueuedLaunch(plan.kernel, plan.groups, plan.threads, tuple(
                 [self.place(slot) for slot in plan.slots]), plan.scalars))
@@ -272,7 +272,7 @@ class _Submission:
         written = accessors.written_slots(command.kernel)
         for i, (slot, value) in enumerate(zip(command.slots, memory)):
             if i in written and value.size:
-                self.touched(slot)
+                self.invalidate(slot)
                 self.write(slot, value)
 
 
@@ -296,7 +296,7 @@ class GpuDevice(DeviceBase):
         self._kernels: dict[bytes, LoadedKernel] = {}
         self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()
         self.static_plans: weakref.WeakSet[StaticLaunchPlan] = weakref.WeakSet()
-        self.ended: DeathQueue[LaunchRecords] = DeathQueue()
+        self.dead_records: DeathQueue[LaunchRecords] = DeathQueue()
         self.in_flight: deque[GpuCommandBuffer] = deque(maxlen=_IN_FLIGHT)
         self._connect_pool()
         atexit.register(self._at_exit)
@@ -304,8 +304,8 @@ class GpuDevice(DeviceBase):
     # ---- faults
 
     def _connect_pool(self) -> None:
-        self.pool.freed, self.pool.failed = self._forget, self._failed
-        self.pool.passed = self.in_flight.clear
+        self.pool.on_free, self.pool.failed = self._forget, self._failed
+        self.pool.on_all_done = self.in_flight.clear
 
     def _failed(self, error: DeviceError) -> DeviceError:
         """Describe a fault: the kernels in flight, and the source location of the first."""
@@ -332,7 +332,7 @@ class GpuDevice(DeviceBase):
         except DeviceError as error:
             raise self._failed(error) from error
 
-    def alive(self) -> None:
+    def reopen_if_lost(self) -> None:
         """Reopen the device if it has failed.
 
         Raises:
@@ -349,7 +349,7 @@ class GpuDevice(DeviceBase):
             self.pool = GpuPool(self.driver)
             self.in_flight.clear()
             self._kernels, self._copies = {}, WeakMemo()
-            self.static_plans, self.ended = weakref.WeakSet(), DeathQueue()
+            self.static_plans, self.dead_records = weakref.WeakSet(), DeathQueue()
             self._connect_pool()
 
     # ---- memory
@@ -368,10 +368,10 @@ class GpuDevice(DeviceBase):
             commands.forget(memory)
 
     def _allocate(self, sizes: Iterable[int]) -> list[GpuStorage]:
-        self.alive()
-        return GpuStorage.several(self.pool, sizes)
+        self.reopen_if_lost()
+        return GpuStorage.allocate_all(self.pool, sizes)
 
-    def is_own(self, storage: Any) -> bool:
+    def is_on_device(self, storage: Any) -> bool:
         """Whether a storage is in the memory of this device."""
         return type(storage) is GpuStorage and storage.pool is self.pool
 
@@ -380,11 +380,11 @@ class GpuDevice(DeviceBase):
         are.
         """
         if type(storage) is GpuStorage:
-            storage = self.own(storage)
+            storage = self.to_device(storage)
             storage.memory  # noqa: B018
         return storage
 
-    def own(self, storage: Any) -> GpuStorage:
+    def to_device(self, storage: Any) -> GpuStorage:
         """Return a storage in the memory of this device: itself, or a copy, which is cached."""
         if type(storage) is GpuStorage and storage.pool is self.pool:
             return storage
@@ -398,12 +398,12 @@ class GpuDevice(DeviceBase):
         """Copy a storage from another device, or from the host."""
         if type(storage) is not GpuStorage:
             return self.upload(storage.view(np.dtype(np.uint8), (storage.nbytes,)))
-        self.alive()
+        self.reopen_if_lost()
         return send(storage, self.pool)
 
     def upload(self, value: np.ndarray[Any, Any]) -> GpuStorage:
         """Copy an array to a new storage."""
-        self.alive()
+        self.reopen_if_lost()
         storage = GpuStorage(self.pool, value.nbytes, from_host=True)
         storage.fill(value)
         return storage
@@ -411,7 +411,7 @@ class GpuDevice(DeviceBase):
     def encode(self, commands: UOp, code: Mapping[UOp, KernelCode], arena: int
                ) -> GpuCommandBuffer:
         """Encode commands; all kernels that are not loaded yet become one program."""
-        self.alive()
+        self.reopen_if_lost()
         decoded = decode_commands(commands)
         kernel_codes = {c.kernel: code[c.kernel]
                         for c in collect_execs(decoded) if c.kernel.op is ops.KERNEL}
@@ -425,7 +425,7 @@ class GpuDevice(DeviceBase):
         kernel_commands = [c for c in collect_execs(commands) if c.kernel.op is ops.KERNEL]
         codes = {code[c.kernel].key: code[c.kernel] for c in kernel_commands}
         with self.lock:
-            for records in self.ended.take():
+            for records in self.dead_records.released():
                 records.end()
             new_codes = {c.symbol: c for key, c in codes.items() if key not in self._kernels}
             if new_codes:
@@ -452,7 +452,7 @@ class GpuDevice(DeviceBase):
 
     def synchronize(self) -> None:
         """Wait for all submitted work."""
-        self.alive()
+        self.reopen_if_lost()
         with self.lock:
             value = self.driver.signal()
             self.driver.submit()

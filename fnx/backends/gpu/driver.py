@@ -106,12 +106,12 @@ class QueueDriver(ABC):
         target: what the lowering knows about it.
         limits: its limits.
         pid: the process that opened it; in another one a call may hang.
-        links: whether launches are recorded once for any memory (``link``), rather than for fixed
-            memory (``record``).
+        supports_linking: whether launches are recorded once for any memory (``link``), rather than
+            for fixed memory (``record``).
         reopens: whether the device can be opened again in this process after a failure.
     """
 
-    links = False
+    supports_linking = False
     can_reopen = False
 
     name: str

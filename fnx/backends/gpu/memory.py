@@ -79,9 +79,9 @@ class GpuPool:
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
         self.held = self.kept = 0
-        self.freed: Callable[[DeviceMemory], None] = lambda memory: None
+        self.on_free: Callable[[DeviceMemory], None] = lambda memory: None
         self.failed: Callable[[DeviceError], DeviceError] = lambda error: error
-        self.passed: Callable[[], None] = lambda: None
+        self.on_all_done: Callable[[], None] = lambda: None
         self._histories: dict[tuple[int, ...], deque[list[DeviceMemory]]] = {}
         self.lost = ""  # why its content can't be read any more
         # copies to other devices in progress
@@ -192,7 +192,7 @@ class GpuPool:
                           f"{size:,}{f' made at {format_location(site)}' if site else ''}"
                           for (size, site), count in largest])
 
-    def called(self, call: Callable[..., T], *args: Any) -> T:
+    def call_driver(self, call: Callable[..., T], *args: Any) -> T:
         """Call a driver method that uses this memory.
 
         Raises:
@@ -214,14 +214,14 @@ class GpuPool:
         Raises:
             DeviceError: the device failed, now or before.
         """
-        self.called(call, *args)
-        self.passed()
+        self.call_driver(call, *args)
+        self.on_all_done()
 
     def make_room(self, nbytes: int) -> None:
         """Pass on the oldest copies until host memory has room: they may use ``MAX_PINNED`` bytes
         in all.
         """
-        for transfer in self.outgoing.take():
+        for transfer in self.outgoing.released():
             transfer.drop()
         waiting = [arrival for arrival in self.outgoing.pending() if arrival.nbytes]
         for transfer in waiting:
@@ -242,7 +242,7 @@ class GpuPool:
 
     def _settle(self) -> None:
         """Reclaim the memory of dead owners."""
-        for block in self._deaths.take():
+        for block in self._deaths.released():
             size = block.size
             if self.kept + size <= MAX_FREE_BYTES:
                 self._free.setdefault((size, block.from_host), []).append(block.memory)
@@ -254,7 +254,7 @@ class GpuPool:
     def _release(self, memory: DeviceMemory) -> None:
         if self.lost or self.driver.pid != os.getpid():
             return  # a driver that failed, or is another process's, may hang
-        self.freed(memory)
+        self.on_free(memory)
         self.driver.free(memory)
 
     def trim(self) -> None:
@@ -302,7 +302,7 @@ class HostCopy:
         self._chunks: deque[tuple[int, AsyncRead]] = deque()
         for start in range(0, owner.nbytes, MAX_BLOCK):
             size = min(MAX_BLOCK, owner.nbytes - start)
-            self._chunks.append((start, self._pool.called(
+            self._chunks.append((start, self._pool.call_driver(
                 self._pool.driver.fetch, owner.memory, start, size)))
             self.nbytes += size
 
@@ -315,7 +315,7 @@ class HostCopy:
     def take(self, to: HostBytes) -> None:
         """Wait for the bytes, and copy them."""
         for start, fetched in self._chunks:
-            self._pool.called(fetched.wait)
+            self._pool.call_driver(fetched.wait)
             to[start:start + fetched.nbytes] = fetched.content()
         self.drop()
 
@@ -370,7 +370,7 @@ class GpuStorage(DeviceStorage):
         return alias
 
     @classmethod
-    def several(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:
+    def allocate_all(cls, pool: GpuPool, sizes: Iterable[int]) -> list[GpuStorage]:
         """Allocate storages of these sizes."""
         return [cls(pool, nbytes) for nbytes in sizes]
 
@@ -437,7 +437,7 @@ class GpuStorage(DeviceStorage):
     def fill(self, value: np.ndarray[Any, Any]) -> None:
         """Copy the elements of an array here, row-major."""
         if value.nbytes:
-            self.pool.called(self.pool.driver.write, self.memory, 0,
+            self.pool.call_driver(self.pool.driver.write, self.memory, 0,
                              np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         self.written()
 

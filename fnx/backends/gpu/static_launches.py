@@ -80,18 +80,18 @@ class LaunchRecords:
 
     def __init__(self, driver: QueueDriver) -> None:
         self.driver = driver
-        self.seen: list[_LaunchRecord] = []  # least recently used first
+        self.lru_records: list[_LaunchRecord] = []  # least recently used first
         self.linked: LinkedLaunches | None = None
 
     def drop(self, record: _LaunchRecord) -> None:
         """Drop a record."""
-        self.seen.remove(record)
+        self.lru_records.remove(record)
         if record.launches is not None:
             self.driver.forget(record.launches)
 
     def end(self) -> None:
         """Drop all records."""
-        for record in list(self.seen):
+        for record in list(self.lru_records):
             self.drop(record)
         linked, self.linked = self.linked, None
         if linked is not None:
@@ -102,11 +102,11 @@ class StaticLaunchPlan:
     """A static launch list and its records."""
 
     def __init__(self, static_launches: list[_StaticLaunch], pool: GpuPool) -> None:
-        self.known, self.pool, self.driver = static_launches, pool, pool.driver
+        self.static_launches, self.pool, self.driver = static_launches, pool, pool.driver
         self.records = LaunchRecords(self.driver)
         self.written = {(place[0], place[1]) for k in static_launches
                         for i, place in enumerate(k.places) if i in k.plan.written}
-        self._work: list[DeviceMemory] = []  # the arena of the previous call
+        self._last_arena: list[DeviceMemory] = []  # the arena of the previous call
         self._can_record = True
 
     def queue(self, ins: Sequence[GpuStorage], outs: Sequence[GpuStorage],
@@ -119,13 +119,13 @@ class StaticLaunchPlan:
         new_memory = [s.piece for s in outs]
         if arena is not None:
             new_memory.append(arena.piece)
-        if self.driver.links:
+        if self.driver.supports_linking:
             if self.records.linked is None:
                 self.records.linked = self._link(len(ins), len(outs))
             self.driver.launch(self.records.linked,
                                (*arg_memory, *[piece.memory for piece in new_memory]))
             return
-        record = self._of(arg_memory, new_memory, {s.piece for s in ins},
+        record = self._find_or_record(arg_memory, new_memory, {s.piece for s in ins},
                           [s.nbytes for s in outs]) \
             if self._can_record else None
         if record is not None and record.launches is not None:
@@ -136,16 +136,16 @@ class StaticLaunchPlan:
         for launch in self._launches(arg_memory, [piece.memory for piece in new_memory], len(outs)):
             self.driver.exec(launch)
 
-    def _of(self, arg_memory: list[DeviceMemory], new_memory: list[PoolMemory],
+    def _find_or_record(self, arg_memory: list[DeviceMemory], new_memory: list[PoolMemory],
             fixed: set[PoolMemory], sizes: list[int]) -> _LaunchRecord | None:
         """Return the record of this memory, with launches recorded if it was seen before."""
-        key, records = tuple(arg_memory), self.records.seen
+        key, records = tuple(arg_memory), self.records.lru_records
         history = self.pool.result_history(tuple(sizes), MAX_RECORDS)
         record, mismatches = self._find_match(key, new_memory, fixed, sizes)
         if record is None:
             self._steer_to_earlier_call(new_memory, history, fixed)
             record = _LaunchRecord(key, [piece.memory for piece in new_memory])
-            self._work = record.fresh[len(sizes):]
+            self._last_arena = record.fresh[len(sizes):]
             if len(records) == MAX_RECORDS:
                 self.records.drop(records[0])
         else:
@@ -167,7 +167,7 @@ class StaticLaunchPlan:
 
         Also return the results that differ from it, which have or may get substitute buffers.
         """
-        for record in reversed(self.records.seen):
+        for record in reversed(self.records.lru_records):
             if record.key != key:
                 continue
             mismatches = self.pool.steer(new_memory, record.fresh, fixed)
@@ -199,7 +199,7 @@ class StaticLaunchPlan:
         """
         fewest_mismatches, best_match = len(new_memory) + 1, list[DeviceMemory]()
         for earlier in reversed(history):
-            wanted = [*earlier, *self._work]
+            wanted = [*earlier, *self._last_arena]
             mismatches = len(self.pool.steer(new_memory, wanted, fixed))
             if mismatches < fewest_mismatches:
                 fewest_mismatches, best_match = mismatches, wanted
@@ -227,7 +227,7 @@ class StaticLaunchPlan:
         memory = {"in": arg_memory, "out": new_memory[:outs], "arena": new_memory[outs:]}
         return [QueuedLaunch(k.plan.kernel, k.plan.groups, k.plan.threads, tuple(
             [(memory[kind][index], offset) for kind, index, offset in k.places]), k.plan.scalars)
-            for k in self.known]
+            for k in self.static_launches]
 
     def _link(self, ins: int, outs: int) -> LinkedLaunches:
         """Link all launches with memory numbered: arguments, then results, then temporaries."""
@@ -235,11 +235,11 @@ class StaticLaunchPlan:
         return self.driver.link([UnboundLaunch(
             k.plan.kernel, k.plan.groups, k.plan.threads,
             tuple([(first[kind] + index, offset) for kind, index, offset in k.places]),
-            k.plan.scalars) for k in self.known])
+            k.plan.scalars) for k in self.static_launches])
 
     def forget(self, memory: DeviceMemory) -> None:
         """Drop the records on this memory."""
-        for record in [found for found in self.records.seen
+        for record in [found for found in self.records.lru_records
                        if memory in found.key or memory in found.fresh]:
             self.records.drop(record)
 

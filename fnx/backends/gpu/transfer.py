@@ -43,7 +43,7 @@ class Transfer:
         """Queue the fetch of a chunk; pass on earlier ones so that at most ``MAX_CHUNKS_AHEAD``
         wait."""
         self.deliver(MAX_CHUNKS_AHEAD - 1)
-        self._chunks.append((start, self._source.called(
+        self._chunks.append((start, self._source.call_driver(
             self._source.driver.fetch, memory, start, nbytes)))
         self.nbytes += nbytes
 
@@ -56,10 +56,10 @@ class Transfer:
         with self._lock:
             while len(self._chunks) > remaining:
                 start, fetched = self._chunks[0]
-                self._source.called(fetched.wait)
+                self._source.call_driver(fetched.wait)
                 # Written again if Ctrl-C comes here, which is safe: nobody has used the memory
                 # before.
-                self._destination.called(self._destination.driver.write, self._memory, start,
+                self._destination.call_driver(self._destination.driver.write, self._memory, start,
                                          fetched.content())
                 self._drop()
 

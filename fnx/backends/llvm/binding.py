@@ -209,8 +209,9 @@ def target_with_features(triple: str, cpu: str, features: Sequence[str]) -> Targ
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 1 << 20)
     return Target("cpu", triple, cpu, ",".join(features), bits, registers,
                   not x86 or "+fma" in feature_set, l1, l2, cores(), version(),
-                  units=matrix_units(bits, feature_set), rounds=not x86 or "+sse4.1" in feature_set,
-                  permuted=_permute_granularity(bits, feature_set) if x86 else 1)
+                  unit_names=matrix_units(bits, feature_set),
+                  has_round=not x86 or "+sse4.1" in feature_set,
+                  permute_bytes=_permute_granularity(bits, feature_set) if x86 else 1)
 
 
 def _permute_granularity(bits: int, features: Collection[str]) -> int:
@@ -280,7 +281,7 @@ def _unblock_threads() -> None:
 def _in_child() -> None:
     if not all(inside._is_owned() for inside in _per_thread.held):  # a thread may have been linking
         _linkers.clear()
-        _dead_libraries.forget()
+        _dead_libraries.discard()
     _unblock_threads()
 
 
@@ -304,7 +305,7 @@ class _Machine:
 
     def __init__(self, target: Target) -> None:
         lib, error = _llvm(), _Message()
-        for ref in _dead_machines.take():
+        for ref in _dead_machines.released():
             lib.DisposeTargetMachine(ref)
         triple = target.triple.encode()
         llvm_target = lib.GetTargetFromTriple(triple, error.reference)
@@ -424,7 +425,7 @@ class Library:
 def _free_dead_libraries() -> None:
     """Free the code of dead libraries, and linkers whose quota is used up and freed."""
     lib = _llvm()
-    for linker, tracker in _dead_libraries.take():
+    for linker, tracker in _dead_libraries.released():
         error = _Message()
         lib.LLJIT_Dylib_Tracker_Dispose(tracker, error.reference)
         error.take()

@@ -46,9 +46,9 @@ def restrict_features(level: str, triple: str, features: list[str]) -> list[str]
 
 def matrix_units(bits: int, features: set[str]) -> tuple[str, ...]:
     """Return the matrix units of a processor."""
-    supported = [u for u in UNITS.values() if u.needs and u.bits <= bits
-                 and features.issuperset([f"+{need}" for need in u.needs])]
-    return tuple([u.name for u in supported if u.form != "tiles" or _may_use_tiles()])
+    supported = [u for u in UNITS.values() if u.cpu_features and u.bits <= bits
+                 and features.issuperset([f"+{need}" for need in u.cpu_features])]
+    return tuple([u.name for u in supported if u.layout != "tiles" or _may_use_tiles()])
 
 
 @functools.cache

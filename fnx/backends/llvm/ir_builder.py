@@ -6,10 +6,10 @@ variables are stack slots; ``with`` statements create blocks:
 >>> f = IRFunction("count", ("limit",))
 >>> i = f.variable(0)
 >>> with f.loop():
-...     with f.when(f.compare("uge", i.get(), f["limit"])):
+...     with f.if_then(f.compare("uge", i.get(), f["limit"])):
 ...         f.leave()
 ...     i.set(f.add(i.get(), 1))
->>> f.give(i.get())
+>>> f.ret(i.get())
 >>> print(f.text().splitlines()[0])
 define i64 @count(i64 %limit) nounwind {
 """
@@ -32,11 +32,11 @@ class Variable:
 
     def get(self) -> str:
         """Load its current value."""
-        return self._function.line(f"load i64, ptr {self._slot}", "v")
+        return self._function.emit(f"load i64, ptr {self._slot}", "v")
 
     def set(self, value: IRValue) -> None:
         """Assign a value."""
-        self._function.line(f"store i64 {value}, ptr {self._slot}")
+        self._function.emit(f"store i64 {value}, ptr {self._slot}")
 
 
 class IRFunction:
@@ -47,7 +47,7 @@ class IRFunction:
         self._slots: list[str] = []
         self._lines: list[str] = []
         self._count = 0
-        self._ended = False  # whether the current block has its terminator
+        self._is_terminated = False  # whether the current block has its terminator
         self._exits: list[tuple[str, str]] = []  # (next iteration, exit) of each open loop
 
     def __getitem__(self, param: str) -> str:
@@ -66,9 +66,9 @@ class IRFunction:
         self._count += 1
         return f"{hint}{self._count}"
 
-    def line(self, text: str, hint: str = "") -> str:
+    def emit(self, text: str, hint: str = "") -> str:
         """Append an instruction. With a hint its result gets a name, which is returned."""
-        if self._ended:
+        if self._is_terminated:
             return "poison"  # code after a terminator is unreachable
         name = f"%{self._fresh(hint)}" if hint else ""
         self._lines.append(f"  {name} = {text}" if hint else f"  {text}")
@@ -82,20 +82,20 @@ class IRFunction:
         variable.set(value)
         return variable
 
-    def space(self, nbytes: int) -> str:
+    def alloca_bytes(self, nbytes: int) -> str:
         """Allocate bytes on the stack; return their address."""
         slot = f"%{self._fresh('space')}"
         self._slots.append(f"  {slot} = alloca [{nbytes} x i8], align 16")
-        return self.line(f"ptrtoint ptr {slot} to i64", "a")
+        return self.emit(f"ptrtoint ptr {slot} to i64", "a")
 
     def words(self, count: IRValue) -> str:
         """Allocate a number of words that is known at run time only; return their address."""
-        space = self.line(f"alloca i64, i64 {count}, align 16", "space")
-        return self.line(f"ptrtoint ptr {space} to i64", "a")
+        space = self.emit(f"alloca i64, i64 {count}, align 16", "space")
+        return self.emit(f"ptrtoint ptr {space} to i64", "a")
 
     def binary(self, op: str, a: IRValue, b: IRValue) -> str:
         """Append an integer instruction."""
-        return self.line(f"{op} i64 {a}, {b}", "b")
+        return self.emit(f"{op} i64 {a}, {b}", "b")
 
     def add(self, a: IRValue, b: IRValue) -> str:
         return self.binary("add", a, b)
@@ -108,69 +108,69 @@ class IRFunction:
 
     def compare(self, relation: str, a: IRValue, b: IRValue) -> str:
         """Compare integers, for ``when``."""
-        return self.line(f"icmp {relation} i64 {a}, {b}", "c")
+        return self.emit(f"icmp {relation} i64 {a}, {b}", "c")
 
     def umin(self, a: IRValue, b: IRValue) -> str:
         """Return the smaller of two unsigned values."""
         truth = self.compare("ult", a, b)
-        return self.line(f"select i1 {truth}, i64 {a}, i64 {b}", "m")
+        return self.emit(f"select i1 {truth}, i64 {a}, i64 {b}", "m")
 
     # ---- memory -----------------------------------------------------------------------------
 
-    def word(self, address: IRValue, index: IRValue = 0) -> str:
+    def word_address(self, address: IRValue, index: IRValue = 0) -> str:
         """Return the address of a word."""
         return self.add(address, self.mul(index, 8) if isinstance(index, str) else index * 8)
 
     def _pointer(self, address: IRValue, index: IRValue) -> str:
-        return self.line(f"inttoptr i64 {self.word(address, index)} to ptr", "p")
+        return self.emit(f"inttoptr i64 {self.word_address(address, index)} to ptr", "p")
 
     def load(self, address: IRValue, index: IRValue = 0, order: str = "") -> str:
         """Load a word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)
         kind = "load atomic" if order else "load"
-        return self.line(f"{kind} i64, ptr {p} {order}, align 8", "l")
+        return self.emit(f"{kind} i64, ptr {p} {order}, align 8", "l")
 
-    def small(self, address: IRValue, bits: int) -> str:
+    def load_signed(self, address: IRValue, bits: int) -> str:
         """Load a signed integer of a few bits."""
         p = self._pointer(address, 0)
-        n = self.line(f"load i{bits}, ptr {p}, align {bits // 8}", "n")
-        return self.line(f"sext i{bits} {n} to i64", "l")
+        n = self.emit(f"load i{bits}, ptr {p}, align {bits // 8}", "n")
+        return self.emit(f"sext i{bits} {n} to i64", "l")
 
     def store(self, address: IRValue, index: IRValue, value: IRValue, order: str = "") -> None:
         """Store a word; ``order`` makes the access atomic."""
         p = self._pointer(address, index)
         kind = "store atomic" if order else "store"
-        self.line(f"{kind} i64 {value}, ptr {p} {order}, align 8")
+        self.emit(f"{kind} i64 {value}, ptr {p} {order}, align 8")
 
     def fetch_add(self, address: IRValue, index: IRValue, value: IRValue) -> str:
         """Add atomically; return the previous value."""
         p = self._pointer(address, index)
-        return self.line(f"atomicrmw add ptr {p}, i64 {value} seq_cst", "f")
+        return self.emit(f"atomicrmw add ptr {p}, i64 {value} seq_cst", "f")
 
     def compare_exchange(self, address: IRValue, index: IRValue, old: IRValue, new: IRValue) -> str:
         """Compare and swap: write ``new`` if the word is ``old``; return whether it was."""
         p = self._pointer(address, index)
-        pair = self.line(f"cmpxchg ptr {p}, i64 {old}, i64 {new} seq_cst seq_cst", "x")
-        return self.line(f"extractvalue {{i64, i1}} {pair}, 1", "c")
+        pair = self.emit(f"cmpxchg ptr {p}, i64 {old}, i64 {new} seq_cst seq_cst", "x")
+        return self.emit(f"extractvalue {{i64, i1}} {pair}, 1", "c")
 
     # ---- control ----------------------------------------------------------------------------
 
     def _jump(self, label: str) -> None:
-        self.line(f"br label %{label}")
-        self._ended = True
+        self.emit(f"br label %{label}")
+        self._is_terminated = True
 
     def _block(self, label: str) -> None:
-        if not self._ended:
+        if not self._is_terminated:
             self._jump(label)
         self._lines.append(f"{label}:")
-        self._ended = False
+        self._is_terminated = False
 
     @contextlib.contextmanager
-    def when(self, truth: str) -> Iterator[None]:
+    def if_then(self, truth: str) -> Iterator[None]:
         """Run the block if ``truth`` holds."""
         then, exit_label = self._fresh("then"), self._fresh("behind")
-        self.line(f"br i1 {truth}, label %{then}, label %{exit_label}")
-        self._ended = True
+        self.emit(f"br i1 {truth}, label %{then}, label %{exit_label}")
+        self._is_terminated = True
         self._block(then)
         yield
         self._block(exit_label)
@@ -182,7 +182,7 @@ class IRFunction:
         self._block(head)
         self._exits.append((head, exit_label))
         yield
-        if not self._ended:
+        if not self._is_terminated:
             self._jump(head)
         self._exits.pop()
         self._block(exit_label)
@@ -191,7 +191,7 @@ class IRFunction:
         """Leave the innermost loop."""
         self._jump(self._exits[-1][1])
 
-    def again(self) -> None:
+    def continue_loop(self) -> None:
         """Continue with the next iteration of the innermost loop."""
         self._jump(self._exits[-1][0])
 
@@ -201,16 +201,16 @@ class IRFunction:
         counter = self.variable(0)
         with self.loop():
             i = counter.get()
-            with self.when(self.compare("uge", i, limit)):
+            with self.if_then(self.compare("uge", i, limit)):
                 self.leave()
             yield i
             counter.set(self.add(i, 1))
 
     def call(self, name: str, *arguments: IRValue) -> str:
         """Call a function of this module that takes and returns i64."""
-        return self.line(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
+        return self.emit(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})", "r")
 
-    def give(self, value: IRValue) -> None:
+    def ret(self, value: IRValue) -> None:
         """Return from the function."""
-        self.line(f"ret i64 {value}")
-        self._ended = True
+        self.emit(f"ret i64 {value}")
+        self._is_terminated = True

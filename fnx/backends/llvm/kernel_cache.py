@@ -83,12 +83,12 @@ class _Latch:
 class _CompileJob:
     """The compilation of one kernel to an object file."""
 
-    __slots__ = ("_disk", "_text", "begun", "data", "done", "error", "key", "nanoseconds",
+    __slots__ = ("_disk", "_text", "started", "data", "done", "error", "key", "nanoseconds",
                  "symbol")
 
     def __init__(self, key: bytes, symbol: str, disk: DiskCache) -> None:
         self.key, self.symbol, self._disk = key, symbol, disk
-        self._text, self.begun = "", False
+        self._text, self.started = "", False
         self.data = disk.get(key)
         self.nanoseconds = 0  # of LLVM; 0 if it was on disk
         self.error: BaseException | None = None
@@ -104,7 +104,7 @@ class _CompileJob:
         """Compile the text to an object file and check it; on a helper thread."""
         if self.error is not None:
             return
-        self.begun = True
+        self.started = True
         try:
             start = time.perf_counter_ns()
             data = llvm.compile_ir(self._text, target)
@@ -202,7 +202,7 @@ class CompilerThreads:
         """End at process exit: drop jobs that have not started, and start no more."""
         self._ended = True
         for job in tuple(self._open):
-            if not job.begun:
+            if not job.started:
                 job.drop()
 
 
@@ -278,7 +278,7 @@ class KernelCache:
                 self.counts["link_us"] += (time.perf_counter_ns() - start) // 1000
                 for key, kernel in linked.items():
                     if self.recent.get(key) is None:
-                        self.recent.keep(key, kernel)
+                        self.recent.put(key, kernel)
         finally:
             with self._lock:
                 for key, job in jobs.items():
@@ -298,7 +298,7 @@ class KernelCache:
                                     object_files.allowed_addresses())
                 for key, s, _ in group:
                     linked[key] = LinkedKernel(key, library.addresses[s], library)
-        for key in self._dead_kernels.take():
+        for key in self._dead_kernels.released():
             if self._kernel(key) is None:
                 self._linked.pop(key, None)
         for key, kernel in linked.items():

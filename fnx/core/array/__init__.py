@@ -1,1 +1,47 @@
-"""The user-facing Array: promotion, indexing, pytrees, and tracing functions to graphs."""
+"""The user-facing Array: promotion, indexing, pytrees, and tracing functions to graphs.
+
+**Arrays.** An ``Array`` is immutable: ``_node`` (a UOp) and, if it is concrete, ``_storage``
+(memory of a device). In a graph a concrete array is ``BUFFER(handle=storage)``. ``weak`` is JAX's
+weak type; it belongs to the Array, never to the graph. ``dtype`` is NumPy's dtype, so that
+``x.dtype == np.float32`` holds. ``Aval(shape, dtype, weak)`` is what is known of an array without
+its value; ``ShapeDtypeStruct`` is its public counterpart.
+
+**Public functions.** A function has one definition. Its meaning is an entry in elementwise.py, or
+above its ``def`` if it is one op; its signature and docstring are a ``def`` in fnx/numpy
+(``@elementwise(entry)`` adds Args, Returns and Raises); lax and nn give it a second name by
+``alias``. Types for annotations are defined where they belong (``ArrayLike`` in array.py,
+``AxisLike`` in axes.py, ``DTypeLike`` in convert.py) and re-exported by fnx/typing.py.
+
+**Traces.** scope.py holds the open traces, a thread-local stack, and the named axes that they open,
+which are part of the key of every trace. Each trace owns its LEAFs, which may have known values.
+``scope.resolve_leaves(node)`` replaces leaves by their values, or raises TracedValueError (there is
+no value) or LeakedTracerError (the trace is closed). Errors name the transforms that were open,
+each with the user's line.
+
+**Effects** (host_callbacks.py, core/callbacks.py). ``CALLBACK(handle, token, operands...)`` calls a
+Python function. Each effect takes the token of the one before it, so two equal prints stay two, in
+order; a FUNCTION with effects has a token as its last parameter and its last result
+(``ClosedFunction.effects``). Outside all traces effects happen at once, or with the results of the
+public call.
+
+**Indexing.** NumPy's indices (indexing.py), JAX's dimension numbers (fnx/lax/gather_scatter.py) and
+dynamic slices all become one GATHER or SCATTER over some axes: indexed axes have index arrays,
+other axes are windows, and a batch axis is one more index. No memory layout follows from which axes
+are indexed.
+
+**Memory of other libraries** (zero_copy.py, dlpack.py). A storage may borrow NumPy memory: it keeps
+the memory alive and never writes it; the address has to be a multiple of 64. ``asarray`` borrows
+only memory that nobody can write (views of Arrays, bytes); ``from_dlpack`` borrows any. ``load``
+borrows the pages of the file, in which ``save`` aligns large arrays.
+
+**Devices** (placement.py, fnx/device_transfer.py). ``device_put(x, device)`` commits an array: what
+is computed from it runs on that device and is committed, too, as are results of ``jit(device=)``.
+Uncommitted arrays follow; without any the device is ``config.device``. Two different devices are an
+error that names both arguments and both lines.
+
+**Eager calls** (eager_cache.py) close the pending nodes over their BUFFERs, and over a number or
+two among the operands, so that another number is the same program; they are lowered like jitted
+ones. A call like an earlier one builds no graph: its function, the types of its Arrays and its
+other operands by value are the key of the program. Indices that are numbers are data, so ``x[i]``
+is one program for all i. Calls that read a value, warn or have an effect are not cached.
+"""

@@ -269,6 +269,6 @@ def evaluate_pending(out: Any, miss: CacheMiss | None = None) -> None:
         if not pending:
             return
     storages = storage.evaluate([x._node for x in pending],
-                                None if miss is None else partial(miss.keep, out, pending))
+                                None if miss is None else partial(miss.store, out, pending))
     for x, memory in zip(pending, storages):
         x._storage, x._uop = memory, None

@@ -348,13 +348,13 @@ _METHODS: dict[str, Callable[..., Array]] = {}
 class LazyMethod:
     """A method of Array whose module is imported on first access, as few programs use it."""
 
-    __slots__ = ("_home", "_name")
+    __slots__ = ("_module", "_name")
 
     def __init__(self, module: str, name: str) -> None:
-        self._home, self._name = module, name
+        self._module, self._name = module, name
 
     def __get__(self, x: Array | None, cls: type[Array]) -> Any:
-        f = getattr(load(self._home), self._name)
+        f = getattr(load(self._module), self._name)
         setattr(Array, self._name, f)
         return f if x is None else f.__get__(x)
 

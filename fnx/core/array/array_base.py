@@ -65,14 +65,14 @@ class ArrayBase:
         node = self._uop
         if node is None:
             if self._storage is None:
-                raise self._donated("")
+                raise self._donated_error("")
             node = UOp(ops.BUFFER, self._dtype, (), op_args.Buffer(self._storage, self._shape))
             # whoever holds the node may read the memory at any time
             self._storage.is_aliased = True
             self._uop = node
         return node
 
-    def _donated(self, what: str) -> DonatedError:
+    def _donated_error(self, what: str) -> DonatedError:
         """Return the error of a donated or deleted array; ``what`` is a prefix of the message."""
         if not self._value:
             return DonatedError(f"{what}expected an array with a value, got one that was deleted",
@@ -128,7 +128,7 @@ class ArrayBase:
 
     # ---- values
 
-    def _known(self) -> Any:
+    def _evaluated_storage(self) -> Any:
         """Return storage with the value; a traced array needs a trace that knows its value."""
         storage.mark_impure()
         if self._storage is not None:
@@ -142,7 +142,7 @@ class ArrayBase:
 
     def _numpy(self) -> NDArray:
         """Return the value in its storage dtype."""
-        view: NDArray = self._known().view(self._dtype.np, self._shape)
+        view: NDArray = self._evaluated_storage().view(self._dtype.np, self._shape)
         return view
 
     def _numbers(self) -> NDArray:

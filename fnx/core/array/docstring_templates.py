@@ -46,7 +46,7 @@ class DocTemplate:
     def __init__(self, *, returns: str, raises: Sequence[str] = (),
                  imports: str = "fnx.numpy as jnp", wrap: Callable[[Any], Any] = public_api,
                  **texts: str) -> None:
-        self._returns, self._raises, self._at, self._wrap = returns, raises, imports, wrap
+        self._returns, self._raises, self._imports, self._wrap = returns, raises, imports, wrap
         self._texts = {**_COMMON_TEXTS, **texts}
 
     def __call__(self, returns: str = "", raises: Sequence[str] | None = None, **overrides: str
@@ -67,7 +67,7 @@ class DocTemplate:
             if errors:
                 lines += ["Raises:", *[f"    {_indent(e)}" for e in errors], ""]
             text, prompt, example = (f.__doc__ or "").partition(">>> ")
-            lines += [f">>> import {self._at}", prompt]
+            lines += [f">>> import {self._imports}", prompt]
             f.__doc__ = text + "\n    ".join(lines) + example
             wrapped: Callable[P, R] = self._wrap(f)
             return wrapped

@@ -59,7 +59,7 @@ class CacheMiss:
     def __init__(self, key: tuple[Any, ...] | None, memory: list[Any]) -> None:
         self.key, self.memory, self._impure_count = key, memory, impure_events.count
 
-    def keep(self, out: Any, pending: Sequence[Array], captures: Sequence[UOp], ins: Sequence[Any],
+    def store(self, out: Any, pending: Sequence[Array], captures: Sequence[UOp], ins: Sequence[Any],
              run: Run, nbytes: int) -> None:
         """Cache the program of this call, of ``nbytes`` bytes.
 
@@ -85,7 +85,7 @@ class CacheMiss:
         elif len(ins) != len(self.memory) or bindings != [(i, i) for i in range(len(ins))]:
             run = _bind_memory(run, [None if id(s) in memory_index else s for s in ins], bindings)
         cached = _make_cached_call(run, [x._aval for x in pending], out_tree)
-        _call_cache.keep(self.key, (cached, nbytes))
+        _call_cache.put(self.key, (cached, nbytes))
 
 
 UNCACHEABLE = CacheMiss(None, [])
@@ -141,7 +141,7 @@ def _bind_number(run: Run, position: int, ins: Sequence[Any],
         value = memory[-1]
         number_storage = _float_cache.get((value, kind))
         if number_storage is None:
-            number_storage = _float_cache.keep((value, kind), storage.put(np.array(value, kind)))
+            number_storage = _float_cache.put((value, kind), storage.put(np.array(value, kind)))
         inputs[position] = number_storage
         return run(inputs)
     return lifted
@@ -205,7 +205,7 @@ def index_array(i: int) -> Array:
     """Return an int as an int32 Array, so that calls with other ints hit the same entry."""
     key = id(config.mode), i
     array = _index_cache.get(key)
-    return _index_cache.keep(key, from_numpy(np.asarray(i, np.int32))) if array is None else array
+    return _index_cache.put(key, from_numpy(np.asarray(i, np.int32))) if array is None else array
 
 
 _MAX_AXIS = 1 << 30  # the longest axis whose indices are int32

@@ -50,11 +50,11 @@ from fnx.core.uop import UOp
 class ElementwiseFn:
     """An elementwise function: see the module docstring. Bools may use another op (``Op.of``)."""
 
-    __slots__ = ("name", "domain", "meaning", "is_format_specific")
+    __slots__ = ("name", "domain", "formula", "is_format_specific")
 
-    def __init__(self, name: str, domain: str, meaning: Op | Callable[..., Expr],
+    def __init__(self, name: str, domain: str, formula: Op | Callable[..., Expr],
                  is_format_specific: bool = False) -> None:
-        self.name, self.domain, self.meaning = name, domain, meaning
+        self.name, self.domain, self.formula = name, domain, formula
         # depends on the dtype's own format: not computed in a wider one
         self.is_format_specific = is_format_specific
 
@@ -64,9 +64,9 @@ class ElementwiseFn:
         For storage-only dtypes a formula is computed in a wider dtype and rounded once.
         """
         t = nodes[-1].dtype
-        meaning = self.meaning
+        meaning = self.formula
         if isinstance(meaning, Op):
-            return build.elementwise(meaning.of(t), *nodes)
+            return build.elementwise(meaning.for_dtype(t), *nodes)
         if t.storage is None or self.is_format_specific:
             return meaning(*map(Expr, nodes)).node
         out = meaning(*[Expr(build.to_compute(n)) for n in nodes]).node

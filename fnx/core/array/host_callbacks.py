@@ -90,7 +90,7 @@ class _HandleReuse(threading.local):
     def __init__(self) -> None:
         self.handles: dict[Any, list[callbacks.Handle]] | None = None
         self.used: list[callbacks.Handle] = []
-        self.kept = False
+        self.trace_remains = False
 
 
 _reuse = _HandleReuse()
@@ -105,24 +105,24 @@ def with_reused_handles(handles: dict[Any, list[callbacks.Handle]], f: Callable[
     ``trace_remains`` the earlier trace remains in use: then a callback matches only if its texts
     and numbers are equal, whatever the types of its arrays.
     """
-    saved = _reuse.handles, _reuse.used, _reuse.kept
+    saved = _reuse.handles, _reuse.used, _reuse.trace_remains
     try:
-        _reuse.handles, _reuse.used, _reuse.kept = handles, [], trace_remains
+        _reuse.handles, _reuse.used, _reuse.trace_remains = handles, [], trace_remains
         return f()
     finally:
-        _reuse.handles, _reuse.used, _reuse.kept = saved
+        _reuse.handles, _reuse.used, _reuse.trace_remains = saved
 
 
 def _handle(callback: _CallbackCall) -> callbacks.Handle:
     handles, used = _reuse.handles, _reuse.used
     if handles is None:
         return callbacks.Handle(callback.call, callback.name, callback.loc)
-    if _reuse.kept:
+    if _reuse.trace_remains:
         for handle in [h for key, same in handles.items() if key[:3] == callback.key()[:3]
                        for h in same]:
             previous = getattr(handle.call, "__self__", None)
             if handle not in used and isinstance(previous, _CallbackCall) and \
-                    previous.content() == callback.content():
+                    previous.literal_values() == callback.literal_values():
                 used.append(handle)
                 return handle
     candidates = handles.setdefault(callback.key(), [])
@@ -147,16 +147,16 @@ class _CallbackCall:
             raise ArgumentError(f"expected a function to call, got {type(f).__name__}",
                                 hint="pass the function itself, and its arguments behind it")
         self.f, self.bound, self.name, self.loc = f, bound, name, current_loc.loc
-        self.drops, self.results = results is None, results or NO_RESULTS
+        self.discards_results, self.results = results is None, results or NO_RESULTS
         self.leaves, self.tree = tree.flatten((args, kwargs))
         self.arrays: list[Array] = []
-        self.places: list[int] = []
+        self.leaf_positions: list[int] = []
         for i, x in enumerate(self.leaves):
             if isinstance(x, Array | np.ndarray | np.generic) or \
                     numbers and type(x) in convert.SCALAR_DTYPES:
                 self.leaves[i] = None
                 self.arrays.append(asarray(x))
-                self.places.append(i)
+                self.leaf_positions.append(i)
             elif isinstance(x, ValueOperators):
                 raise KernelError(f"{name}: expected arrays, got {x!r}", hint="a kernel calls no "
                                   "Python when it runs; k.print shows its values")
@@ -166,11 +166,11 @@ class _CallbackCall:
         """Return what distinguishes two calls in a program."""
         return self.name, self.loc, getattr(self.f, "__code__", id(self.f)), tuple(self.types)
 
-    def content(self) -> Any:
+    def literal_values(self) -> Any:
         """Return the texts and numbers among its arguments and in its closure."""
         cells = [c.cell_contents for c in getattr(self.f, "__closure__", None) or ()]
         types = [dtype for _, dtype in self.types], [a.dtype for a in self.results.avals]
-        return types, self.tree, self.places, [
+        return types, self.tree, self.leaf_positions, [
             x if isinstance(x, str | bytes | bool | int | float | None) else type(x)
             for x in (*self.bound, *self.leaves, *cells)]
 
@@ -186,11 +186,11 @@ class _CallbackCall:
     def call(self, values: list[NDArray], shapes: list[Shape]) -> Sequence[NDArray]:
         """Call it with the array values of one call."""
         leaves = list(self.leaves)
-        for i, x, (_, dtype) in zip(self.places, values, self.types):
+        for i, x, (_, dtype) in zip(self.leaf_positions, values, self.types):
             leaves[i] = _array(x, dtype)
         args, kwargs = self.tree.unflatten(leaves)
         out = self.f(*self.bound, *args, **kwargs)
-        return [] if self.drops else self._checked(out, shapes)
+        return [] if self.discards_results else self._checked(out, shapes)
 
     def _checked(self, out: Any, shapes: list[Shape]) -> list[NDArray]:
         leaves, structure = tree.flatten(out)

@@ -67,10 +67,11 @@ def get(x: UOp, index: Sequence[Any], mode: str | None = None, fill: UOp | None 
     indices, in_bounds = plan.indices()
     if 0 in [plan.region[d] for d in plan.advanced]:
         _check_empty(plan.region, indices)
-        out = build.const(0, x.dtype, plan.result(indices[0].shape))
+        out = build.const(0, x.dtype, plan.result_shape(indices[0].shape))
     else:  # 0-d indices are clipped, as in JAX
-        by_axis, order = plan.along(indices, mode == "clip" or not indices[0].shape)
-        gathered = build.gather(build.reshape(x, plan.whole), *by_axis.values(), axes=[*by_axis])
+        by_axis, order = plan.scatter_axes(indices, mode == "clip" or not indices[0].shape)
+        gathered = build.gather(build.reshape(x, plan.full_shape), *by_axis.values(),
+                                axes=[*by_axis])
         out = build.permute(gathered, inverse_permutation(order))
     if mode in ("fill", "drop"):
         fill_value = default_fill(x) if fill is None else fill
@@ -90,7 +91,7 @@ def write(x: UOp, index: Sequence[Any], value: UOp, monoid: Op | None = None,
         mode: for out-of-bounds indices: "drop" (None) or "clip".
     """
     arguments.check_choice("mode", mode, (*WRITE_MODES, None))
-    monoid = None if monoid is None else monoid.of(x.dtype)
+    monoid = None if monoid is None else monoid.for_dtype(x.dtype)
     plan = _IndexPlan(x.shape, index, _WRITE_POLICIES[mode])
     if plan.advanced:
         return _scatter_value(plan, x, value, monoid, mode)
@@ -126,14 +127,14 @@ def _broadcast_value(value: UOp, shape: Shape) -> UOp:
 def _scatter_value(plan: _IndexPlan, x: UOp, value: UOp, monoid: Op | None,
                    mode: str | None) -> UOp:
     indices, _ = plan.indices()
-    shape = plan.result(indices[0].shape)
+    shape = plan.result_shape(indices[0].shape)
     axis_order = plan.index_axis_order(len(shape))
     value = _broadcast_value(value, tuple([shape[a] for a in axis_order]))
     value = build.permute(value, inverse_permutation(axis_order))
     if 0 in value.shape or 0 in x.shape:
         return x
-    by_axis, order = plan.along(indices, mode == "clip")
-    out = build.scatter(build.reshape(x, plan.whole), [*by_axis.values()],
+    by_axis, order = plan.scatter_axes(indices, mode == "clip")
+    out = build.scatter(build.reshape(x, plan.full_shape), [*by_axis.values()],
                         build.permute(value, order), monoid, [*by_axis])
     return build.reshape(out, x.shape)
 
@@ -190,8 +191,9 @@ class _IndexPlan:
         self.slices: list[_Slice] = []
         self.dims: list[int | None] = []       # axes of the basic result; None: length 1
         self.advanced: dict[int, Any] = {}
-        self.places: list[int] = []            # positions of the advanced ones in ``entries``
-        self.in_front = 0                      # axes of the basic result before the first of them
+        self.positions: list[int] = []            # positions of the advanced ones in ``entries``
+        # axes of the basic result before the first of them
+        self.basic_axes_before = 0
         for position, entry in enumerate(entries):
             if entry is None:
                 self.dims.append(None)
@@ -213,9 +215,9 @@ class _IndexPlan:
 
     def _index(self, entry: Any, position: int, axis: int | None) -> None:
         """Add an index array, or an int among index arrays, for an axis."""
-        self.in_front = self.in_front if self.advanced else len(self.dims)
+        self.basic_axes_before = self.basic_axes_before if self.advanced else len(self.dims)
         self.advanced[len(self.dims)] = entry
-        self.places.append(position)
+        self.positions.append(position)
         self.dims.append(axis)
 
     # ---- the basic part
@@ -274,15 +276,15 @@ class _IndexPlan:
         return nodes, functools.reduce(operator.and_, valid).node
 
     @property
-    def whole(self) -> Shape:
+    def full_shape(self) -> Shape:
         """The shape of x with the new axes."""
         return tuple([1 if a is None else self.shape[a] for a in self.dims])
 
-    def result(self, index: Shape) -> Shape:
+    def result_shape(self, index: Shape) -> Shape:
         """Return the result shape: the axes of the indices, then the other axes of the region."""
         return (*index, *[self.region[d] for d in other_axes(tuple(self.advanced), len(self.dims))])
 
-    def along(self, indices: Sequence[UOp], clip: bool) -> tuple[dict[int, UOp], list[int]]:
+    def scatter_axes(self, indices: Sequence[UOp], clip: bool) -> tuple[dict[int, UOp], list[int]]:
         """Return index arrays by axis of ``whole``, and the order of ``result`` with them in front.
 
         Axes with partial slices get index arrays, too, so elements outside the slices are neither
@@ -290,7 +292,7 @@ class _IndexPlan:
         """
         by_axis = dict(zip(self.advanced, indices))
         if clip:
-            by_axis = {d: _clip_index(i, self.whole[d]) for d, i in by_axis.items()}
+            by_axis = {d: _clip_index(i, self.full_shape[d]) for d, i in by_axis.items()}
         rest_axes = other_axes(tuple(by_axis), len(self.dims))
         partial = {d: self.slices[a].numbers() for d, a in enumerate(self.dims)
                    if d not in by_axis and a is not None and not self.slices[a].is_whole}
@@ -305,9 +307,10 @@ class _IndexPlan:
 
         That is the position of the indices if they are adjacent, else the front.
         """
-        are_adjacent = self.places == list(range(self.places[0], self.places[0] + len(self.places)))
+        are_adjacent = self.positions == list(range(self.positions[0],
+                                                    self.positions[0] + len(self.positions)))
         count = rank - (len(self.region) - len(self.advanced))
-        position = self.in_front if are_adjacent else 0
+        position = self.basic_axes_before if are_adjacent else 0
         other_axes = list(range(count, rank))
         return tuple(other_axes[:position] + list(range(count)) + other_axes[position:])
 

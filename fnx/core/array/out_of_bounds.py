@@ -30,10 +30,11 @@ class OutOfBoundsPolicy:
             them, and out-of-bounds elements are read as constants.
     """
 
-    __slots__ = ("_clamp", "_warning_text", "_alone")
+    __slots__ = ("_clamp", "_warning_text", "_only_without_arrays")
 
     def __init__(self, clamp: bool, warning_text: str, only_without_arrays: bool = False) -> None:
-        self._clamp, self._warning_text, self._alone = clamp, warning_text, only_without_arrays
+        self._clamp, self._warning_text = clamp, warning_text
+        self._only_without_arrays = only_without_arrays
 
     def index(self, i: int, axis: int, shape: Shape, has_arrays: bool) -> int | UOp:
         """Return the index to use in place of i."""
@@ -49,7 +50,7 @@ class OutOfBoundsPolicy:
                 "fnx.config.check_index = True makes it an error"
             storage.mark_impure()
             warnings.warn_explicit(text, OutOfBoundsWarning, *site, registry=_warning_registry)
-        if self._clamp and not (self._alone and has_arrays):
+        if self._clamp and not (self._only_without_arrays and has_arrays):
             return 0 if i < 0 else n - 1
         t = index_dtype(n)
         return build.const(max(min(i, t.limits[1]), -t.limits[1]), t)

@@ -68,7 +68,7 @@ def number_const(x: Any, to: DType, shape: Shape) -> UOp:
     key = (type(x), x, to, shape)
     node = _number_cache.get(key)
     if node is None:
-        node = _number_cache.keep(key, build.const(convert.wrap_scalar(x, to), to, shape))
+        node = _number_cache.put(key, build.const(convert.wrap_scalar(x, to), to, shape))
     return node
 
 

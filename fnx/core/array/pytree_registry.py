@@ -3,7 +3,7 @@
 An entry says how to flatten a container, rebuild it, name its children and print it. Named
 tuples are registered when first seen; an object of a type without an entry is a leaf.
 
->>> pytree_type(dict).take({"b": 1, "a": 2})
+>>> pytree_type(dict).flatten({"b": 1, "a": 2})
 ([2, 1], ('a', 'b'))
 >>> print(pytree_type(int))
 None
@@ -147,10 +147,10 @@ class PytreeType(Record):
     """
 
     kind: type
-    take: Callable[[Any], tuple[Sequence[Any], Hashable]]
-    make: Callable[[Any, Sequence[Any]], Any]
+    flatten: Callable[[Any], tuple[Sequence[Any], Hashable]]
+    unflatten: Callable[[Any, Sequence[Any]], Any]
     keys: Callable[[Any, int], Sequence[Any]]
-    show: Callable[[Any, list[str]], str]
+    format: Callable[[Any, list[str]], str]
 
 
 PYTREE_TYPES: dict[type, PytreeType] = {}
@@ -236,7 +236,7 @@ def pytree_type(kind: type) -> PytreeType | None:
 
 def is_named_tuple(entry: PytreeType) -> bool:
     """Whether an entry is that of an unregistered named tuple: its children are its fields."""
-    return entry.take is _flatten_sequence and entry.kind not in (tuple, list)
+    return entry.flatten is _flatten_sequence and entry.kind not in (tuple, list)
 
 
 def _format_fields(cls: type, fields: Iterable[tuple[str, str]]) -> str:

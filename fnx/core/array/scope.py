@@ -62,7 +62,7 @@ class _TraceState(threading.local):
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
-        self.owner: dict[UOp, Scope] = {}
+        self.leaf_owner: dict[UOp, Scope] = {}
         self.values: dict[UOp, UOp] = {}
 
 
@@ -80,8 +80,8 @@ class Scope:
     number below ``start_number`` existed before.
     """
 
-    __slots__ = ("name", "axis", "loop", "axes", "leaves", "cached_nodes", "loc", "opened",
-                 "start_number", "first", "token")
+    __slots__ = ("name", "axis", "loop", "axes", "leaves", "cached_nodes", "loc", "opened_at",
+                 "start_number", "first_token", "token")
 
     def __init__(self, name: str, axis: op_args.Axis | None = None, loop: bool = False) -> None:
         self.name, self.axis, self.loop, self.start_number = name, axis, loop, creation_mark()
@@ -89,8 +89,8 @@ class Scope:
         self.leaves: list[UOp] = []
         self.cached_nodes: list[UOp] = []
         self.loc: Location | None = None
-        self.opened: Location | None = None  # the user's line that opened it
-        self.first: UOp | None = None  # the input token of its first effect
+        self.opened_at: Location | None = None  # the user's line that opened it
+        self.first_token: UOp | None = None  # the input token of its first effect
         self.token: UOp | None = None  # the input token of its next effect
 
     def leaf(self, dtype: DType, shape: Shape, value: UOp | None = None) -> UOp:
@@ -98,7 +98,7 @@ class Scope:
         id = next(_ids) << LEAF_BITS | len(self.leaves)
         node = UOp(ops.LEAF, dtype, (), op_args.Leaf(id, tuple(shape)))
         self.leaves.append(node)
-        _state.owner[node] = self
+        _state.leaf_owner[node] = self
         if value is not None:
             _state.values[node] = value
         return node
@@ -114,21 +114,21 @@ class Scope:
         self.axes = open_axes() if self.axis is None else (*open_axes(), self.axis)
         _state.scopes.append(self)
         self.loc, current_loc.loc = current_loc.loc, None  # traced code has its own locations
-        self.opened = self.loc or user_location(2)
+        self.opened_at = self.loc or user_location(2)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         _state.scopes.remove(self)
         current_loc.loc = self.loc
-        for node in self.leaves if self.first is None else [*self.leaves, self.first]:
-            _state.owner.pop(node, None)
+        for node in self.leaves if self.first_token is None else [*self.leaves, self.first_token]:
+            _state.leaf_owner.pop(node, None)
             _state.values.pop(node, None)
-            _closed_leaves.keep(node.arg.id, (self.name, self.opened))
+            _closed_leaves.put(node.arg.id, (self.name, self.opened_at))
         for node in self.cached_nodes:
             _state.values.pop(node, None)
         if not _state.scopes:  # includes what traces interrupted by Ctrl-C left behind
-            _state.owner.clear()
+            _state.leaf_owner.clear()
             _state.values.clear()
 
 
@@ -138,7 +138,7 @@ def open_scopes() -> list[Scope]:
 
 
 def _open_transforms() -> list[tuple[str, Location | None]]:
-    transforms = [(s.name, s.opened) for s in _state.scopes]
+    transforms = [(s.name, s.opened_at) for s in _state.scopes]
     for i, (depth, name, site) in enumerate(_named_regions.get()):
         transforms.insert(min(depth, len(_state.scopes)) + i, (name, site))
     return transforms[::-1]
@@ -187,7 +187,7 @@ def named_axis(name: Hashable) -> op_args.Axis:
     for axis in reversed(open_axes()):
         if axis.name == name:
             return axis
-    names = [f"{s.axis.name!r} of {s.name} ({format_location(s.opened)})"
+    names = [f"{s.axis.name!r} of {s.name} ({format_location(s.opened_at)})"
              for s in reversed(_state.scopes) if s.axis is not None]
     raise AxisNameError(f"expected the name of an open axis, got {name!r}; open are: "
                         f"{', '.join(names) or 'none'}",
@@ -207,8 +207,8 @@ def current_token() -> UOp:
     if scope.token is None:
         shape, dtype = build_calls.TOKEN
         id = next(_ids) << LEAF_BITS | (1 << LEAF_BITS) - 1
-        scope.first = scope.token = UOp(ops.LEAF, dtype, (), op_args.Leaf(id, shape))
-        _state.owner[scope.token] = scope
+        scope.first_token = scope.token = UOp(ops.LEAF, dtype, (), op_args.Leaf(id, shape))
+        _state.leaf_owner[scope.token] = scope
     return scope.token
 
 
@@ -232,16 +232,17 @@ def run_outside(f: Callable[[], T]) -> T:
     ``__exit__``. It cannot arrive between the end of f and the end of the ``finally`` block, which
     contains no call.
     """
-    scopes, owner, values, site = _state.scopes, _state.owner, _state.values, current_loc.loc
+    scopes, owner, values, site = _state.scopes, _state.leaf_owner, _state.values, current_loc.loc
     thread = threading.get_ident()
     saved_token = pending_tokens.get(thread)
     try:
-        _state.scopes, _state.owner, _state.values, current_loc.loc = [], {}, {}, None
+        _state.scopes, _state.leaf_owner, _state.values, current_loc.loc = [], {}, {}, None
         if saved_token is not None:
             del pending_tokens[thread]
         return f()
     finally:
-        _state.scopes, _state.owner, _state.values, current_loc.loc = scopes, owner, values, site
+        _state.scopes, _state.leaf_owner = scopes, owner
+        _state.values, current_loc.loc = values, site
         if saved_token is not None:
             pending_tokens[thread] = saved_token
 
@@ -253,14 +254,14 @@ def suspend_traces() -> Iterator[None]:
     A block that Ctrl-C interrupted ends when its exception is garbage collected; traces that are
     open at that time remain open.
     """
-    scopes, owner, values = _state.scopes, _state.owner, _state.values
+    scopes, owner, values = _state.scopes, _state.leaf_owner, _state.values
     fresh: list[Scope] = []
     try:
-        _state.scopes, _state.owner, _state.values = fresh, {}, {}
+        _state.scopes, _state.leaf_owner, _state.values = fresh, {}, {}
         yield
     finally:
         if _state.scopes is fresh and not fresh:
-            _state.scopes, _state.owner, _state.values = scopes, owner, values
+            _state.scopes, _state.leaf_owner, _state.values = scopes, owner, values
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ def depends_on_leaf(node: UOp) -> bool:
 
 def check_leaf_open(leaf: UOp) -> None:
     """Raise LeakedTracerError unless the trace that owns ``leaf`` is open in this thread."""
-    if _state.owner.get(leaf) not in _state.scopes:
+    if _state.leaf_owner.get(leaf) not in _state.scopes:
         raise _no_value_error(leaf, leaf)
 
 
@@ -327,7 +328,7 @@ def _describe_value(requested: UOp) -> str:
 def _no_value_error(leaf: UOp, requested: UOp) -> LeakedTracerError | TracedValueError:
     """Return the error for a value that depends on a leaf without a value."""
     text = _describe_value(requested)
-    scope = _state.owner.get(leaf)
+    scope = _state.leaf_owner.get(leaf)
     if scope is not None and build_calls.is_token(leaf):
         return TracedValueError(
             f"expected a value, got {text}, which depends on an effect: {scope.name} runs it when "
@@ -354,6 +355,6 @@ def describe_traces(node: UOp) -> str:
     ...     print(describe_traces(scope.leaf(dtypes.float32, ())))
     (jit)
     """
-    owners = {_state.owner.get(n) for n in toposort([node]) if n.op is ops.LEAF}
+    owners = {_state.leaf_owner.get(n) for n in toposort([node]) if n.op is ops.LEAF}
     names = [s.name for s in _state.scopes if s in owners]
     return f"({', '.join(names + ['closed'] * (None in owners))})"

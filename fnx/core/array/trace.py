@@ -96,14 +96,14 @@ class TracedFunction(Record):
         return ClosedFunction(function, captures, self.out_tree,
                               tuple([x._aval for x in self.outs]), bool(self.tokens))
 
-    def at(self, values: Iterable[UOp]) -> dict[UOp, UOp]:
+    def substitution(self, values: Iterable[UOp]) -> dict[UOp, UOp]:
         """Return the substitution for its leaves in a call with ``values``."""
         substitution = dict(zip(self.leaves, values))
         if self.tokens:
             substitution[self.tokens[0]] = scope.current_token()
         return substitution
 
-    def filled(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
+    def substitute_results(self, nodes: Iterable[UOp]) -> tuple[Any, Any]:
         """Return (result, aux) with ``nodes`` in place of its own, and record its effects."""
         node_iter = iter(nodes)
         out = self.out_tree.unflatten([Array(next(node_iter), x.weak) for x in self.outs])
@@ -152,8 +152,8 @@ def _run_on_leaves(f: Callable[..., Any], inputs: Sequence[Any], in_tree: tree.T
         out, aux = _split_aux(out, name) if has_aux else (out, None)
         flat, out_tree = tree.flatten(out)
         outs = [_as_result(x, out_tree, i, name) for i, x in enumerate(flat)]
-    tokens = () if opened_scope.first is None or opened_scope.token is None \
-        else (opened_scope.first, opened_scope.token)
+    tokens = () if opened_scope.first_token is None or opened_scope.token is None \
+        else (opened_scope.first_token, opened_scope.token)
     inputs, aux_tree = tree.flatten(aux) if has_aux else ([], None)
     return TracedFunction(name, opened_scope.leaves, outs, out_tree, inputs, aux_tree,
                           opened_scope.start_number, tokens)

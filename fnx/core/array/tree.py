@@ -81,7 +81,7 @@ class TreeDef:
         entry = self.pytree_type
         inner = [c._node_text() for c in self.subtrees]
         if entry is None or entry.kind in (tuple, list, dict, type(None)):
-            return "*" if entry is None else entry.show(self.data, inner)
+            return "*" if entry is None else entry.format(self.data, inner)
         if is_named_tuple(entry):
             return f"CustomNode(namedtuple[{entry.kind.__name__}], [{', '.join(inner)}])"
         return f"CustomNode({entry.kind.__name__}[{self.data}], [{', '.join(inner)}])"
@@ -90,7 +90,7 @@ class TreeDef:
         """Format for messages, ``f"{structure}"``: as one writes the tree, with field names."""
         if self.pytree_type is None:
             return "*"
-        return self.pytree_type.show(self.data, [format(c) for c in self.subtrees])
+        return self.pytree_type.format(self.data, [format(c) for c in self.subtrees])
 
     @property
     def num_nodes(self) -> int:
@@ -167,7 +167,7 @@ def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf | None, depth: int) -> T
         raise NestingError(f"expected a tree at most {MAX_DEPTH} containers deep, got a "
                            f"{type(tree).__name__} below that",
                            hint="put the arrays into one list, or stack them")
-    children, data = entry.take(tree)
+    children, data = entry.flatten(tree)
     get, defs = PYTREE_TYPES.get, []
     for child in children:
         if get(type(child)) is None and not isinstance(child, tuple):
@@ -206,7 +206,7 @@ def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
     entry = treedef.pytree_type
     if entry is None:
         return next(leaves)
-    return entry.make(treedef.data, [next(leaves) if c is LEAF else _unflatten(c, leaves)
+    return entry.unflatten(treedef.data, [next(leaves) if c is LEAF else _unflatten(c, leaves)
                                      for c in treedef.subtrees])
 
 
@@ -287,7 +287,7 @@ def _flatten_up_to(treedef: TreeDef, tree: Any, path: Path, out: list[Any]) -> N
         raise PytreeError(f"expected {treedef} at {_describe_path(path)}, got "
                           f"{_describe_tree(tree)}",
                           hint="give trees of one structure")
-    children, data = entry.take(tree)
+    children, data = entry.flatten(tree)
     if data != treedef.data or len(children) != len(treedef.subtrees):
         raise PytreeError(f"expected {treedef} at {_describe_path(path)}, got "
                           f"{_describe_tree(tree)}",
@@ -390,7 +390,7 @@ def _flatten_by_path(tree: Any, path: Path, out: list[tuple[Path, Any]],
     if len(path) == MAX_DEPTH:
         raise NestingError(f"expected a tree at most {MAX_DEPTH} containers deep",
                            hint="put the arrays into one list, or stack them")
-    children, data = entry.take(tree)
+    children, data = entry.flatten(tree)
     return TreeDef(entry, data, tuple([
         _flatten_by_path(child, (*path, key), out, is_leaf)
         for key, child in zip(entry.keys(data, len(children)), children)]))

@@ -77,10 +77,10 @@ class _Plan:
     Attributes:
         roots: the results.
         reads: node -> the nodes whose values it needs, in the order of evaluation.
-        readers: the number of readers of each node.
+        reader_counts: the number of readers of each node.
         virtual: nodes that are never materialized.
         params: the PARAMs among the nodes.
-        known: the values of constants.
+        constants: the values of constants.
     """
 
     def __init__(self, roots: list[UOp], inputs: Container[UOp]) -> None:
@@ -88,15 +88,15 @@ class _Plan:
         order = toposort(roots, stop=lambda n: n in inputs or n.op is ops.KERNEL)
         self.virtual = self._virtual_nodes(order, inputs)
         self.reads = {n: self._reads(n, inputs) for n in order if n not in self.virtual}
-        self.readers = dict.fromkeys(self.reads, 0)
+        self.reader_counts = dict.fromkeys(self.reads, 0)
         for reads in (*self.reads.values(), roots):
             for s in reads:
-                self.readers[s] += 1
+                self.reader_counts[s] += 1
         self.params = [n for n in self.reads if n.op is ops.PARAM]
-        self.known: dict[UOp, Any] = {}
+        self.constants: dict[UOp, Any] = {}
         for n in self.reads:
-            if n not in inputs and n.op in _CONSTANT and all(s in self.known for s in n.src):
-                self.known[n] = _check_value(n, np.asarray(eval_node(n, self.known)))
+            if n not in inputs and n.op in _CONSTANT and all(s in self.constants for s in n.src):
+                self.constants[n] = _check_value(n, np.asarray(eval_node(n, self.constants)))
 
     def _virtual_nodes(self, order: list[UOp], inputs: Container[UOp]) -> set[UOp]:
         """Return the elementwise nodes above LIMIT that only REDUCEs read, directly or not."""
@@ -143,14 +143,14 @@ class _Run:
 
     def __init__(self, plan: _Plan, env: Mapping[UOp, NDArray]) -> None:
         self.plan, self.env, self.virtual = plan, env, plan.virtual
-        self.value = plan.known.copy()
+        self.values_of = plan.constants.copy()
 
     def values(self) -> list[NDArray]:
-        remaining = self.plan.readers.copy()
+        remaining = self.plan.reader_counts.copy()
         for node, reads in self.plan.reads.items():
-            if node not in self.value:
+            if node not in self.values_of:
                 try:
-                    self.value[node] = self._compute(node)
+                    self.values_of[node] = self._compute(node)
                 except (MemoryError, ValueError) as e:
                     if not isinstance(e, FnxError) and (
                             isinstance(e, MemoryError) or _exceeds_numpy(node)):
@@ -159,8 +159,8 @@ class _Run:
             for s in reads:
                 remaining[s] -= 1
                 if not remaining[s]:
-                    del self.value[s]
-        return [self.value[r] for r in self.plan.roots]
+                    del self.values_of[s]
+        return [self.values_of[r] for r in self.plan.roots]
 
     def _compute(self, node: UOp) -> Any:
         if node in self.env:
@@ -168,15 +168,15 @@ class _Run:
         if node.op in ops.MULTI_RESULT:
             return _MULTI_RESULT_RULES[node.op](self, node)
         if node.op in _EVAL_RULES:
-            return _EVAL_RULES[node.op](node, self.value)
+            return _EVAL_RULES[node.op](node, self.values_of)
         if node.op is ops.REDUCE and node.src[0] in self.virtual:
             full = tuple(slice(0, n) for n in node.src[0].shape)
-            return _check_value(node, self._fold(node, full))
-        result = np.asarray(eval_node(node, self.value))
+            return _check_value(node, self._reduce(node, full))
+        result = np.asarray(eval_node(node, self.values_of))
         return result if node.op is ops.ARG_PAIR else _check_value(node, result)  # records
 
     def _call(self, node: UOp) -> list[NDArray]:
-        body, args = node.src[0], [self.value[s] for s in node.src[1:]]
+        body, args = node.src[0], [self.values_of[s] for s in node.src[1:]]
         if body.op is ops.FUNCTION:
             return apply(body, args)
         outs = [np.full(shape, ops.const_value(build.const(
@@ -188,7 +188,7 @@ class _Run:
 
     def _scan(self, node: UOp) -> list[NDArray]:
         arg, body = node.arg, node.src[0]
-        args = [self.value[s] for s in node.src[1:]]
+        args = [self.values_of[s] for s in node.src[1:]]
         x_start = arg.n_consts + arg.n_carries
         consts, carries, xs = args[:arg.n_consts], args[arg.n_consts:x_start], args[x_start:]
         ys = [np.empty(shape, dtype.np) for shape, dtype in arg.outs[arg.n_carries:]]
@@ -202,7 +202,7 @@ class _Run:
 
     def _while(self, node: UOp) -> list[NDArray]:
         condition, body, *_ = node.src
-        args = [self.value[s] for s in node.src[2:]]
+        args = [self.values_of[s] for s in node.src[2:]]
         consts, carries = args[:node.arg.n_consts], args[node.arg.n_consts:]
         while apply(condition, [*consts, *carries])[0]:
             carries = apply(body, [*consts, *carries])
@@ -210,19 +210,19 @@ class _Run:
 
     def _cond(self, node: UOp) -> list[NDArray]:
         n = node.arg.n_branches
-        which = min(max(int(self.value[node.src[n]]), 0), n - 1)
-        return apply(node.src[which], [self.value[s] for s in node.src[n + 1:]])
+        which = min(max(int(self.values_of[node.src[n]]), 0), n - 1)
+        return apply(node.src[which], [self.values_of[s] for s in node.src[n + 1:]])
 
     def _host(self, node: UOp) -> list[NDArray]:
-        return callbacks.run_callback(node.arg, [self.value[s] for s in node.src])
+        return callbacks.run_callback(node.arg, [self.values_of[s] for s in node.src])
 
     def _sort(self, node: UOp) -> list[NDArray]:
-        return sort_operands(node.arg, [self.value[s] for s in node.src])
+        return sort_operands(node.arg, [self.values_of[s] for s in node.src])
 
     def _custom(self, node: UOp) -> list[NDArray]:
-        return apply(node.src[0], [self.value[s] for s in accessors.operands(node)])
+        return apply(node.src[0], [self.values_of[s] for s in accessors.operands(node)])
 
-    def _fold(self, node: UOp, region: tuple[slice, ...]) -> NDArray:
+    def _reduce(self, node: UOp, region: tuple[slice, ...]) -> NDArray:
         """Compute a REDUCE over ``region`` of its virtual operand, halved while it is too large."""
         x = node.src[0]
         extents = [s.stop - s.start for s in region]
@@ -233,7 +233,7 @@ class _Run:
         kept_axes = [a for a in range(len(region)) if a not in node.arg.axes and extents[a] > 1]
         split_axis = kept_axes[0] if kept_axes else max(range(len(region)), key=extents.__getitem__)
         middle = (region[split_axis].start + region[split_axis].stop) // 2
-        low, high = (self._fold(node, (*region[:split_axis], s, *region[split_axis + 1:]))
+        low, high = (self._reduce(node, (*region[:split_axis], s, *region[split_axis + 1:]))
                      for s in (slice(region[split_axis].start, middle),
                                slice(middle, region[split_axis].stop)))
         if kept_axes:
@@ -247,7 +247,7 @@ class _Run:
             if n in self.virtual:
                 values[n] = np.asarray(eval_node(n, values))
             else:
-                values[n] = self.value[n][region]
+                values[n] = self.values_of[n][region]
         return values[root]
 
 

@@ -98,7 +98,7 @@ class _StoreRun:
         self.nodes = nodes
         self.written: NDArray | None = None
         self.reduce_windows: dict[Any, dict[UOp, int]] = {}
-        self.whole = self._whole()
+        self.unsplit = self._unsplit_ranges()
         self._check_aliasing()
 
     # ---- the loop over windows ----
@@ -111,7 +111,7 @@ class _StoreRun:
             self._write(windows, base)
         self.loops.update((n, v) for n, v in base.items() if n.op is ops.LOOP)
 
-    def _whole(self) -> set[UOp]:
+    def _unsplit_ranges(self) -> set[UOp]:
         """Return the ranges that are never split: those of LOOPs, those that their PER_ITERATIONs
         also depend on, and those of threads that exchange values."""
         out = {r for loop in self.steps for r in accessors.bound_ranges(loop)}
@@ -124,7 +124,7 @@ class _StoreRun:
         """Return the window size of each range to split, so that arrays fit LIMIT if possible."""
         sizes: dict[UOp, int] = {}
         for r in free:
-            if r in self.whole:
+            if r in self.unsplit:
                 continue
             peak = max((self._bytes(n, sizes) for n in self.nodes), default=0)
             if peak <= LIMIT:
@@ -137,7 +137,7 @@ class _StoreRun:
 
     def _bytes(self, node: UOp, sizes: Mapping[UOp, int]) -> int:
         return 8 * math.prod(sizes.get(r, self.extent[r]) for r in node.ranges
-                             if r not in self.whole)
+                             if r not in self.unsplit)
 
     def _write(self, windows: WindowBounds, base: NodeValues) -> None:
         """Evaluate and write one window; ``base`` caches values that no window changes."""
@@ -154,7 +154,7 @@ class _StoreRun:
             shape[self.axis[r]] = hi - lo
         condition = accessors.validity(store)
         valid = np.broadcast_to(True if condition is None else values[condition], shape)
-        active = self._ran(store.src, values)
+        active = self._active_mask(store.src, values)
         valid = valid if active is None else valid & active
         offsets = np.broadcast_to(self._linear_index(access, values, valid), shape)[valid]
         value = np.broadcast_to(values[accessors.value(store)], shape)[valid]
@@ -185,11 +185,11 @@ class _StoreRun:
                 continue
             if node.op is ops.INDEX:
                 continue  # its LOAD or STORE reads the operands
-            self._enter(node, windows, values)
+            self._eval_node(node, windows, values)
         value: NDArray = values[root]
         return value
 
-    def _enter(self, node: UOp, windows: WindowBounds, values: NodeValues) -> None:
+    def _eval_node(self, node: UOp, windows: WindowBounds, values: NodeValues) -> None:
         """Add the value of a node to those of its operands."""
         if self._needs_scope(node, windows):
             values[node] = self._eval_scoped(node, windows, values)
@@ -208,7 +208,7 @@ class _StoreRun:
         if op is ops.LOAD:
             return self._load(node, values)
         if op is ops.REDUCE:
-            return self._fold(node, values[accessors.value(node)], windows)
+            return self._reduce(node, values[accessors.value(node)], windows)
         if op is ops.MMA:
             return self._mma(node, values)
         if op is ops.STAGE:
@@ -261,7 +261,7 @@ class _StoreRun:
                 return value
             if node.op is ops.MMA:
                 return self._mma(node, scope_values)
-            partial = self._fold(node, value, scope)
+            partial = self._reduce(node, value, scope)
             out = partial if out is None else combine(node, out, partial)
         if out is None:  # one of the split ranges has extent 0
             raise AssertionError("an empty range is never cut")
@@ -279,12 +279,12 @@ class _StoreRun:
         for init in accessors.init_values(node):
             self._evaluate(init, windows, values)
         stop = accessors.stop_condition(node)
-        conditions = self._inside(node, [] if stop is None else [stop], windows, values)
+        conditions = self._variant_nodes(node, [] if stop is None else [stop], windows, values)
         open_ids = {node.arg.id, *[c.arg.id for c in self.carries if c in values]}
         later_axes = {accessors.bound_ranges(n)[0] for n in self.steps}.difference(windows, (t,))
         steps = [v for v in self.steps[node] if v in extra_steps or later_axes.isdisjoint(v.ranges)
                  and open_ids.issuperset(self.open.get(v, ()))]
-        varying = self._inside(node, [*accessors.next_values(node), *steps], windows, values)
+        varying = self._variant_nodes(node, [*accessors.next_values(node), *steps], windows, values)
         loop = LoopState(node, steps, self.axis[t],
                          [values[init] for init in accessors.init_values(node)])
         for i in range(self.extent[t]):
@@ -293,18 +293,18 @@ class _StoreRun:
                              for c in self.carries if c.arg.id == node.arg.id)
             for n in conditions:
                 if n not in iteration:
-                    self._enter(n, window, iteration)
-            if stop is not None and not loop.goes_on(iteration[stop]):
+                    self._eval_node(n, window, iteration)
+            if stop is not None and not loop.update_active(iteration[stop]):
                 break
             for n in varying:
                 if n not in iteration:
-                    self._enter(n, window, iteration)
-            inner = {v: self._ran([v], iteration) for v in steps}
-            loop.take(iteration, {v: ran for v, ran in inner.items() if ran is not None})
+                    self._eval_node(n, window, iteration)
+            inner = {v: self._active_mask([v], iteration) for v in steps}
+            loop.record(iteration, {v: ran for v, ran in inner.items() if ran is not None})
         loop.finish(self.extent[t])
         return loop
 
-    def _ran(self, roots: Sequence[UOp], values: NodeValues) -> NDArray | None:
+    def _active_mask(self, roots: Sequence[UOp], values: NodeValues) -> NDArray | None:
         """Return where all loops are active whose PER_ITERATIONs the roots read; None:
         everywhere."""
         out: NDArray | None = None
@@ -316,7 +316,7 @@ class _StoreRun:
                     out = active if out is None else out & active
         return out
 
-    def _inside(self, node: UOp, roots: list[UOp], windows: WindowBounds,
+    def _variant_nodes(self, node: UOp, roots: list[UOp], windows: WindowBounds,
                 values: NodeValues) -> list[UOp]:
         """Return the nodes that vary with the iterations of a LOOP, operands first, and evaluate
         the invariant ones."""
@@ -354,7 +354,7 @@ class _StoreRun:
             windows_[r] = max(1, self.extent[r] * LIMIT // peak)
         return windows_
 
-    def _fold(self, node: UOp, value: NDArray, windows: WindowBounds) -> NDArray:
+    def _reduce(self, node: UOp, value: NDArray, windows: WindowBounds) -> NDArray:
         shape, axes = list(value.shape), []
         for r in accessors.bound_ranges(node):
             lo, hi = windows.get(r, (0, self.extent[r]))
@@ -405,7 +405,7 @@ class _StoreRun:
 
     # ---- indices ----
 
-    def _checked(self, access: UOp, values: NodeValues, valid: NDArray,
+    def _check_indices(self, access: UOp, values: NodeValues, valid: NDArray,
                 extents: Sequence[int]) -> list[NDArray]:
         """Return the index of each dimension, bounds-checked; 0 where not valid."""
         out = []
@@ -425,7 +425,7 @@ class _StoreRun:
     def _linear_index(self, access: UOp, values: NodeValues, valid: NDArray) -> NDArray:
         extents = self._dims(accessors.buffer(access))
         offsets: NDArray = np.zeros((1,) * len(self.axis), np.int64)
-        for index, n in zip(self._checked(access, values, valid, extents), extents):
+        for index, n in zip(self._check_indices(access, values, valid, extents), extents):
             offsets = offsets * n + index
         return offsets
 
@@ -433,7 +433,7 @@ class _StoreRun:
         stage = accessors.buffer(access)
         dims = accessors.bound_ranges(stage)
         extents = [self.extent[r] for r in dims]
-        index = self._checked(access, values, valid, extents)
+        index = self._check_indices(access, values, valid, extents)
         shape = self._full_shape(values[stage], dims)
         full = np.broadcast_to(values[stage], shape)
         if full.size == 0:

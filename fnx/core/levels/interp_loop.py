@@ -29,42 +29,42 @@ class LoopState:
         self.loop, self.axis = loop, axis
         self.last = list(inits)
         self.steps: dict[UOp, Any] = {v: [] for v in values}
-        self._running: list[NDArray] = []  # the active mask of each iteration
-        self._ran: dict[UOp, list[NDArray]] = {v: [] for v in values}  # active masks by step
+        self._active: list[NDArray] = []  # the active mask of each iteration
+        self._step_masks: dict[UOp, list[NDArray]] = {v: [] for v in values}  # active masks by step
 
-    def goes_on(self, stop: NDArray) -> bool:
+    def update_active(self, stop: NDArray) -> bool:
         """Deactivate elements where ``stop`` holds; return whether any element is active."""
-        previous = self._running[-1] if self._running else np.ones((1,) * stop.ndim, bool)
+        previous = self._active[-1] if self._active else np.ones((1,) * stop.ndim, bool)
         active = previous & ~stop
         if active.any():
-            self._running.append(active)
+            self._active.append(active)
             return True
         return False
 
-    def take(self, values: Mapping[UOp, Any], inner: Mapping[UOp, NDArray]) -> None:
+    def record(self, values: Mapping[UOp, Any], inner: Mapping[UOp, NDArray]) -> None:
         """Record an iteration; ``inner`` holds the active masks of steps of inner loops."""
         nexts = [values[n] for n in accessors.next_values(self.loop)]
-        if self._running and not self._running[-1].all():
-            nexts = [np.where(self._running[-1], n, old) for n, old in zip(nexts, self.last)]
+        if self._active and not self._active[-1].all():
+            nexts = [np.where(self._active[-1], n, old) for n, old in zip(nexts, self.last)]
         self.last = nexts
         for value, history in self.steps.items():
             history.append(values[value])
-            masks = [*self._running[-1:], *([inner[value]] if value in inner else [])]
+            masks = [*self._active[-1:], *([inner[value]] if value in inner else [])]
             if masks:
-                self._ran[value].append(np.logical_and.reduce(np.broadcast_arrays(*masks)))
+                self._step_masks[value].append(np.logical_and.reduce(np.broadcast_arrays(*masks)))
 
     def finish(self, trips: int) -> None:
         """Stack the values of all iterations along the loop's axis, 0 for those not run."""
         for value, history in self.steps.items():
-            self.steps[value] = self._beside(history, trips, value.dtype.np)
+            self.steps[value] = self._stack(history, trips, value.dtype.np)
 
     def ran(self, value: UOp, trips: int) -> NDArray | None:
         """Return the active mask of a step over all iterations; None: active everywhere."""
-        if accessors.stop_condition(self.loop) is None and not self._ran[value]:
+        if accessors.stop_condition(self.loop) is None and not self._step_masks[value]:
             return None
-        return self._beside(self._ran[value], trips, np.dtype(bool))
+        return self._stack(self._step_masks[value], trips, np.dtype(bool))
 
-    def _beside(self, history: Sequence[NDArray], trips: int, dtype: np.dtype[Any]) -> NDArray:
+    def _stack(self, history: Sequence[NDArray], trips: int, dtype: np.dtype[Any]) -> NDArray:
         ndim = self.last[0].ndim
         shape = [1] * ndim if not history else list(np.broadcast_shapes(*{s.shape
                                                                           for s in history}))

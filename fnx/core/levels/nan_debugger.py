@@ -10,7 +10,7 @@ branches and loops, and there the first iteration with a NaN. Effects are not re
 >>> x = build.param(0, dtypes.float32, (3,))
 >>> fn = build.function([build.neg(build.log(x))], 1)
 >>> found = find_origin(fn, [np.array([1, -1, 2], np.float32)], 0, "nan")
->>> found.what, found.index
+>>> found.description, found.index
 ('log', (1,))
 """
 
@@ -52,7 +52,7 @@ class Origin(Record):
     """The origin of a NaN.
 
     Attributes:
-        what: an op name, or a description of an argument or callback.
+        description: an op name, or a description of an argument or callback.
         index: index of the first bad element.
         value: that element.
         loops: the enclosing loops, the innermost first: (iteration, description).
@@ -60,7 +60,7 @@ class Origin(Record):
         sites: candidate lines.
     """
 
-    what: str
+    description: str
     index: tuple[int, ...]
     value: float
     loops: tuple[tuple[int, str], ...] = ()
@@ -73,7 +73,8 @@ class Origin(Record):
         loops = "".join(f", in iteration {i} of {loop}" for i, loop in self.loops)
         whose = f"{name}: " if name else ""
         return NotFiniteError(
-            f"{whose}expected no {_BAD_VALUES[check]}, got {self.value} out of {self.what}{where}"
+            f"{whose}expected no {_BAD_VALUES[check]}, got {self.value} out of "
+            f"{self.description}{where}"
             f"{loops}", loc=self.loc, locs=self.locs, hint="look at what this line is given; "
             "without config.check it goes on as it is")
 
@@ -96,7 +97,7 @@ def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Or
     """Return the origin of the NaN in a result; None if recomputing gives no NaN."""
     with np.errstate(all="ignore"):
         result_origin = callbacks.suppress_effects(lambda: _Search(fn, args,
-                                                                   check).of(fn.src[result]))
+                                                                   check).find(fn.src[result]))
     if isinstance(result_origin, int):
         return Origin(f"argument {result_origin}", *_first_bad(args[result_origin], check))
     return result_origin
@@ -115,12 +116,12 @@ class _Search:
         found = toposort(fn.src, stop=lambda n: n.op is ops.KERNEL)
         nodes = [n for n in found if n.op.result != "void"]
         env = {p: self.args[i] for i, p in build.params(fn).items()}
-        self.value: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
+        self.values: dict[UOp, NDArray] = dict(zip(nodes, interp.evaluate(nodes, env)))
 
     def is_bad_node(self, node: UOp) -> bool:
-        return node in self.value and bool(is_bad(self.value[node], self.check).any())
+        return node in self.values and bool(is_bad(self.values[node], self.check).any())
 
-    def of(self, node: UOp) -> Origin | int | None:
+    def find(self, node: UOp) -> Origin | int | None:
         """Return the origin of the NaN in a node, or the slot of the PARAM that it came from."""
         if not self.is_bad_node(node):
             return None
@@ -134,43 +135,43 @@ class _Search:
                     return inner
                 operand: UOp | None = accessors.operands(call)[inner]
             else:
-                operand = self._operand(node)
+                operand = self._bad_operand(node)
             if operand is None:
                 return self._origin_at(node)
             node = operand
 
-    def _operand(self, node: UOp) -> UOp | None:
+    def _bad_operand(self, node: UOp) -> UOp | None:
         """Return an operand that the NaN came from, or None."""
         if node.op is ops.GETTUPLE:
             node = node.src[0]
         src = node.src
         if node.op is ops.WHERE:
-            index, _ = _first_bad(self.value[node], self.check)
-            src = (node.src[1 if self.value[node.src[0]][index] else 2],)
+            index, _ = _first_bad(self.values[node], self.check)
+            src = (node.src[1 if self.values[node.src[0]][index] else 2],)
         return next((s for s in src if self.is_bad_node(s)), None)
 
     def _origin_at(self, node: UOp) -> Origin:
         call = node.src[0] if node.op is ops.GETTUPLE else node
         what = call.arg.name if node.op is ops.GETTUPLE else node.op.name.lower()
-        site = callbacks.handle_location(int(self.value[call.src[0]])) if call.op is ops.CALLBACK \
+        site = callbacks.handle_location(int(self.values[call.src[0]])) if call.op is ops.CALLBACK \
             else None
-        return Origin(what, *_first_bad(self.value[node], self.check), loc=site,
+        return Origin(what, *_first_bad(self.values[node], self.check), loc=site,
                       locs=node.locs or call.locs)
 
     def _operands(self, call: UOp) -> list[NDArray]:
-        return [self.value[s] for s in accessors.operands(call)]
+        return [self.values[s] for s in accessors.operands(call)]
 
-    def inside(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
+    def find_in_body(self, body: UOp, args: Sequence[NDArray], result: int) -> Origin | int | None:
         """Return the origin of the NaN in a result of a body, or the slot of its PARAM."""
-        return _Search(body, args, self.check).of(body.src[result])
+        return _Search(body, args, self.check).find(body.src[result])
 
     def call(self, call: UOp, result: int) -> Origin | int | None:
-        return self.inside(call.src[0], self._operands(call), result)
+        return self.find_in_body(call.src[0], self._operands(call), result)
 
     def cond(self, call: UOp, result: int) -> Origin | int | None:
         n = call.arg.n_branches
-        which = min(max(int(self.value[call.src[n]]), 0), n - 1)
-        found = self.inside(call.src[which], self._operands(call)[1:], result)
+        which = min(max(int(self.values[call.src[n]]), 0), n - 1)
+        found = self.find_in_body(call.src[which], self._operands(call)[1:], result)
         return found + 1 if isinstance(found, int) else found
 
     def scan(self, call: UOp, result: int) -> Origin | int | None:
@@ -202,12 +203,12 @@ class _Search:
                 break
             outs = interp.apply(body, step_args)
             if is_bad(outs[result], self.check).any():
-                inner = self.inside(body, step_args, result)
+                inner = self.find_in_body(body, step_args, result)
                 if isinstance(inner, Origin):
                     site = choose_location(call.locs)
                     lines = f" ({format_location(site)})" if site else ""
                     loop = (order[i], f"{call.op.name.lower()} of {call.arg.name}{lines}")
-                    return Origin(inner.what, inner.index, inner.value, (*inner.loops, loop),
+                    return Origin(inner.description, inner.index, inner.value, (*inner.loops, loop),
                                   inner.loc, inner.locs)
                 if inner is None or not consts <= inner < consts + n or not i:
                     return inner
@@ -229,6 +230,6 @@ def _search_kernel(search: _Search, call: UOp, result: int) -> Origin | int | No
     for i, operand in enumerate(accessors.operands(call)):
         if search.is_bad_node(operand):
             return i
-    value = search.value[build.results(call)[result]]
+    value = search.values[build.results(call)[result]]
     return Origin(f"kernel {call.arg.name}", *_first_bad(value, search.check),
                   locs=call.locs)

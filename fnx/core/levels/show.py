@@ -60,7 +60,7 @@ def pretty(roots: UOp | Iterable[UOp], *, sites: bool | Collection[Location] = T
     blocks: list[list[str]] = []
     for node in toposort(roots, into_functions=True):
         if node.op in _SCOPES:
-            names[node] = names_taken.plain(node.arg.name or node.op.name.lower())
+            names[node] = names_taken.unique(node.arg.name or node.op.name.lower())
             if scopes or node in roots:
                 blocks.append(kernel_lines(node, names[node], locations) if node.op is ops.KERNEL
                               else
@@ -124,7 +124,7 @@ def _function_lines(fn: UOp, names: dict[UOp, str],
                     inputs: Sequence[str]) -> list[str]:
     params = build.params(fn)
     names_taken = Names()
-    param_names = {params[i]: names_taken.plain(inputs[i] if i < len(inputs) else f"x{i}")
+    param_names = {params[i]: names_taken.unique(inputs[i] if i < len(inputs) else f"x{i}")
                    for i in sorted(params)}
     body, results = graph_lines(fn.src, {**names, **param_names}, locations)
     heads = ", ".join(f"{param_names[params[i]]}: {format_type(params[i])}" for i in sorted(params))

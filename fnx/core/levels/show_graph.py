@@ -47,7 +47,7 @@ def graph_lines(roots: Sequence[UOp], names: Mapping[UOp, str],
                 sites: Callable[[UOp], tuple[Location, ...]]) -> tuple[list[str], list[str]]:
     """Return the lines that define roots, and the name of each root; ``names`` are predefined."""
     printer = _GraphPrinter(roots, names, sites)
-    return printer.lines(), [printer.called(r) for r in roots]
+    return printer.lines(), [printer.name_of(r) for r in roots]
 
 
 class _GraphPrinter:
@@ -58,16 +58,16 @@ class _GraphPrinter:
         self.taken = Names()
         self.names: dict[UOp, str] = dict(names)
         for name in names.values():
-            self.taken.plain(name)
+            self.taken.unique(name)
         for node in self.nodes:
             if node.op in _SOURCES and node not in self.names:
                 self.names[node] = self.taken.fresh(
                     "x" if node.op is ops.PARAM else node.op.name.lower())
-        self.named = self._named()
+        self.named = self._find_named()
 
     # ---- nodes with a line of their own
 
-    def _named(self) -> set[UOp]:
+    def _find_named(self) -> set[UOp]:
         """Return the nodes that get a name.
 
         These are read twice, are operands that must be whole arrays, or make a line too long.
@@ -118,7 +118,7 @@ class _GraphPrinter:
                 out.append(self._with_comment(self._definition(node, name), node))
         return out
 
-    def called(self, root: UOp) -> str:
+    def name_of(self, root: UOp) -> str:
         """Return the name of a root; a call has none, but a line."""
         if root in self.names:
             return self.names[root]
@@ -136,15 +136,15 @@ class _GraphPrinter:
                             for i in range(len(node.arg.outs)))
         if node.op is ops.CALLBACK:
             return f"{targets} = host[{node.arg.name}]" \
-                f"({', '.join(self.called(s) for s in node.src)})"
+                f"({', '.join(self.name_of(s) for s in node.src)})"
         if node.op is ops.SORT:
-            operands = ", ".join(self.called(s) for s in node.src)
-            return f"{targets} = sort({operands}, keys={node.arg.n_keys}, kept={node.arg.kept})"
+            operands = ", ".join(self.name_of(s) for s in node.src)
+            return f"{targets} = sort({operands}, keys={node.arg.n_keys}, kept={node.arg.outputs})"
         fns = [self.names.get(fn, node.arg.name or "kernel")
                for fn in accessors.bodies(node) or node.src[:1]]
-        arguments = ", ".join(self.called(s) for s in accessors.operands(node))
+        arguments = ", ".join(self.name_of(s) for s in accessors.operands(node))
         if node.op is ops.CUSTOM:
-            rules = ", ".join(["again"] if node.arg.again >= 0 else node.arg.rules)
+            rules = ", ".join(["again"] if node.arg.recursion_depth >= 0 else node.arg.rules)
             return f"{targets} = custom[{fns[0]}: {rules}]({arguments})"
         if node.op is ops.CALL:
             return f"{targets} = {fns[0]}({arguments})"
@@ -156,10 +156,10 @@ class _GraphPrinter:
 
     def _definition(self, node: UOp, name: str) -> str:
         if node.op is ops.CONCAT:
-            pieces = ", ".join(self.called(s) for s in node.src)
+            pieces = ", ".join(self.name_of(s) for s in node.src)
             return f"{name} = concat([{pieces}], axis={node.arg})"
         if node.op is ops.SCATTER:
-            x, *index, updates = [self.called(s) for s in node.src]
+            x, *index, updates = [self.name_of(s) for s in node.src]
             monoid = node.arg.monoid
             update = "set" if monoid is None else monoid.name.lower()
             colons = [":"] * (len(node.shape) - len(index))
@@ -206,12 +206,12 @@ class _ElementFormula:
             return rule(self, node, index)
         return format_op(node, [self.value(s, index) for s in node.src])
 
-    def moved(self, node: UOp, index: IndexNodes) -> Text:
+    def movement(self, node: UOp, index: IndexNodes) -> Text:
         return self.value(node.src[0], _INDEX_RULES[node.op](node, index))
 
     def wrapper(self, node: UOp, index: IndexNodes) -> Text:
         name = "stop_gradient" if node.op is ops.STOP_GRADIENT else "barrier"
-        after = "".join([f", after {self.printer.called(s)}" for s in node.src[1:]])
+        after = "".join([f", after {self.printer.name_of(s)}" for s in node.src[1:]])
         return Text(f"{name}({self.value(node.src[0], index).text}{after})")
 
     def pad(self, node: UOp, index: IndexNodes) -> Text:
@@ -221,7 +221,7 @@ class _ElementFormula:
         condition = " and ".join(
             f"{lo} <= {self.letter(i)} < {lo + n}" for i, n, (lo, hi)
             in zip(index, x.shape, node.arg) if (lo, hi) != (0, 0))
-        return Text(f"{self.value(x, inner).inside(1)} if {condition} else "
+        return Text(f"{self.value(x, inner).parenthesize(1)} if {condition} else "
                     f"{self.value(fill, ()).text}", 0)
 
     def all_gather(self, node: UOp, index: IndexNodes) -> Text:
@@ -238,10 +238,10 @@ class _ElementFormula:
         inner = symbolic.simplify((Expr(position) // w.stride).node)
         condition = f"0 <= {self.letter(inner)} < {count}"
         if w.stride > 1:
-            condition = f"{format_index(position, self.texts).inside(5)} % {w.stride} == 0 " \
+            condition = f"{format_index(position, self.texts).parenthesize(5)} % {w.stride} == 0 " \
                 f"and {condition}"
         value = self.value(node.src[0], (*index[:w.axis], inner, *index[w.axis + 1:]))
-        return Text(f"{value.inside(1)} if {condition} else 0", 0)
+        return Text(f"{value.parenthesize(1)} if {condition} else 0", 0)
 
     def reduce(self, node: UOp, index: IndexNodes) -> Text:
         remaining = iter(index)
@@ -261,7 +261,7 @@ class _ElementFormula:
         count = len(index_arrays[0].shape)
         positions = [self.value(s, index[:count]).text for s in index_arrays]
         subscript = merge_by_axis(node.arg.axes, positions, map(self.letter, index[count:]))
-        return Text(f"{self.printer.called(x)}[{', '.join(subscript)}]")
+        return Text(f"{self.printer.name_of(x)}[{', '.join(subscript)}]")
 
 
 def _reshape_index(node: UOp, index: IndexNodes) -> IndexNodes:
@@ -309,7 +309,7 @@ _INDEX_RULES: dict[ops.Op, Callable[[UOp, IndexNodes], IndexNodes]] = {
     ops.SHRINK: _shrink_index, ops.FLIP: _flip_index, ops.UNFOLD: _unfold_index,
 }
 _RULES: dict[ops.Op, Callable[[_ElementFormula, UOp, IndexNodes], Text]] = {
-    **dict.fromkeys(_INDEX_RULES, _ElementFormula.moved), ops.PAD: _ElementFormula.pad,
+    **dict.fromkeys(_INDEX_RULES, _ElementFormula.movement), ops.PAD: _ElementFormula.pad,
     ops.REDUCE: _ElementFormula.reduce, ops.FOLD: _ElementFormula.fold,
     ops.IOTA: _ElementFormula.iota, ops.GATHER: _ElementFormula.gather,
     ops.STOP_GRADIENT: _ElementFormula.wrapper,

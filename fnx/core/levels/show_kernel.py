@@ -82,7 +82,7 @@ class _KernelPrinter:
         self.buffers: dict[int, str] = {}
         for n in self.nodes:
             if n.op is ops.REF and n.arg.slot not in self.buffers:
-                self.buffers[n.arg.slot] = self.names.plain(
+                self.buffers[n.arg.slot] = self.names.unique(
                     n.arg.name or f"{'o' if n.arg.slot in written else 'x'}{n.arg.slot}")
         self.texts: dict[UOp, Text] = {}
         self.uses: dict[UOp, tuple[UOp, ...]] = {}  # named nodes in a text
@@ -90,8 +90,8 @@ class _KernelPrinter:
         self.carries = {(n.arg.id, i): self.names.letter("xyzwabcdefgh") for n in self.nodes
                         if n.op is ops.LOOP for i in range(len(n.arg.outs))}
         self._name_ranges()
-        self.inside = _stores_in_loops(roots)
-        self.shared = self._shared()
+        self.loop_of_store = _stores_in_loops(roots)
+        self.named_nodes = self._find_shared()
         for node in self.nodes:
             self._add(node)
 
@@ -106,10 +106,11 @@ class _KernelPrinter:
             own_name = re.sub(r"^r\d+(_|$)|_\d*$", "", r.arg.name)
             stem = re.match(r"[A-Za-z]\w*", own_name)
             letters = "kmnpqruv" if r in folded else "ijlmnpqruv"
-            self.texts[r] = Text(self.names.plain(own_name) if stem else self.names.letter(letters))
+            self.texts[r] = Text(self.names.unique(own_name) if stem
+                                 else self.names.letter(letters))
             self.uses[r] = ()
 
-    def _shared(self) -> set[UOp]:
+    def _find_shared(self) -> set[UOp]:
         """Return the nodes that are read more than once and are not trivial to repeat."""
         readers: dict[UOp, int] = {}
         for n in self.nodes:
@@ -139,14 +140,14 @@ class _KernelPrinter:
             self._define_loop(node)
             return
         if node.op is ops.STAGE:
-            self._stage(node)
+            self._define_stage(node)
             return
         if node.op is ops.REDUCE and self._has_names(node):
-            self._loop(node)
+            self._define_reduce(node)
             return
         text, uses = self._expression(node)
         self.texts[node], self.uses[node] = text, uses
-        if node in self.shared:
+        if node in self.named_nodes:
             self._define(node, "p" if node.dtype is dtypes.index else "t")
 
     def _define(self, node: UOp, stem: str) -> None:
@@ -161,7 +162,7 @@ class _KernelPrinter:
         if op is ops.CONST:
             return format_const(node), ()
         if op is ops.VAR:
-            return Text(self.names.plain(node.arg.name or f"n{node.arg.slot}")), ()
+            return Text(self.names.unique(node.arg.name or f"n{node.arg.slot}")), ()
         if op is ops.REF:
             return Text(self.buffers[node.arg.slot]), ()
         if node.dtype is dtypes.index and not _is_atom(node):
@@ -170,7 +171,7 @@ class _KernelPrinter:
             if len(self.text(s)) > _MAX_OPERAND_LENGTH and op is not ops.INDEX \
                     and op is not ops.REDUCE and s.op is not ops.INDEX and s not in self.defined:
                 self._define(s, "t")
-        uses = self._merged(node.src)
+        uses = self._merge_uses(node.src)
         texts = [self.texts[s] for s in node.src]
         if op is ops.INDEX:
             return Text(_format_access(texts)), uses
@@ -190,9 +191,9 @@ class _KernelPrinter:
         atoms = list(dict.fromkeys(a for m in terms for a in m))
         for n in toposort(atoms, stop=self.texts.__contains__):
             self._add(n)  # an atom that occurs only in the normal form
-        return format_polynomial(terms, constant, self.texts), self._merged(atoms)
+        return format_polynomial(terms, constant, self.texts), self._merge_uses(atoms)
 
-    def _merged(self, nodes: Iterable[UOp]) -> tuple[UOp, ...]:
+    def _merge_uses(self, nodes: Iterable[UOp]) -> tuple[UOp, ...]:
         return tuple(dict.fromkeys(u for n in nodes for u in self.uses[n]))
 
     def _extents(self, node: UOp) -> str:
@@ -211,7 +212,7 @@ class _KernelPrinter:
         closed = set(accessors.bound_ranges(node))
         return any(not closed.isdisjoint(u.ranges) for u in self.uses[accessors.value(node)])
 
-    def _loop(self, node: UOp) -> None:
+    def _define_reduce(self, node: UOp) -> None:
         """Define a REDUCE with names inside as an accumulator and a loop."""
         name = self.names.fresh("s")
         value = accessors.value(node)
@@ -238,16 +239,17 @@ class _KernelPrinter:
         if stop is not None:
             body.append(_LoopLines(ranges, self.uses[stop], (f"if {self.text(stop)}: break",)))
         self.texts[node], self.uses[node] = Text(names), (node,)
-        body.append(_LoopLines(ranges, self._merged(nexts),
+        body.append(_LoopLines(ranges, self._merge_uses(nexts),
                                (f"{names} = {', '.join(map(self.text, nexts))}",), None,
                                self.locs(node)))
         self.defined[node] = _LoopLines(
-            node.ranges, self._merged(inits), (f"{names} = {', '.join(map(self.text, inits))}",),
+            node.ranges, self._merge_uses(inits),
+            (f"{names} = {', '.join(map(self.text, inits))}",),
             (accessors.bound_ranges(node), tuple(body)), self.locs(node))
 
-    def _stage(self, node: UOp) -> None:
+    def _define_stage(self, node: UOp) -> None:
         value, dims = accessors.value(node), accessors.bound_ranges(node)
-        name = self.names.plain(node.arg.name or f"local{node.arg.id}")
+        name = self.names.unique(node.arg.name or f"local{node.arg.id}")
         index = ", ".join(self.text(r) for r in dims)
         inner = _LoopLines(value.ranges | set(dims), self.uses[value],
                            (f"{name}[{index}] = {self.text(value)}",), None, self.locs(value))
@@ -260,7 +262,7 @@ class _KernelPrinter:
         """Return the STOREs as statements; those inside a LOOP are put in its loop."""
         by_loop: dict[UOp, list[UOp]] = {}
         for store in stores:
-            loop = self.inside.get(store)
+            loop = self.loop_of_store.get(store)
             if loop is not None:
                 by_loop.setdefault(loop, []).append(store)
         for loop, loop_stores in by_loop.items():
@@ -269,7 +271,8 @@ class _KernelPrinter:
             *stop, step = definition.fold[1]
             body = (*stop, *[self.root(store) for store in loop_stores], step)
             self.defined[loop] = definition.replace(fold=(definition.fold[0], body))
-        return [_LoopLines(self.inside[s].ranges, (self.inside[s],), ()) if s in self.inside
+        return [_LoopLines(self.loop_of_store[s].ranges, (self.loop_of_store[s],), ())
+                if s in self.loop_of_store
                 else self.root(s) for s in stores]
 
     def root(self, node: UOp) -> _LoopLines:
@@ -291,7 +294,7 @@ class _KernelPrinter:
             condition = f"if {self.text(valid[0])}:"
             lines = (f"{condition} {line}",) if len(condition + line) < 90 else \
                 (condition, "  " + line)
-        return _LoopLines(store.ranges, self._merged(store.src), lines, None,
+        return _LoopLines(store.ranges, self._merge_uses(store.src), lines, None,
                           self.locs(store) or self.locs(value))
 
     # ---- lines
@@ -319,7 +322,7 @@ class _KernelPrinter:
             loops = ", ".join(f"{self.text(r)} in {self._extent(r, 'seq')}" for r in header)
             yield f"for {loops}:"
             indent = "  "
-        for loop_group in self._together(defined_here):
+        for loop_group in self._group_loops(defined_here):
             for line in self._definition_lines(loop_group, open, seen):
                 yield indent + line
         for r, group in groups:
@@ -330,7 +333,7 @@ class _KernelPrinter:
                 for line in self._block(group, open | {r}, seen, (r,)):
                     yield indent + line
 
-    def _together(self, names: Sequence[UOp]) -> list[list[_LoopLines]]:
+    def _group_loops(self, names: Sequence[UOp]) -> list[list[_LoopLines]]:
         """Group definitions in order: neighbors that loop over the same ranges, and do not use
         each other, share one loop."""
         out: list[list[_LoopLines]] = []

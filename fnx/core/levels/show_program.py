@@ -43,7 +43,7 @@ class _ProgramPrinter:
     def line(self, node: UOp) -> str:
         """Format an instruction; empty for an address, which is printed where it is used."""
         op = node.op
-        src = [self.called(s) for s in node.src]
+        src = [self.name_of(s) for s in node.src]
         if op is ops.ADDRESS:
             self.names[node] = f"{src[0]}[{src[1]}]" if src[0].startswith("&") else \
                 f"&{src[0]}[{src[1]}]"
@@ -78,7 +78,7 @@ class _ProgramPrinter:
         extra = [] if node.arg is None else [str(node.arg)]
         return f"{node.op.name.lower()}({', '.join([*src, *extra])})"
 
-    def called(self, node: UOp) -> str:
+    def name_of(self, node: UOp) -> str:
         name = self.names.get(node)
         if name is not None:
             return name
@@ -111,7 +111,8 @@ def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str],
             if node.src[0].op is ops.CMD_LOOP:
                 memory_names = [f"m{i}" for i in range(len(node.src) - 1)]
                 out += ["  " + line
-                        for line in _commands(node.over(node.src[:1]), names, memory_names, 0)]
+                        for line in _commands(node.with_operands(node.src[:1]), names, memory_names,
+                                              0)]
             continue
         inner = depth + (node.op is ops.CMD_LOOP)
         bodies = [_commands(s, names, inputs, inner) for s in node.src if s.op is ops.COMMANDS]

@@ -32,11 +32,11 @@ class Text(Record):
     """The text of an expression, and the precedence of its outermost operator."""
 
     text: str
-    binds: int = _ATOM_PRECEDENCE
+    precedence: int = _ATOM_PRECEDENCE
 
-    def inside(self, binds: int) -> str:
+    def parenthesize(self, binds: int) -> str:
         """Return the text as an operand of an operator of some precedence."""
-        return self.text if self.binds >= binds else f"({self.text})"
+        return self.text if self.precedence >= binds else f"({self.text})"
 
 
 def format_const(node: UOp) -> Text:
@@ -66,12 +66,13 @@ def format_op(node: UOp, operands: Sequence[Text]) -> Text:
         arguments = ", ".join([*[x.text for x in operands], *extra])
         return Text(f"{op.name.lower()}({arguments})")
     if len(operands) == 1:
-        return Text(symbol.format(operands[0].inside(level)), level)
+        return Text(symbol.format(operands[0].parenthesize(level)), level)
     first, *rest = operands
     if op.commutative and first.text[0].isdigit():  # t + 1 rather than 1 + t
         first, rest = rest[0], [first]
     first_level = level + (op in ops.COMPARISONS)  # a < b < c would mean something else
-    return Text(symbol.format(first.inside(first_level), *[x.inside(level + 1) for x in rest]),
+    return Text(symbol.format(first.parenthesize(first_level),
+                              *[x.parenthesize(level + 1) for x in rest]),
                 level)
 
 
@@ -95,7 +96,7 @@ def format_polynomial(terms: Mapping[tuple[UOp, ...], int], constant: int,
             return atom[monomial[0]]
     terms_text: list[tuple[int, str]] = []
     for monomial, c in sorted(terms.items(), key=lambda t: -abs(t[1])):
-        factors = "*".join(atom[a].inside(_PRECEDENCE_OF[ops.NEG]) for a in monomial)
+        factors = "*".join(atom[a].parenthesize(_PRECEDENCE_OF[ops.NEG]) for a in monomial)
         terms_text.append((c, factors if abs(c) == 1 else f"{abs(c)}*{factors}"))
     if constant or not terms_text:
         terms_text.append((constant, str(abs(constant))))
@@ -120,7 +121,7 @@ class Names:
     """Generator of short, unique names.
 
     >>> names = Names()
-    >>> names.fresh("t"), names.fresh("t"), names.plain("o"), names.plain("o")
+    >>> names.fresh("t"), names.fresh("t"), names.unique("o"), names.unique("o")
     ('t0', 't1', 'o', 'o_2')
     """
 
@@ -128,7 +129,7 @@ class Names:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
-    def plain(self, wanted: str) -> str:
+    def unique(self, wanted: str) -> str:
         """Return the wanted name, with a number appended if it is taken."""
         name, count = wanted, 2
         while name in self._taken:
@@ -139,7 +140,7 @@ class Names:
     def letter(self, letters: str = "ijklmnqruv") -> str:
         """Return the first free letter."""
         free = [c for c in letters if c not in self._taken]
-        return self.plain(free[0] if free else "r")
+        return self.unique(free[0] if free else "r")
 
     def fresh(self, stem: str) -> str:
         """Return the stem with the first free number."""
@@ -147,7 +148,7 @@ class Names:
         while f"{stem}{count}" in self._taken:
             count += 1
         self._next[stem] = count + 1
-        return self.plain(f"{stem}{count}")
+        return self.unique(f"{stem}{count}")
 
 
 def format_index(node: UOp, texts: dict[UOp, Text]) -> Text:

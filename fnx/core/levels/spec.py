@@ -116,7 +116,7 @@ _SAME_TYPE_OPS = ops.ELEMENTWISE - {ops.WHERE}
 
 def _same_types(node: UOp) -> bool:
     first = node.src[0]
-    return node.op.takes(first.dtype) and all(
+    return node.op.accepts_dtype(first.dtype) and all(
         s.dtype is first.dtype and s.shape == first.shape for s in node.src)
 
 
@@ -334,8 +334,9 @@ def _custom(node: UOp) -> bool:
             rule_types = _types(bwd.src)
             if not _takes(bwd, [*captures, *tokens, *residuals, *tangents]) or \
                     rule_types[:len(tokens)] != tuple(tokens) or \
-                    len(arg.pulled) != len(arg_types) or \
-                    any(i >= 0 and rule_types[i] != t for i, t in zip(arg.pulled, arg_types)):
+                    len(arg.cotangent_indices) != len(arg_types) or \
+                    any(i >= 0 and rule_types[i] != t for i,
+                        t in zip(arg.cotangent_indices, arg_types)):
                 return False
     return True
 
@@ -344,7 +345,7 @@ def _sort(node: UOp) -> bool:
     arg = node.arg
     return _types(node.src) == arg.ins and 1 <= arg.n_keys <= len(arg.ins) and \
         len({shape for shape, _ in arg.ins}) == 1 and len(arg.ins[0][0]) > 0 and \
-        all(-1 <= i < len(arg.ins) for i in arg.kept)
+        all(-1 <= i < len(arg.ins) for i in arg.outputs)
 
 
 def _get(node: UOp) -> bool:

@@ -36,7 +36,7 @@ def _exec(node: UOp) -> bool:
     if node.src and node.src[0].op is ops.SORT:
         arg, (slots, scalars) = node.src[0].arg, _operands(node)
         return node.src[1:] == (*slots, *scalars) and \
-            len(slots) == len(arg.ins) + len(arg.kept) and len(scalars) == 2 * bool(arg.lengths)
+            len(slots) == len(arg.ins) + len(arg.outputs) and len(scalars) == 2 * bool(arg.lengths)
     if node.src and node.src[0].op is ops.CMD_LOOP:
         used = _memory_inside(node.src[0])
         return all(s.op in _MEMORY for s in node.src[1:]) and \

@@ -17,14 +17,14 @@ from fnx.core.uop import UOp, toposort
 
 def accepts_monoid(monoid: Op, dtype: dtypes.DType) -> bool:
     """Return whether an op is a monoid that accepts a dtype."""
-    return monoid in ops.MONOIDS and monoid.takes(dtype)
+    return monoid in ops.MONOIDS and monoid.accepts_dtype(dtype)
 
 
 def is_arg_pair(node: UOp) -> bool:
     """Return whether the operands of an ARG_PAIR are a key and its index."""
     key, index = node.src
-    return ops.MAX.takes(key.dtype) and key.dtype.storage is None and index.dtype.is_integer \
-        and node.dtype is index.dtype and key.shape == index.shape
+    return ops.MAX.accepts_dtype(key.dtype) and key.dtype.storage is None \
+        and index.dtype.is_integer and node.dtype is index.dtype and key.shape == index.shape
 
 
 def is_arg_reduce(node: UOp) -> bool:
@@ -77,7 +77,7 @@ def _reduce(node: UOp) -> bool:
 
 def _mma(node: UOp) -> bool:
     unit, words, thread_operands = UNITS.get(node.arg.unit), accessors.bound_ranges(node), \
-        node.src[2 + node.arg.words:]
+        node.src[2 + node.arg.n_words:]
     factors = (*node.src[:2], *thread_operands[:2])
     return unit is not None and len(node.src) > 1 and node.dtype is unit.result and \
         all(s.dtype is dtypes.uint32 for s in factors) and len(set(words)) == len(words) \
@@ -188,7 +188,7 @@ def _parallel(kernel: UOp) -> bool:
     parallel_ids = {n.arg.id: n.arg.kind for n in toposort([kernel])
                     if n.op is ops.RANGE and n.arg.kind in PARALLEL_KINDS}
     order = kernel.arg.order
-    return all(n <= (RANGE_KINDS[kind].most or n) for kind,
+    return all(n <= (RANGE_KINDS[kind].max_ranges or n) for kind,
                n in Counter(parallel_ids.values()).items()) \
         and (not order or set(order[:len(parallel_ids)]) == parallel_ids.keys())
 

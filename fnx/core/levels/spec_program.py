@@ -61,10 +61,10 @@ def _mma(node: UOp) -> bool:
     if unit is None or node.dtype.scalar is not unit.result:
         return False
     kinds = [s.dtype for s in node.src]
-    if unit.form == "warp":
+    if unit.layout == "warp":
         return kinds == [dtypes.uint32] * 6 + [unit.result] * 4 and node.dtype.lanes == 4
     return kinds == [dtypes.uint32.vec(node.dtype.lanes)] * 2 + [node.dtype] and \
-        (unit.form == "tiles") == (node.dtype.lanes == TILE_LANES)
+        (unit.layout == "tiles") == (node.dtype.lanes == TILE_LANES)
 
 
 class _Verifier:
@@ -72,10 +72,10 @@ class _Verifier:
 
     def __init__(self) -> None:
         self.scopes: list[set[UOp]] = [set()]
-        self.open: list[UOp] = []  # FORs and IFs
+        self.open_scopes: list[UOp] = []  # FORs and IFs
         self.phis: dict[UOp, list[UOp]] = {}
-        self.numbers: set[int] = set()
-        self.left: set[UOp] = set()  # FORs that have a BREAK
+        self.scope_ids: set[int] = set()
+        self.loops_with_break: set[UOp] = set()  # FORs that have a BREAK
 
     def known(self, node: UOp) -> bool:
         return node.op in NON_INSTRUCTIONS or any(node in s for s in self.scopes)
@@ -92,46 +92,46 @@ class _Verifier:
 
     def begin(self, node: UOp) -> bool:
         """Open a loop or a branch; its number must be unique."""
-        self.open.append(node)
+        self.open_scopes.append(node)
         self.scopes.append(set())
         self.phis[node] = []
-        fresh = node.arg not in self.numbers
-        self.numbers.add(node.arg)
+        fresh = node.arg not in self.scope_ids
+        self.scope_ids.add(node.arg)
         return fresh
 
     def phi(self, node: UOp) -> bool:
         loop = node.src[0]
         phis = self.phis.get(loop)
-        if phis is None or self.open[-1:] != [loop] or node.arg != len(phis) or \
+        if phis is None or self.open_scopes[-1:] != [loop] or node.arg != len(phis) or \
                 self.scopes[-1] != {loop, *phis}:
             return False
         phis.append(node)
         return True
 
-    def end(self, node: UOp) -> bool:
+    def close_scope(self, node: UOp) -> bool:
         """Close what was opened last; a loop has the next value of each PHI."""
         opened, *nexts = node.src
-        if self.open[-1:] != [opened] or opened.op is not _OPENED_BY[node.op] or \
+        if self.open_scopes[-1:] != [opened] or opened.op is not _OPENED_BY[node.op] or \
                 [n.dtype for n in nexts] != [c.dtype for c in self.phis[opened]]:
             return False
-        self.open.pop()
+        self.open_scopes.pop()
         self.scopes.pop()
         return True
 
-    def leave(self, node: UOp) -> bool:
+    def break_loop(self, node: UOp) -> bool:
         """Process a BREAK of the innermost loop; a loop may have only one."""
-        is_first = node.src[0] not in self.left
-        self.left.add(node.src[0])
-        return self.open[-1:] == [node.src[0]] and is_first
+        is_first = node.src[0] not in self.loops_with_break
+        self.loops_with_break.add(node.src[0])
+        return self.open_scopes[-1:] == [node.src[0]] and is_first
 
     def last(self, node: UOp) -> bool:
         return node.src[0] in self.scopes[-1]
 
 
 _INSTRUCTION_RULES: dict[Op, Callable[[_Verifier, UOp], bool]] = {
-    ops.FOR: _Verifier.begin, ops.PHI: _Verifier.phi, ops.ENDFOR: _Verifier.end,
-    ops.IF: _Verifier.begin, ops.ENDIF: _Verifier.end, ops.LOOP_RESULT: _Verifier.last,
-    ops.BREAK: _Verifier.leave,
+    ops.FOR: _Verifier.begin, ops.PHI: _Verifier.phi, ops.ENDFOR: _Verifier.close_scope,
+    ops.IF: _Verifier.begin, ops.ENDIF: _Verifier.close_scope, ops.LOOP_RESULT: _Verifier.last,
+    ops.BREAK: _Verifier.break_loop,
 }
 _OPENED_BY = {ops.ENDFOR: ops.FOR, ops.ENDIF: ops.IF}
 
@@ -142,7 +142,7 @@ def first_illegal(program: UOp) -> UOp | None:
     for node in program.src:
         if not reader.line(node):
             return node
-    return program if reader.open else None
+    return program if reader.open_scopes else None
 
 
 def _integer_vector(node: UOp) -> bool:

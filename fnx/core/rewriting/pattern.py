@@ -36,29 +36,30 @@ class UPat(Operators):
         op: the op of the node, or a set of ops; None for any.
         src: patterns of all operands; None for any operands.
         name: the name of the node in the captures.
-        kinds: letters of the accepted kinds of dtype: float ("f"), integer ("i"), bool ("b").
+        dtype_kinds: letters of the accepted kinds of dtype: float ("f"), integer ("i"), bool ("b").
         arg: the arg of the node.
         constant: match a plain or expanded CONST; ``name`` then captures the CONST.
         value: the number that a constant must have.
     """
 
-    __slots__ = ("ops", "src", "name", "kinds", "arg", "constant", "value", "is_plain")
+    __slots__ = ("ops", "src", "name", "dtype_kinds", "arg", "constant", "value", "is_plain")
 
     def __init__(self, op: Op | frozenset[Op] | None = None, src: tuple[Any, ...] | None = None,
-                 name: str = "", *, kinds: str = "", arg: Any = _ANY, constant: bool = False,
+                 name: str = "", *, dtype_kinds: str = "", arg: Any = _ANY, constant: bool = False,
                  value: Any = None) -> None:
         self.ops = frozenset({op}) if isinstance(op, Op) else op
         self.src = None if src is None else tuple(as_pattern(s) for s in src)
-        self.name, self.kinds, self.arg = name, kinds, arg
+        self.name, self.dtype_kinds, self.arg = name, dtype_kinds, arg
         self.constant, self.value = constant, value
-        self.is_plain = bool(name) and src is None and not kinds and arg is _ANY and not constant
+        self.is_plain = bool(name) and src is None and not dtype_kinds and arg is _ANY and \
+            not constant
 
     def _apply(self, op: Op, *operands: Any) -> UPat:
         return UPat(op, operands)
 
     def named(self, name: str) -> UPat:
         """Return this pattern with a name for the matched node."""
-        return UPat(self.ops, self.src, name, kinds=self.kinds, arg=self.arg,
+        return UPat(self.ops, self.src, name, dtype_kinds=self.dtype_kinds, arg=self.arg,
                     constant=self.constant, value=self.value)
 
     def root_ops(self) -> frozenset[Op] | None:
@@ -68,12 +69,12 @@ class UPat(Operators):
 
 def var(name: str, kinds: str = "") -> UPat:
     """Return a pattern that matches any node."""
-    return UPat(name=name, kinds=kinds)
+    return UPat(name=name, dtype_kinds=kinds)
 
 
 def const(name: str, kinds: str = "") -> UPat:
     """Return a pattern that matches any constant, plain or expanded, and captures the CONST."""
-    return UPat(name=name, kinds=kinds, constant=True)
+    return UPat(name=name, dtype_kinds=kinds, constant=True)
 
 
 def as_pattern(x: Any) -> UPat:
@@ -103,7 +104,7 @@ def _matches(pattern: UPat, node: UOp, captures: MatchResult) -> Iterator[MatchR
         node = constant
     elif pattern.ops is not None and node.op not in pattern.ops:
         return
-    if pattern.kinds and not _has_kind(node, pattern.kinds):
+    if pattern.dtype_kinds and not _has_kind(node, pattern.dtype_kinds):
         return
     if pattern.arg is not _ANY and node.arg != pattern.arg:
         return

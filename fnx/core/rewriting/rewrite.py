@@ -40,20 +40,20 @@ class RewriteRule:
             that returns a node, or None if the rule does not apply after all.
         guard: a condition on the captures.
         name: the name of the rule in counts and errors.
-        needs: ops one of which an operand must have, a quick test before matching; by default
-            derived from the pattern if it names its operands.
+        required_ops: ops one of which an operand must have, a quick test before matching; by
+            default derived from the pattern if it names its operands.
     """
 
-    __slots__ = ("pattern", "replacement", "guard", "name", "loc", "needs")
+    __slots__ = ("pattern", "replacement", "guard", "name", "loc", "required_ops")
 
     def __init__(self, pattern: UPat, replacement: UPat | Callable[..., UOp | None],
                  guard: Callable[..., bool] | None = None, name: str = "",
-                 needs: frozenset[Op] | None = None) -> None:
+                 required_ops: frozenset[Op] | None = None) -> None:
         frame = sys._getframe(1)
         self.loc = frame.f_code.co_filename, frame.f_lineno
         self.pattern, self.replacement, self.guard = pattern, replacement, guard
         self.name = name or f"line {self.loc[1]}"
-        self.needs = needs or _required_ops(pattern)
+        self.required_ops = required_ops or _required_ops(pattern)
 
     def __repr__(self) -> str:
         return f"Rule({self.name!r}, {self.loc[0]}:{self.loc[1]})"
@@ -105,7 +105,7 @@ class RuleSet:
             return None
         below = {s.op for s in node.src}
         for rule in rules:
-            if rule.needs is None or not rule.needs.isdisjoint(below):
+            if rule.required_ops is None or not rule.required_ops.isdisjoint(below):
                 new = rule.apply(node)
                 if new is not None:
                     self.counts[rule.name] += 1
@@ -164,7 +164,7 @@ def _rewrite_to_fixpoint(root: UOp, rules: RuleSet, done: dict[UOp, UOp],
             stack += [(s, s, 0) for s in waiting]
             continue
         rebuilt = current if current.op is FUNCTION else \
-            current.over(tuple([done[s] for s in current.src]))
+            current.with_operands(tuple([done[s] for s in current.src]))
         if rebuilt in done:
             done[node] = done[current] = done[rebuilt]
             continue

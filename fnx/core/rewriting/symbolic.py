@@ -392,7 +392,7 @@ def _negate(node: UOp, done: _NormalForms) -> UOp:
 
 
 def _rebuild(node: UOp, done: _NormalForms) -> UOp:
-    return node.over(tuple([_normal_form(s, done) for s in node.src]))
+    return node.with_operands(tuple([_normal_form(s, done) for s in node.src]))
 
 
 _CONDITIONS: dict[ops.Op, Callable[[UOp, _NormalForms], UOp]] = {

@@ -167,6 +167,6 @@ def assume(value: UOp, condition: UOp, holds: bool = False) -> UOp:
             return build.const(False, dtypes.bool_)
         if src and node.op in ops.ELEMENTWISE and node.op.exact \
                 and all(s.op is ops.CONST for s in src) and src != node.src:
-            return fold_constants(node.over(src))
+            return fold_constants(node.with_operands(src))
         return None
     return rebuild([value], visit)[0]

@@ -32,7 +32,7 @@ class IndexWalk:
         self.summed: dict[UOp, dict[int, Token]] = {}
         self.lengths: dict[Token, int] = {}
 
-    def fold(self, node: UOp, index: Tokens) -> Tokens:
+    def reduce_index(self, node: UOp, index: Tokens) -> Tokens:
         """Return where a REDUCE at an index reads its operand: it has loops of its own."""
         shape = node.src[0].shape
         if node not in self.summed:
@@ -47,15 +47,15 @@ class IndexWalk:
 
     def operands(self, node: UOp, index: Tokens) -> list[tuple[UOp, Tokens]]:
         """Return the nodes that a node is computed from, and where each is read."""
-        if self.is_read(node) or node.op is ops.CONST or node.op is ops.IOTA:
+        if self.is_loaded(node) or node.op is ops.CONST or node.op is ops.IOTA:
             return []
         if node.op is ops.REDUCE:
-            return [(node.src[0], self.fold(node, index))]
+            return [(node.src[0], self.reduce_index(node, index))]
         if node.op in VIEW_OPS:
             return [(node.src[0], source_index(node, 0, index))]
         return [(s, index) for s in node.src]
 
-    def is_read(self, node: UOp) -> bool:
+    def is_loaded(self, node: UOp) -> bool:
         """Whether a node is loaded from memory: a RESHAPE shares its operand's memory."""
         return self.is_memory(node) or node.op is ops.RESHAPE and \
             self.is_memory(_skip_reshapes(node))
@@ -108,7 +108,7 @@ class Expressions:
         return index_node(token, self.loops, self.tokens)
 
     def _made(self, node: UOp, index: Tokens) -> UOp:
-        if self.walk.is_read(node):
+        if self.walk.is_loaded(node):
             return build.load(self.place(node, index))
         if node.op is ops.CONST:
             return node

@@ -39,10 +39,10 @@ class LoopBound(Record):
 
 
 class _TermMask(Record):
-    """A condition that drops terms where its value is ``holds``, and its bound."""
+    """A condition that drops terms where its value is ``value``, and its bound."""
 
     condition: UOp
-    holds: bool
+    value: bool
     direction: int
     bound: UOp | None = None  # over indices; None if it is data
 
@@ -58,9 +58,9 @@ def loop_bound(frame: TileFrame, terms: Sequence[RegionTerm],
         tests: list[UOp] = []
         masked = None
         if online_score is not None:
-            masked = algebra.assume(online_score, mask.condition, mask.holds)
-            has_inner = any(other is not None for t in terms if t.weighed is not None
-                            for _, other, _ in t.weighed.inner)
+            masked = algebra.assume(online_score, mask.condition, mask.value)
+            has_inner = any(other is not None for t in terms if t.exp_form is not None
+                            for _, other, _ in t.exp_form.inner)
             if frame.j in masked.ranges or _has_reduction(masked) or has_inner:
                 continue
         else:
@@ -96,7 +96,7 @@ def _masks(frame: TileFrame, value: UOp) -> Iterator[_TermMask]:
 
 def _data_bound(frame: TileFrame, terms: Sequence[RegionTerm], mask: _TermMask) -> UOp:
     """Return a bound for a data mask: the last column that it leaves, or the first."""
-    is_unmasked = build.logical_not(mask.condition) if mask.holds else mask.condition
+    is_unmasked = build.logical_not(mask.condition) if mask.value else mask.condition
     if frame.j not in is_unmasked.ranges:
         return is_unmasked
     column, length = frame.j, frame.shape[frame.along]
@@ -112,7 +112,7 @@ def _data_bound(frame: TileFrame, terms: Sequence[RegionTerm], mask: _TermMask) 
 def _zero_tests(frame: TileFrame, terms: Sequence[RegionTerm], term: RegionTerm,
                 mask: _TermMask) -> list[UOp] | None:
     """Return the tests under which the masked terms of a sum are 0; None if there are none."""
-    masked_weights = algebra.assume(term.weights, mask.condition, mask.holds)
+    masked_weights = algebra.assume(term.weights, mask.condition, mask.value)
     if term.monoid is not ops.ADD or masked_weights is term.weights or \
             _has_reduction(masked_weights):
         return None
@@ -132,7 +132,7 @@ def _never_holds(frame: TileFrame, terms: Sequence[RegionTerm], condition: UOp) 
 
 def _reduced_loops(frame: TileFrame, terms: Sequence[RegionTerm]) -> set[UOp]:
     """Return the loops of the reduced axes and of the lanes."""
-    lanes = [frame.loops[token] for t in terms for token, _ in t.fold.lanes]
+    lanes = [frame.loops[token] for t in terms for token, _ in t.reduction.lanes]
     return {frame.j, *[frame.loops[a] for a in frame.extra_reduced], *lanes}
 
 

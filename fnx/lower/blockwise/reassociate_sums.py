@@ -26,15 +26,15 @@ class ReassociatedSum:
         self.frame, self.fold, self.total = frame, fold, total
 
     @property
-    def folds(self) -> list[RegionReduce]:
+    def reductions(self) -> list[RegionReduce]:
         """The reductions computed here."""
         return [self.fold]
 
-    def takes(self, fold: RegionReduce, waits: bool) -> bool:
+    def add_reduction(self, fold: RegionReduce, waits: bool) -> bool:
         """Return False: nothing else is computed here."""
         return False
 
-    def made(self, unread: Container[UOp] = ()) -> ReduceKernel:
+    def build(self, unread: Container[UOp] = ()) -> ReduceKernel:
         """Return the kernel; the compiler chooses its schedule."""
         results = [] if self.fold.result in unread else [(self.fold, self.total)]
         stores, operands = self.frame.stores(results)
@@ -48,7 +48,7 @@ def reassociate_sum(frame: TileFrame, reduction: RegionReduce,
     """Return the kernel of a reduction, if it follows from one that is known; else None."""
     if reduction.lanes or not known_reduction.lanes \
             or known_reduction.product is not reduction.product \
-            or known_reduction.summed != reduction.summed or frame.extra_reduced:
+            or known_reduction.reduced_axes != reduction.reduced_axes or frame.extra_reduced:
         return None
     term, known_term = frame.term(reduction), frame.term(known_reduction)
     if term.monoid is not ops.ADD or known_term.other is None:
@@ -82,18 +82,18 @@ def _reuse_known_sum(frame: TileFrame, inner: UOp, known: RegionTerm) -> UOp | N
             or known.other is None:
         return None
     k, = bound_ranges(inner)
-    c = frame.loops[known.fold.lanes[0][0]]
+    c = frame.loops[known.reduction.lanes[0][0]]
     if k.src[0] is not c.src[0]:
         return None
     other_at_k, = substitute([known.other], {c: k})
     for factor, g in (value(inner).src, value(inner).src[::-1]):
         if factor is other_at_k and frame.j not in g.ranges:
-            result = known.fold.result
+            result = known.reduction.result
             slot = frame.slots.setdefault(result, len(frame.slots))
             result_index, = [build.index_into(build.ref(slot, result.dtype, result.shape),
-                                              *map(frame.values.index, known.fold.index))]
+                                              *map(frame.values.index, known.reduction.index))]
             result_load, = substitute([build.load(result_index)], {c: k})
-            return inner.over((build.mul(g, result_load), k))
+            return inner.with_operands((build.mul(g, result_load), k))
     return None
 
 

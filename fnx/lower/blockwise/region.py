@@ -40,7 +40,7 @@ class RegionReduce(Record):
         product: the product whose axes are the loops: token a is its axis a.
         index: where the result is stored.
         inner: where the operand is read.
-        summed: axes of the product that it reduces.
+        reduced_axes: axes of the product that it reduces.
         lanes: tokens of axes that the product lacks, with their lengths.
     """
 
@@ -49,7 +49,7 @@ class RegionReduce(Record):
     product: UOp
     index: Tokens
     inner: Tokens
-    summed: frozenset[int]
+    reduced_axes: frozenset[int]
     lanes: tuple[tuple[Token, int], ...]
 
 
@@ -58,7 +58,7 @@ class AttentionRegion(Record):
 
     products: tuple[UOp, ...]
     inside: frozenset[UOp]
-    folds: tuple[RegionReduce, ...]
+    reductions: tuple[RegionReduce, ...]
     walk: IndexWalk
 
 
@@ -247,7 +247,7 @@ def _match_reduction(node: UOp, result: UOp, products: Sequence[UOp],
     if node.arg.monoid not in (ops.ADD, ops.MAX, ops.MIN) or not node.dtype.is_float:
         raise NotFusable(f"a fold of {node.arg.monoid}")
     result_index = identity_index(node.shape)
-    inner = walk.fold(node, result_index)
+    inner = walk.reduce_index(node, result_index)
     product_index: dict[UOp, Tokens] = {}
     for n, index in walk.all(node.src[0], inner):
         if n in products and product_index.setdefault(n, index) != index:

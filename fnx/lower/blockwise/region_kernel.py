@@ -46,7 +46,7 @@ class ReduceKernel(Record):
 
     kernel: UOp
     operands: tuple[UOp, ...]
-    folds: tuple[RegionReduce, ...]
+    reductions: tuple[RegionReduce, ...]
     schedule: tuple[Transform, ...]
     ends_early: bool
 
@@ -58,20 +58,21 @@ class RegionKernel:
                  ) -> None:
         self.frame, self.target, self.depends = frame, target, dependencies
         self.terms: list[RegionTerm] = []
-        self.across: list[RegionTerm] = []  # reductions over the rows, to which each row tile adds
+        # reductions over the rows, to which each row tile adds
+        self.row_terms: list[RegionTerm] = []
         self.length = frame.shape[frame.along]
 
     @property
     def tiles(self) -> TileSizes:
         return TileSizes(self.frame.shape[self.frame.row], self.length,
-                         [n for t in self.terms for _, n in t.fold.lanes],
+                         [n for t in self.terms for _, n in t.reduction.lanes],
                          max([t.value.dtype.compute.itemsize for t in self.terms]), self.target,
                          self.online)
 
     @property
-    def folds(self) -> list[RegionReduce]:
+    def reductions(self) -> list[RegionReduce]:
         """The reductions computed here."""
-        return [t.fold for t in (*self.terms, *self.across)]
+        return [t.reduction for t in (*self.terms, *self.row_terms)]
 
     @property
     def block(self) -> int:
@@ -84,13 +85,13 @@ class RegionKernel:
 
     # ---- which reductions
 
-    def takes(self, reduction: RegionReduce, depends_on_kernel: bool) -> bool:
+    def add_reduction(self, reduction: RegionReduce, depends_on_kernel: bool) -> bool:
         """Add a reduction to this kernel if possible; ``depends_on_kernel``: it depends on those in
         it."""
         frame = self.frame
-        if reduction.product is not frame.product or reduction.summed != frame.summed:
+        if reduction.product is not frame.product or reduction.reduced_axes != frame.reduced_axes:
             return False
-        if any(reduction.lanes and t.fold.lanes and t.fold.lanes != reduction.lanes
+        if any(reduction.lanes and t.reduction.lanes and t.reduction.lanes != reduction.lanes
                for t in self.terms):
             return False  # a single loop over lanes
         term = frame.term(reduction)
@@ -110,7 +111,7 @@ class RegionKernel:
             if not fits:
                 return False
             self.terms.append(term if term.monoid is ops.MAX
-                              else term.replace(weighed=exp_form_match))
+                              else term.replace(exp_form=exp_form_match))
             return True
         if term.monoid is ops.MAX and term.other is None and not self.terms and \
                 not frame.extra_reduced:
@@ -124,27 +125,27 @@ class RegionKernel:
     def merge_rows(self, other: RegionKernel) -> bool:
         """Add the reduction over the rows of another kernel, if it has the weights of one here."""
         frame = self.frame
-        if self.online or len(other.terms) != 1 or other.across or frame.extra_reduced \
+        if self.online or len(other.terms) != 1 or other.row_terms or frame.extra_reduced \
                 or other.frame.extra_reduced \
                 or (other.frame.row, other.frame.along) != (frame.along, frame.row):
             return False
-        reduction = other.terms[0].fold
+        reduction = other.terms[0].reduction
         index_ranges = {frame.values.index(t) for t in reduction.index}
         if reduction.product is not frame.product or not reduction.lanes \
                 or reduction.node.dtype.storage \
-                or any(t.fold.lanes != reduction.lanes for t in self.terms) \
+                or any(t.reduction.lanes != reduction.lanes for t in self.terms) \
                 or parallel_loop({a: frame.shape[a] for a in frame.outer}) is None \
                 or not index_ranges.issuperset([frame.loops[a] for a in frame.outer]):
             return False
         term = frame.term(reduction)
         if all(t.weights is not term.weights for t in self.terms):
             return False
-        self.across.append(term)
+        self.row_terms.append(term)
         return True
 
     def _is_known(self, values: Iterable[UOp | None]) -> bool:
         """Whether values need nothing that is reduced here."""
-        reduced_here = {t.fold.node for t in self.terms}
+        reduced_here = {t.reduction.node for t in self.terms}
         memory = {slot: node for node, slot in self.frame.slots.items()}
         loaded = [memory[n.arg.slot] for n in toposort([v for v in values if v is not None])
                   if n.op is ops.REF]
@@ -154,20 +155,20 @@ class RegionKernel:
     @property
     def online(self) -> bool:
         """Whether the maximum of the score is computed online."""
-        return any(t.monoid is ops.MAX or t.weighed is not None for t in self.terms)
+        return any(t.monoid is ops.MAX or t.exp_form is not None for t in self.terms)
 
     @property
     def score(self) -> UOp | None:
         for term in self.terms:
-            if term.weighed is not None:
-                return term.weighed.score
+            if term.exp_form is not None:
+                return term.exp_form.score
             if term.monoid is ops.MAX:
                 return term.value
         return None
 
     # ---- the kernel
 
-    def made(self, unread: Container[UOp] = ()) -> ReduceKernel:
+    def build(self, unread: Container[UOp] = ()) -> ReduceKernel:
         """Return the kernel; reductions in ``unread`` are not written.
 
         Raises:
@@ -176,35 +177,35 @@ class RegionKernel:
         frame, length = self.frame, self.length
         next_id = 1 + max(r.arg.id for r in frame.loops.values())
         self.rows: RowTile | None = None
-        if self.across:
+        if self.row_terms:
             row = frame.loops[frame.row]
             self.rows = RowTile(row, frame.shape[frame.row], self.tiles.rows, next_id)
-            next_id = self.rows.folded.arg.id + 1
+            next_id = self.rows.reduced.arg.id + 1
         self.t = build.range_(-(-length // self.block), next_id, name="b")
         self.jl, self.jm, self.jx = (build.range_(self.block, next_id + 1 + i, name=name)
                                      for i, name in enumerate(("jl", "jm", "jx")))
         self.jq = build.range_(self.block, next_id + 4 + len(self.terms), name="jq")
-        self.kept: dict[UOp, UOp] = {}
-        bound = loop_bound(frame, [*self.terms, *self.across], self.score)
+        self.stages: dict[UOp, UOp] = {}
+        bound = loop_bound(frame, [*self.terms, *self.row_terms], self.score)
         last = build.index_const(-(-length // self.block) - 1)
         block_index = build.sub(last,
                                 self.t) if bound is not None and bound.direction > 0 else self.t
         self.start = (Expr(block_index) * self.block).node
         nexts = self._next_values(bound)
-        stop = None if bound is None else self._stop(bound)
+        stop = None if bound is None else self._stop_condition(bound)
         loop = build.loop(0, self.t, [init for init, _ in self.carried], nexts, stop)
         results = zip(self.terms, self._results(build.results(loop)))
-        row_results = [(t.fold, self.rows.step(self._tile_row_sum(t, self.rows), self.t, stop))
-                       for t in self.across if self.rows is not None and
-                       t.fold.result not in unread]
+        row_results = [(t.reduction, self.rows.step(self._tile_row_sum(t, self.rows), self.t, stop))
+                       for t in self.row_terms if self.rows is not None and
+                       t.reduction.result not in unread]
         skips = bound is not None and not bound.data  # that it stops early is known statically
-        return self._kernel([(t.fold, self._apart(t, value)) for t, value in results
-                             if t.fold.result not in unread], row_results, skips)
+        return self._kernel([(t.reduction, self._reduce_lanes(t, value)) for t, value in results
+                             if t.reduction.result not in unread], row_results, skips)
 
-    def _apart(self, term: RegionTerm, value: UOp) -> UOp:
+    def _reduce_lanes(self, term: RegionTerm, value: UOp) -> UOp:
         """Reduce a value that is the same for all lanes: one loop carries all values."""
-        lanes = [self.frame.loops[token] for t in self.terms for token, _ in t.fold.lanes][:1]
-        return value if term.fold.lanes else build.reduce_ranges(value, ops.MAX, lanes)
+        lanes = [self.frame.loops[token] for t in self.terms for token, _ in t.reduction.lanes][:1]
+        return value if term.reduction.lanes else build.reduce_ranges(value, ops.MAX, lanes)
 
     def _at_block(self, value: UOp, r: UOp) -> UOp:
         """Evaluate a value for the current block, in a loop over it."""
@@ -225,28 +226,29 @@ class RegionKernel:
             return None
         return build.lt(build.add(self.start, r), build.index_const(self.length))
 
-    def _kept(self, value: UOp, fill_range: UOp, r: UOp) -> UOp:
+    def _stage(self, value: UOp, fill_range: UOp, r: UOp) -> UOp:
         """Stage a value of the block: it is computed in one loop over the block and read in
         another."""
         rows = [] if self.rows is None or fill_range is not self.jx else [self.rows.inner]
-        stage = self.kept.setdefault(value, build.stage(value, [*rows, fill_range], len(self.kept)))
+        stage = self.stages.setdefault(value,
+                                       build.stage(value, [*rows, fill_range], len(self.stages)))
         return build.load(build.index_into(stage, *rows, r))
 
     def _tile_row_sum(self, term: RegionTerm, rows: RowTile) -> UOp:
         """Return what a tile of rows adds to a reduction over all of them, for a column of the
         block."""
         weights = self._mask_bounds(self._stage_products(term.weights), term.identity, self.jx)
-        stage = buffer(self._kept(weights, self.jx, self.jq))
+        stage = buffer(self._stage(weights, self.jx, self.jq))
         term_value, = substitute([term.value], {
-            term.weights: build.load(build.index_into(stage, rows.folded, self.jq)),
-            rows.row: rows.at(rows.folded)})
-        return rows.fold(self._at_block(term_value, self.jq))
+            term.weights: build.load(build.index_into(stage, rows.reduced, self.jq)),
+            rows.row: rows.at(rows.reduced)})
+        return rows.reduce(self._at_block(term_value, self.jq))
 
     def _stage_products(self, value: UOp) -> UOp:
         """Evaluate a value of the block whose products are computed before, a tile at a time."""
         products = [n for n in toposort([value], stop=lambda n: n.op is ops.REDUCE)
                     if n.op is ops.REDUCE and self.frame.j in n.ranges]
-        staged = [self._kept(self._at_block(n, self.jl), self.jl, self.jx) for n in products]
+        staged = [self._stage(self._at_block(n, self.jl), self.jl, self.jx) for n in products]
         inlined, = substitute([self._at_block(value, self.jx)], dict(zip(
             [self._at_block(n, self.jx) for n in products], staged)))
         return algebra.use_reciprocals(inlined)
@@ -275,18 +277,18 @@ class RegionKernel:
             top = self._carry(-math.inf, score, score.ranges - {along})
             block_score = self._mask_bounds(self._at_block(score, self.jl), -math.inf, self.jl)
             new_top = build.maximum(top, build.reduce_ranges(
-                self._kept(block_score, self.jl, self.jm), ops.MAX, [self.jm]))
+                self._stage(block_score, self.jl, self.jm), ops.MAX, [self.jm]))
             scale = build.exp(build.sub(top, _finite_max(new_top)))
-            power = build.sub(self._kept(block_score, self.jl, self.jx), _finite_max(new_top))
+            power = build.sub(self._stage(block_score, self.jl, self.jx), _finite_max(new_top))
             nexts.append(new_top)
         for number, term in enumerate(self.terms):
-            if scale is not None and term.weighed is None:
+            if scale is not None and term.exp_form is None:
                 continue  # the maximum of the score
-            if term.weighed is not None:
+            if term.exp_form is not None:
                 assert power is not None
                 inner = tuple([(op, other if other is None else self._stage_products(other),
                                 original)
-                               for op, other, original in term.weighed.inner])
+                               for op, other, original in term.exp_form.inner])
                 weights = algebra.apply_steps(inner, build.exp(power))
             else:
                 weights = self._stage_products(term.weights)
@@ -299,11 +301,11 @@ class RegionKernel:
                 column = build.sub(build.index_const(self.block - 1),
                                    reduce_range) if is_reversed else reduce_range
                 term_value, = substitute([term.value],
-                                         {term.weights: self._kept(term_value, self.jx, column)})
+                                         {term.weights: self._stage(term_value, self.jx, column)})
                 term_value = self._at_block(term_value, column)
                 if term.other.op is not ops.LOAD:  # out of bounds it may be NaN
                     term_value = self._mask_bounds(term_value, 0, column)
-                contributes = None if bound is None else self._some(bound, column)
+                contributes = None if bound is None else self._contributes(bound, column)
                 if contributes is not None:
                     term_value = build.where(contributes, term_value,
                                              build.const_like(term_value, 0))
@@ -326,19 +328,19 @@ class RegionKernel:
         known_loads: dict[UOp, UOp] = {}
         out = []
         for term in self.terms:
-            if term.weighed is None:
+            if term.exp_form is None:
                 value = top
             else:
-                shift, *others = substitute([term.weighed.shift, *[
+                shift, *others = substitute([term.exp_form.shift, *[
                     original if other is None else other for _, other,
-                    original in term.weighed.outer]],
+                    original in term.exp_form.outer]],
                     known_loads)
                 outer = tuple([(op, None if other is None else others[i], original)
-                               for i, (op, other, original) in enumerate(term.weighed.outer)])
+                               for i, (op, other, original) in enumerate(term.exp_form.outer)])
                 factor = build.exp(build.sub(_finite_max(top), shift))
                 value = algebra.apply_steps(outer, build.mul(next(sum_iter), factor))
             out.append(value)
-            known_loads |= dict.fromkeys(self._reads(term.fold), value)
+            known_loads |= dict.fromkeys(self._reads(term.reduction), value)
         return out
 
     def _reads(self, fold: RegionReduce) -> list[UOp]:
@@ -378,7 +380,7 @@ class RegionKernel:
 
     # ---- where the loop may stop
 
-    def _stop(self, bound: LoopBound) -> UOp:
+    def _stop_condition(self, bound: LoopBound) -> UOp:
         """Return the condition that neither this block nor later ones contribute."""
         edge_column = self.start
         if bound.direction > 0:
@@ -394,7 +396,7 @@ class RegionKernel:
             stop = build.and_(stop, test)
         return stop if self.rows is None else self.rows.all(stop)
 
-    def _some(self, bound: LoopBound, r: UOp) -> UOp | None:
+    def _contributes(self, bound: LoopBound, r: UOp) -> UOp | None:
         """Return the condition that a column of a block contributes to some row of a tile; None if
         that is not known to be the same for all rows."""
         frame, rows = self.frame, self.tiles.rows

@@ -22,14 +22,14 @@ class RowTile:
     Attributes:
         outer: the loop over tiles.
         inner: the loop over the rows of one tile.
-        folded: the same, as a reduction loop.
+        reduced: the same, as a reduction loop.
     """
 
     def __init__(self, row: UOp, length: int, count: int, first: int) -> None:
         self.row, self.length, self.count = row, length, count
         self.outer = build.range_(-(-length // count), first, name="i_o")
         self.inner = build.range_(count, first + 1, name="i_i")
-        self.folded = build.range_(count, first + 2, name="ir")
+        self.reduced = build.range_(count, first + 2, name="ir")
         self.first = build.mul(self.outer, build.index_const(count))
 
     def at(self, r: UOp) -> UOp:
@@ -45,12 +45,12 @@ class RowTile:
         length_node = build.index_const(self.length)
         return None if self._is_exact else build.lt(build.add(self.first, r), length_node)
 
-    def fold(self, value: UOp) -> UOp:
+    def reduce(self, value: UOp) -> UOp:
         """Sum a value over the rows of the tile."""
-        inside = self._inside(self.folded)
+        inside = self._inside(self.reduced)
         if inside is not None:
             value = build.where(inside, value, build.const_like(value, 0))
-        return build.reduce_ranges(value, ops.ADD, [self.folded])
+        return build.reduce_ranges(value, ops.ADD, [self.reduced])
 
     def all(self, condition: UOp) -> UOp:
         """Whether a condition holds for all rows of the tile."""

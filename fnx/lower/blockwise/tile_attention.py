@@ -69,15 +69,15 @@ def tile_attention(fn: UOp, target: Target, predict_time: PredictTime | None = N
             report(products_in[0], reason)
     if not kernels:
         return fn
-    built = [blocks.made() for blocks in kernels]
+    built = [blocks.build() for blocks in kernels]
     calls = _call_results(built)
     results = substitute(fn.src, calls)
     live = set(toposort(results))
     unread = {node for node, get in calls.items() if get not in live}
     if unread:
-        built = [blocks.made(unread) for blocks in kernels]
-        results = substitute(fn.src, _call_results([m for m in built if m.folds]))
-    return fn.over(tuple(results))
+        built = [blocks.build(unread) for blocks in kernels]
+        results = substitute(fn.src, _call_results([m for m in built if m.reductions]))
+    return fn.with_operands(tuple(results))
 
 
 def _profitable_kernels(facts: RegionAnalysis, region: AttentionRegion, target: Target,
@@ -104,7 +104,7 @@ def _profitable_kernels(facts: RegionAnalysis, region: AttentionRegion, target: 
 def _kernels(facts: RegionAnalysis, region: AttentionRegion, target: Target
              ) -> list[RegionKernel | ReassociatedSum]:
     """Return the kernels of a region, in an order in which they can run."""
-    dependencies = _dependencies(facts, region.folds)
+    dependencies = _dependencies(facts, region.reductions)
     groups: list[RegionKernel | ReassociatedSum] = []
     group_of: dict[UOp, int] = {}
 
@@ -112,7 +112,7 @@ def _kernels(facts: RegionAnalysis, region: AttentionRegion, target: Target
         if reduction.node in group_of:
             return
         group: RegionKernel | ReassociatedSum | None = None
-        for producer in region.folds:
+        for producer in region.reductions:
             if group is None and producer.lanes and not reduction.lanes \
                     and reduction.node not in dependencies[producer.node] and \
                             dependencies[producer.node] <= group_of.keys():
@@ -123,17 +123,17 @@ def _kernels(facts: RegionAnalysis, region: AttentionRegion, target: Target
         last_dependency = max([group_of[n] for n in dependencies[reduction.node]], default=-1)
         if group is None:
             for i in range(max(last_dependency, 0), len(groups)):
-                if groups[i].takes(reduction, i == last_dependency):
+                if groups[i].add_reduction(reduction, i == last_dependency):
                     group_of[reduction.node] = i
                     return
             frame = TileFrame(region, reduction, facts.families(reduction.product))
             group = RegionKernel(frame, target, dependencies)
-            if not group.takes(reduction, False):
+            if not group.add_reduction(reduction, False):
                 raise NotFusable("a fold of another kind")
         groups.append(group)
         group_of[reduction.node] = len(groups) - 1
 
-    for reduction in _schedule_late(region.folds, dependencies):
+    for reduction in _schedule_late(region.reductions, dependencies):
         assign_group(reduction)
     return _merge_kernels(groups, dependencies)
 
@@ -142,9 +142,9 @@ def _build_in_order(facts: RegionAnalysis, region: AttentionRegion,
                     groups: Sequence[RegionKernel | ReassociatedSum]
                     ) -> list[ReduceKernel]:
     """Return the kernels, checking that each only needs results of earlier ones."""
-    dependencies = _dependencies(facts, region.folds)
-    group_of = {f.node: i for i, group in enumerate(groups) for f in group.folds}
-    built = [group.made() for group in groups]
+    dependencies = _dependencies(facts, region.reductions)
+    group_of = {f.node: i for i, group in enumerate(groups) for f in group.reductions}
+    built = [group.build() for group in groups]
     for i, kernel in enumerate(built):
         for node in kernel.operands:
             if any(group_of[n] >= i for n in (node, *dependencies.get(node, ())) if n in group_of):
@@ -158,9 +158,9 @@ def _merge_kernels(groups: Sequence[RegionKernel | ReassociatedSum],
     """Merge final kernels if the rows of one are the blocks of the other."""
     out = list(groups)
     needed = frozenset[UOp]().union(*[dependencies[f.node] for group in groups
-                                      for f in group.folds])
+                                      for f in group.reductions])
     sinks = [g for g in groups if isinstance(g, RegionKernel)
-             and needed.isdisjoint([f.node for f in g.folds])]
+             and needed.isdisjoint([f.node for f in g.reductions])]
     for other in sinks:
         if any(g is not other and g in out and g.merge_rows(other) for g in sinks):
             out.remove(other)
@@ -184,7 +184,7 @@ def _dependencies(facts: RegionAnalysis,
     reduction_nodes = {fold.node for fold in reductions}
     dependencies: dict[UOp, frozenset[UOp]] = {}
     for node in facts.nodes:
-        src = () if node.op.closed else node.src
+        src = () if node.op.is_isolated else node.src
         below = frozenset[UOp]().union(*[dependencies[s] for s in src])
         below |= {s for s in src if s in reduction_nodes}
         dependencies[node] = below
@@ -206,7 +206,8 @@ def _is_masked(region: AttentionRegion) -> bool:
     """Whether each reduction may skip blocks: it has a mask that compares integers."""
     walk = region.walk
     return all(any(n.op in INEQUALITIES and n.src[0].dtype.is_integer
-                   for n, _ in walk.all(fold.node.src[0], fold.inner)) for fold in region.folds)
+                   for n, _ in walk.all(fold.node.src[0], fold.inner))
+               for fold in region.reductions)
 
 
 def _check_rows(region: AttentionRegion, blocks: Sequence[RegionKernel | ReassociatedSum]) -> None:
@@ -229,14 +230,15 @@ def _check_price(facts: RegionAnalysis, region: AttentionRegion, built: Sequence
 def _isolate(facts: RegionAnalysis, region: AttentionRegion,
              built: Sequence[ReduceKernel]) -> tuple[UOp, UOp]:
     """Return FUNCTIONs of the region's inputs that compute it by its kernels, and as it is."""
-    nodes, region_nodes = set(facts.nodes), {n for f in region.folds for n in (f.node, f.result)}
+    nodes, region_nodes = set(facts.nodes), {n for f in region.reductions
+                                             for n in (f.node, f.result)}
     operand_nodes = {n for m in built for n in m.operands}
 
     def is_read(node: UOp) -> bool:
         return node in nodes and node not in region_nodes and (
             node.op is ops.PARAM or node in operand_nodes or region.walk.is_memory(node))
 
-    folds = [fold.result for fold in region.folds]
+    folds = [fold.result for fold in region.reductions]
     calls = substitute(folds, _call_results(built))
     inputs = list(filter(is_read, toposort([*calls, *folds], stop=is_read)))
     params = {n: build.param(i, n.dtype, n.shape) for i, n in enumerate(inputs)}
@@ -247,7 +249,7 @@ def _isolate(facts: RegionAnalysis, region: AttentionRegion,
 
 def _call_results(kernels: Sequence[ReduceKernel]) -> dict[UOp, UOp]:
     """Map the reductions to results of kernel calls."""
-    owner = {fold.result: made for made in kernels for fold in made.folds}
+    owner = {fold.result: made for made in kernels for fold in made.reductions}
     result_of: dict[UOp, UOp] = {}
     stack = list(kernels)[::-1]
     begun: set[int] = set()
@@ -262,9 +264,9 @@ def _call_results(kernels: Sequence[ReduceKernel]) -> dict[UOp, UOp]:
             stack += missing
             continue
         stack.pop()
-        outs = tuple([(fold.result.shape, fold.result.dtype) for fold in kernel.folds])
+        outs = tuple([(fold.result.shape, fold.result.dtype) for fold in kernel.reductions])
         call = UOp(ops.CALL, dtypes.void, (kernel.kernel, *substitute(kernel.operands, result_of)),
                    op_args.Call(kernel.kernel.arg.name, outs, kernel.schedule))
-        copy_locs(call, *[fold.node for fold in kernel.folds])
-        result_of.update(zip([fold.result for fold in kernel.folds], build.results(call)))
+        copy_locs(call, *[fold.node for fold in kernel.reductions])
+        result_of.update(zip([fold.result for fold in kernel.reductions], build.results(call)))
     return result_of

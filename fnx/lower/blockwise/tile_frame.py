@@ -24,22 +24,22 @@ class RegionTerm(Record):
     """A RegionReduce as an expression over loops.
 
     Attributes:
-        fold: the RegionReduce.
+        reduction: the RegionReduce.
         value: the reduced value, for one element of the product.
         weights: for a contraction, the factor that has the axes of the product; else the value.
         other: the other factor.
-        weighed: the weights as an exponential and factors, if they are summed in that form.
+        exp_form: the weights as an exponential and factors, if they are summed in that form.
     """
 
-    fold: RegionReduce
+    reduction: RegionReduce
     value: UOp
     weights: UOp
     other: UOp | None
-    weighed: algebra.ExpLinearForm | None = None
+    exp_form: algebra.ExpLinearForm | None = None
 
     @property
     def monoid(self) -> ops.Op:
-        monoid: ops.Op = self.fold.node.arg.monoid
+        monoid: ops.Op = self.reduction.node.arg.monoid
         return monoid
 
     @property
@@ -64,16 +64,18 @@ class TileFrame:
                  families: Sequence[frozenset[int]]
                  ) -> None:
         shape = reduction.product.shape
-        self.region, self.product, self.summed = region, reduction.product, reduction.summed
-        self.along = max(reduction.summed, key=shape.__getitem__)
+        self.region, self.product = region, reduction.product
+        self.reduced_axes = reduction.reduced_axes
+        self.along = max(reduction.reduced_axes, key=shape.__getitem__)
         family = next((f for f in families if self.along in f), frozenset())
-        others = [a for f in families if f is not family for a in f if a not in reduction.summed]
+        others = [a for f in families if f is not family
+                  for a in f if a not in reduction.reduced_axes]
         if not family or not others:
             raise NotFusable("it is not folded along one of two sides")
         self.row = max(others, key=shape.__getitem__)
-        self.extra_reduced = sorted(reduction.summed - {self.along})
+        self.extra_reduced = sorted(reduction.reduced_axes - {self.along})
         self.outer = [a for a, n in enumerate(shape)
-                      if n != 1 and a not in reduction.summed and a != self.row]
+                      if n != 1 and a not in reduction.reduced_axes and a != self.row]
         self.shape = shape
         self.loops: dict[Token, UOp] = {}
         for a in self.outer:
@@ -108,7 +110,7 @@ class TileFrame:
         value = self.values.value(reduction.node.src[0], reduction.inner)
         if not reduction.lanes:
             return RegionTerm(reduction, value, value, None)
-        reduce_range = self.j if self.along in reduction.summed else self.loops[self.row]
+        reduce_range = self.j if self.along in reduction.reduced_axes else self.loops[self.row]
         reduce_node = build.reduce_ranges(value, ops.ADD, [reduce_range])
         match = two_factors(reduce_node, lambda n: n.ranges, frozenset({reduce_range}))
         c = self.loops[reduction.lanes[0][0]]

@@ -44,7 +44,7 @@ class TileSizes:
 
     def __init__(self, rows: int, length: int, lanes: Sequence[int], itemsize: int,
                  target: Target, rescales: bool) -> None:
-        self.lanes = target.lanes(itemsize)
+        self.lanes = target.vector_lanes(itemsize)
         register_budget = max(1, target.vector_registers * 3 // 4)
         vectors = max([-(-n // self.lanes) for n in lanes], default=1)
         rows_that_fit = max(1, register_budget // vectors)
@@ -54,7 +54,7 @@ class TileSizes:
         tile = self.vectors * self.lanes
         self.block = tile * max(1,
                                 min(_MAX_TILES if rescales else 1, length // (_MIN_BLOCKS * tile)))
-        self.places = _divisor_near(self.block, rows_that_fit)  # sums over the rows, at once
+        self.column_tile = _divisor_near(self.block, rows_that_fit)  # sums over the rows, at once
 
     def schedule(self, outer: Sequence[str], extra_loops: Sequence[str], inner: Sequence[str],
                  lengths: Mapping[str, int], stores: Sequence[UOp]) -> tuple[Transform, ...]:
@@ -75,7 +75,7 @@ class TileSizes:
                 units.append(f"{lanes}_u")
                 vectors.append(f"{lanes}_v")
         if "jq" in names:
-            steps.append(tiling.split("jq", self.places, "jq_o", "jq_u"))
+            steps.append(tiling.split("jq", self.column_tile, "jq_o", "jq_u"))
             units.insert(0, "jq_u")
         loops = [*outer, "i_o"]
         parallel = parallel_loop(lengths) or "i_o"

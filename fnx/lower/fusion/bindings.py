@@ -36,31 +36,31 @@ def limit_bindings(fn: UOp, target: Target) -> Fusion:
                     disabled_nodes(fusion,
                                    target.unfused)).run() if target.unfused else fusion.run()
     while cuts := _find_cuts(fusion, target):
-        fusion = Fusion(fn, fusion.cut | cuts).run()
+        fusion = Fusion(fn, fusion.forced_buffers | cuts).run()
     return fusion
 
 
 def _find_cuts(fusion: Fusion, target: Target) -> frozenset[UOp]:
     """Return the nodes that must become buffers, which only shows once whole groups are known."""
     cuts = concat_in_place.unsplittable_concats(fusion.groups, fusion.cost)
-    if not cuts and target.buffers:
-        cuts = _Bindings(fusion, target.buffers).cuts()
-    return cuts - fusion.cut
+    if not cuts and target.max_buffers:
+        cuts = _Bindings(fusion, target.max_buffers).cuts()
+    return cuts - fusion.forced_buffers
 
 
 class _Bindings:
     """The buffers that the kernels of a Fusion bind."""
 
     def __init__(self, fusion: Fusion, limit: int) -> None:
-        self.fusion, self.most = fusion, limit
+        self.fusion, self.limit = fusion, limit
         self.position = {n: i for i, n in enumerate(fusion.nodes)}
         self.results = {memory_of(n) for n in fusion.fn.src}
         self.part_views = written_in_place(fusion)
 
     def cuts(self) -> frozenset[UOp]:
         """Return the nodes that must become buffers of their own."""
-        return frozenset([n for g in self.fusion.groups if g.call is None and g.whole is None
-                          for n in self._of(g)])
+        return frozenset([n for g in self.fusion.groups if g.call is None and g.concat is None
+                          for n in self._group_cuts(g)])
 
     def _place(self, node: UOp) -> UOp | None:
         node = memory_of(node)
@@ -68,7 +68,7 @@ class _Bindings:
             node = self.part_views[node].node
         return node if node.op is ops.PARAM or node in self.results else _ARENA
 
-    def _of(self, group: Group) -> Iterator[UOp]:
+    def _group_cuts(self, group: Group) -> Iterator[UOp]:
         """Yield the nodes of a group that must become buffers; none if it is within the limit."""
         roots = [n for n, _ in group.roots]
         written = [x for x in (group.base_of, group.scatter) if x is not None] or roots
@@ -77,8 +77,8 @@ class _Bindings:
         computed = sorted(group.inside, key=self.position.__getitem__)
         bound_uncut: dict[UOp, _BoundBuffers] = {}
         for node in computed:
-            bound_uncut[node] = self._together(_value_operands(node), bound_uncut, node)
-        if len(written_buffers | self._together(output_values, bound_uncut)) <= self.most:
+            bound_uncut[node] = self._needed(_value_operands(node), bound_uncut, node)
+        if len(written_buffers | self._needed(output_values, bound_uncut)) <= self.limit:
             return
         bound_after_cuts: dict[UOp, _BoundBuffers] = {}
         cut: set[UOp] = set()
@@ -86,10 +86,10 @@ class _Bindings:
             # the reader of a pair has a result, too
             out = frozenset((self._place(node) if node in roots else _ARENA,))
             yield from self._cut(_value_operands(node), bound_after_cuts, out, cut, node)
-            bound_after_cuts[node] = self._together(_value_operands(node), bound_after_cuts, node,
+            bound_after_cuts[node] = self._needed(_value_operands(node), bound_after_cuts, node,
                                                     cut)
-        if len(written_buffers | self._together(output_values, bound_after_cuts, None,
-                                                cut)) > self.most:
+        if len(written_buffers | self._needed(output_values, bound_after_cuts, None,
+                                                cut)) > self.limit:
             if len(roots) > 1:
                 yield from roots
             else:
@@ -101,8 +101,8 @@ class _Bindings:
         If none saves alone, as WHERE(r < x, y, r) needs all of r in two of them, cut the first one,
         which others may read."""
         values = [*values]
-        while len(needed := out | self._together(values, bound, reader, cut)) > self.most:
-            saved = {v: len(needed) - len(out | self._together(values, bound, reader, cut | {v}))
+        while len(needed := out | self._needed(values, bound, reader, cut)) > self.limit:
+            saved = {v: len(needed) - len(out | self._needed(values, bound, reader, cut | {v}))
                      for v in values if v in bound and v not in cut and v.op is not ops.ARG_PAIR}
             best = max(saved, key=saved.__getitem__, default=None)
             if best is None:
@@ -114,11 +114,11 @@ class _Bindings:
                     return
                 cut.add(best)
                 for node in bound:  # their readers need less now
-                    bound[node] = self._together(_value_operands(node), bound, node, cut)
+                    bound[node] = self._needed(_value_operands(node), bound, node, cut)
             cut.add(best)
             yield best
 
-    def _together(self, values: Iterable[UOp], bound: dict[UOp, _BoundBuffers],
+    def _needed(self, values: Iterable[UOp], bound: dict[UOp, _BoundBuffers],
                   reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _BoundBuffers:
         """Return the buffers to bind to compute some values, and for a GATHER the array it
         reads."""

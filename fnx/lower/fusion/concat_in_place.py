@@ -98,8 +98,8 @@ def should_materialize(node: UOp, group: Group, index: Tokens) -> bool:
     contraction again for each tile of its results. A plain reduction may select between two
     parts."""
     if group.contraction is not None:
-        return not loops_of(index).issuperset(group.own)
-    reduce_loops = loops_of((index[node.arg],)).difference(group.own)
+        return not loops_of(index).issuperset(group.own_index)
+    reduce_loops = loops_of((index[node.arg],)).difference(group.own_index)
     return group.reduces > 0 and len(node.src) > 2 and bool(reduce_loops)
 
 
@@ -132,7 +132,7 @@ def parts_of(whole: UOp) -> Iterable[tuple[UOp, View]]:
     for s in whole.src:
         nbytes = math.prod(s.shape) * s.dtype.itemsize
         if nbytes:
-            yield memory_of(s), View(whole, nbytes, start, grain=nbytes)
+            yield memory_of(s), View(whole, nbytes, start, alignment_limit=nbytes)
         start += nbytes
 
 

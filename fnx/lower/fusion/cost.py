@@ -97,7 +97,7 @@ def reduction_depths(nodes: list[UOp]) -> dict[UOp, int]:
     """Return for each node the longest chain of reductions and barriers that leads to it."""
     out: dict[UOp, int] = {}
     for node in nodes:
-        src = () if node.op.closed else node.src
+        src = () if node.op.is_isolated else node.src
         deepest = max([out.get(s, 0) for s in src], default=0)
         out[node] = deepest + (node.op in (ops.REDUCE, ops.BARRIER))
     return out
@@ -229,7 +229,7 @@ def materialized_sums(nodes: list[UOp], contractions: set[UOp], results: Iterabl
     materialized: set[UOp] = set()
     in_memory = set(map(_skip_reshapes, results))  # in memory for other reasons
     for node in nodes:
-        if node.op.kind != "elementwise" and node.op is not ops.RESHAPE and not node.op.closed:
+        if node.op.kind != "elementwise" and node.op is not ops.RESHAPE and not node.op.is_isolated:
             in_memory.update(map(_skip_reshapes, node.src))
     for term_counts, limit, default_count in ((dict.fromkeys(contractions, 1), MAX_PRODUCTS, 0),
                                               ({}, MAX_TERMS, 1)):

@@ -38,14 +38,14 @@ class Group:
         scatter: the SCATTER node it applies, or None.
         base_of: the SCATTER node whose base it writes, or None.
         call: the CALL of a user-written kernel that it stands for, or None.
-        whole: the CONCAT whose parts other groups write in place, or None.
+        concat: the CONCAT whose parts other groups write in place, or None.
         work: its cost in additions, roughly the code size of the kernel.
         ahead: nodes that it reads and that are not placed yet; they cross memory if it ends there.
         beyond: nodes that it reads from memory because it was full.
     """
 
     __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",
-                 "reduces", "scatter", "base_of", "call", "whole", "work", "pending", "overflow")
+                 "reduces", "scatter", "base_of", "call", "concat", "work", "pending", "overflow")
 
     def __init__(self, number: int, space: ops.Shape) -> None:
         self.number = number
@@ -60,7 +60,7 @@ class Group:
         self.scatter: UOp | None = None
         self.base_of: UOp | None = None
         self.call: UOp | None = None
-        self.whole: UOp | None = None
+        self.concat: UOp | None = None
         self.work = 0
         self.pending: set[UOp] = set()
         self.overflow: list[UOp] = []
@@ -69,20 +69,20 @@ class Group:
     def is_fixed(self) -> bool:
         """Whether it can take no further outputs."""
         return self.call is not None or self.scatter is not None or self.base_of is not None \
-            or self.whole is not None
+            or self.concat is not None
 
     @property
-    def own(self) -> Tokens:
+    def own_index(self) -> Tokens:
         """The index of the group's results."""
         return tuple(range(len(self.space)))
 
     def is_own(self, index: Tokens) -> bool:
-        return squeeze(index) == self.own
+        return squeeze(index) == self.own_index
 
     def covers(self, index: Tokens) -> bool:
         """Whether ``index`` has all of the group's own loops and nothing else, in any order."""
         tokens = squeeze(index)
-        return len(tokens) == len(self.space) and set(tokens) == set(self.own)
+        return len(tokens) == len(self.space) and set(tokens) == set(self.own_index)
 
     def row_of(self, index: Tokens) -> LoopSet:
         """Return the group's own loops that occur in an index."""
@@ -93,7 +93,8 @@ class Group:
         group, or is a non-empty leading part of the group's own index, whose loops are outermost
         anyway."""
         tokens = squeeze(index)
-        return bool(tokens) and tokens == self.own[:len(tokens)] and self.can_be_row(index) or \
+        return bool(tokens) and tokens == self.own_index[:len(tokens)] \
+            and self.can_be_row(index) or \
             self._is_in_order(tokens) and frozenset(tokens) in self.rows
 
     def can_be_row(self, index: Tokens) -> bool:
@@ -118,10 +119,10 @@ class Group:
     def order(self) -> Tokens:
         """Its own loops, outermost first: row loops are outside of the others."""
         rows = sorted(self.rows, key=len)
-        return tuple(sorted(self.own, key=lambda t: next(
+        return tuple(sorted(self.own_index, key=lambda t: next(
             (len(row) for row in rows if t in row), len(self.space))))
 
-    def take(self, other: Group) -> None:
+    def merge(self, other: Group) -> None:
         """Merge in another group over the same loops."""
         self.roots += [r for r in other.roots if r not in self.roots]
         for node, indices in other.inside.items():
@@ -136,7 +137,7 @@ class Group:
         self.pending |= other.pending
         self.overflow += other.overflow
 
-    def repeats(self, index: Tokens, outer_loops: Mapping[int, set[int]]) -> int:
+    def recompute_count(self, index: Tokens, outer_loops: Mapping[int, set[int]]) -> int:
         """Return how often a value at ``index`` would be recomputed by the loops around it;
         ``outer_loops`` has the loops around each reduction loop."""
         used, order = loops_of(index), self.order
@@ -279,7 +280,7 @@ def topological_order(groups: Iterable[Group]) -> list[Group]:
     ordered: dict[Group, None] = {}
     stack = sorted(groups, key=creation_order)
     sinks = set(stack).difference(*[g.reads for g in stack])
-    copied_last = {r for g in stack if g.whole is not None for r in g.reads
+    copied_last = {r for g in stack if g.concat is not None for r in g.reads
                    if r.contraction is None and not r.reduces}
     stack = [g for g in stack if g not in copied_last]
     while stack:

@@ -69,8 +69,9 @@ _CONDITIONAL_OPS = (ops.PAD, ops.FOLD, ops.CONCAT)
 class Fusion:
     """The result: groups in execution order, and the writer of each buffered node."""
 
-    def __init__(self, fn: UOp, cut: frozenset[UOp] = frozenset()) -> None:
-        self.fn, self.cut = fn, cut  # nodes that must be written by groups of their own
+    def __init__(self, fn: UOp, forced_buffers: frozenset[UOp] = frozenset()) -> None:
+        # nodes that must be written by groups of their own
+        self.fn, self.forced_buffers = fn, forced_buffers
         self.operands: dict[UOp, list[UOp]] = {}  # of calls: the nodes whose buffers they read
         self._analyze(effects.drop_tokens(fn.src))
         self.groups: list[Group] = []
@@ -82,7 +83,7 @@ class Fusion:
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
         self._waiters: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
-        self._again = recompute.RecomputedValues()
+        self._recomputed = recompute.RecomputedValues()
         self._reductions: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
 
     def _analyze(self, roots: list[UOp]) -> None:
@@ -91,7 +92,8 @@ class Fusion:
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
-        self.apart = cost.materialized_sums(self.nodes, self.contractions, roots) | self.cut
+        self.materialized = cost.materialized_sums(self.nodes, self.contractions,
+                                                   roots) | self.forced_buffers
         self.depth = cost.reduction_depths(self.nodes)
 
     @property
@@ -115,8 +117,9 @@ class Fusion:
                 self._place(node, node in results)
             if node in self._waiters:
                 for group in self._waiters.pop(node):
-                    for s in (node,) if node in self.writer else () if node.op.closed else node.src:
-                        self._wait(s, group)
+                    for s in (node,) if node in self.writer else () if node.op.is_isolated \
+                            else node.src:
+                        self._run_after(s, group)
 
     def _effects(self, roots: list[UOp]) -> None:
         """Place the effects whose values nobody reads, and chain all effects in order."""
@@ -146,11 +149,11 @@ class Fusion:
             return  # an empty result has no elements to compute
         if op is ops.PARAM or op is ops.KERNEL:
             return
-        is_buffer = is_result or node in self.apart or \
+        is_buffer = is_result or node in self.materialized or \
             any(MEMORY in indices for indices in uses.values())
         if op is ops.CONCAT and (is_buffer or not concat_in_place.is_only_consumer(uses)) and \
                 concat_in_place.is_expensive(node, self.cost):
-            self.apart.add(node)
+            self.materialized.add(node)
             is_buffer = True
         if op is ops.CONST or op is ops.IOTA:
             if is_buffer:
@@ -205,7 +208,7 @@ class Fusion:
             self._merge(list(uses))
             uses = self._resolved(uses)
         copies = sum(len(i) for i in uses.values())
-        if self._again.holds(node, uses, copies):
+        if self._recomputed.recomputes(node, uses, copies):
             self._compute_everywhere(node, uses)
             return True
         if copies == 1:
@@ -255,21 +258,21 @@ class Fusion:
         if group.is_own(index) or group.is_row(index) or \
                 group.can_be_row(index) and cost.has_reductions(self.cost[node]):
             return True
-        if group.contraction is not None and loops_of(index).issuperset(group.own):
+        if group.contraction is not None and loops_of(index).issuperset(group.own_index):
             return True  # the contraction itself, not one of its factors
         if is_misaligned(index) or self._needs_rows(node, group, index):
             return False
         if group.contraction is not None and node.op is ops.GATHER:
             return False
         is_repeated = group.contraction is not None or overlaps(index) or \
-            group.repeats(index, self._outer_loops) > MAX_RECOMPUTES
+            group.recompute_count(index, self._outer_loops) > MAX_RECOMPUTES
         return not is_repeated or self.cost[node].weight <= PROLOGUE_WEIGHT
 
     def _needs_rows(self, node: UOp, group: Group, index: Tokens) -> bool:
         """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
         if not cost.has_reductions(self.cost[node]):
             return False
-        has_row = common_prefix(index, group.own) or can_reduce_all_in(group, node, index,
+        has_row = common_prefix(index, group.own_index) or can_reduce_all_in(group, node, index,
                                                                        self.cost)
         return (group.contraction is not None or not has_row) and not cost.is_broadcast_scale(node)
 
@@ -278,7 +281,7 @@ class Fusion:
         another."""
         groups = list(uses)
         if any(len(i) != 1 or i[0] == MEMORY or not g.is_own(i[0]) or g.is_fixed
-               or g.space != groups[0].space or any(n in self.cut for n, _ in g.roots)
+               or g.space != groups[0].space or any(n in self.forced_buffers for n, _ in g.roots)
                for g, i in uses.items()):
             return False
         contractions = sum(g.contraction is not None for g in groups)
@@ -290,7 +293,7 @@ class Fusion:
     def _merge(self, groups: list[Group]) -> None:
         first, *merged = sorted(groups, key=creation_order)
         for g in merged:
-            first.take(g)
+            first.merge(g)
             self._merged[g] = first
             for node, _ in g.roots:
                 self.writer[node] = first
@@ -343,12 +346,12 @@ class Fusion:
         elif node.op is ops.BARRIER:
             self._use(node.src[0], group, index)
             for s in node.src[1:]:
-                self._wait(s, group)
+                self._run_after(s, group)
         else:
             for i, s in enumerate(node.src):
                 self._use(s, group, source_index(node, i, index))
 
-    def _wait(self, node: UOp, group: Group) -> None:
+    def _run_after(self, node: UOp, group: Group) -> None:
         """Make a group run after a node is computed."""
         if node not in self.writer:
             self._waiters.setdefault(node, set()).add(group)
@@ -359,7 +362,7 @@ class Fusion:
         """As ``_wait``, for the barriers between a node and its memory."""
         while node.op in VIEW_OPS:
             for s in node.src[1:]:
-                self._wait(s, group)
+                self._run_after(s, group)
             node = node.src[0]
 
     def _use(self, node: UOp, group: Group, index: Tokens) -> None:
@@ -402,8 +405,8 @@ class Fusion:
         """Give the node a buffer, written by a group that reads it at its own index if possible."""
         uses = self._resolved(uses)  # groups may have been merged since
         group = next((g for g in sorted(uses, key=creation_order)
-                      if node not in self.apart and self._may_join(node, g, uses)), None)
-        key_group = self._beside(node, uses) if group is None else None
+                      if node not in self.materialized and self._may_join(node, g, uses)), None)
+        key_group = self._same_key_group(node, uses) if group is None else None
         if key_group is not None:
             group, index = key_group, identity_index(node.shape)
         elif group is None:
@@ -417,10 +420,10 @@ class Fusion:
         if node.op is ops.REDUCE:
             self._reductions.setdefault(cost.reduced_value(node), node)
 
-    def _beside(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
+    def _same_key_group(self, node: UOp, uses: dict[Group, list[Tokens]]) -> Group | None:
         """Return the group that reduces the same value over the same axes, as max and argmax do."""
         same_key = self._reductions.get(cost.reduced_value(node)) if node.op is ops.REDUCE else None
-        if same_key is None or node in self.contractions or node in self.cut or \
+        if same_key is None or node in self.contractions or node in self.forced_buffers or \
                 ops.ARG_PAIR not in (node.src[0].op, same_key.src[0].op):
             return None
         group = self._find(self.writer[same_key])
@@ -472,7 +475,7 @@ class Fusion:
     def _assemble(self, node: UOp, uses: dict[Group, list[Tokens]]) -> None:
         """Let groups of their own write the parts of a CONCAT."""
         group = self._new_group(())
-        group.whole = node
+        group.concat = node
         self._write(node, group, uses)
         for s in node.src:
             if memory_of(s).op is not ops.CONST:

@@ -74,10 +74,10 @@ def build_kernels(fusion: Fusion) -> list[KernelStep | ControlFlowStep]:
     for group in fusion.groups:
         if group.call is not None:
             steps.append(_call_step(group.call, tuple(fusion.operands[group.call])))
-        elif group.whole is None:
+        elif group.concat is None:
             steps.append(_redirect_operands(_Builder(fusion, group, position).step(), part_view))
         else:
-            steps += _concat_copies(group.whole, part_view)
+            steps += _concat_copies(group.concat, part_view)
     return steps
 
 
@@ -95,7 +95,7 @@ def _concat_copies(concat: UOp, part_view: Mapping[UOp, View]) -> Iterator[Kerne
 
 def written_in_place(fusion: Fusion) -> dict[UOp, View]:
     """Return the parts of CONCATs that are written in place, as views."""
-    wholes = [g.whole for g in fusion.groups if g.whole is not None]
+    wholes = [g.concat for g in fusion.groups if g.concat is not None]
     if not wholes:
         return {}
     read = [n for operands in fusion.operands.values() for n in operands]
@@ -297,7 +297,7 @@ class _Builder:
         return copy_locs(value, node)
 
     def _stage(self, node: UOp, fill: Tokens, value: UOp) -> None:
-        own = set(self.group.own)
+        own = set(self.group.own_index)
         positions = tuple(i for i, t in enumerate(fill) if t != ZERO and t not in own)
         stage = build.stage(value, [self.ranges[fill[p]] for p in positions],
                             len(self.stages))
@@ -398,12 +398,12 @@ def _simplify_indices(roots: list[UOp]) -> list[UOp]:
     normal form, those of dimensions of length 1 are 0 (kernel/coalesce.py)."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.INDEX and src[0].op is ops.REF:
-            return node.over((src[0], *[
+            return node.with_operands((src[0], *[
                 build.index_const(0) if n is build.index_const(1) else symbolic.simplify(i)
                 for n, i in zip(src[0].src, src[1:], strict=True)]))
         decided = node.dtype is dtypes.bool_ and node.op in ops.COMPARISONS and \
             src[0].dtype is dtypes.index
-        return symbolic.simplify(node.over(src)) if decided else None
+        return symbolic.simplify(node.with_operands(src)) if decided else None
 
     return rebuild(roots, visit)
 

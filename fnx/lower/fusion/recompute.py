@@ -91,7 +91,7 @@ class RecomputedValues:
     def __init__(self) -> None:
         self.nodes: set[UOp] = set()
 
-    def holds(self, node: UOp, uses: Mapping[Group, Sequence[Tokens]], copies: int) -> bool:
+    def recomputes(self, node: UOp, uses: Mapping[Group, Sequence[Tokens]], copies: int) -> bool:
         """Whether a node is recomputed wherever it is read, together with its recomputed
         operands."""
         if node not in self.nodes:

@@ -36,7 +36,8 @@ def canonicalize(kernel: UOp) -> UOp:
     if tuple(stores) == kernel.src and order == kernel.arg.order:
         return kernel
     arg = kernel.arg
-    return copy_locs(build.kernel(stores, arg.name, order, arg.apart, arg.near), kernel)
+    return copy_locs(build.kernel(stores, arg.name, order, arg.stores_disjoint,
+                                  arg.index_fits_int32), kernel)
 
 
 def with_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp:
@@ -44,7 +45,8 @@ def with_stores(kernel: UOp, stores: Sequence[UOp], order: Iterable[int]) -> UOp
     live = {n.arg.id for n in toposort(stores) if n.op is ops.RANGE}
     order = [i for i in order if i in live]
     arg = kernel.arg
-    return copy_locs(build.kernel(stores, arg.name, order, arg.apart, arg.near), kernel)
+    return copy_locs(build.kernel(stores, arg.name, order, arg.stores_disjoint,
+                                  arg.index_fits_int32), kernel)
 
 
 def _renumber(roots: Sequence[UOp], nodes: Sequence[UOp]) -> list[UOp]:

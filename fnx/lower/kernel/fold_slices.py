@@ -149,4 +149,4 @@ def _slice_view(operand: LaunchOperand, part: _RowSlice) -> View:
     row = math.prod([build.const_of(d) for d in part.dims[not part.dropped:]]) * size
     count = math.prod([build.const_of(d) for d in part.dims])
     return View(base_view.node, count * size, base_view.start + part.start * size,
-                grain=math.gcd(row, base_view.grain))
+                alignment_limit=math.gcd(row, base_view.alignment_limit))

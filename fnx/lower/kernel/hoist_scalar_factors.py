@@ -40,7 +40,8 @@ def hoist_scalar_factors(kernel: UOp) -> UOp:
             hoisted = _hoist(node)
             if hoisted is not None:
                 replacements[node] = copy_locs(hoisted, node)
-    return kernel.over(tuple(substitute(kernel.src, replacements))) if replacements else kernel
+    return kernel.with_operands(tuple(substitute(kernel.src,
+                                                 replacements))) if replacements else kernel
 
 
 def _hoist(reduce: UOp) -> UOp | None:
@@ -53,7 +54,7 @@ def _hoist(reduce: UOp) -> UOp | None:
         constants.append((op, number))
     if not constants:
         return None
-    total = reduce.over((terms, *reduce.src[1:]))
+    total = reduce.with_operands((terms, *reduce.src[1:]))
     for op, number in reversed(constants):
         total = build.div(total, number) if op is ops.DIV else build.mul(total, number)
     return total

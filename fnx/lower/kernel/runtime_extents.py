@@ -47,8 +47,8 @@ def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         kernel = _add_unit_loop(kernel, nodes)
     kernel = _simplify_divisions(kernel)
     nodes = toposort([kernel])
-    kernel = kernel.replace(arg=kernel.arg.replace(apart=_stores_are_disjoint(kernel.src),
-                                                   near=_fits_int32(nodes)))
+    kernel = kernel.replace(arg=kernel.arg.replace(stores_disjoint=_stores_are_disjoint(kernel.src),
+                                                   index_fits_int32=_fits_int32(nodes)))
     return _Generalizer(nodes).run(kernel)
 
 
@@ -57,7 +57,7 @@ def _simplify_divisions(kernel: UOp) -> UOp:
     ``x[i * 65 // 64, i * 65 % 64]`` is ``x[i, i]``, for any length."""
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op in _DIVISIONS and node.dtype is dtypes.index:
-            return symbolic.simplify(node.over(src))
+            return symbolic.simplify(node.with_operands(src))
         return None
 
     made, = rebuild([kernel], visit)
@@ -113,14 +113,14 @@ class _Generalizer:
         self.large = large_results(nodes)
         self.line = max([CACHE_LINE // ref.dtype.itemsize for ref in self.large], default=0)
         self.iterations = max([_iterations(n) for n in nodes if n.op is ops.STORE], default=1)
-        self.fixed = self._fixed_ranges()
-        self.kept = self._static_constants()
+        self.static_ranges = self._fixed_ranges()
+        self.static_constants = self._static_constants()
         self.ranges: dict[UOp, UOp] = {}
         self.lengths: dict[tuple[UOp, int], UOp] = {}  # dimension of a REF along an axis
 
     def run(self, kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:
         for r in self.nodes:
-            if r.op is ops.RANGE and r not in self.fixed:
+            if r.op is ops.RANGE and r not in self.static_ranges:
                 length = self._lift(extent(r), min(1, build.const_of(extent(r))),
                                     self._max_length(r))
                 self.ranges[r] = build.range_(length, r.arg.id, r.arg.kind, r.arg.name)
@@ -128,14 +128,15 @@ class _Generalizer:
         return _renumber_vars(general, self.scalars)
 
     def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.REF or node in self.fixed:
+        if node.op is ops.REF or node in self.static_ranges:
             return node  # dimensions follow their indices: see _index
         if node.op is ops.INDEX and buffer(node).op is ops.REF:
             return self._index(node, src[1:])
         return self._lift(node) if self._is_liftable(node) else None
 
     def _is_liftable(self, node: UOp) -> bool:
-        if node.op is not ops.CONST or node in self.kept or node.dtype in dtypes.STORAGE_ONLY:
+        if node.op is not ops.CONST or node in self.static_constants or \
+                node.dtype in dtypes.STORAGE_ONLY:
             return False
         if node.dtype.kind in _INTEGER_KINDS:
             return build.const_of(node) not in (-1, 0, 1)
@@ -193,7 +194,7 @@ class _Generalizer:
         for axis, (i, d, at) in enumerate(zip(indices(node), dims(buffer(node)), rewritten)):
             if i in self.ranges and extent(i) is d:
                 d = extent(at)
-            elif self.fixed.isdisjoint(i.ranges):
+            elif self.static_ranges.isdisjoint(i.ranges):
                 key = buffer(node), axis
                 if key not in self.lengths:
                     self.lengths[key] = self._lift(d, low=min(1, build.const_of(d)))
@@ -202,7 +203,7 @@ class _Generalizer:
             lengths.append(d)
             new_indices.append(at)
         ref = buffer(node)
-        arg = ref.arg.replace(large=True) if ref in self.large else ref.arg
+        arg = ref.arg.replace(exceeds_cache=True) if ref in self.large else ref.arg
         return build.index_into(ref.replace(src=tuple(lengths), arg=arg), *new_indices)
 
     def _start(self, i: UOp, at: UOp) -> UOp:

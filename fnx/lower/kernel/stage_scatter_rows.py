@@ -48,7 +48,7 @@ def stage_scatter_rows(kernel: UOp, target: Target) -> UOp:
     if not serial_ranges:
         return kernel
     nodes = toposort(kernel.src)
-    lanes = target.lanes(itemsize(nodes))
+    lanes = target.vector_lanes(itemsize(nodes))
     unrolled = UNROLL * lanes
     if extent(serial_ranges[-1]) < unrolled or not all(map(is_static, store.ranges)) or \
             any(n.op in _UNSUPPORTED or _reads_target(n, store) for n in nodes):
@@ -81,17 +81,17 @@ class _StageSelection:
     def of(self, roots: Sequence[UOp]) -> tuple[UOp, ...]:
         """Return the values that are worth a STAGE."""
         for node in toposort(roots):
-            self._look(node)
+            self._collect(node)
             operand_choices = [self._best[s] for s in node.src]
             combined = tuple(dict.fromkeys(v for _, values in operand_choices for v in values))
             combined_saving = sum(self._best[v][0] for v in combined)
-            own_saving = self._saved(node) if self._can_stage(node) else 0.0
+            own_saving = self._net_saving(node) if self._can_stage(node) else 0.0
             self._best[node] = (own_saving,
                                 (node,)) if own_saving > combined_saving else (combined_saving,
                                                                                combined)
         return tuple(dict.fromkeys(v for s in roots for v in self._best[s][1]))
 
-    def _look(self, node: UOp) -> None:
+    def _collect(self, node: UOp) -> None:
         """Update the set of nodes below a node, from those of its operands: each node counts
         once."""
         nodes_below = reduce(operator.or_, [self._below[s] for s in node.src], 0)
@@ -110,7 +110,7 @@ class _StageSelection:
             and self.r in node.ranges and node.ranges <= self.around \
             and not (node.dtype is dtypes.bool_ and node in self._wide)
 
-    def _saved(self, node: UOp) -> float:
+    def _net_saving(self, node: UOp) -> float:
         """Return the instructions per row that SIMD saves, less those to store and load the
         value."""
         below = self._below[node]

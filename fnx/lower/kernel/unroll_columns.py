@@ -195,4 +195,4 @@ def _rebuild_node(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return build.load(src[0]) if src[1].arg else build.const(0, node.dtype)
     if node.dtype is not dtypes.index or node.op is ops.INDEX:
         src = tuple([symbolic.simplify(s) if s.dtype is dtypes.index else s for s in src])
-    return copy_locs(node.over(src), node)
+    return copy_locs(node.with_operands(src), node)

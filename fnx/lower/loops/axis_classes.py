@@ -27,7 +27,7 @@ class AxisClasses:
     >>> y = build.add(x, x)
     >>> z = build.shrink(y, [(0, 9), (1, 2)])
     >>> axes = AxisClasses()
-    >>> axes.read([x, y, z])
+    >>> axes.add_nodes([x, y, z])
     >>> axes.find((z, 0)) == axes.find((x, 0)), axes.is_small((x, 1)), axes.is_small((x, 0))
     (True, True, False)
     """
@@ -64,8 +64,8 @@ class AxisClasses:
         >>> from fnx.core import build, dtypes
         >>> x = build.param(0, dtypes.float32, (9, 9))
         >>> axes, both = AxisClasses(), build.add(x, build.permute(x, (1, 0)))
-        >>> axes.read(both.src)
-        >>> axes.read([both])
+        >>> axes.add_nodes(both.src)
+        >>> axes.add_nodes([both])
         >>> axes.separate_repeated([both])
         >>> axes.is_small((x, 0))
         True
@@ -76,14 +76,14 @@ class AxisClasses:
 
     def unify_all(self, a: UOp, b: UOp) -> None:
         """Unify the axes of two nodes of one shape."""
-        self.pairs(a, b, [(i, i) for i in range(len(a.shape))])
+        self.unify_pairs(a, b, [(i, i) for i in range(len(a.shape))])
 
-    def pairs(self, a: UOp, b: UOp, axes: Iterable[tuple[int, int]]) -> None:
+    def unify_pairs(self, a: UOp, b: UOp, axes: Iterable[tuple[int, int]]) -> None:
         for i, j in axes:
             if a.shape[i] != 1 and b.shape[j] != 1:
                 self.unify((a, i), (b, j))
 
-    def read(self, nodes: Iterable[UOp], memory: Callable[[UOp], bool] = lambda node: False
+    def add_nodes(self, nodes: Iterable[UOp], memory: Callable[[UOp], bool] = lambda node: False
              ) -> None:
         """Add the nodes of a body. ``memory``: whether a node can be read from memory at any
         index."""
@@ -101,9 +101,9 @@ class AxisClasses:
     def _gather(self, node: UOp, from_memory: bool) -> None:
         x, *index = node.src
         for i in index:
-            self.pairs(node, i, [(a, a) for a in range(len(i.shape))])
+            self.unify_pairs(node, i, [(a, a) for a in range(len(i.shape))])
         lead = len(index[0].shape)
-        self.pairs(node, x, enumerate(other_axes(node.arg.axes, len(x.shape)), lead))
+        self.unify_pairs(node, x, enumerate(other_axes(node.arg.axes, len(x.shape)), lead))
         if not from_memory:
             self.make_small(x, node.arg.axes)
 
@@ -115,7 +115,7 @@ class AxisClasses:
         for i in index:
             self.make_small(i, range(lead))
         self.make_small(updates, range(lead))
-        self.pairs(updates, node, enumerate(other_axes(node.arg.axes, len(x.shape)), lead))
+        self.unify_pairs(updates, node, enumerate(other_axes(node.arg.axes, len(x.shape)), lead))
 
     def _reshape(self, node: UOp) -> None:
         x = node.src[0]
@@ -130,32 +130,33 @@ class AxisClasses:
         x = node.src[0]
         self.make_small(x, node.arg.axes)
         kept = [a for a in range(len(x.shape)) if a not in node.arg.axes]
-        self.pairs(node, x, list(enumerate(kept)))
+        self.unify_pairs(node, x, list(enumerate(kept)))
 
     def _permute(self, node: UOp) -> None:
-        self.pairs(node, node.src[0], list(enumerate(node.arg)))
+        self.unify_pairs(node, node.src[0], list(enumerate(node.arg)))
 
     def _expand(self, node: UOp) -> None:
         self.unify_all(node, node.src[0])
 
-    def _whole(self, node: UOp, touched: Sequence[bool]) -> None:
+    def _unify_intact(self, node: UOp, touched: Sequence[bool]) -> None:
         """Unify the axes that are not touched; make the others small."""
         for x in [s for s in node.src if len(s.shape) == len(node.shape)]:
-            self.pairs(node, x, [(a, a) for a, cut in enumerate(touched) if not cut])
+            self.unify_pairs(node, x, [(a, a) for a, cut in enumerate(touched) if not cut])
             self.make_small(x, [a for a, cut in enumerate(touched) if cut])
         self.make_small(node, [a for a, cut in enumerate(touched) if cut])
 
     def _pad(self, node: UOp) -> None:
-        self._whole(node, [widths != (0, 0) for widths in node.arg])
+        self._unify_intact(node, [widths != (0, 0) for widths in node.arg])
 
     def _shrink(self, node: UOp) -> None:
-        self._whole(node, [bounds != (0, n) for bounds, n in zip(node.arg, node.src[0].shape)])
+        self._unify_intact(node,
+                           [bounds != (0, n) for bounds, n in zip(node.arg, node.src[0].shape)])
 
     def _flip(self, node: UOp) -> None:
-        self._whole(node, [a in node.arg for a in range(len(node.shape))])
+        self._unify_intact(node, [a in node.arg for a in range(len(node.shape))])
 
     def _concat(self, node: UOp) -> None:
-        self._whole(node, [a == node.arg for a in range(len(node.shape))])
+        self._unify_intact(node, [a == node.arg for a in range(len(node.shape))])
 
 
 _RULES: dict[Op, Callable[[AxisClasses, UOp], None]] = {

@@ -45,7 +45,7 @@ def double_float_carries(fn: UOp) -> UOp:
         copy_locs(results[0].src[0], scan)
         return results[-1]
 
-    return fn.over(tuple(rebuild(fn.src, visit))) if bodies_of else fn
+    return fn.with_operands(tuple(rebuild(fn.src, visit))) if bodies_of else fn
 
 
 def _broadcast_scalar(node: UOp) -> UOp:

@@ -52,7 +52,7 @@ def fold_transposes(fn: UOp) -> UOp:
             return src[0] if _result_slot(inner) in orders_of[inner.src[0]] else None
         return None
 
-    return fn.over(tuple(rebuild(fn.src, visit))) if orders_of else fn
+    return fn.with_operands(tuple(rebuild(fn.src, visit))) if orders_of else fn
 
 
 def _result_slot(result: UOp) -> int:
@@ -107,7 +107,7 @@ def _fold_into_call(call: UOp, src: Sequence[UOp], orders: DimOrders) -> UOp:
         if node.op is not ops.INDEX or src[0].op is not ops.REF or src[0].arg.slot not in orders:
             return None
         (ref, *index), order = src, orders[src[0].arg.slot]
-        return build.index_into(ref.over(tuple([ref.src[a] for a in order])),
+        return build.index_into(ref.with_operands(tuple([ref.src[a] for a in order])),
                                 *[index[a] for a in order])
 
     arguments = [operand.src[0] if slot in orders else operand

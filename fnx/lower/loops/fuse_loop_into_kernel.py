@@ -78,14 +78,14 @@ def fuse_loop_into_kernel(fn: UOp, tell: ReportLoop | None = None, buffers: int 
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.SCAN and node.arg.length < 2:
-            replaced[node] = dict(enumerate(_unroll(node.over(src))))
+            replaced[node] = dict(enumerate(_unroll(node.with_operands(src))))
             if tell is not None:
                 tell(node, "no loop: it has a step at most")
         elif node in used_results:
             try:
                 if steps and node.op is ops.SCAN and node.arg.length >= steps:
                     raise NotFusable(f"of more steps than a thread may take, {steps:,}")
-                replaced[node] = _loop_results(node.over(src), used_results[node], buffers)
+                replaced[node] = _loop_results(node.with_operands(src), used_results[node], buffers)
             except NotFusable as e:
                 if tell is not None:
                     tell(node, f"a loop of commands: {e}")
@@ -96,7 +96,7 @@ def fuse_loop_into_kernel(fn: UOp, tell: ReportLoop | None = None, buffers: int 
             return replaced[node.src[0]][node.arg]
         return None
 
-    return fn.over(tuple(rebuild(fn.src, visit)))
+    return fn.with_operands(tuple(rebuild(fn.src, visit)))
 
 
 def _describe(result_nodes: dict[int, UOp]) -> str:
@@ -248,7 +248,7 @@ def _normalize_loop(node: UOp, max_steps: int) -> _NormalizedLoop:
 def _choose_lanes(loop: _NormalizedLoop) -> tuple[AxisClasses, dict[NodeAxis, UOp]]:
     """Return the classes of axes, and a RANGE for each class that is lanes."""
     axes = AxisClasses()
-    axes.read(loop.nodes, loop.is_memory)
+    axes.add_nodes(loop.nodes, loop.is_memory)
     params = loop.params
     for slot, out in zip(loop.carries, loop.outs):
         init = loop.operands[slot]
@@ -260,8 +260,8 @@ def _choose_lanes(loop: _NormalizedLoop) -> tuple[AxisClasses, dict[NodeAxis, UO
         operand = loop.operands[slot]
         if is_constant(operand):
             constants += toposort([operand])
-            axes.read(toposort([operand]))
-            axes.pairs(param, operand, _axis_pairs(param, operand))
+            axes.add_nodes(toposort([operand]))
+            axes.unify_pairs(param, operand, _axis_pairs(param, operand))
     axes.separate_repeated((*loop.nodes, *loop.operands, *constants))
     lengths: dict[NodeAxis, int] = {}
     for node in (*loop.nodes, *loop.operands):
@@ -327,7 +327,7 @@ class _LoopKernel:
         body, carries = self._body()
         outs = [self.loop.outs[i] for i in (*self.carried, *self.members)]
         ends = [] if self.loop.condition is None else [self.loop.condition]
-        body.take(toposort([*outs, *ends]))
+        body.compute(toposort([*outs, *ends]))
         iter_, gets = self._build_iter(body, carries)
         stores = self._stores(body, iter_, gets)
         kernel = build.kernel(stores, self.loop.name, self._order(stores))
@@ -358,8 +358,8 @@ class _LoopKernel:
                 continue
             is_x = slot >= loop.carries.stop
             if not is_x and is_constant(operand):
-                constant.take(toposort([operand]))
-                inputs[param] = constant.of(operand)
+                constant.compute(toposort([operand]))
+                inputs[param] = constant.scalars_of(operand)
             else:
                 inputs[param] = ScalarBuffer(self._ref(operand), (self.at,) if is_x else ())
         body, count = ScalarizedBody(self.axes, self.lanes, inputs), 0
@@ -394,14 +394,14 @@ class _LoopKernel:
         for i, cells in carries.items():
             operand = loop.operands[loop.slots[0] + i]
             if is_constant(operand):
-                init_cells.take(toposort([operand]))
+                init_cells.compute(toposort([operand]))
             else:
                 init_cells.memory[operand] = ScalarBuffer(self._ref(operand))
-            inits += np.broadcast_to(init_cells.of(operand), cells.shape).ravel().tolist()
-            nexts += np.broadcast_to(body.of(loop.outs[i]), cells.shape).ravel().tolist()
+            inits += np.broadcast_to(init_cells.scalars_of(operand), cells.shape).ravel().tolist()
+            nexts += np.broadcast_to(body.scalars_of(loop.outs[i]), cells.shape).ravel().tolist()
         stop = None
         if loop.condition is not None:
-            goes_on: UOp = body.of(loop.condition).item(())
+            goes_on: UOp = body.scalars_of(loop.condition).item(())
             stop = make_scalar(ops.NOT, dtypes.bool_, (goes_on,))
         node = build.loop(0, self.t, inits, nexts, stop)
         return node, list(build.results(copy_locs(node, loop.node)))
@@ -421,10 +421,10 @@ class _LoopKernel:
             is_y = i >= loop.slots[1]
             ref = build.ref(len(self.slots) + number, dtype, shape)
             memory = ScalarBuffer(ref, (self.at,) if is_y else ())
-            cells = np.broadcast_to(body.of(out), body.shape(out))
+            cells = np.broadcast_to(body.scalars_of(out), body.shape(out))
             for k, at in enumerate(np.ndindex(cells.shape)):
                 value: UOp = cells.item(at) if is_y else gets[first_get[i] + k]
                 if is_y and iter_ is not None:
                     value = build.per_iteration(value, iter_)
-                stores.append(copy_locs(build.store(body.place(out, memory, at), value), out))
+                stores.append(copy_locs(build.store(body.address(out, memory, at), value), out))
         return stores

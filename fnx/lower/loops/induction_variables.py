@@ -62,8 +62,9 @@ class _CounterRewriter:
                 rewritten.append(self.execution(command, counts, trips))
             else:  # at the start of a step, the writes of the previous step are visible
                 inner = (*trips, command.arg.trips or 1) if command.op is ops.CMD_LOOP else trips
-                rewritten.append(command.over(tuple([
-                    s.over(tuple(self.run(s.src, after, inner))) if s.op is ops.COMMANDS else s
+                rewritten.append(command.with_operands(tuple([
+                    s.with_operands(tuple(self.run(s.src, after, inner))) if s.op is ops.COMMANDS
+                    else s
                     for s in command.src])))
             counts = after
         return rewritten
@@ -95,7 +96,7 @@ class _CounterRewriter:
                 if c.low <= low and high <= c.high and _reads_numbers(kernel, i):
                     offset = arg.offset - c.low + _INT32_BYTES * c.first
                     operands[i] = slot("numbers", 0, offset, arg.nbytes, arg.strides)
-        return node.over((kernel, *operands))
+        return node.with_operands((kernel, *operands))
 
 
 def _reads_numbers(kernel: UOp, i: int) -> bool:

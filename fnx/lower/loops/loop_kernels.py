@@ -74,7 +74,7 @@ def loop_kernels(commands: UOp, target: Target, apply_schedule: ApplySchedule) -
 def is_candidate(commands: UOp, target: Target) -> bool:
     """Whether a loop of COMMANDS could become a kernel."""
     try:
-        return _LoopCost(target).within(commands).is_profitable(commands)
+        return _LoopCost(target).step_cost(commands).is_profitable(commands)
     except NotFusable:
         return False
 
@@ -107,7 +107,7 @@ def _rewrite_commands(node: UOp, depth: int, loop_cost: _LoopCost,
 
 def _rewrite_bodies(node: UOp, depth: int, loop_cost: _LoopCost,
                     apply_schedule: ApplySchedule) -> UOp:
-    return node.over(tuple([_rewrite_commands(s, depth, loop_cost, apply_schedule)
+    return node.with_operands(tuple([_rewrite_commands(s, depth, loop_cost, apply_schedule)
                             if s.op is ops.COMMANDS else s
                             for s in node.src]))
 
@@ -129,7 +129,7 @@ class _LoopCost:
         self._known: dict[UOp, tuple[float, float]] = {}
         self._short_loops: _LoopCost | None = None
 
-    def of(self, command: UOp) -> tuple[float, float]:
+    def cycles(self, command: UOp) -> tuple[float, float]:
         """Return the cycles of a command, or of COMMANDS: launched, and on the one thread of a
         kernel.
 
@@ -151,7 +151,7 @@ class _LoopCost:
             return (cost_model.LAUNCH_CYCLES
                     + min(single_thread, cost_model.kernel_cycles(kernel, self.target)),
                     single_thread)
-        pairs = [self.of(s) for s in node.src if s.op not in (ops.SLOT, ops.SWAP)]
+        pairs = [self.cycles(s) for s in node.src if s.op not in (ops.SLOT, ops.SWAP)]
         if node.op is ops.BRANCH:
             return max(a for a, _ in pairs) + cost_model.LAUNCH_CYCLES, max(b for _, b in pairs)
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
@@ -160,7 +160,7 @@ class _LoopCost:
         trips = 1 if node.arg.trips is None else node.arg.trips  # the trip count is unknown
         return trips * (launched + cost_model.LAUNCH_CYCLES), trips * fused
 
-    def within(self, body: UOp) -> _LoopCost:
+    def step_cost(self, body: UOp) -> _LoopCost:
         """Return the cost model for a step: a kernel in a data-dependent loop is a strip of it."""
         if not resume_points(body) or self.assume_short:
             return self
@@ -168,13 +168,13 @@ class _LoopCost:
             self._short_loops = _LoopCost(self.target, self.arena, True)
         return self._short_loops
 
-    def longest(self, kernels: Iterable[UOp]) -> float:
+    def worst_case(self, kernels: Iterable[UOp]) -> float:
         """Return the cycles of kernels if data-dependent loops take all of their steps."""
         return sum([cost_model.single_thread_cycles(kernel, self.target) for kernel in kernels])
 
     def is_profitable(self, *steps: UOp) -> bool:
         """Whether repeated COMMANDS take less time as a kernel."""
-        pairs = [self.of(step) for step in steps]
+        pairs = [self.cycles(step) for step in steps]
         launched, fused = sum([a for a, _ in pairs]), sum([b for _, b in pairs])
         return fused * MIN_SPEEDUP <= launched + cost_model.LAUNCH_CYCLES
 
@@ -209,7 +209,7 @@ def _lower_loop(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _LoopCo
         steps = max(1, min(strip_mine.MAX_STEPS, int(strip_mine.STRIP_CYCLES / step)))
         strip = node.replace(arg=arg.replace(trips=steps))
         run = bind_operands(use_loop_counters(before, strip, depth), depth)
-        return [node.over((*test, build_commands.commands([run])))]
+        return [node.with_operands((*test, build_commands.commands([run])))]
     max_trips = int(strip_mine.KERNEL_CYCLES / step)
     if not max_trips:
         raise NotFusable("a step that takes long")
@@ -237,7 +237,7 @@ def _lower_resumable(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _L
             any(resume_points(n.src[0])
                 for n in toposort([node]) if n.op is ops.CMD_LOOP and len(n.src) > 1):
         raise NotFusable("a step that takes long, or a condition with a loop that a condition ends")
-    longest = 1 + loop_cost.longest(run.src[0] for run in accessors.all_execs(node))
+    longest = 1 + loop_cost.worst_case(run.src[0] for run in accessors.all_execs(node))
     steps = max(1,
                 min(strip_mine.MAX_STEPS, int(strip_mine.STRIP_CYCLES / step),
                     int(strip_mine.MAX_CYCLES / longest)))
@@ -252,7 +252,7 @@ def _lower_resumable(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _L
     kernel = apply_schedule(build.kernel([build.store(build.index_into(ref, first), value)],
                                          "start", (0,)))
     flag = build_commands.slot("arena", 0, loop_cost.arena, 1)
-    loop_body = build_commands.commands([run.over((*run.src, state))])
+    loop_body = build_commands.commands([run.with_operands((*run.src, state))])
     return [build_commands.exec_(kernel, [state], (), "start", arg.locs),
             build_commands.cmd_while(build_commands.commands([]), flag, loop_body, arg.name,
                                      arg.locs)]
@@ -265,7 +265,7 @@ def _step_cycles(node: UOp, loop_cost: _LoopCost) -> float:
     if sum([len(toposort([kernel])) for kernel in kernels]) > MAX_NODES:
         raise NotFusable(f"kernels of more than {MAX_NODES} nodes")
     for body in bodies:
-        loop_cost = loop_cost.within(body)
+        loop_cost = loop_cost.step_cost(body)
     if not loop_cost.is_profitable(*bodies):
         raise NotFusable("kernels that take longer than their launches")
-    return sum([loop_cost.of(body)[1] for body in bodies])
+    return sum([loop_cost.cycles(body)[1] for body in bodies])

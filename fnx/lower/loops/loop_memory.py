@@ -88,7 +88,7 @@ def use_single_buffers(node: UOp, depth: int, apply_schedule: ApplySchedule) -> 
                 if s is not before and len(set(s.src[1:])) == 1:
                     continue
             rewritten.append(s)
-        return node.over(tuple(rewritten))
+        return node.with_operands(tuple(rewritten))
 
     *test, body = [rewrite_body(s, depth + 1) if s.op is ops.COMMANDS else s for s in node.src]
     tail_of_pair: dict[tuple[UOp, UOp], int] = {}  # with the bytes after the last written one
@@ -102,7 +102,7 @@ def use_single_buffers(node: UOp, depth: int, apply_schedule: ApplySchedule) -> 
     *test, body = [read_first_buffer(s, depth) for s in (*test, body)]
     copies = [_copy(a, b, behind, apply_schedule, node.arg) for (a, b),
               behind in tail_of_pair.items()]
-    return node.over((*test, commands([*body.src, *copies])))
+    return node.with_operands((*test, commands([*body.src, *copies])))
 
 
 def _even_odd(memory: UOp, depth: int, trips: Trips) -> Iterator[tuple[UOp, UOp]]:

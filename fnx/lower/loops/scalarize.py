@@ -70,7 +70,7 @@ class ScalarizedBody:
         return tuple([1 if n == 1 or self.lane(node, a) is not None else n
                       for a, n in enumerate(node.shape)])
 
-    def take(self, nodes: Sequence[UOp]) -> None:
+    def compute(self, nodes: Sequence[UOp]) -> None:
         """Compute the cells of nodes, operands first."""
         for node in nodes:
             if node in self.scalars or node in self.memory:
@@ -83,7 +83,7 @@ class ScalarizedBody:
                 copy_locs(cell, node)
             self.scalars[node] = computed_cells
 
-    def of(self, node: UOp) -> ScalarArray:
+    def scalars_of(self, node: UOp) -> ScalarArray:
         """Return the cells of a computed node."""
         cells_of_node = self.scalars.get(node)
         if cells_of_node is None:
@@ -94,9 +94,9 @@ class ScalarizedBody:
         if node.op in _RULES:
             return _RULES[node.op](self, node)
         if node.op.kind == "elementwise":
-            return self._each(node.op, node.dtype, [self.of(s) for s in node.src], node.arg)
+            return self._each(node.op, node.dtype, [self.scalars_of(s) for s in node.src], node.arg)
         if node.op.batching == "first":
-            return self.of(node.src[0])
+            return self.scalars_of(node.src[0])
         raise NotFusable(f"{node.op} inside")
 
     def _each(self, op: Op, dtype: DType, src: Sequence[ScalarArray],
@@ -109,7 +109,7 @@ class ScalarizedBody:
 
     # ---- memory
 
-    def place(self, node: UOp, memory: ScalarBuffer, position: Sequence[int]) -> UOp:
+    def address(self, node: UOp, memory: ScalarBuffer, position: Sequence[int]) -> UOp:
         """Return the address of the cell ``position`` of a node that is in memory."""
         axis_lanes = [self.lane(node, a) for a in range(len(position))]
         index = [build.index_const(i) if lane is None else lane for i,
@@ -123,7 +123,7 @@ class ScalarizedBody:
         if self.count > MAX_SCALARS:
             raise NotFusable(f"more than {MAX_SCALARS} scalars")
         for at in np.ndindex(out.shape):
-            out[at] = build.load(self.place(node, memory, at))
+            out[at] = build.load(self.address(node, memory, at))
         return out
 
     # ---- sources and movements
@@ -138,35 +138,36 @@ class ScalarizedBody:
         return _scalar_array([build.const(i, node.dtype) for i in range(node.arg)])
 
     def _reshape(self, node: UOp) -> ScalarArray:
-        return self.of(node.src[0]).reshape(self.shape(node))
+        return self.scalars_of(node.src[0]).reshape(self.shape(node))
 
     def _permute(self, node: UOp) -> ScalarArray:
-        return np.transpose(self.of(node.src[0]), node.arg)
+        return np.transpose(self.scalars_of(node.src[0]), node.arg)
 
     def _expand(self, node: UOp) -> ScalarArray:
-        return np.broadcast_to(self.of(node.src[0]), self.shape(node))
+        return np.broadcast_to(self.scalars_of(node.src[0]), self.shape(node))
 
     def _pad(self, node: UOp) -> ScalarArray:
-        out = _full_array(self.shape(node), self.of(node.src[1]).item(()))
+        out = _full_array(self.shape(node), self.scalars_of(node.src[1]).item(()))
         out[tuple([slice(lo, lo + n) for (lo, _), n in
-                   zip(node.arg, self.of(node.src[0]).shape)])] = self.of(node.src[0])
+                   zip(node.arg,
+                       self.scalars_of(node.src[0]).shape)])] = self.scalars_of(node.src[0])
         return out
 
     def _shrink(self, node: UOp) -> ScalarArray:
-        return self.of(node.src[0])[tuple([
+        return self.scalars_of(node.src[0])[tuple([
             slice(None) if self.lane(node, a) is not None else slice(lo, hi)
             for a, (lo, hi) in enumerate(node.arg)])]
 
     def _flip(self, node: UOp) -> ScalarArray:
-        return np.flip(self.of(node.src[0]), node.arg)
+        return np.flip(self.scalars_of(node.src[0]), node.arg)
 
     def _concat(self, node: UOp) -> ScalarArray:
-        return np.concatenate([self.of(s) for s in node.src], node.arg)
+        return np.concatenate([self.scalars_of(s) for s in node.src], node.arg)
 
     # ---- reductions and indexing
 
     def _reduce(self, node: UOp) -> ScalarArray:
-        x, axes, monoid = self.of(node.src[0]), node.arg.axes, node.arg.monoid
+        x, axes, monoid = self.scalars_of(node.src[0]), node.arg.axes, node.arg.monoid
         result_axes = [a for a in range(x.ndim) if a not in axes]
         rows = np.transpose(x, (*result_axes, *axes)).reshape(*[x.shape[a] for a in result_axes],
                                                               -1)
@@ -177,10 +178,10 @@ class ScalarizedBody:
 
     def _gather(self, node: UOp) -> ScalarArray:
         x, *index = node.src
-        indices = np.broadcast_arrays(*[self.of(i) for i in index])
+        indices = np.broadcast_arrays(*[self.scalars_of(i) for i in index])
         if x in self.memory:
             return self._gathered(node, self.memory[x], indices)
-        values = np.moveaxis(self.of(x), node.arg.axes, range(len(index)))
+        values = np.moveaxis(self.scalars_of(x), node.arg.axes, range(len(index)))
         out = np.empty((*indices[0].shape, *values.shape[len(index):]), object)
         for at in np.ndindex(indices[0].shape):
             selected = values
@@ -208,9 +209,10 @@ class ScalarizedBody:
 
     def _scatter(self, node: UOp) -> ScalarArray:
         x, *index, updates = node.src
-        result, update_values, monoid = self.of(x).copy(), self.of(updates), node.arg.monoid
+        result, update_values = self.scalars_of(x).copy(), self.scalars_of(updates)
+        monoid = node.arg.monoid
         out = np.moveaxis(result, node.arg.axes, range(len(index)))
-        indices = np.broadcast_arrays(*[self.of(i) for i in index])
+        indices = np.broadcast_arrays(*[self.scalars_of(i) for i in index])
         for at in np.ndindex(indices[0].shape):
             for position in np.ndindex(out.shape[:len(index)]):
                 is_target = TRUE

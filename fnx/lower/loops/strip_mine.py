@@ -49,7 +49,7 @@ def strip_mine_while(node: UOp, used: Sequence[int], build_strip: BuildStrip) ->
     for new, old in enumerate(kept_operands):
         if old >= arg.n_consts or not is_constant(operands[old]):
             arguments[old] = build.param(new, operands[old].dtype, operands[old].shape)
-    inner = copy_locs(node.over((condition, step, *arguments)), node)
+    inner = copy_locs(node.with_operands((condition, step, *arguments)), node)
     strip_results = build_strip(inner, needed, _strip_steps(step))
     last = [strip_results.get(i, arguments[arg.n_consts + i]) for i in range(len(arg.outs))]
     continues, = inline_function(condition, [*arguments[:arg.n_consts], *last])

@@ -66,7 +66,7 @@ def two_pass_scan(fn: UOp, target: Target) -> UOp:
         if node.src[0] not in rewritten:
             rewritten[node.src[0]] = _scan_chunks(src[0], fold)
         return rewritten[node.src[0]][int(node.arg)]
-    return fn.over(tuple(rebuild(fn.src, visit))) if matches else fn
+    return fn.with_operands(tuple(rebuild(fn.src, visit))) if matches else fn
 
 
 def _match_cumulative(scan: UOp, slots: set[int]) -> _CumulativeReduction | None:

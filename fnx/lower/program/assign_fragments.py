@@ -45,14 +45,14 @@ def assign_fragments(kernel: UOp) -> UOp:
         KernelError: the ranges of an MMA are not mapped to a warp.
     """
     nodes = toposort(kernel.src)
-    if not any(n.op is ops.MMA and UNITS[n.arg.unit].form == "warp" for n in nodes):
+    if not any(n.op is ops.MMA and UNITS[n.arg.unit].layout == "warp" for n in nodes):
         return kernel
     rank = {id: i for i, id in enumerate(kernel.arg.order)}
     threads = sorted([n for n in nodes if n.op is ops.RANGE and n.arg.kind == "THREAD"],
                      key=lambda r: rank[r.arg.id])
     h = build.range_(2, 1 + max(n.arg.id for n in nodes if n.op is ops.RANGE), "UNROLL", "h")
     substitution = {n: _with_fragments(n, threads, h, rank) for n in nodes
-                    if n.op is ops.MMA and UNITS[n.arg.unit].form == "warp"}
+                    if n.op is ops.MMA and UNITS[n.arg.unit].layout == "warp"}
     return with_stores(kernel, substitute(kernel.src, substitution), (*kernel.arg.order, h.arg.id))
 
 

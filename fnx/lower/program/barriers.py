@@ -50,7 +50,7 @@ def thread_group(kernel: UOp) -> op_args.ThreadGroup | None:
     scalars = max([n.arg.slot + 1 for n in nodes if n.op is ops.VAR], default=0)
     shared, private = [_constant(scratch.layout(kernel, s)[1]) for s in ("SHARED", "PRIV")]
     return op_args.ThreadGroup(buffers, scalars, thread_count(kernel), shared, private,
-                               symbolic.bounds(group_count(kernel))[1], kernel.arg.near)
+                               symbolic.bounds(group_count(kernel))[1], kernel.arg.index_fits_int32)
 
 
 def _constant(node: UOp) -> int:

@@ -174,7 +174,7 @@ class ProgramBuilder:
             return x
         if x.op is ops.WHERE and x.src[1].op is ops.CONST and x.src[2].op is ops.CONST:
             return self.across(ops.WHERE, x.dtype, [self.widen(s, lanes) for s in x.src])
-        return self.add(ops.SPLAT, x.dtype.vectors[lanes], (x,))
+        return self.add(ops.SPLAT, x.dtype.vector_types[lanes], (x,))
 
     def across(self, op: Op, dtype: DType, src: Sequence[UOp], arg: Any = None) -> UOp:
         """Emit a line over scalars and vectors; scalars are broadcast to the widest operand."""
@@ -182,7 +182,7 @@ class ProgramBuilder:
         if lanes == 1:
             return self.add(op, dtype, tuple(src), arg)
         vectors = [s if s.dtype.lanes == lanes else self.widen(s, lanes) for s in src]
-        return self.add(op, dtype.vectors[lanes], tuple(vectors), arg)
+        return self.add(op, dtype.vector_types[lanes], tuple(vectors), arg)
 
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
         """Return the conjunction of two masks, where None means true."""

@@ -38,13 +38,13 @@ def clamp_uniform_mask_addresses(kernel: UOp) -> UOp:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.WHERE and src[1].op is ops.WHERE and src[1].src[0] is src[0]:
-            return node.over((src[0], src[1].src[1], src[2]))
+            return node.with_operands((src[0], src[1].src[1], src[2]))
         if node.op is not ops.LOAD or len(src) < 2 or buffer(node).op is not ops.REF \
                 or buffer(node).arg.slot in written or not any(map(_is_lane, node.ranges)):
             return None
-        return _clamp_load(node.over(src))
+        return _clamp_load(node.with_operands(src))
 
-    return kernel.over(tuple(rebuild(kernel.src, visit)))
+    return kernel.with_operands(tuple(rebuild(kernel.src, visit)))
 
 
 def _is_lane(r: UOp) -> bool:

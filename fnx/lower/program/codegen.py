@@ -44,7 +44,7 @@ def kernel_code(kernel: UOp, driver: Driver) -> KernelCode:
     >>> code.text().startswith(f"define void @{code.symbol}(")
     True
     """
-    code: KernelCode = driver.remember("code", kernel, lambda: _code(kernel, driver))
+    code: KernelCode = driver.memoize("code", kernel, lambda: _code(kernel, driver))
     return code
 
 
@@ -102,12 +102,12 @@ def loop_extents(loop: UOp, machine: TargetLowering) -> dict[str, UOp]:
 # The part of each arg that affects the computation; the rest are names.
 _ARG_CONTENT: dict[Op, Callable[[Any], Any]] = {
     ops.RANGE: lambda arg: (arg.id, arg.kind),
-    ops.REF: lambda arg: (arg.slot, arg.alignment, arg.large),
+    ops.REF: lambda arg: (arg.slot, arg.alignment, arg.exceeds_cache),
     ops.VAR: lambda arg: (arg.slot, arg.low, arg.high),
     ops.STAGE: lambda arg: (arg.id, arg.space, arg.double),
     ops.CARRY: lambda arg: (arg.id, arg.i),
     ops.LOOP: lambda arg: (arg.id, len(arg.outs)),
-    ops.KERNEL: lambda arg: (arg.order, arg.near),
+    ops.KERNEL: lambda arg: (arg.order, arg.index_fits_int32),
     ops.EXEC: lambda arg: (), ops.BRANCH: lambda arg: (),
     ops.CMD_LOOP: lambda arg: (arg.trips, arg.strip_length),
 }

@@ -76,7 +76,8 @@ def expand_formula_op(op: Op, dtype: DType, fma: bool, rounds: bool = True) -> U
     """Expand an op with a formula to basic operations, over VARs as operands."""
     assert op.arity is not None
     operands = [Expr(build.var(i, dtype)) for i in range(op.arity)]
-    return _expand_missing(expand_ops(FORMULAS[op].of(*operands).node, EXPANSIONS), fma, rounds)
+    return _expand_missing(expand_ops(FORMULAS[op].formula(*operands).node, EXPANSIONS), fma,
+                           rounds)
 
 
 def _expand_missing(root: UOp, fma: bool, rounds: bool) -> UOp:
@@ -90,7 +91,7 @@ def expand_ops(root: UOp, expansions: dict[Op, Expand]) -> UOp:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op not in expansions:
             return None
-        return _in_compute_dtype(expansions[node.op], node.over(src))
+        return _in_compute_dtype(expansions[node.op], node.with_operands(src))
 
     return rebuild([root], visit)[0]
 
@@ -114,4 +115,4 @@ def decompose(root: UOp, target: Target) -> UOp:
     >>> ops.EXP in {n.op for n in toposort([decompose(build.exp(x), Target("cpu"))])}
     False
     """
-    return _expand_missing(expand_ops(root, EXPANSIONS), target.fma, target.rounds)
+    return _expand_missing(expand_ops(root, EXPANSIONS), target.fma, target.has_round)

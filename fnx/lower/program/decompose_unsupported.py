@@ -78,7 +78,7 @@ def _is_bit_op(node: UOp, t: DType) -> bool:
 
 def _expand_formula(node: UOp) -> UOp:
     entry = FORMULAS[node.op]
-    expansion = (entry.single or entry.of)(*[Expr(s) for s in node.src]).node
+    expansion = (entry.single or entry.formula)(*[Expr(s) for s in node.src]).node
     return expand_ops(expansion, _EXPANSIONS)
 
 

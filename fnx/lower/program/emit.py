@@ -84,7 +84,7 @@ def emit_program(kernel: UOp, target: Target) -> UOp:
     >>> [line.op for line in emit_program(k, Target("cpu")).src]
     [FOR, ADDRESS, ADDRESS, STORE, ENDFOR]
     """
-    lines = ProgramBuilder(target.fma, target.rounds, target.permuted)
+    lines = ProgramBuilder(target.fma, target.has_round, target.permute_bytes)
     _Emitter(kernel, lines, nontemporal_slots(kernel, target), target).body(build_loop_nest(kernel))
     return lines.program(thread_group(kernel))
 

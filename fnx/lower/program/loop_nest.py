@@ -77,7 +77,8 @@ def build_loop_nest(kernel: UOp) -> LoopNest:
     """
     nodes = toposort(kernel.src)
     _check_ranges(nodes, kernel)
-    root = LoopNest(None, 0, _statements(nodes, LoopOrder(kernel.arg.order), kernel.arg.apart))
+    root = LoopNest(None, 0,
+                    _statements(nodes, LoopOrder(kernel.arg.order), kernel.arg.stores_disjoint))
     _build_bodies(root)
     return root
 
@@ -86,8 +87,8 @@ def _check_ranges(nodes: list[UOp], kernel: UOp) -> None:
     ranges = [n for n in nodes if n.op is ops.RANGE]
     parallel = {r for r in ranges if r.arg.kind in PARALLEL_KINDS}
     for kind, count in Counter(r.arg.kind for r in parallel).items():
-        if count > (RANGE_KINDS[kind].most or count):
-            raise KernelError(f"expected at most {RANGE_KINDS[kind].most} {kind} range, got "
+        if count > (RANGE_KINDS[kind].max_ranges or count):
+            raise KernelError(f"expected at most {RANGE_KINDS[kind].max_ranges} {kind} range, got "
                               f"{count}", hint="merge them into one range, or make one of them SEQ")
     for store in kernel.src if parallel else ():
         if not parallel <= store.ranges:

@@ -264,7 +264,7 @@ def _tree_reduce(kernel: UOp, target: Target) -> UOp:
         if not thread_ranges:
             return None
         others = [r for r in bound_ranges(node) if r not in thread_ranges]
-        partial = node.over((src[0], *others)) if others else src[0]
+        partial = node.with_operands((src[0], *others)) if others else src[0]
         return _ReductionTree(node, thread_ranges, target, ids).total(partial)
 
     return _rewrite(kernel, visit, ids)
@@ -408,7 +408,7 @@ def _lanes(stage: UOp, target: Target) -> int:
     """Return the vector length for filling a stage: its one unconditional LOAD must be contiguous.
     """
     last, loads = bound_ranges(stage)[-1], [n for n in toposort([value(stage)]) if n.op is ops.LOAD]
-    lanes = target.lanes(max([stage.dtype.itemsize, *[n.dtype.itemsize for n in loads]]))
+    lanes = target.vector_lanes(max([stage.dtype.itemsize, *[n.dtype.itemsize for n in loads]]))
     steps = [symbolic.coefficient(symbolic.element_offset(n), last) for n in loads]
     if len(loads) != 1 or steps != [1] or validity(loads[0]) is not None:
         return 1

@@ -38,7 +38,7 @@ def mask_finished_lanes(kernel: UOp) -> UOp:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.LOOP and _has_lane_stop(node):
-            rewritten[node], finished[node] = _mask_finished(node.over(src), nodes)
+            rewritten[node], finished[node] = _mask_finished(node.with_operands(src), nodes)
             return rewritten[node]
         if node.op is ops.GETTUPLE and node.src[0] in rewritten:
             return UOp(ops.GETTUPLE, node.dtype, (rewritten[node.src[0]],), node.arg)
@@ -55,7 +55,7 @@ def mask_finished_lanes(kernel: UOp) -> UOp:
             return build.store(at, value, validity, node.arg)
         return None
 
-    return kernel.over(tuple(rebuild(kernel.src, visit)))
+    return kernel.with_operands(tuple(rebuild(kernel.src, visit)))
 
 
 def _has_lane_stop(loop: UOp) -> bool:

@@ -84,7 +84,7 @@ def bounds_of(program: UOp, nearest_zero: bool = False) -> dict[UOp, Bounds]:
 
     def near(b: Bounds) -> Bounds:
         low, high = dtypes.int32.limits
-        return (max(b[0], low), min(b[1], high)) if program.arg.near else b
+        return (max(b[0], low), min(b[1], high)) if program.arg.index_fits_int32 else b
 
     def bounds(node: UOp) -> Bounds:
         cached = bounds_by_line.get(node)
@@ -261,6 +261,7 @@ class _IndexNarrower:
         if node.op is ops.CAST and src[0].dtype is dtype:
             self.made[node] = src[0]
             return None
-        rewritten = node.over(src) if dtype is node.dtype else node.replace(dtype=dtype, src=src)
+        rewritten = node.with_operands(src) if dtype is node.dtype else node.replace(dtype=dtype,
+                                                                                     src=src)
         self.made[node] = rewritten
         return rewritten

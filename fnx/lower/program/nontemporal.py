@@ -50,7 +50,7 @@ def large_results(nodes: Sequence[UOp]) -> set[UOp]:
     min_bytes = MIN_PART_BYTES if sum(slots.values()) >= CACHE_BYTES else MIN_BYTES
     written = {buffer(n) for n in nodes if n.op is ops.STORE}
     return {ref for ref in written if ref.op is ops.REF and
-            (ref.arg.large or sizes[ref] >= min_bytes)}
+            (ref.arg.exceeds_cache or sizes[ref] >= min_bytes)}
 
 
 def _bytes(ref: UOp) -> int:

@@ -46,4 +46,4 @@ def privatize_stages(kernel: UOp, target: Target) -> UOp:
             return build.index_into(src[0], *first, *src[1:1 + len(indices(node))], *last)
         return None
 
-    return kernel.over(tuple(rebuild(kernel.src, visit)))
+    return kernel.with_operands(tuple(rebuild(kernel.src, visit)))

@@ -85,7 +85,7 @@ class _SortEmitter:
         self.lines = ProgramBuilder()
         self.fixed = self.per_element = 0  # bytes of scratch memory
         self.padded = self.lines.times(self._vectors_of(_LINE), _LINE)
-        self.alone = arg.kept == (0,) and len(arg.ins) == 1
+        self.alone = arg.outputs == (0,) and len(arg.ins) == 1
         widest = max([_key_dtype(t) for _, t in arg.ins[:arg.n_keys]], key=lambda t: t.bits)
         self.counts = self._scratch(dtypes.int32, widest.itemsize * _RADIX)
         self.keys = [self._scratch(_key_dtype(t)) for _, t in arg.ins[:arg.n_keys]]
@@ -302,7 +302,7 @@ class _SortEmitter:
         index = self.load(order, i)
         source = self.lines.plus(self.first, self.cast(index, dtypes.index))
         destination = self.lines.plus(self.first, i)
-        for slot, operand in enumerate(self.arg.kept, len(self.arg.ins)):
+        for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
             t = dtypes.int32 if operand < 0 else _key_dtype(self.arg.ins[operand][1])
             value = index if operand < 0 else self.load(self.buffer(operand, t), source)
             self.store(self.buffer(slot, t), destination, value)
@@ -376,7 +376,7 @@ class _SortEmitter:
         i = self.each(n)
         source = lines.plus(self.first, i)
         destination = lines.plus(self.first, self.cast(self.load(self.places, i), dtypes.index))
-        for slot, operand in enumerate(self.arg.kept, len(self.arg.ins)):
+        for slot, operand in enumerate(self.arg.outputs, len(self.arg.ins)):
             t = dtypes.int32 if operand < 0 else _key_dtype(self.arg.ins[operand][1])
             value = self.cast(i, t) if operand < 0 else self.load(self.buffer(operand, t), source)
             self.store(self.buffer(slot, t), destination, value)

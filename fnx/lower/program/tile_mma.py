@@ -26,7 +26,7 @@ _SIDE = 16
 
 def is_tile_mma(node: UOp) -> bool:
     """Return whether a node is an MMA on tile registers."""
-    return node.op is ops.MMA and UNITS[node.arg.unit].form == "tiles"
+    return node.op is ops.MMA and UNITS[node.arg.unit].layout == "tiles"
 
 
 def zeros(values: Values, mma: UOp, instances: Sequence[Instance]) -> list[UOp]:

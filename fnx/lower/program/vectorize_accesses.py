@@ -71,7 +71,7 @@ def _basic_blocks(lines: Sequence[UOp]) -> Iterator[list[UOp]]:
 
 def _rewrite(line: UOp, new: dict[UOp, UOp]) -> UOp:
     """Return a line over the replacements of its operands."""
-    new_line = line.over(tuple([new.get(s, s) for s in line.src]))
+    new_line = line.with_operands(tuple([new.get(s, s) for s in line.src]))
     if new_line is line:
         new.pop(line, None)  # a load that is repeated after a store
     else:
@@ -98,7 +98,7 @@ def _find_vectors(accesses: dict[_Location, UOp], target: Target) -> Iterator[li
         if (pointer, start) not in accesses:
             continue
         address = first.src[0]
-        lanes = target.lanes(address.dtype.itemsize)
+        lanes = target.vector_lanes(address.dtype.itemsize)
         while lanes > 1:
             block = [accesses.get((pointer, start + i)) for i in range(lanes)]
             present = [b for b in block if b is not None]

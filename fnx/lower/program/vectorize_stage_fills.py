@@ -83,7 +83,7 @@ def vectorize_stage_fills(kernel: UOp, target: Target) -> UOp:
 
 def _row_lanes(stage: UOp, target: Target) -> int:
     """Return the lanes that a short row of a stage fills if its sources are contiguous; or 0."""
-    lanes, across = target.lanes(stage.dtype.itemsize), bound_ranges(stage)[-1]
+    lanes, across = target.vector_lanes(stage.dtype.itemsize), bound_ranges(stage)[-1]
     if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
             not _MIN_ROWS <= extent_of(across) <= lanes or \
             not _is_contiguous_along(_without_clamps(value(stage), across), across):
@@ -101,7 +101,7 @@ def _without_clamps(fill: UOp, r: UOp) -> UOp:
 
 def _plan_fill(stage: UOp, scalar_reads: bool, target: Target) -> _FillPlan | None:
     """Plan the fill of a stage, or None. ``scalar_reads``: readers take one element at a time."""
-    lanes = target.lanes(stage.dtype.itemsize)
+    lanes = target.vector_lanes(stage.dtype.itemsize)
     *others, across = bound_ranges(stage)
     if across.arg.kind != "UNROLL" or any(r.arg.kind == "VEC" for r in value(stage).ranges) or \
             not can_transpose(lanes) or stage.dtype.itemsize < 4 or \

@@ -18,13 +18,13 @@ from fnx.lower.program.values import Values
 
 def is_warp_mma(node: UOp) -> bool:
     """Return whether a node is an MMA with the fragments that each thread holds."""
-    return node.op is ops.MMA and len(node.src) > 2 + node.arg.words
+    return node.op is ops.MMA and len(node.src) > 2 + node.arg.n_words
 
 
 def multiplied(values: Values, mma: UOp, instances: Sequence[Instance],
                accumulators: Sequence[UOp]) -> list[UOp]:
     """Update the accumulators of all instances, four by one instruction."""
-    left, right, result_index, half = mma.src[2 + mma.arg.words:]
+    left, right, result_index, half = mma.src[2 + mma.arg.n_words:]
     terms, _ = symbolic.linear_terms(result_index)
     groups: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
     for i, instance in enumerate(instances):

@@ -28,7 +28,7 @@ _WIDTHS = 128, 256, 512
 def _mma(p: Printer, node: UOp) -> None:
     """Emit an MMA: the factors are vectors of packed elements, or tiles."""
     unit, lanes = UNITS[node.arg.unit], node.dtype.lanes
-    if unit.form == "tiles":
+    if unit.layout == "tiles":
         a, b, total = map(p.typed, node.src)
         p.define(node, f"call x86_amx @{TILES[unit.name]}(i16 16, i16 64, i16 64, "
                        f"{total}, {a}, {b})")

@@ -67,7 +67,7 @@ def _vary_one_knob(kernel: UOp, target: Target, values: KnobValues) -> Iterator[
     yield Candidate(make_schedule(kernel, target, knobs), values)
     yield from _sort_by_cycles(kernel, target, [
         Candidate(make_schedule(kernel, target, TuningKnobs(other)), other)
-        for other in knobs.others()])
+        for other in knobs.alternatives()])
 
 
 def _sort_by_cycles(kernel: UOp, target: Target,

@@ -96,7 +96,7 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
                                                               lanes) else "turned"
     elif tiles.shares_panels():
         form = "windows"
-    form = knobs.of("form", form, lambda: [
+    form = knobs.value("form", form, lambda: [
         "tile", *["dots"] * (sum_range is not None), "windows",
         *["turned"] * (not tiles.is_right_strided)])
     if form == "turned":  # lanes along the results of the other factor, which is packed
@@ -154,13 +154,13 @@ def _schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: Ma
     With a matrix unit the lanes are register words along the sum.
     """
     fitting = [t for t in _DOT_TILES if t[0] * t[1] + sum(t) <= target.vector_registers + 2]
-    tile_size = knobs.of("dots", fitting[0], lambda: [
+    tile_size = knobs.value("dots", fitting[0], lambda: [
         *fitting[1:], *[(t[1], t[0]) for t in fitting], (2 * fitting[0][0], 1),
         (1, 2 * fitting[0][0])])
     row, column = (max(some, key=extent) for some in (matmul.rows, matmul.columns))
     tile_rows, tile_columns = (min(n, extent(r)) for n, r in zip(tile_size, (row, column)))
     terms = unit.terms_per_word if unit is not None else 1
-    lanes = target.lanes(4 if unit is not None else
+    lanes = target.vector_lanes(4 if unit is not None else
                          itemsize([matmul.reduce, matmul.left, matmul.right]))
     m, n, r = name_of(row), name_of(column), name_of(sum_range)
     other_loops = [name_of(x) for x in (*matmul.rows, *matmul.columns) if x not in (row, column)]
@@ -199,25 +199,26 @@ class _Tiling:
     """The register tile, the block of tiles and the loops that suit a contraction."""
 
     def __init__(self, matmul: Contraction, target: Target, knobs: TuningKnobs) -> None:
-        self.found, self.target, self.knob = matmul, target, knobs.of
+        self.matmul, self.target, self.knob = matmul, target, knobs.value
         self.row = matmul.rows[-1]
         self.column = next((r for r in matmul.columns if count_contiguous(matmul.right, [r])),
                            matmul.columns[-1])
         self.is_right_strided = any(stride(load, self.column) not in (0, 1)
                                     for load in leaf_loads(matmul.right))
         self.itemsize = itemsize([matmul.reduce, matmul.left, matmul.right])
-        self.unit = self._unit()
+        self.unit = self._choose_unit()
         self.depth, self.width = volume(matmul.summed), volume(matmul.columns)
         if self.unit is not None:  # register words of the sum, each as wide as a result
             self.depth, self.itemsize = -(-self.depth // self.unit.terms_per_word), 4
         self.tile = self._tile()
         self.block = self._block()
-        self.blocks = f"{name_of(self.row)}_io"  # the loop over blocks of rows
+        self.block_loop = f"{name_of(self.row)}_io"  # the loop over blocks of rows
 
     def _tile(self) -> Tile:
         rows, columns = extent(self.row), extent(self.column)
         is_narrow = self._outer_parallel_range() is None and self._is_parallel(rows * columns) and \
-            self.width <= self.target.lanes(self.itemsize) and self._right_bytes() <= self.target.l2
+            self.width <= self.target.vector_lanes(self.itemsize) and \
+                self._right_bytes() <= self.target.l2
         default = choose_register_tile(rows, columns, self.itemsize, self.target,
                                        processors=_MIN_PROCESSORS if is_narrow else 1,
                                        max_rows=self._max_tile_rows())
@@ -231,18 +232,18 @@ class _Tiling:
         which limits rows that are read once; of rows that lie pages apart the first-level cache
         holds as many as it has ways."""
         pitch = max([stride(x, self.row) * x.dtype.itemsize
-                     for x in leaf_loads(self.found.left)], default=0)
-        is_read_once = self.width <= self.target.lanes(self.itemsize)
-        has_many_rows = volume(self.found.rows) > _MIN_STREAMED_ROWS
+                     for x in leaf_loads(self.matmul.left)], default=0)
+        is_read_once = self.width <= self.target.vector_lanes(self.itemsize)
+        has_many_rows = volume(self.matmul.rows) > _MIN_STREAMED_ROWS
         return _MAX_STREAM_ROWS if has_many_rows and (is_read_once or pitch and
                                                       pitch % _PAGE_BYTES == 0) else MAX_TILE_ROWS
 
-    def _unit(self) -> MatrixUnit | None:
+    def _choose_unit(self) -> MatrixUnit | None:
         """Return the matrix unit to use, if there is enough work to pay for laying out register
         words."""
-        is_small = volume(self.found.rows) < _MIN_UNIT_ROWS or \
-            volume(self.found.summed) < _MIN_UNIT_TERMS
-        unit = None if is_small else find_unit(self.found.reduce.src[0], self.target, "lanes")
+        is_small = volume(self.matmul.rows) < _MIN_UNIT_ROWS or \
+            volume(self.matmul.summed) < _MIN_UNIT_TERMS
+        unit = None if is_small else find_unit(self.matmul.reduce.src[0], self.target, "lanes")
         return unit if unit is None or self.knob("unit", True, lambda: [False]) else None
 
     def fits_dot_tile(self, sum_range: UOp) -> bool:
@@ -251,7 +252,7 @@ class _Tiling:
         end."""
         lanes, terms = self.tile.lanes, extent(sum_range)
         packing = self.is_right_strided and terms >= _MIN_DOT_VECTORS * lanes and \
-            volume(self.found.rows) * lanes <= min(_DOT_REDUCTION_COST * terms,
+            volume(self.matmul.rows) * lanes <= min(_DOT_REDUCTION_COST * terms,
                                                    _MAX_DOT_ROWS * lanes)
         return 2 * extent(self.column) <= lanes <= terms or packing
 
@@ -260,7 +261,7 @@ class _Tiling:
         that nobody waits for a kernel that packs all. A panel must fit the L2 cache beside what
         passes over it, there must be panels for several workers, and caches must hold the left
         factor, all of which passes over each panel."""
-        matmul = self.found
+        matmul = self.matmul
         panel_width = self.tile.vectors * self.tile.lanes
         panels = -(-self.width // panel_width)
         rounded_panels = -(-panels // _PROCESSORS) * _PROCESSORS
@@ -273,28 +274,28 @@ class _Tiling:
         return self.width * self.depth * self.itemsize
 
     def _left_bytes_total(self) -> int:
-        return volume(self.found.rows) * self.depth * self.itemsize
+        return volume(self.matmul.rows) * self.depth * self.itemsize
 
     def _packs_left(self) -> bool:
         """Return whether the left factor is packed: if it is computed (for a unit: not in memory as
         register words), consists of overlapping windows, or its rows are so far apart that caches
         evict the lines of one tile before the next."""
-        left = self.found.left
+        left = self.matmul.left
         is_strided = count_contiguous(left,
-                                      self.found.summed) == 0 and \
+                                      self.matmul.summed) == 0 and \
                                           self._left_bytes_total() > _MAX_STRIDED_LEFT_BYTES
         if self.unit is not None:
-            return is_strided or not is_packed_words(left, word_range(self.found, self.unit),
+            return is_strided or not is_packed_words(left, word_range(self.matmul, self.unit),
                                                      self.unit)
         return self._is_wide() and (is_strided or has_overlap(left) or not is_plain(left))
 
     def _packs_right(self) -> bool:
         """Return whether the right factor is packed: if it becomes register words, its lanes are
         strided, it is computed; or it exceeds the L2 cache and there are many rows."""
-        rows = volume(self.found.rows)
+        rows = volume(self.matmul.rows)
         if self.unit is not None and rows > self.tile.rows:  # words are laid out once
             return True
-        if self.is_right_strided or not is_plain(self.found.right):
+        if self.is_right_strided or not is_plain(self.matmul.right):
             return self.is_right_strided or self._is_reused() and self._is_large()
         return rows >= _MIN_LARGE_REUSE_ROWS and self._right_bytes() > self.target.l2
 
@@ -308,24 +309,24 @@ class _Tiling:
 
     def _is_reused(self) -> bool:
         """Return whether enough rows reuse the right factor."""
-        return volume(self.found.rows) >= _MIN_REUSE_ROWS
+        return volume(self.matmul.rows) >= _MIN_REUSE_ROWS
 
     def packed_unit(self, sum_range: UOp) -> MatrixUnit | None:
         """Return the unit if both factors lie in memory as register words along a summed range."""
         is_packed = self.unit is not None and all(
             is_word_aligned(load, sum_range, self.unit)
-            for load in (*leaf_loads(self.found.left), *leaf_loads(self.found.right)))
+            for load in (*leaf_loads(self.matmul.left), *leaf_loads(self.matmul.right)))
         return self.unit if is_packed else None
 
     def _outer_parallel_range(self) -> UOp | None:
         """Return the first loop outside the row blocks with enough iterations for the workers."""
-        outer = (*self.found.batch, *self.found.rows[:-1])
+        outer = (*self.matmul.batch, *self.matmul.rows[:-1])
         return next((r for r in outer if extent(r) >= _PROCESSORS), None)
 
     def _is_parallel(self, iterations: int) -> bool:
         """Return whether so many sums are shared by workers."""
         total = iterations * self.depth
-        return self.knob("shared", total >= _MIN_PARALLEL_WORK, lambda: [
+        return self.knob("parallel", total >= _MIN_PARALLEL_WORK, lambda: [
             total < _MIN_PARALLEL_WORK]
                          if _MIN_PARALLEL_WORK // 8 <= total <= 8 * _MIN_PARALLEL_WORK else [])
 
@@ -362,24 +363,24 @@ class _Tiling:
             b for b in (2 * block, block // 2, 4 * block, 1) if 1 <= b <= tiles])
 
     def steps(self) -> list[Transform]:
-        matmul, (rows, vectors, lanes) = self.found, self.tile
+        matmul, (rows, vectors, lanes) = self.matmul, self.tile
         m, n = name_of(self.row), name_of(self.column)
         steps: list[Transform] = [
-            tiling.split(m, rows * self.block, self.blocks, f"{m}_it"),
+            tiling.split(m, rows * self.block, self.block_loop, f"{m}_it"),
             tiling.split(f"{m}_it", rows, f"{m}_ir", f"{m}_i"),
             tiling.split(n, vectors * lanes, f"{n}_jr", f"{n}_jt"),
             tiling.split(f"{n}_jt", lanes, f"{n}_j", f"{n}_l")]
         outer = (*matmul.batch, *matmul.rows[:-1])
-        loops = [*map(name_of, outer), self.blocks]
+        loops = [*map(name_of, outer), self.block_loop]
         if self._is_parallel(volume((*outer, self.row)) * self.width):
             # workers share the first loop with enough iterations
             parallel_range = self._outer_parallel_range()
-            parallel_loop = self.blocks if parallel_range is None else name_of(parallel_range)
+            parallel_loop = self.block_loop if parallel_range is None else name_of(parallel_range)
             loops.remove(parallel_loop)
             loops.insert(0, parallel_loop)
             steps.append(tiling.parallel(parallel_loop))
         other_columns = [name_of(r) for r in matmul.columns if r is not self.column]
-        splits, sum_loops, terms = self._summed()
+        splits, sum_loops, terms = self._sum_loops()
         steps += [*splits, tiling.order(*loops, *other_columns, f"{n}_jr", f"{m}_ir", *sum_loops,
                                         f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
@@ -390,7 +391,7 @@ class _Tiling:
         """Pass all of the left factor over each column panel of the right one. A panel is read in
         place if it consists of windows, else packed by the worker that reads it. Workers share
         panels, or the loops outside of them."""
-        matmul, (rows, vectors, lanes) = self.found, self.tile
+        matmul, (rows, vectors, lanes) = self.matmul, self.tile
         m, n = name_of(self.row), name_of(self.column)
         steps: list[Transform] = [
             tiling.split(m, rows, f"{m}_ir", f"{m}_i"),
@@ -405,7 +406,7 @@ class _Tiling:
             loops.remove(parallel_loop)
             loops.insert(0, parallel_loop)
             steps.append(tiling.parallel(parallel_loop))
-        splits, sum_loops, terms = self._summed()
+        splits, sum_loops, terms = self._sum_loops()
         inner_loops = [*map(name_of, matmul.rows[:-1]), f"{m}_ir", *sum_loops]
         steps += [*splits, tiling.order(*loops, *inner_loops, f"{m}_i", f"{n}_j", f"{n}_l", *terms),
                   tiling.unroll(f"{m}_i"), tiling.unroll(f"{n}_j"), tiling.vectorize(f"{n}_l"),
@@ -413,26 +414,26 @@ class _Tiling:
         has_windows = has_overlap(matmul.right)
         packs_left = self._is_wide() or self.unit is not None if has_windows else self._packs_left()
         space = self._stage_space("left", "GLOBAL" if packs_left else "", ["GLOBAL"])
-        left_stages = self._stages(matmul.left, None, space) if space else []
+        left_stages = self._stage_factor(matmul.left, None, space) if space else []
         space = self._stage_space("right",
                                   "PRIV" if not has_windows and self._packs_right() else "",
                                   ["PRIV"] * (not has_windows))
         panel_loops = {f"{n}_jr",
                        *[name_of(r) for r in (*matmul.batch, *matmul.columns) if self._moves(r)]}
-        right_stages = self._stages(matmul.right, _innermost_of(loops, panel_loops),
+        right_stages = self._stage_factor(matmul.right, _innermost_of(loops, panel_loops),
                                     space) if space else []
         return [*steps, *left_stages, *right_stages]
 
-    def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
+    def _sum_loops(self) -> tuple[list[Transform], list[str], list[str]]:
         """Return the loops of the sum, split if they are long, and the loop over the terms of a
         register word if a unit multiplies: it is split off the range along which more of the
         factors are contiguous."""
-        loops = [(name_of(r), trip_count(r)) for r in self.found.summed]
+        loops = [(name_of(r), trip_count(r)) for r in self.matmul.summed]
         splits: list[Transform] = []
         terms: list[str] = []
         if self.unit is not None:
-            sum_range = word_range(self.found, self.unit)
-            position, name = self.found.summed.index(sum_range), name_of(sum_range)
+            sum_range = word_range(self.matmul, self.unit)
+            position, name = self.matmul.summed.index(sum_range), name_of(sum_range)
             count = self.unit.terms_per_word
             word_loop, term = f"{name}_w", f"{name}_e"
             loops[position], terms = (word_loop, trip_count(sum_range, count)), [term]
@@ -449,7 +450,7 @@ class _Tiling:
 
     def _roll_epilogue(self) -> list[Transform]:
         """Roll the epilogue of a tile into a loop over its rows, if that saves enough code."""
-        pays = self.found.epilogue >= _MIN_EPILOGUE_COST and \
+        pays = self.matmul.epilogue >= _MIN_EPILOGUE_COST and \
             self.tile.rows * self.tile.vectors >= _MIN_ROLLED_TILE
         return [tiling.collect(f"{name_of(self.row)}_i")] if pays else []
 
@@ -459,31 +460,32 @@ class _Tiling:
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         space = self._stage_space("left", "PRIV" if self._packs_left() else "", ["PRIV", "GLOBAL"])
         if space != "PRIV":
-            return self._stages(self.found.left, None, space) if space else []
-        moving_loops = {name_of(r) for r in (*self.found.batch, *self.found.rows) if self._moves(r)}
+            return self._stage_factor(self.matmul.left, None, space) if space else []
+        moving_loops = {name_of(r)
+                        for r in (*self.matmul.batch, *self.matmul.rows) if self._moves(r)}
         if self._has_row_blocks():
-            moving_loops.add(self.blocks)
-        return self._stages(self.found.left, _innermost_of(loops, moving_loops))
+            moving_loops.add(self.block_loop)
+        return self._stage_factor(self.matmul.left, _innermost_of(loops, moving_loops))
 
     def _right_stages(self, loops: list[str]) -> list[Transform]:
-        matmul = self.found
+        matmul = self.matmul
         if not matmul.batch:
             is_reused = self.unit is not None or self._is_reused() or self._is_large()
             default = ("GLOBAL" if is_reused else "PRIV") if self._packs_right() else ""
             space = self._stage_space("right", default, ["PRIV", "GLOBAL"])
-            return self._stages(matmul.right, None, space) if space else []
+            return self._stage_factor(matmul.right, None, space) if space else []
         batch_loops = {name_of(r) for r in matmul.batch if self._moves(r)}
         is_repeated = self.unit is not None and volume(matmul.rows) > self.tile.rows
         space = self._stage_space("right", "PRIV" if self.is_right_strided or is_repeated else "",
                                   ["PRIV"])
-        return self._stages(matmul.right, _innermost_of(loops, batch_loops)) if space else []
+        return self._stage_factor(matmul.right, _innermost_of(loops, batch_loops)) if space else []
 
     def _stage_space(self, factor: str, default: str, alternatives: Sequence[str]) -> str:
         """Return where a factor is packed. Register words of a matrix unit must be packed."""
         return self.knob(factor, default, lambda: [*alternatives, *[""] * (self.unit is None)])
 
-    def _stages(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
-        return stage_factor(self.found, factor, at, name_of(self.row), name_of(self.column), space)
+    def _stage_factor(self, factor: UOp, at: str | None, space: str = "PRIV") -> list[Transform]:
+        return stage_factor(self.matmul, factor, at, name_of(self.row), name_of(self.column), space)
 
 
 class _SharedTiling(_Tiling):
@@ -491,7 +493,7 @@ class _SharedTiling(_Tiling):
     is used, as nothing tells whether register words lie in memory; they would be assembled term by
     term."""
 
-    def _unit(self) -> MatrixUnit | None:
+    def _choose_unit(self) -> MatrixUnit | None:
         return None
 
     def _tile(self) -> Tile:
@@ -501,12 +503,12 @@ class _SharedTiling(_Tiling):
     def _is_parallel(self, iterations: int) -> bool:
         return True
 
-    def _summed(self) -> tuple[list[Transform], list[str], list[str]]:
+    def _sum_loops(self) -> tuple[list[Transform], list[str], list[str]]:
         """Split the sum as if its lengths were unknown: other lengths have other divisors."""
-        lengths = [trip_count(r) for r in self.found.summed]
+        lengths = [trip_count(r) for r in self.matmul.summed]
         is_long = None in lengths or math.prod([n or 1 for n in lengths]) > 2 * CHAIN_TERMS
         steps, split_loops = split_sum([(name_of(r), None if is_long else n)
-                                        for r, n in zip(self.found.summed, lengths)])
+                                        for r, n in zip(self.matmul.summed, lengths)])
         return steps, _flatten(split_loops), []
 
     def _moves(self, r: UOp) -> bool:
@@ -527,7 +529,7 @@ class _SharedTiling(_Tiling):
 
     def _left_stages(self, loops: list[str]) -> list[Transform]:
         packs = self._is_long() or self._is_wide()
-        return self._stages(self.found.left, self.blocks) if packs else []
+        return self._stage_factor(self.matmul.left, self.block_loop) if packs else []
 
 
 def _innermost_of(loops: list[str], names: set[str]) -> str | None:

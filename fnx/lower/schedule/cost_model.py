@@ -141,10 +141,10 @@ class _Access:
             self._whole = math.prod([build.const_of(d) for d in dims(buffer(n))]) * self._size
         touched_bytes = [self._touched(ranges[at:]) for at in range(len(ranges) + 1)]
         self.lines = [lines for lines, _, _ in touched_bytes]
-        self.held = [[max(lines, rows * min(apart, held // WAYS)) for held in caches]
+        self.footprint = [[max(lines, rows * min(apart, held // WAYS)) for held in caches]
                      for lines, rows, apart in touched_bytes]
         lane = next((r for r in ranges if r.arg.kind == "VEC"), None)
-        self.alone = lane is not None and self.steps[lane] > self._size
+        self.is_strided = lane is not None and self.steps[lane] > self._size
         self.crosses_lines = lane is not None and self.steps[lane] == self._size \
             and self._size * extent(lane) >= _LINE_BYTES \
             and any(step % _LINE_BYTES for r, step in self.steps.items() if r is not lane)
@@ -187,20 +187,21 @@ class _Statement:
     def cycles(self, previous: Sequence[_Statement]) -> float:
         """Return its cycles, given the earlier statements whose data may still be cached."""
         lines = self._lines(previous)
-        strided_lines = sum([self._lines_loaded(0, a, previous) for a in self.accesses if a.alone])
+        strided_lines = sum([self._lines_loaded(0, a, previous)
+                             for a in self.accesses if a.is_strided])
         line_cycles: float = sum(map(operator.mul, lines, _LINE_CYCLES))
         return max(self._instructions() + line_cycles,
                    lines[0] * _L2_THROUGHPUT) + strided_lines * _STRIDED_LANE_CYCLES
 
     def _instructions(self) -> float:
         costs: dict[int, list[float]] = {}  # by loop depth: arithmetic, memory instructions
-        for n in filter(self._counts, self.nodes):
+        for n in filter(self._is_instruction, self.nodes):
             ranges = self.ranges if n is self.node else [r for r in self.ranges if r in n.ranges]
             depth = max([self.loops.index(r) + 1 for r in ranges if r in self.loops], default=0)
             repeats = math.prod([extent(r) for r in ranges if r.arg.kind == "UNROLL"])
             cost = costs.setdefault(depth, [0.0, 0.0])
             if self._moves(n):
-                cost[1] += repeats * self._moved(n, ranges)
+                cost[1] += repeats * self._memory_instructions(n, ranges)
             else:
                 cost[0] += repeats * n.op.cost * _vector_cycles(n, ranges)
             if n is self.node and n.op is ops.REDUCE:  # accumulators beyond the registers spill
@@ -213,19 +214,19 @@ class _Statement:
                                                                                 self.loops[:depth]))
                     for depth, (computed, moved) in costs.items()])
 
-    def _moved(self, n: UOp, ranges: Sequence[UOp]) -> float:
+    def _memory_instructions(self, n: UOp, ranges: Sequence[UOp]) -> float:
         """Return the memory instructions of a value, for all its lanes."""
         access = self.of.get(n)
         if access is None:
             return 1.0
         lanes = math.prod([extent(r) for r in ranges if r.arg.kind == "VEC"])
-        return _STRIDED_LANE_COST[n.op] * lanes if access.alone else 2.0 if access.crosses_lines \
-            else 1.0
+        return _STRIDED_LANE_COST[n.op] * lanes if access.is_strided \
+            else 2.0 if access.crosses_lines else 1.0
 
     def _moves(self, n: UOp) -> bool:
         return n.op is ops.LOAD or n is self.node and n.op in (ops.STORE, ops.STAGE)
 
-    def _counts(self, n: UOp) -> bool:
+    def _is_instruction(self, n: UOp) -> bool:
         """Return whether a node is an instruction of this statement; a product fused into a
         multiply-add is not."""
         if n.dtype is dtypes.index or n is not self.node and n.op in (
@@ -249,7 +250,7 @@ class _Statement:
 
     def _fits_cache(self, level: int, depth: int) -> bool:
         """Return whether a cache holds what the loops from a depth inwards touch."""
-        return sum([a.held[depth][level] for a in self.accesses]) <= self.caches[level]
+        return sum([a.footprint[depth][level] for a in self.accesses]) <= self.caches[level]
 
     def _lines_loaded(self, level: int, access: _Access, previous: Sequence[_Statement]) -> float:
         """Return the lines that an access brings into a cache."""

@@ -90,17 +90,17 @@ class LoopPlan:
     """Collect the transforms of a kernel that is not a contraction."""
 
     def __init__(self, kernel: UOp, target: Target, knobs: TuningKnobs | None = None) -> None:
-        self.knob = (knobs or TuningKnobs(HEURISTIC)).of
+        self.knob = (knobs or TuningKnobs(HEURISTIC)).value
         self.nodes = toposort(kernel.src)
         self.ranges = ranges_of(kernel)
-        self.kept = {r for s in kernel.src
+        self.ordered = {r for s in kernel.src
                      for r in ordered_ranges(s)}.union(carried_ranges(self.nodes))
-        self.common = [r for r in self.ranges if r not in self.kept
+        self.common_ranges = [r for r in self.ranges if r not in self.ordered
                        and all(r in s.ranges for s in kernel.src)]
-        self.target, self.lanes = target, target.lanes(itemsize(self.nodes))
+        self.target, self.lanes = target, target.vector_lanes(itemsize(self.nodes))
         if len(kernel.src) > UNROLL * len({*map(accessors.buffer, kernel.src)}):
             self.lanes = min(BLOCK_SIDE, self.lanes)  # each store is a row of columns
-        self.beside: UnrollAndJam | None = None
+        self.unroll_and_jam: UnrollAndJam | None = None
         closing = [n for n in self.nodes if n.op in (ops.REDUCE, ops.STAGE, ops.LOOP)]
         self.closers, self.stores = closing, kernel.src
         inner = {r for n in closing for r in bound_ranges(n)}
@@ -108,18 +108,19 @@ class LoopPlan:
         # a stage is filled in each iteration of its free ranges, so these stay loops
         self.stage_ranges = {r for n in closing if n.op is ops.STAGE for r in n.ranges}
         self.outer = [r for r in self.ranges if r in free_ranges]
-        self.statements = [StatementCost(n, bound_ranges(n), target.permuted) for n in closing] + \
+        self.statements = [StatementCost(n, bound_ranges(n), target.permute_bytes)
+                           for n in closing] + \
             [StatementCost(s, [r for r in self.ranges if r in s.ranges and r not in free_ranges],
-                           target.permuted) for s in kernel.src]
+                           target.permute_bytes) for s in kernel.src]
         # reductions inside loops of other reductions: a node may depend on ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in bound_ranges(n)}
         self.nested_reductions = [n
                                   for n in closing if n.op is ops.REDUCE and
                                   not loops.isdisjoint(n.ranges)]
-        self.few = self._find_unrolled()
-        self.turned: list[int] = []
+        self.unrolled = self._find_unrolled()
+        self.transposed_operands: list[int] = []
         self.steps: list[Transform] = []
-        self.lengths: dict[str, int | None] = {}  # trip counts of the loops made by splits
+        self.trip_counts: dict[str, int | None] = {}  # trip counts of the loops made by splits
         self.parts: dict[UOp, tuple[list[str], list[str]]] = {
             r: ([name_of(r)], []) for r in self.ranges}  # (loop names, lane names)
 
@@ -128,26 +129,26 @@ class LoopPlan:
         if row is not None:
             return self._interleave_rows(row)
         vectors = self._vector_ranges()
-        self.beside = self._beside(vectors)
-        blocked_ranges = self._transposed(vectors)
-        self.turned = self._turned(vectors)
-        parallel_range = self._shared(vectors, blocked_ranges)
+        self.unroll_and_jam = self._find_unroll_and_jam(vectors)
+        blocked_ranges = self._strided_ranges(vectors)
+        self.transposed_operands = self._transposed_operands(vectors)
+        parallel_range = self._parallel_range(vectors, blocked_ranges)
         multi_row = None if blocked_ranges else self._multi_row_range(vectors)
         for r in self.ranges:
-            if self.beside is not None and r is self.beside.row:
-                self._unroll_rows(r, r is parallel_range, self.beside.rows)
-            elif self.beside is not None and r is self.beside.term:
+            if self.unroll_and_jam is not None and r is self.unroll_and_jam.row:
+                self._unroll_rows(r, r is parallel_range, self.unroll_and_jam.rows)
+            elif self.unroll_and_jam is not None and r is self.unroll_and_jam.term:
                 self._unroll_fully(r)
             elif r in vectors:
                 self._vectorize(r, r is parallel_range, not blocked_ranges)
-            elif r in self.few and r is not parallel_range and r not in blocked_ranges:
+            elif r in self.unrolled and r is not parallel_range and r not in blocked_ranges:
                 self._unroll_fully(r)
             elif r in blocked_ranges:
                 self._block(r, vectors)
             elif multi_row is not None and r is multi_row[0]:
                 self._unroll_rows(r, r is parallel_range, multi_row[1])
             elif r is parallel_range and is_static(r) and (chunk := self._chunk_size(r)) > 1:
-                self._cut(r, chunk, "p", "c")
+                self._split_loop(r, chunk, "p", "c")
         self._order(parallel_range, blocked_ranges)
         return self.steps
 
@@ -156,9 +157,9 @@ class LoopPlan:
     def _rows(self) -> UOp | None:
         """Return the innermost range whose iterations each walk contiguous memory in a LOOP."""
         loops = [n for n in self.nodes if n.op is ops.LOOP]
-        if len(loops) != 1 or not self.common:
+        if len(loops) != 1 or not self.common_ranges:
             return None
-        t, r = bound_ranges(loops[0])[0], self.common[-1]
+        t, r = bound_ranges(loops[0])[0], self.common_ranges[-1]
         accesses = [n for s in self.statements for n in s.nodes
                     if n.op in (ops.LOAD, ops.STORE) and t in n.ranges]
         walks_rows = all(abs(stride(n, t)) == 1 and abs(stride(n, r)) > 1 for n in accesses)
@@ -168,8 +169,8 @@ class LoopPlan:
         """Interleave a few rows: while one waits for its carried value, others proceed."""
         name = name_of(r)
         is_parallel = total_work(self.nodes) >= _MIN_PARALLEL_WORK
-        outer = [name_of(x) for x in self.ranges if x in self.common and x is not r]
-        others = [name_of(x) for x in self.ranges if x not in self.common]
+        outer = [name_of(x) for x in self.ranges if x in self.common_ranges and x is not r]
+        others = [name_of(x) for x in self.ranges if x not in self.common_ranges]
         self.steps += [tiling.split(name, UNROLL, f"{name}_o", f"{name}_u"),
                        tiling.unroll(f"{name}_u"),
                        tiling.order(*outer, f"{name}_o", *others, f"{name}_u")]
@@ -182,22 +183,25 @@ class LoopPlan:
     def _vector_ranges(self) -> list[UOp]:
         """Choose the vectorized ranges: one outer range for all statements, or one for each
         statement."""
-        separate, cost = self._apart()
+        separate, cost = self._per_statement()
         common_lanes = [(sum(s.cost(r, self._lane_count(r)) for s in self.statements), [r])
-                        for r in self.outer if r in self.common]
+                        for r in self.outer if r in self.common_ranges]
         options = sorted([(cost, separate), *common_lanes], key=lambda option: option[0])
         lanes = options[self.knob("lanes", 0, lambda: range(len(options)))][1]
-        self.few += self._gap_ranges(lanes) if self._are_rows_short() else []
+        self.unrolled += self._gap_ranges(lanes) if self._are_rows_short() else []
         return lanes
 
     def _gap_ranges(self, lanes: Sequence[UOp]) -> list[UOp]:
         """Return the short ranges that fill the gaps between strided lanes; they are unrolled."""
-        gaps = {find_gap_range(n, r, self.target.permuted) for s in self.statements for n in s.nodes
+        gaps = {find_gap_range(n, r, self.target.permute_bytes) for s in self.statements
+                for n in s.nodes
                 for r in lanes if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
-        return [r for r in self.ranges if r in gaps and r not in (*lanes, *self.kept, *self.few)
-                and all(r not in s.ranges or r in self.common for s in self.stores)]
+        return [r
+                for r in self.ranges if r in gaps and r not in (*lanes, *self.ordered,
+                                                                *self.unrolled)
+                and all(r not in s.ranges or r in self.common_ranges for s in self.stores)]
 
-    def _apart(self) -> tuple[list[UOp], float]:
+    def _per_statement(self) -> tuple[list[UOp], float]:
         chosen: list[UOp] = []
         total = 0.0
         for s in self.statements:
@@ -214,7 +218,7 @@ class LoopPlan:
 
     def _can_vectorize(self, r: UOp, chosen: Sequence[UOp]) -> bool:
         """Return whether lanes along r are legal and do not meet other lanes in one value."""
-        return r not in self.kept and r not in self.stage_ranges and r not in self.few and \
+        return r not in self.ordered and r not in self.stage_ranges and r not in self.unrolled and \
             extent(r) > 1 and not any(
             r in s.own and any(c in s.own for c in chosen) for s in self.statements) and not any(
             r in iteration_ranges(n) and not iteration_ranges(n).isdisjoint(chosen)
@@ -232,9 +236,9 @@ class LoopPlan:
         columns would be left for the workers."""
         count = sum(n.op in ops.ELEMENTWISE for n in self.nodes)
         vectors = -(-extent(r) // lanes)
-        count = max(count * volume(self.few), UNROLL * len(self.stores))
+        count = max(count * volume(self.unrolled), UNROLL * len(self.stores))
         unroll = UNROLL if count <= 16 else 2 if count <= 48 else 1
-        unroll = max(1, min(unroll, UNROLL // volume(self.few)))
+        unroll = max(1, min(unroll, UNROLL // volume(self.unrolled)))
         stage_bytes = lanes * sum(volume(bound_ranges(n)) * n.dtype.itemsize for n in self.closers
                                   if n.op is ops.STAGE and r in n.ranges)
         is_reread = sum(r in n.ranges for n in self.closers) > 1
@@ -243,8 +247,8 @@ class LoopPlan:
                               or stage_bytes * unroll > self.target.l2 // 4
                               or vectors // unroll < min_blocks):
             unroll //= 2
-        if self.beside is not None:
-            return self.beside.vectors
+        if self.unroll_and_jam is not None:
+            return self.unroll_and_jam.vectors
         max_vectors = min(vectors, 2 * UNROLL)
         return min(vectors, self.knob("unroll", unroll, lambda: [
             n for n in (2 * unroll, unroll // 2, 2 * UNROLL, 1) if 1 <= n <= max_vectors]))
@@ -258,13 +262,13 @@ class LoopPlan:
             remaining = f"{name}_t"
             loops.insert(0, f"{name}_p")
             max_steps = max(1, self._chunk_size(r) // step)
-            if self.kept and is_static(r):  # all other operands are read again for each chunk
+            if self.ordered and is_static(r):  # all other operands are read again for each chunk
                 max_steps = max(max_steps, -(-extent(r) // (_SCATTER_PASSES * step)))
             chunk = max_steps * step
             self.steps.append(tiling.split(name, chunk, loops[0], remaining))
         inner = f"{name}_v" if unroll > 1 else f"{name}_l"
         self.steps.append(tiling.split(remaining, step, f"{name}_o", inner))
-        self.lengths[f"{name}_o"] = trip_count(r, step)
+        self.trip_counts[f"{name}_o"] = trip_count(r, step)
         if unroll > 1:
             lane_names.insert(0, f"{name}_u")
             self.steps += [tiling.split(inner, lanes, *lane_names), tiling.unroll(lane_names[0])]
@@ -273,7 +277,7 @@ class LoopPlan:
     def _is_peeled(self, r: UOp) -> bool:
         """Return whether conditions cut the loop over r (program/loop_peeling.py). Workers then
         share the loop over blocks of lanes itself, in which the cuts are constants."""
-        return not self.kept and any(n.op in INEQUALITIES and n.src[0].dtype is dtypes.index
+        return not self.ordered and any(n.op in INEQUALITIES and n.src[0].dtype is dtypes.index
                                      and r in n.ranges for n in self.nodes)
 
     def _find_unrolled(self) -> list[UOp]:
@@ -288,7 +292,7 @@ class LoopPlan:
         unrolled |= {r for r in self.outer if nested_reductions and _is_short_range(r)
                      and all(r not in n.ranges for n in nested_reductions)}
         return [r
-                for r in self.ranges if r in unrolled and r not in self.kept and
+                for r in self.ranges if r in unrolled and r not in self.ordered and
                 r not in self.stage_ranges]
 
     def _are_rows_short(self) -> bool:
@@ -301,9 +305,10 @@ class LoopPlan:
     def _multi_row_range(self, vectors: Sequence[UOp]) -> tuple[UOp, int] | None:
         """Return (range of rows that are reduced together, how many at once), or None."""
         short_row = self._short_row_range(vectors)
-        loops = [r for r in self.common if r not in vectors and r not in self.few]
+        loops = [r for r in self.common_ranges if r not in vectors and r not in self.unrolled]
         row = short_row
-        if row is None and loops and self.closers and self.beside is None and not self.kept and \
+        if row is None and loops and self.closers and self.unroll_and_jam is None and \
+                not self.ordered and \
                 all(n.op is ops.REDUCE and n.src[0].op is not ops.ARG_PAIR for n in self.closers):
             row = loops[-1]
         if row is None or not is_static(row) or row in self.stage_ranges:
@@ -315,10 +320,10 @@ class LoopPlan:
     def _short_row_range(self, vectors: Sequence[UOp]) -> UOp | None:
         """Return the range of rows, if each row is reduced in a few vectors. The horizontal
         reduction of a row's lanes is a chain of dependent steps; other rows proceed meanwhile."""
-        if len(self.stores) != 1 or not self.closers or self.kept or sum(
+        if len(self.stores) != 1 or not self.closers or self.ordered or sum(
                 n.op in ops.ELEMENTWISE for n in self.nodes) > UNROLL * len(self.closers):
             return None
-        rows = [r for r in self.common if r not in vectors]
+        rows = [r for r in self.common_ranges if r not in vectors]
         if not rows or not is_static(rows[-1]) or extent(rows[-1]) < 4 * UNROLL or not all(
                 self._is_short_row(n, vectors) for n in self.closers):
             return None
@@ -331,12 +336,12 @@ class LoopPlan:
             and own[0] in vectors and is_static(own[0]) \
             and self._lane_count(own[0]) < extent(own[0]) <= UNROLL * self.lanes
 
-    def _beside(self, vectors: Sequence[UOp]) -> UnrollAndJam | None:
+    def _find_unroll_and_jam(self, vectors: Sequence[UOp]) -> UnrollAndJam | None:
         """Match rows that share loads, unless the knobs turn unroll-and-jam off."""
         lane = vectors[0] if len(vectors) == 1 else None
         match = find_unroll_and_jam(self.stores, self.closers, lane, self._lane_count(lane),
                                     self.target)
-        if match is None or self.few or not self.knob("beside", True, lambda: [False]):
+        if match is None or self.unrolled or not self.knob("unroll_and_jam", True, lambda: [False]):
             return None
         return match
 
@@ -358,7 +363,7 @@ class LoopPlan:
 
     # ---- transposed reads
 
-    def _transposed(self, vectors: Sequence[UOp]) -> list[UOp]:
+    def _strided_ranges(self, vectors: Sequence[UOp]) -> list[UOp]:
         """Return the contiguous ranges of accesses whose lanes are strided."""
         ranges: list[UOp] = []
         for s in self.statements:
@@ -368,14 +373,14 @@ class LoopPlan:
                         or stride(n, lane) in (0, 1):
                     continue
                 ranges += [r for r in s.own if r is not lane and stride(n, r) == 1
-                           and extent(r) > BLOCK_SIDE and r not in self.kept and r not in ranges]
+                           and extent(r) > BLOCK_SIDE and r not in self.ordered and r not in ranges]
         return ranges if ranges and self._block_side() else []
 
     def _block_side(self) -> int:
         """Return the side of a transposed block; 0 for none."""
         return self.knob("block_side", BLOCK_SIDE, lambda: (2 * BLOCK_SIDE, BLOCK_SIDE // 2, 0))
 
-    def _turned(self, vectors: Sequence[UOp]) -> list[int]:
+    def _transposed_operands(self, vectors: Sequence[UOp]) -> list[int]:
         """Return the operands that a map reads across its lanes: their blocks are transposed
         first."""
         if len(self.statements) > 1:
@@ -388,19 +393,19 @@ class LoopPlan:
         """Block r: as an innermost loop, or unrolled if registers hold the block."""
         statement, lane, store = self.statements[0], vectors[0], self.stores[0]
         lanes = self._lane_count(lane)
-        if self.turned:
+        if self.transposed_operands:
             name, strip_blocks = name_of(r), self._strip_blocks(extent(r))
-            self._cut(r, BLOCK_SIDE * strip_blocks, "o", "s" if strip_blocks > 1 else "b")
+            self._split_loop(r, BLOCK_SIDE * strip_blocks, "o", "s" if strip_blocks > 1 else "b")
             if strip_blocks > 1:
                 self.steps.append(tiling.split(f"{name}_s", BLOCK_SIDE, f"{name}_n", f"{name}_b"))
-                self.lengths |= {f"{name}_n": strip_blocks, f"{name}_b": BLOCK_SIDE}
+                self.trip_counts |= {f"{name}_n": strip_blocks, f"{name}_b": BLOCK_SIDE}
                 self.parts[r] = ([f"{name}_o", f"{name}_n", f"{name}_b"], [])
             return
         if len(self.statements) > 1 or abs(stride(store, lane)) <= 1 \
                 or not statement.transposes_store(store, lane, lanes):
-            self._cut(r, self._block_side(), "o", "b")
+            self._split_loop(r, self._block_side(), "o", "b")
             return
-        self._cut(r, min(self._block_side(), lanes), "o", "b")
+        self._split_loop(r, min(self._block_side(), lanes), "o", "b")
         outer, inner = self.parts[r][0]
         self.steps.append(tiling.unroll(inner))
         self.parts[r] = ([outer], [inner])
@@ -417,31 +422,31 @@ class LoopPlan:
                   if n <= min(fitting, max_blocks) and columns % (BLOCK_SIDE * n) == 0]
         return max(strips, default=min_blocks)
 
-    def _cut(self, r: UOp, factor: int, outer: str, inner: str) -> None:
+    def _split_loop(self, r: UOp, factor: int, outer: str, inner: str) -> None:
         """Split a range in two; the loop names end in ``outer`` and ``inner``."""
         name = name_of(r)
         loops = [f"{name}_{outer}", f"{name}_{inner}"]
         self.steps.append(tiling.split(name, factor, *loops))
-        self.lengths |= {loops[0]: trip_count(r, factor), loops[1]: factor}
+        self.trip_counts |= {loops[0]: trip_count(r, factor), loops[1]: factor}
         self.parts[r] = (loops, [])
 
     # ---- workers
 
-    def _shared(self, vectors: Sequence[UOp], blocked_ranges: Sequence[UOp]) -> UOp | None:
+    def _parallel_range(self, vectors: Sequence[UOp], blocked_ranges: Sequence[UOp]) -> UOp | None:
         """Choose the range that workers share: the first of sufficient length that every store
         depends on, lanes last. None if each worker would reduce a whole row for its part of it."""
         all_static = all(map(is_static, self.ranges))
         total = total_work(self.nodes) if all_static else _UNKNOWN_WORK
-        if not self.knob("shared", total >= _MIN_PARALLEL_WORK, lambda: [
+        if not self.knob("parallel", total >= _MIN_PARALLEL_WORK, lambda: [
                 total < _MIN_PARALLEL_WORK]
                          if _MIN_PARALLEL_WORK // 8 <= total <= 8 * _MIN_PARALLEL_WORK else []):
             return None
-        loops = [r for r in self.common if r not in vectors and r not in self.few
+        loops = [r for r in self.common_ranges if r not in vectors and r not in self.unrolled
                  and all(r in n.ranges or self._is_small_reduction(n) for n in self.closers)]
         for r in loops:
             if extent(r) >= UNROLL * (BLOCK_SIDE if r in blocked_ranges else 1):
                 return r
-        long_lanes = [r for r in self.common if r in vectors and extent(r) > 4 * self.lanes
+        long_lanes = [r for r in self.common_ranges if r in vectors and extent(r) > 4 * self.lanes
                       and all(r in n.ranges or r in bound_ranges(n) or self._is_small_reduction(n)
                               for n in self.closers)]
         return long_lanes[0] if long_lanes else max(loops, key=extent, default=None)
@@ -488,7 +493,7 @@ class LoopPlan:
         split_loops = self._split_sums(blocks)
         loops = [x for r in self.loop_order() for x in self.parts[r][0]
                  if x not in parallel_loops and x not in blocks]
-        if self.turned:  # blocks adjacent in memory run one after the other
+        if self.transposed_operands:  # blocks adjacent in memory run one after the other
             loops.sort(key=lambda x: any(x == n for r in blocked_ranges
                                          for n in self.parts[r][0][1:]))
         loops, blocks = ([x for name in names for x in split_loops.get(name, [name])]
@@ -498,7 +503,8 @@ class LoopPlan:
         if parallel_loops:
             self.steps.append(tiling.parallel(parallel_loops[0]))
         self.steps += [tiling.vectorize(x) for x in lanes if x.endswith("_l")]
-        self.steps += [tiling.stage(slot, [*parallel_loops, *loops][-1]) for slot in self.turned]
+        self.steps += [tiling.stage(slot, [*parallel_loops, *loops][-1])
+                       for slot in self.transposed_operands]
         vector_loops = {r: names[-1] for r, (names, own) in self.parts.items()
                         if names and own[-1:] == [f"{name_of(r)}_l"]}
         self.steps += transpose_in_registers(self.closers, vector_loops, self.lanes)
@@ -511,7 +517,7 @@ class LoopPlan:
             if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD \
                     or node.src[0].op is ops.ARG_PAIR or not node.dtype.is_float:
                 continue
-            loops = [(x, self.lengths[x] if x in self.lengths else trip_count(r))
+            loops = [(x, self.trip_counts[x] if x in self.trip_counts else trip_count(r))
                      for r in order if r in bound_ranges(node) for x in self.parts[r][0]]
             loops.sort(key=lambda loop: loop[0] in blocks)
             if not any(x in split_loops for x, _ in loops):

@@ -30,15 +30,15 @@ class KnobValues(Record):
         left, right: where a factor is packed; "": it is read in place.
         lanes: which of the ways to lay out lanes, counted from the cheapest.
         side: of a transposed block; 0: none.
-        beside: whether to unroll and jam rows that share loads.
+        unroll_and_jam: whether to unroll and jam rows that share loads.
         unroll: vectors per iteration.
         rows: rows that are reduced together.
         terms: terms of a sum per accumulator.
         chunk: factor on the iterations that a worker takes at once.
-        shared: whether workers share the work.
+        parallel: whether workers share the work.
         group: threads of a workgroup, along the range that they share.
         vector: most adjacent elements that a thread takes.
-        double: whether blocks in shared memory are double-buffered.
+        double_buffer: whether blocks in shared memory are double-buffered.
     """
 
     form: str | None = None
@@ -50,15 +50,15 @@ class KnobValues(Record):
     right: str | None = None
     lanes: int | None = None
     block_side: int | None = None
-    beside: bool | None = None
+    unroll_and_jam: bool | None = None
     unroll: int | None = None
     rows: int | None = None
     terms: int | None = None
     chunk: float | None = None
-    shared: bool | None = None
+    parallel: bool | None = None
     group: int | None = None
     vector: int | None = None
-    double: bool | None = None
+    double_buffer: bool | None = None
 
 
 HEURISTIC = KnobValues()
@@ -68,28 +68,29 @@ class TuningKnobs:
     """The knobs of one schedule.
 
     Attributes:
-        plan: the values that override the heuristics.
+        values: the values that override the heuristics.
 
     >>> decisions = TuningKnobs(HEURISTIC)
-    >>> decisions.of("unroll", 4, lambda: (4, 2, 1)), [plan.unroll for plan in decisions.others()]
+    >>> (decisions.value("unroll", 4, lambda: (4, 2, 1)),
+    ...  [plan.unroll for plan in decisions.alternatives()])
     (4, [2, 1])
     """
 
     def __init__(self, values: KnobValues) -> None:
-        self.plan = values
+        self.values = values
         self._options: dict[str, tuple[Any, Callable[[], Iterable[Any]]]] = {}
 
-    def of(self, name: str, default: T, alternatives: Callable[[], Iterable[T]]) -> T:
+    def value(self, name: str, default: T, alternatives: Callable[[], Iterable[T]]) -> T:
         """Return the plan's value, or else the heuristic one. ``alternatives`` is called by a
         search."""
-        override = getattr(self.plan, name)
+        override = getattr(self.values, name)
         value: T = default if override is None else override
         self._options.setdefault(name, (value, lambda: (default, *alternatives())))
         return value
 
-    def others(self) -> Iterable[KnobValues]:
+    def alternatives(self) -> Iterable[KnobValues]:
         """Yield plans that differ from this one in one knob that was asked for."""
         for name, (value, options) in self._options.items():
             for option in dict.fromkeys(options()):
                 if option != value:
-                    yield self.plan.replace(**{name: option})
+                    yield self.values.replace(**{name: option})

@@ -50,7 +50,7 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
     parallel_loops = [loop for loop in loops.leaves.values() if loop.kind in PARALLEL_KINDS]
     counts = Counter(loop.kind for loop in parallel_loops)
     outermost = list(loops.leaves.values())[:len(parallel_loops)]
-    if parallel_loops != outermost or any(n > (RANGE_KINDS[k].most or n) for k,
+    if parallel_loops != outermost or any(n > (RANGE_KINDS[k].max_ranges or n) for k,
                                           n in counts.items()):
         raise KernelError(f"parallel: expected the outermost range {outermost[0].name!r}, got "
                           f"{quote_names(loop.name for loop in parallel_loops)}",

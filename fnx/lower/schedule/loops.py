@@ -106,7 +106,7 @@ class ScheduledLoop:
             combined = minimum(Expr(self.value()), Expr(self.extent) - 1)
         return symbolic.simplify(combined.node)
 
-    def moved(self) -> tuple[UOp, UOp] | None:
+    def shift_tail(self) -> tuple[UOp, UOp] | None:
         """Return (value, condition) for unrolled iterations whose last part rounds up: the last
         part is shifted back to the end, where its iterations stay neighbors, and the condition
         holds unless an earlier part has computed them. None if this does not apply.
@@ -213,8 +213,8 @@ class Loops:
                                    "inner "
                               "part")
         words = 1 if step.words is None else symbolic.bounds(self.leaves[step.words].extent)[1]
-        if words != unit.words:
-            raise KernelError(f"{step}: expected a loop over {unit.words} words, got {words}",
+        if words != unit.words_per_k:
+            raise KernelError(f"{step}: expected a loop over {unit.words_per_k} words, got {words}",
                               hint="split the loop outside of the terms, and name its inner part")
         return unit
 
@@ -273,7 +273,7 @@ class Loops:
                       and f.op is ops.RANGE]
         return [*[part[::-1] for part in partial_sums[:-1]], [*partial_sums[-1][::-1], *replicated]]
 
-    def finish(self) -> tuple[int, ...]:
+    def make_ranges(self) -> tuple[int, ...]:
         """Make the RANGEs, numbered in loop order, and return their ids. Loops of extent 1 are
         dropped unless they carry values."""
         number = 0

@@ -38,11 +38,11 @@ def find_unit(product: UOp, target: Target, form: str) -> MatrixUnit | None:
     >>> x, y = (build.load(build.index_into(build.ref(s, dtypes.bfloat16, (4,)), i))
     ...         for s in (0, 1))
     >>> wide = build.mul(build.cast(x, dtypes.float32), build.cast(y, dtypes.float32))
-    >>> find_unit(wide, Target("cpu", units=("dpbf16ps",)), "lanes").name
+    >>> find_unit(wide, Target("cpu", unit_names=("dpbf16ps",)), "lanes").name
     'dpbf16ps'
     """
-    units = [UNITS[name] for name in target.units]
-    return next((u for u in units if u.form == form and not u.cut
+    units = [UNITS[name] for name in target.unit_names]
+    return next((u for u in units if u.layout == form and not u.ignored_bits
                  and _factors(product, u) is not None), None)
 
 
@@ -98,7 +98,7 @@ def _is_right_operand(left: UOp, right: UOp, unit: MatrixUnit) -> bool:
     """Return whether the first factor is the one that the unit takes second: the factor with the
     lanes, so that the offset to subtract is the same for all rows; or, for a warp, the one that
     spans few of its threads."""
-    if unit.form != "warp":
+    if unit.layout != "warp":
         return any(r.arg.kind == "VEC" for r in left.ranges)
     row_threads = [r for r in left.ranges - right.ranges if r.arg.kind == "THREAD"]
     return all(build.const_of(extent(r)) != unit.m // 2 for r in row_threads)

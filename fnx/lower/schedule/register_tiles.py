@@ -43,7 +43,7 @@ def choose_register_tile(rows: int, columns: int, size: int, target: Target,
     >>> [choose_register_tile(36, 16, 4, Target("cpu"), processors=n).rows for n in (1, 2)]
     [12, 9]
     """
-    lanes = target.lanes(size)
+    lanes = target.vector_lanes(size)
     best, lowest = Tile(1, 1, lanes), float("inf")
     for tile_rows, vectors in _all_tiles(rows, target) if allowed is None else allowed:
         if tile_rows > _max_tile_rows(vectors, target, max_rows):

@@ -105,7 +105,8 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
                           f"{step.at!r}; got none",
                           hint="name a loop further out, or leave the stage away")
     arg = kernel.arg
-    return build.kernel(substitute(kernel.src, replacements), arg.name, order, arg.apart, arg.near)
+    return build.kernel(substitute(kernel.src, replacements), arg.name, order, arg.stores_disjoint,
+                        arg.index_fits_int32)
 
 
 def _join_split_loops(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
@@ -290,5 +291,6 @@ def extract_kernel(stores: Sequence[UOp], arg: op_args.Kernel) -> SplitKernel:
         return None
 
     # canonical drops dead ranges
-    extracted = build.kernel(rebuild(stores, visit), arg.name, arg.order, arg.apart, arg.near)
+    extracted = build.kernel(rebuild(stores, visit), arg.name, arg.order, arg.stores_disjoint,
+                             arg.index_fits_int32)
     return SplitKernel(canonicalize(extracted), tuple(refs), tuple(scalars))

@@ -27,7 +27,8 @@ class StatementCost:
     """A STORE, STAGE, REDUCE or LOOP: the nodes computed for it, and its own ranges. One shuffle
     instruction permutes lanes of elements of at least ``permuted`` bytes."""
 
-    __slots__ = ("nodes", "own", "counted", "is_large_map", "folded", "pairs", "permuted")
+    __slots__ = ("nodes", "own", "node_counts", "is_large_map", "folded", "pair_results",
+                 "permuted")
 
     def __init__(self, node: UOp, own: Iterable[UOp], permuted: int = 1) -> None:
         self.permuted = permuted
@@ -37,20 +38,20 @@ class StatementCost:
         costed = [n for n in below if n.op in ops.ELEMENTWISE or n.op is ops.LOAD]
         if node.op is not ops.STAGE and node.op is not ops.LOOP:
             costed.append(node)
-        self.counted = [(n, volume(iteration_ranges(n))) for n in costed]
+        self.node_counts = [(n, volume(iteration_ranges(n))) for n in costed]
         self.is_large_map = node.op is ops.STORE and node.arg is None and not any(
             n.op in (ops.REDUCE, ops.STAGE, ops.LOOP, ops.MMA) for n in self.nodes) \
             and all(map(is_static, self.own)) and volume(self.own) >= CHUNK_WORK
         self.folded = small_reduction_range(node)
         is_pair = node.op is ops.REDUCE and node.src[0].op is ops.ARG_PAIR
-        self.pairs = volume(node.ranges) if is_pair else 0
+        self.pair_results = volume(node.ranges) if is_pair else 0
 
     def cost(self, lane: UOp | None, lanes: int) -> float:
         """Return the approximate number of instructions with lanes along ``lane``."""
         total = 0.0
-        if self.pairs and lane in self.own:  # a horizontal reduction ends each result
-            total += self.pairs * _PAIR_LANE_COST * (lanes.bit_length() - 1)
-        for n, count in self.counted:
+        if self.pair_results and lane in self.own:  # a horizontal reduction ends each result
+            total += self.pair_results * _PAIR_LANE_COST * (lanes.bit_length() - 1)
+        for n, count in self.node_counts:
             if lane is None or lane not in iteration_ranges(n):
                 total += count
             elif find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
@@ -69,9 +70,9 @@ class StatementCost:
     def transposes_store(self, store: UOp, lane: UOp, lanes: int) -> bool:
         """Return whether blocks are transposed in registers before they are stored: for a map of
         little work that reads along the lanes."""
-        return can_transpose(lanes) and store.arg is None and len(self.counted) <= UNROLL \
+        return can_transpose(lanes) and store.arg is None and len(self.node_counts) <= UNROLL \
             and accessors.value(store).dtype.itemsize >= 4 \
-            and all(stride(n, lane) in (0, 1) for n, _ in self.counted if n.op is ops.LOAD) \
+            and all(stride(n, lane) in (0, 1) for n, _ in self.node_counts if n.op is ops.LOAD) \
             and any(stride(store, r) == 1 and extent(r) > BLOCK_SIDE for r in self.own)
 
     def transposes_load(self, load: UOp, lane: UOp, lanes: int) -> bool:

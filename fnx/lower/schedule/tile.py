@@ -55,12 +55,13 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     """
     loops = Loops(kernel)
     loops.apply(schedule)
-    order = loops.finish()
+    order = loops.make_ranges()
     stages = [step for step in schedule if isinstance(step, StageOperand)]
     stores = _Rewriter(loops, kernel.src, _vector_filled_ranges(kernel, stages)).stores
     check_loops(kernel, loops, stores, order)
     arg = kernel.arg
-    tiled = copy_locs(build.kernel(stores, arg.name, order, arg.apart, arg.near), kernel)
+    tiled = copy_locs(build.kernel(stores, arg.name, order, arg.stores_disjoint,
+                                   arg.index_fits_int32), kernel)
     tiled = place_stages(tiled, stages, list(loops.leaves))
     for step in schedule:
         if isinstance(step, Collect):
@@ -76,9 +77,10 @@ class _Rewriter:
 
     def __init__(self, loops: Loops, stores: Sequence[UOp], vector_filled: frozenset[UOp]) -> None:
         self.loops = loops
-        self.guard: dict[UOp, UOp] = {}
-        self.exact: dict[UOp, UOp] = {}  # the unclamped value of a range that is clamped in loads
-        self.inside: set[UOp] = set()  # ranges that are always in bounds in loads
+        self.range_guards: dict[UOp, UOp] = {}
+        # the unclamped value of a range that is clamped in loads
+        self.unclamped: dict[UOp, UOp] = {}
+        self.always_valid: set[UOp] = set()  # ranges that are always in bounds in loads
         values = {r: loop.value() for r, loop in loops.of.items()}
         clampable = _clampable_ranges(stores) - vector_filled
         shares_loads = any(leaf.kind == "UNROLL" for n in toposort(stores) if n.op is ops.REDUCE
@@ -86,16 +88,16 @@ class _Rewriter:
         for r, loop in loops.of.items():
             conditions = list(loop.guards())
             if conditions:
-                self.guard[r] = _conjunction(conditions)
+                self.range_guards[r] = _conjunction(conditions)
                 if r not in clampable or any(leaf.kind in _CONCURRENT_KINDS
                                              for leaf in loop.leaves()):
                     continue
-                self.inside.add(r)
-                shifted_tail = loop.moved() if shares_loads else None
+                self.always_valid.add(r)
+                shifted_tail = loop.shift_tail() if shares_loads else None
                 if shifted_tail is not None:
-                    values[r], self.guard[r] = shifted_tail
+                    values[r], self.range_guards[r] = shifted_tail
                 else:
-                    self.exact[r], values[r] = values[r], loop.clamped()
+                    self.unclamped[r], values[r] = values[r], loop.clamped()
         self.values = values
         self.stores = rebuild(stores, self.visit, values)
 
@@ -104,32 +106,33 @@ class _Rewriter:
         return None if handler is None else handler(self, node, src)
 
     def conditions(self, ranges: Iterable[UOp]) -> list[UOp]:
-        return sorted([self.guard[r] for r in ranges if r in self.guard], key=lambda c: c.rank)
+        return sorted([self.range_guards[r] for r in ranges if r in self.range_guards],
+                      key=lambda c: c.sort_key)
 
     def comparison(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         """Simplify a comparison of indices: its operands were rebuilt unsimplified."""
-        return symbolic.simplify(node.over(src)) if src[0].dtype is dtypes.index else None
+        return symbolic.simplify(node.with_operands(src)) if src[0].dtype is dtypes.index else None
 
     def index(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         simple = [symbolic.simplify(i) for i in src[1:]]
         if buffer(node).op is ops.STAGE:
             simple = [digit for r, i in zip(bound_ranges(buffer(node)), simple)
                       for digit in self.loops.of[r].digits(i)]
-        return node.over((src[0], *simple))
+        return node.with_operands((src[0], *simple))
 
     def load(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         at, *valid = src
         if buffer(at).op not in (ops.REF, ops.STAGE):
             return buffer(at)  # a stage of one element is replaced by that element
-        conditions = self.conditions(index_node(node).ranges.difference(self.inside))
+        conditions = self.conditions(index_node(node).ranges.difference(self.always_valid))
         if conditions and _is_in_bounds(at):
             conditions = []
         return build.load(at, _combined_validity([*conditions, *valid]))
 
     def store(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         at, stored, *valid = src
-        if self.exact:
-            exact = substitute(indices(node), {r: self.exact.get(r, v)
+        if self.unclamped:
+            exact = substitute(indices(node), {r: self.unclamped.get(r, v)
                                                for r, v in self.values.items()})
             at = build.index_into(buffer(at), *map(symbolic.simplify, exact))
         valid = [*self.conditions(node.ranges), *valid]
@@ -145,11 +148,11 @@ class _Rewriter:
             conditions = []
         in_bounds = _conjunction(conditions) if conditions and not (
             identity == 0 and is_zero_unless(reduced, conditions)) else None
-        word = self.word(node)
+        word = self.word_loop(node)
         if word is None:
             if in_bounds is not None:
                 reduced = build.where(in_bounds, reduced, build.const(identity, reduced.dtype))
-            return self.summed(node, reduced)
+            return self.reduce_levels(node, reduced)
         unit, words = self.loops.units[word]
         term_loops = [loop.final_range
                       for loop in (word, words) if loop is not None and
@@ -159,40 +162,41 @@ class _Rewriter:
             raise KernelError(
                 f"tensorize({word.name!r}, {unit.name!r}): expected a sum of products of "
                 f"{unit.left} and {unit.right} in {unit.result}", loc=node.loc)
-        total, correction = (None if p is None else self.summed(node, p, term_loops)
+        total, correction = (None if p is None else self.reduce_levels(node, p, term_loops)
                              for p in products)
         assert total is not None
         return total if correction is None else build.sub(total, correction)
 
-    def word(self, node: UOp) -> ScheduledLoop | None:
+    def word_loop(self, node: UOp) -> ScheduledLoop | None:
         """Return the loop of a sum whose iterations are the terms of a register word."""
         leaves = (leaf for r in bound_ranges(node) for leaf in self.loops.of[r].leaves())
         return next((leaf for leaf in leaves if leaf in self.loops.units), None)
 
-    def summed(self, node: UOp, reduced: UOp, excluded: Sequence[UOp] = ()) -> UOp:
+    def reduce_levels(self, node: UOp, reduced: UOp, excluded: Sequence[UOp] = ()) -> UOp:
         """Return a REDUCE over the loops that its ranges became, except those inside its terms."""
         levels = [[leaf for r in bound_ranges(node) for leaf in self.loops.of[r].ranges()]]
         if self.loops.blocked_sums and node.arg.monoid is ops.ADD and reduced.dtype.is_float:
             levels = self.loops.levels(bound_ranges(node))
         for ranges in levels:
             remaining = [r for r in ranges if r not in excluded]
-            reduced = node.over((reduced, *remaining)) if remaining else build.drop_key(reduced)
+            reduced = node.with_operands((reduced,
+                                          *remaining)) if remaining else build.drop_key(reduced)
         return reduced
 
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         """End a loop also where the ranges that its stop condition depends on are out of bounds."""
         end_condition = stop_condition(node)
         conditions = [] if end_condition is None \
-            else self.conditions(end_condition.ranges.difference(self.inside))
+            else self.conditions(end_condition.ranges.difference(self.always_valid))
         if not conditions:
             return None
         stopped = build.or_(src[-1], build.logical_not(_conjunction(conditions)))
-        return node.over((*src[:-1], stopped))
+        return node.with_operands((*src[:-1], stopped))
 
     def stage(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         """Return a STAGE over the loops that its ranges became."""
         ranges = [leaf for r in bound_ranges(node) for leaf in self.loops.of[r].ranges()]
-        return node.over((src[0], *ranges)) if ranges else build.drop_key(src[0])
+        return node.with_operands((src[0], *ranges)) if ranges else build.drop_key(src[0])
 
 
 _HANDLERS: dict[ops.Op, Callable[[_Rewriter, UOp, tuple[UOp, ...]], UOp | None]] = {

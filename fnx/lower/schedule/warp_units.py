@@ -40,7 +40,7 @@ def schedule_warp_unit(matmul: Contraction, unit: MatrixUnit, row: UOp, column: 
     m, n, s = map(name_of, (row, column, k))
     default = _tile_count(row, unit.m, _MAX_TILE_ROWS), _tile_count(column, unit.n,
                                                                     _MAX_TILE_COLUMNS)
-    tile_rows, tile_columns = knobs.of("tile", default, lambda: [
+    tile_rows, tile_columns = knobs.value("tile", default, lambda: [
         (h, w) for h in (4, 2, 1)
         for w in (8, 4, 2, 1) if h * w <= _MAX_TILE_ROWS * _MAX_TILE_COLUMNS])
     steps: list[Transform] = [
@@ -58,7 +58,7 @@ def schedule_warp_unit(matmul: Contraction, unit: MatrixUnit, row: UOp, column: 
         tiling.tensorize(f"{s}_e", unit.name, f"{s}_w")]
     other_loops = [name_of(r) for r in (*matmul.batch, *matmul.rows, *matmul.columns)
                    if r not in (row, column)]
-    groups = [f"{m}_g", f"{n}_g", *other_loops][:RANGE_KINDS["GRID"].most]
+    groups = [f"{m}_g", f"{n}_g", *other_loops][:RANGE_KINDS["GRID"].max_ranges]
     threads = [f"{m}_w", f"{n}_w", f"{m}_q", f"{n}_q"]
     steps += [Bind(name, "GRID") for name in groups]
     steps += [Bind(name, "THREAD") for name in threads]
@@ -71,7 +71,7 @@ def schedule_warp_unit(matmul: Contraction, unit: MatrixUnit, row: UOp, column: 
         {*contraction.operand_slots(matmul.right)}
     return steps + [
         tiling.stage(slot, f"{s}_o", "SHARED", along if slot in shared_slots else None,
-                     double=knobs.of("double", True, lambda: [False]))
+                     double=knobs.value("double_buffer", True, lambda: [False]))
         for side, along in ((matmul.left, m), (matmul.right, n))
         for slot in contraction.operand_slots(side)[:1]]
 

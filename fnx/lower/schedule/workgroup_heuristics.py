@@ -124,7 +124,7 @@ def _choose_tile(kernel: UOp, matmul: Contraction, target: Target, knobs: Tuning
                                                         else _SPARE_REGISTERS)
                     and tile_count(*tile) <= _MAX_PADDING * min_tiles
                     and block_count(*tile) >= min(_BUSY_GROUPS, block_count(2, 2))), (1, 1))
-    return knobs.of("tile", default, lambda: tiles)
+    return knobs.value("tile", default, lambda: tiles)
 
 
 class _WorkgroupPlan:
@@ -132,19 +132,19 @@ class _WorkgroupPlan:
 
     def __init__(self, kernel: UOp, target: Target, knobs: TuningKnobs) -> None:
         self.loops, self.target, self.knobs = LoopPlan(kernel, target), target, knobs
-        self.common = self.loops.common
-        self.rows = [r for r in self.common if r in self.loops.outer]
+        self.common_ranges = self.loops.common_ranges
+        self.rows = [r for r in self.common_ranges if r in self.loops.outer]
         self.steps: list[Transform] = []
         self.parts: dict[UOp, tuple[str, ...]] = {r: (name_of(r),) for r in self.loops.ranges}
         self.lanes: dict[UOp, str] = {}  # the unrolled lanes of a range
         self.shared: list[UOp] = []
         self.groups: list[str] = []
         self.threads: list[str] = []
-        self.kernel, self.product = kernel, _match_tiled_product(kernel)
+        self.kernel, self.matmul = kernel, _match_tiled_product(kernel)
 
     def schedule(self) -> list[Transform]:
-        if self.product is not None:
-            self._map_product(self.product)
+        if self.matmul is not None:
+            self._map_product(self.matmul)
             return self.steps
         column_blocks = self._column_block_ranges()
         self.shared = column_blocks or self._thread_ranges()
@@ -167,10 +167,10 @@ class _WorkgroupPlan:
         sizes = [n.src[0].dtype.itemsize for n in accesses if stride(n, r) == 1
                  and not n.src[0].dtype.is_bool]
         is_static = r.src[0].op is ops.CONST
-        if not sizes or not is_static or plan.kept or any(n.op is ops.LOOP for n in plan.nodes):
+        if not sizes or not is_static or plan.ordered or any(n.op is ops.LOOP for n in plan.nodes):
             return 1
-        widest = self.target.lanes(max(sizes))
-        lanes = self.knobs.of("vector", widest, lambda: [
+        widest = self.target.vector_lanes(max(sizes))
+        lanes = self.knobs.value("vector", widest, lambda: [
             n for n in (2 * widest, widest // 2, 1) if n])
         instructions = sum(bool(n.op.cost) and n.dtype.kind != "index" for n in plan.nodes)
         while lanes > 1 and (extent(r) % lanes or extent(r) // lanes < min_remaining
@@ -195,18 +195,18 @@ class _WorkgroupPlan:
         store that depends on nothing but the row. Empty if a thread computes a whole row."""
         plan = self.loops
         if not plan.closers or any(n.op in (ops.LOOP, ops.ARG_PAIR) for n in plan.nodes) or \
-                plan.kept or \
+                plan.ordered or \
                 self._has_many_rows():
             return []
         rows = frozenset(self.rows)
         shared_ranges: list[UOp] = []
         for node in plan.closers:
             if node.ranges <= rows:
-                shared_ranges.append(self._along(bound_ranges(node)))
+                shared_ranges.append(self._thread_range(bound_ranges(node)))
         for store in plan.stores:
             inner_ranges = [r for r in plan.ranges if r in store.ranges and r not in rows]
             if inner_ranges:
-                shared_ranges.append(self._along(inner_ranges))
+                shared_ranges.append(self._thread_range(inner_ranges))
         shared_ranges = list(dict.fromkeys(shared_ranges))
         is_nested = any(not n.ranges <= rows for n in plan.closers
                         if not set(shared_ranges).isdisjoint(bound_ranges(n)))
@@ -218,7 +218,7 @@ class _WorkgroupPlan:
         their neighbors walk along memory. Empty unless this is the only coalesced access, or if
         there are enough columns for a thread each."""
         plan, contiguous_range = self.loops, self._store_range()
-        if contiguous_range not in self.rows or plan.kept or \
+        if contiguous_range not in self.rows or plan.ordered or \
                 volume(self.rows) >= _MIN_BUSY_ROWS or \
                 any(n.op in (ops.LOOP, ops.ARG_PAIR) for n in plan.nodes):
             return []
@@ -238,7 +238,7 @@ class _WorkgroupPlan:
 
     def _store_range(self) -> UOp | None:
         """Return the range along which all stores are contiguous."""
-        return next((r for r in self.common
+        return next((r for r in self.common_ranges
                      if all(stride(s, r) == 1 for s in self.loops.stores)), None)
 
     def _map_column_blocks(self, reduced: Sequence[UOp]) -> None:
@@ -248,7 +248,7 @@ class _WorkgroupPlan:
             if r is not contiguous_range:
                 self._map_to_grid(r)
         self._split(contiguous_range, 1, _MIN_THREADS, "g", "t")
-        rows_at_once = max(2, self._group(self.target.threads) // _MIN_THREADS)
+        rows_at_once = max(2, self._group_size(self.target.threads) // _MIN_THREADS)
         for r in reduced:
             self._split(r, 1, rows_at_once, "o", "t")
 
@@ -260,7 +260,7 @@ class _WorkgroupPlan:
         inner = {r for n in self.loops.closers for r in bound_ranges(n)}
         return not any(stride(n, r) == 1 for n in loads for r in inner)
 
-    def _along(self, ranges: Sequence[UOp]) -> UOp:
+    def _thread_range(self, ranges: Sequence[UOp]) -> UOp:
         """Return the range along which memory is contiguous, or the longest."""
         accesses = [n for n in self.loops.nodes if n.op is ops.LOAD] + list(self.loops.stores)
         contiguous_ranges = [r for r in ranges if any(stride(n, r) == 1 for n in accesses)]
@@ -271,15 +271,15 @@ class _WorkgroupPlan:
         threads = _MIN_THREADS
         while threads < min(self.target.threads, longest // 4):
             threads *= 2
-        threads = self._group(threads)
+        threads = self._group_size(threads)
         for r in self.rows:
             self._map_to_grid(r)
         for r in shared:
             self._split(r, self._vector_width(r, threads), threads, "o", "t")
 
-    def _group(self, default: int) -> int:
+    def _group_size(self, default: int) -> int:
         """Return the threads of a workgroup."""
-        return self.knobs.of("group", default, lambda: [
+        return self.knobs.value("group", default, lambda: [
             n for n in (2 * default, default // 2, 4 * default, default // 4)
             if _MIN_THREADS <= n <= self.target.threads])
 
@@ -290,13 +290,13 @@ class _WorkgroupPlan:
         blocks."""
         row, column, k = _block_ranges(matmul)
         unit = find_warp_unit(matmul, self.target)
-        if unit is not None and self.knobs.of("unit", True, lambda: [False]):
+        if unit is not None and self.knobs.value("unit", True, lambda: [False]):
             self.steps += schedule_warp_unit(matmul, unit, row, column, k, self.knobs)
             return
         m, n, s = map(name_of, (row, column, k))
         tile_rows, tile_columns = _choose_tile(self.kernel, matmul, self.target, self.knobs)
         lanes = min(tile_columns,
-                    self.target.lanes(itemsize([matmul.reduce, matmul.left, matmul.right])))
+                    self.target.vector_lanes(itemsize([matmul.reduce, matmul.left, matmul.right])))
         self.steps += [
             tiling.split(m, _BLOCK_SIDE * tile_rows, f"{m}_g", f"{m}_r"),
             tiling.split(f"{m}_r", tile_rows, f"{m}_t", f"{m}_i"),
@@ -319,7 +319,7 @@ class _WorkgroupPlan:
             {*contraction.operand_slots(matmul.right)}
         self.steps += [
             tiling.stage(slot, f"{s}_o", "SHARED", along if slot in shared_slots else None,
-                         double=self.knobs.of("double", True, lambda: [False]))
+                         double=self.knobs.value("double_buffer", True, lambda: [False]))
             for side, along in ((matmul.left, m), (matmul.right, n))
             for slot in contraction.operand_slots(side)[:1]]
 
@@ -329,9 +329,9 @@ class _WorkgroupPlan:
         """Map threads along the range in which stores are contiguous, then along those outside. If
         there are many columns, a thread that reduces a column stores all of it."""
         contiguous_range = self._store_range()
-        common = self.rows if self.rows and self._has_many_rows() else self.common
+        common = self.rows if self.rows and self._has_many_rows() else self.common_ranges
         inner = [contiguous_range] if contiguous_range in common else []
-        threads_left = self._group(min(128, self.target.threads))
+        threads_left = self._group_size(min(128, self.target.threads))
         for r in [*inner, *reversed([r for r in common if r not in inner])]:
             min_remaining = -(-_MIN_BUSY_ROWS * extent(r) // volume(common))
             lanes = self._vector_width(r, min_remaining) if r in inner else 1

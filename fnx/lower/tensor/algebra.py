@@ -50,7 +50,7 @@ def fold_constants(node: UOp) -> UOp | None:
 
 FOLD_CONSTANTS = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None,
                                   "node"),
-                   fold_constants, name="evaluate constants", needs=CONSTANT_OPS)
+                   fold_constants, name="evaluate constants", required_ops=CONSTANT_OPS)
 
 
 # ---- identities, absorbing elements -----------------------------------------------------------

@@ -31,7 +31,7 @@ Fault = tuple[UOp, BoundsCheck]
 def add_bounds_checks(fn: UOp) -> tuple[UOp, tuple[BoundsCheck, ...]]:
     """Return the FUNCTION with a fault as an extra result for each index, and a Check for each."""
     fn = inline(fn)
-    outs, faults = _BoundsChecker(fn).found()
+    outs, faults = _BoundsChecker(fn).check()
     checked = build.function([*outs, *(value for value, _ in faults)], fn.arg.n_params, fn.arg.name)
     return checked, tuple(c for _, c in faults)
 
@@ -43,23 +43,23 @@ class _BoundsChecker:
     def __init__(self, fn: UOp) -> None:
         self.fn = fn
         self.faults: list[Fault] = []
-        self.made: dict[UOp, dict[int, UOp]] = {}  # results of rebuilt nodes
+        self.rebuilt: dict[UOp, dict[int, UOp]] = {}  # results of rebuilt nodes
 
-    def found(self) -> tuple[tuple[UOp, ...], list[Fault]]:
+    def check(self) -> tuple[tuple[UOp, ...], list[Fault]]:
         return tuple(rebuild(self.fn.src, self._visit)), self.faults
 
     def _visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.GETTUPLE and node.src[0] in self.made:
-            return self.made[node.src[0]][node.arg]
+        if node.op is ops.GETTUPLE and node.src[0] in self.rebuilt:
+            return self.rebuilt[node.src[0]][node.arg]
         check_body = _BODY_CHECKERS.get(node.op)
         if check_body is not None and src[0].op is ops.FUNCTION:
-            bodies = [_BoundsChecker(body).found() for body in accessors.bodies(node)]
+            bodies = [_BoundsChecker(body).check() for body in accessors.bodies(node)]
             if any(faults for _, faults in bodies):
-                results, faults = check_body(node.over(src), bodies)
-                self.made[node] = {i: inherit_location(r, node) for i, r in results.items()}
+                results, faults = check_body(node.with_operands(src), bodies)
+                self.rebuilt[node] = {i: inherit_location(r, node) for i, r in results.items()}
                 self.faults += faults
         elif node.op in _FAULT_RULES:
-            current = node if src == node.src else copy_locs(node.over(src), node)
+            current = node if src == node.src else copy_locs(node.with_operands(src), node)
             for value, check in _FAULT_RULES[node.op](current):
                 origin = None if check.node is None else node  # the node learns its caller
                 self.faults.append((build.reshape(value, (1,)), check.replace(node=origin)))
@@ -85,12 +85,12 @@ def _check_scan(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
     values = substitute([*outs, *[value for value, _ in faults]], shifted_params)
     carries = _FaultCarries([(v, c) for v, (_, c) in zip(values[len(outs):], faults)], first,
                             arg.name)
-    body = build.function([*values[:arg.n_carries], *carries.nexts,
+    body = build.function([*values[:arg.n_carries], *carries.next_values,
                            *values[arg.n_carries:len(outs)]],
                           node.src[0].arg.n_params + n_added, node.src[0].arg.name)
     operands = accessors.operands(node)
     scan_results = build_calls.scan(body, arg.length, operands[:arg.n_consts],
-                                    [*operands[arg.n_consts:first], *carries.inits],
+                                    [*operands[arg.n_consts:first], *carries.initial_values],
                                     operands[first:], arg.reverse, arg.name, arg.checkpoint)
     added_range = arg.n_carries, arg.n_carries + n_added
     original_results = [*scan_results[:added_range[0]], *scan_results[added_range[1]:]]
@@ -106,9 +106,10 @@ def _check_while(node: UOp, bodies: Sequence[CheckedBody]) -> CheckedResults:
     condition, body = accessors.bodies(node)
     n_params = len(operands) + carries.count
     results = build_calls.while_(build.function(condition.src, n_params, condition.arg.name),
-                                 build.function([*outs, *carries.nexts], n_params, body.arg.name),
+                                 build.function([*outs, *carries.next_values], n_params,
+                                                body.arg.name),
                                  operands[:arg.n_consts],
-                                 [*operands[arg.n_consts:], *carries.inits], arg.name)
+                                 [*operands[arg.n_consts:], *carries.initial_values], arg.name)
     return dict(enumerate(results[:len(outs)])), carries.faults(results[len(outs):])
 
 
@@ -154,16 +155,16 @@ class _FaultCarries:
         self.count = 1 + len(faults)
         self.checks = [c.replace(loops=(*c.loops, name)) for _, c in faults]
         step = build.param(slot, dtypes.int32, ())
-        self.inits = [build.const(0, dtypes.int32, ())]
-        self.nexts = [build.add(step, build.const_like(step, 1))]
+        self.initial_values = [build.const(0, dtypes.int32, ())]
+        self.next_values = [build.add(step, build.const_like(step, 1))]
         for i, (value, _) in enumerate(faults):
             shape = (value.shape[0] + 1,)
             previous = build.param(slot + 1 + i, dtypes.int32, shape)
             current = build.concat([value, build.reshape(step, (1,))], 0)
             is_set = build.expand(build.shrink(previous, [(0, 1)]), shape)
             none_value = build.const_like(is_set, NO_FAULT)
-            self.inits.append(build.const(NO_FAULT, dtypes.int32, shape))
-            self.nexts.append(build.where(build.eq(is_set, none_value), current, previous))
+            self.initial_values.append(build.const(NO_FAULT, dtypes.int32, shape))
+            self.next_values.append(build.where(build.eq(is_set, none_value), current, previous))
 
     def faults(self, results: Sequence[UOp]) -> list[Fault]:
         """Return the faults of the loop, given the loop's results for these carries."""

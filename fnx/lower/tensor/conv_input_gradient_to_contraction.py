@@ -45,7 +45,7 @@ def conv_input_gradient_to_contraction(fn: UOp) -> UOp:
     chains = {n: chain for n in nodes if (chain := _movement_chain(n, single_use))}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        return _merge_sums(node.over(src), len(chains[node])) if node in chains else None
+        return _merge_sums(node.with_operands(src), len(chains[node])) if node in chains else None
 
     kernels = {n: n for n in nodes if n.op is ops.KERNEL}
     return fn.replace(src=tuple(rebuild(fn.src, visit, kernels))) if chains else fn

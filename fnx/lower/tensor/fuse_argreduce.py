@@ -25,7 +25,7 @@ from fnx.core.uop import UOp, rebuild
 
 def fuse_argreduce(fn: UOp) -> UOp:
     """Return a FUNCTION in which the first index of an extreme is a reduction of pairs."""
-    return fn.over(tuple(rebuild(fn.src, _fuse_pair)))
+    return fn.with_operands(tuple(rebuild(fn.src, _fuse_pair)))
 
 
 def _fuse_pair(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -52,7 +52,7 @@ def _match_extreme(condition: UOp, axes: tuple[int, ...]) -> tuple[UOp, ops.Op] 
             continue
         keepdims_shape = tuple([1 if a in axes else n for a, n in enumerate(key.shape)])
         for monoid in (ops.MAX, ops.MIN):
-            reduced = build.reduce(key, monoid, axes) if monoid.takes(key.dtype) else key
+            reduced = build.reduce(key, monoid, axes) if monoid.accepts_dtype(key.dtype) else key
             if extreme is build.expand(build.reshape(reduced, keepdims_shape), key.shape):
                 return key, monoid
     return None

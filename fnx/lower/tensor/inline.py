@@ -113,7 +113,7 @@ def _inline_one(fn: UOp, inlined: dict[UOp, UOp], frequent: set[UOp]) -> UOp:
         elif node.op is ops.FUNCTION:
             replacement = inlined.get(node)
         return replacement
-    return fn.over(tuple(rebuild(fn.src, visit)))
+    return fn.with_operands(tuple(rebuild(fn.src, visit)))
 
 
 def _calls_function(node: UOp) -> bool:

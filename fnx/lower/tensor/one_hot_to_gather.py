@@ -57,10 +57,10 @@ class AxisView(Record):
         return self.axes.index(axis)
 
     @property
-    def varies(self) -> set[int]:
+    def mapped_axes(self) -> set[int]:
         return {a for a in self.axes if a is not None}
 
-    def within(self, outer: AxisMap) -> AxisView:
+    def compose(self, outer: AxisMap) -> AxisView:
         """Return the same value in the shape whose axes are ``outer``."""
         return AxisView(self.base, tuple([None if a is None else outer[a] for a in self.axes]))
 
@@ -89,13 +89,13 @@ def one_hot_to_gather(fn: UOp, target: Target) -> UOp:
         for one_hot, other in (factors, factors[::-1]):
             for axis in _one_hot_axes(one_hot):
                 product = _OneHotProduct(src[0].shape, node.arg.axes, axis, one_hot, other, target)
-                replacement = product.read() if axis in node.arg.axes else product.to_scatter()
+                replacement = product.to_gather() if axis in node.arg.axes else product.to_scatter()
                 if replacement is not None:
                     return replacement
         return None
 
     kernels = {n: n for n in toposort(fn.src) if n.op is ops.KERNEL}
-    return fn.over(tuple(rebuild(fn.src, visit, kernels)))
+    return fn.with_operands(tuple(rebuild(fn.src, visit, kernels)))
 
 
 # ---- matching one-hot factors
@@ -130,7 +130,7 @@ def _one_hot_axes(factor: AxisView) -> list[int]:
         base_axes = [base.arg] if any(_one_hot_index(_strip_movements(s).base,
                                                      _strip_movements(s).at(base.arg)) is not None
                                       for s in base.src
-                                      if base.arg in _strip_movements(s).varies) else []
+                                      if base.arg in _strip_movements(s).mapped_axes) else []
     else:
         base_axes = [a for a in range(len(base.shape)) if _one_hot_index(base, a) is not None]
     return [axis for a in base_axes if (axis := factor.axes[a]) is not None]
@@ -148,7 +148,7 @@ def _one_hot_index(value: UOp, axis: int) -> AxisView | None:
     left, right = map(_strip_movements, comparison.src)
     for positions, index in ((left, right), (right, left)):
         if positions.base.op is ops.IOTA and positions.axes == (axis,) \
-                and axis not in index.varies \
+                and axis not in index.mapped_axes \
                 and positions.base.arg <= positions.base.dtype.limits[1]:
             return index
     return None
@@ -170,26 +170,26 @@ class _OneHotProduct:
                  other: AxisView, target: Target) -> None:
         self.shape, self.axes, self.axis = shape, axes, axis
         self.one_hot, self.other = one_hot, other
-        self.lanes = target.lanes(other.base.dtype.itemsize)
+        self.lanes = target.vector_lanes(other.base.dtype.itemsize)
 
-    def parts(self) -> list[OneHotRows]:
+    def row_groups(self) -> list[OneHotRows]:
         """Return the rows of the one-hot factor along the axis: the parts of a CONCAT, or all of
         them."""
         base, rows, start = self.one_hot.base, list[OneHotRows](), 0
         base_axis = self.one_hot.at(self.axis)
         if base.op is not ops.CONCAT or base.arg != base_axis:
-            return [OneHotRows(base, 0, base.shape[base_axis], self._index(base, base_axis))]
+            return [OneHotRows(base, 0, base.shape[base_axis], self._part_index(base, base_axis))]
         for s in base.src:
-            rows.append(OneHotRows(s, start, s.shape[base_axis], self._index(s, base_axis)))
+            rows.append(OneHotRows(s, start, s.shape[base_axis], self._part_index(s, base_axis)))
             start += s.shape[base_axis]
         return rows
 
-    def _index(self, part: UOp, base_axis: int) -> AxisView | None:
+    def _part_index(self, part: UOp, base_axis: int) -> AxisView | None:
         inner = _strip_movements(part)
-        if base_axis not in inner.varies:
+        if base_axis not in inner.mapped_axes:
             return None
         index = _one_hot_index(inner.base, inner.at(base_axis))
-        return None if index is None else index.within(inner.within(self.one_hot.axes).axes)
+        return None if index is None else index.compose(inner.compose(self.one_hot.axes).axes)
 
     def dense_product(self, parts: Sequence[OneHotRows]) -> UOp:
         """Return the product of the parts that are not one-hot."""
@@ -199,7 +199,7 @@ class _OneHotProduct:
         shape = list(self.shape)
         shape[self.axis] = dense_rows.shape[base_axis]
         other = self.other
-        if self.axis in other.varies:
+        if self.axis in other.mapped_axes:
             other_axis = other.at(self.axis)
             slices = [build.shrink(other.base, [(first, end) if a == other_axis else (0, n)
                                                 for a, n in enumerate(other.base.shape)])
@@ -212,28 +212,28 @@ class _OneHotProduct:
 
     # ---- gathering
 
-    def read(self) -> UOp | None:
+    def to_gather(self) -> UOp | None:
         """Gather the rows that one-hot parts select, and add the product of the remaining parts."""
-        if tuple(self.axes) != (self.axis,) or self.axis not in self.other.varies:
+        if tuple(self.axes) != (self.axis,) or self.axis not in self.other.mapped_axes:
             return None
-        gathered = [p for p in self.parts() if self._reads(p)]
+        gathered = [p for p in self.row_groups() if self._gather_pays(p)]
         if not gathered:
             return None
-        dense = [p for p in self.parts() if p not in gathered]
+        dense = [p for p in self.row_groups() if p not in gathered]
         terms = [self.dense_product(dense)] if dense else []
-        return functools.reduce(build.add, [*terms, *[self._row(p) for p in gathered]])
+        return functools.reduce(build.add, [*terms, *[self._gather_part(p) for p in gathered]])
 
-    def _reads(self, part: OneHotRows) -> bool:
+    def _gather_pays(self, part: OneHotRows) -> bool:
         """Return whether a gather is predicted to be faster than the product."""
         index, other = part.index, self.other
-        if index is None or not index.varies.isdisjoint(other.varies):
+        if index is None or not index.mapped_axes.isdisjoint(other.mapped_axes):
             return False
         rows = math.prod(index.base.shape)
         vectors = math.prod(other.base.shape) // self.shape[self.axis] / self.lanes
         return _is_faster(rows * (2 * vectors + _ROW_OVERHEAD) + 3 * part.length * vectors,
                           rows * part.length * vectors / 2)
 
-    def _row(self, part: OneHotRows) -> UOp:
+    def _gather_part(self, part: OneHotRows) -> UOp:
         """Return the rows that one part selects."""
         index, other = part.index, self.other
         assert index is not None
@@ -266,7 +266,7 @@ class _OneHotProduct:
     def to_scatter(self) -> UOp | None:
         """Scatter-add the rows of one-hot parts, and concatenate the product of the remaining
         parts."""
-        parts = self.parts()
+        parts = self.row_groups()
         scattered = [p for p in parts if self._scatter_pays(p)]
         if not scattered:
             return None
@@ -289,8 +289,8 @@ class _OneHotProduct:
         """Return whether a scatter-add is predicted to be faster than the product, with sums of
         about the same length."""
         index, other = part.index, self.other
-        if index is None or index.varies != {*self.axes} or self.axis in other.varies or \
-                not index.varies <= other.varies:
+        if index is None or index.mapped_axes != {*self.axes} or self.axis in other.mapped_axes or \
+                not index.mapped_axes <= other.mapped_axes:
             return False
         rows = math.prod(index.base.shape)
         vectors = math.prod(other.base.shape) / rows / self.lanes

@@ -9,7 +9,7 @@ operands of one kernel.
 >>> from fnx.core import dtypes
 >>> xs = [build.param(i, dtypes.float32, (2, 1)) for i in range(5)]
 >>> concat = build.function([build.concat(xs, 1)], 5)
->>> joined, = split_concat_by_buffer_limit(concat, Target("gpu", buffers=4)).src
+>>> joined, = split_concat_by_buffer_limit(concat, Target("gpu", max_buffers=4)).src
 >>> [len(part.src) for part in joined.src]
 [3, 2]
 """
@@ -24,7 +24,7 @@ from fnx.lower.fusion import concat_in_place
 
 def split_concat_by_buffer_limit(fn: UOp, target: Target) -> UOp:
     """Return a FUNCTION whose CONCATs have no more parts than the target can bind."""
-    max_parts = target.buffers - 1
+    max_parts = target.max_buffers - 1
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not ops.CONCAT or len(src) <= max_parts or \
@@ -35,4 +35,4 @@ def split_concat_by_buffer_limit(fn: UOp, target: Target) -> UOp:
             parts = [copy_locs(build.concat(parts[i:i + max_parts], node.arg), node)
                      for i in range(0, len(parts), max_parts)]
         return copy_locs(build.concat(parts, node.arg), node)
-    return fn.over(tuple(rebuild(fn.src, visit))) if target.buffers else fn
+    return fn.with_operands(tuple(rebuild(fn.src, visit))) if target.max_buffers else fn

@@ -43,12 +43,12 @@ def split_reduction(fn: UOp, target: Target) -> UOp:
         if node.op is not ops.REDUCE:
             return None
         if _is_long(node):
-            return _split(node.over(src), target.chunks)
+            return _split(node.with_operands(src), target.max_chunks)
         chunks = _workgroup_chunks(node, target)
         if chunks > 1:
-            return _split(node.over(src), chunks)
+            return _split(node.with_operands(src), chunks)
         return split_k(node, src[0], target)
-    return fn.over(tuple(rebuild(fn.src, visit)))
+    return fn.with_operands(tuple(rebuild(fn.src, visit)))
 
 
 def _workgroup_chunks(node: UOp, target: Target) -> int:
@@ -61,7 +61,8 @@ def _workgroup_chunks(node: UOp, target: Target) -> int:
         return 1
     results_per_group = PRODUCT_RESULTS if x.op is ops.MUL else COLUMN_RESULTS
     chain: int = math.prod(x.shape[a] for a in axes)
-    return min(target.chunks, chain // MIN_CHAIN, BUSY_GROUPS // -(-results // results_per_group))
+    return min(target.max_chunks, chain // MIN_CHAIN,
+               BUSY_GROUPS // -(-results // results_per_group))
 
 
 def _is_long(node: UOp) -> bool:

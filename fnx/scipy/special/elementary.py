@@ -40,7 +40,7 @@ _docstr = DocTemplate(
 def erf(x: ArrayLike) -> Array:
     """Return the error function. core/array/error_functions.py describes the method.
 
-    >>> print(error_functions.erf(0.0))
+    >>> print(special.erf(0.0))
     0.0
     """
     return apply(error_functions.ERF, x)
@@ -50,7 +50,7 @@ def erf(x: ArrayLike) -> Array:
 def erfc(x: ArrayLike) -> Array:
     """Return 1 - erf(x), without cancellation for large x.
 
-    >>> print(error_functions.erfc(0.0))
+    >>> print(special.erfc(0.0))
     1.0
     """
     return apply(error_functions.ERFC, x)
@@ -60,7 +60,7 @@ def erfc(x: ArrayLike) -> Array:
 def erfinv(x: ArrayLike) -> Array:
     """Return the inverse of erf; NaN outside of [-1, 1].
 
-    >>> print(error_functions.erfinv(0.0))
+    >>> print(special.erfinv(0.0))
     0.0
     """
     return apply(error_functions.ERF_INV, x)
@@ -70,7 +70,7 @@ def erfinv(x: ArrayLike) -> Array:
 def i0e(x: ArrayLike) -> Array:
     """Return exp(-abs(x)) times the modified Bessel function of order 0.
 
-    >>> print(error_functions.i0e(0.0).round(6))
+    >>> print(special.i0e(0.0).round(6))
     1.0
     """
     return apply(bessel.I0E, x)
@@ -80,7 +80,7 @@ def i0e(x: ArrayLike) -> Array:
 def i1e(x: ArrayLike) -> Array:
     """Return exp(-abs(x)) times the modified Bessel function of order 1.
 
-    >>> print(error_functions.i1e(0.0))
+    >>> print(special.i1e(0.0))
     0.0
     """
     return apply(bessel.I1E, x)
@@ -93,7 +93,7 @@ i0 = jnp.i0
 def i1(x: ArrayLike) -> Array:
     """Return the modified Bessel function of order 1.
 
-    >>> print(error_functions.i1(0.0))
+    >>> print(special.i1(0.0))
     0.0
     """
     return apply(bessel.I1, x)
@@ -103,7 +103,7 @@ def i1(x: ArrayLike) -> Array:
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """Return x log(y); 0 where x is 0.
 
-    >>> print(error_functions.xlogy(0.0, 0.0))
+    >>> print(special.xlogy(0.0, 0.0))
     0.0
     """
     return apply(gammas.XLOGY, x, y)
@@ -113,7 +113,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """Return x log(1 + y); 0 where x is 0.
 
-    >>> print(error_functions.xlog1py(0.0, -1.0))
+    >>> print(special.xlog1py(0.0, -1.0))
     0.0
     """
     return apply(gammas.XLOG1PY, x, y)
@@ -123,7 +123,7 @@ def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
 def expit(x: ArrayLike) -> Array:
     """Return 1 / (1 + exp(-x)).
 
-    >>> print(error_functions.expit(0.0))
+    >>> print(special.expit(0.0))
     0.5
     """
     return apply(basic.SIGMOID, x)
@@ -142,7 +142,7 @@ def _float_keep_weak(x: ArrayLike) -> Array:
 def logit(x: ArrayLike) -> Array:
     """Return log(x / (1 - x)).
 
-    >>> print(error_functions.logit(0.5))
+    >>> print(special.logit(0.5))
     0.0
     """
     p = _float_keep_weak(x)
@@ -153,7 +153,7 @@ def logit(x: ArrayLike) -> Array:
 def entr(x: ArrayLike) -> Array:
     """Return -x log(x); 0 at 0, -inf below.
 
-    >>> print(error_functions.entr(1.0))
+    >>> print(special.entr(1.0))
     -0.0
     """
     p = _float_keep_weak(x)
@@ -169,7 +169,7 @@ def _promote_pair(name: str, p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """Return p log(p / q); 0 where p is 0, inf where only q is 0.
 
-    >>> print(error_functions.rel_entr(0.5, 0.5))
+    >>> print(special.rel_entr(0.5, 0.5))
     0.0
     """
     x, y = _promote_pair("rel_entr", p, q)
@@ -183,7 +183,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """Return p log(p / q) - p + q.
 
-    >>> print(error_functions.kl_div(0.5, 0.5))
+    >>> print(special.kl_div(0.5, 0.5))
     0.0
     """
     x, y = _promote_pair("kl_div", p, q)
@@ -194,7 +194,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Return (x**lmbda - 1) / lmbda; log(x) where lmbda is 0.
 
-    >>> print(error_functions.boxcox(2.0, 1.0))
+    >>> print(special.boxcox(2.0, 1.0))
     1.0
     """
     a, k = _promote_pair("boxcox", x, lmbda)
@@ -206,7 +206,7 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Return ((1 + x)**lmbda - 1) / lmbda; log(1 + x) where lmbda is 0.
 
-    >>> print(error_functions.boxcox1p(1.0, 1.0))
+    >>> print(special.boxcox1p(1.0, 1.0))
     1.0
     """
     a, k = _promote_pair("boxcox1p", x, lmbda)
@@ -221,7 +221,7 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
 def ndtr(x: ArrayLike) -> Array:
     """Return the CDF of the standard normal distribution.
 
-    >>> print(error_functions.ndtr(0.0))
+    >>> print(special.ndtr(0.0))
     0.5
     """
     return 0.5 * erfc(_float(x) * -math.sqrt(0.5))
@@ -231,7 +231,7 @@ def ndtr(x: ArrayLike) -> Array:
 def ndtri(p: ArrayLike) -> Array:
     """Return the inverse of ndtr, by Newton steps on its logarithm.
 
-    >>> print(error_functions.ndtri(0.5))
+    >>> print(special.ndtri(0.5))
     0.0
     """
     q = _float(p)
@@ -257,7 +257,7 @@ def ndtri(p: ArrayLike) -> Array:
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """Return the logarithm of ndtr(x), without underflow.
 
-    >>> print(error_functions.log_ndtr(0.0))
+    >>> print(special.log_ndtr(0.0))
     -0.6931472
     """
     arguments.check_int("series_order", series_order)
@@ -273,7 +273,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
 def erfcx(x: ArrayLike) -> Array:
     """Return exp(x**2) erfc(x), which does not underflow.
 
-    >>> print(error_functions.erfcx(0.0))
+    >>> print(special.erfcx(0.0))
     1.0
     """
     a = _float(x)
@@ -303,7 +303,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
               where: ArrayLike | None = None) -> Any:
     """Return the logarithm of the sum of exponentials, without overflow.
 
-    >>> print(error_functions.logsumexp(jnp.zeros(2)))
+    >>> print(special.logsumexp(jnp.zeros(2)))
     0.6931472
     """
     arguments.check_bool("return_sign", return_sign)
@@ -323,7 +323,7 @@ def logsumexp(a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None,
 def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
     """Return the exponentials divided by their sum.
 
-    >>> print(error_functions.softmax(jnp.zeros(2)))
+    >>> print(special.softmax(jnp.zeros(2)))
     [0.5 0.5]
     """
     return nn.softmax(x, axis)
@@ -333,7 +333,7 @@ def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
 def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
     """Return the logarithm of softmax.
 
-    >>> print(error_functions.log_softmax(jnp.zeros(2)))
+    >>> print(special.log_softmax(jnp.zeros(2)))
     [-0.6931472 -0.6931472]
     """
     return nn.log_softmax(x, axis)

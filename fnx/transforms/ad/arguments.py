@@ -64,7 +64,7 @@ class Layout(Record):
         _, position, *rest = tree.paths(self.tree)[i]
         return f"args{position}{tree.keystr(tuple(rest))}"
 
-    def filled(self, floats: Iterable[Array]) -> Any:
+    def fill(self, floats: Iterable[Array]) -> Any:
         """Return the tree with these float leaves, and float0 for the others."""
         remaining = iter(floats)
         return self.tree.unflatten(
@@ -72,7 +72,7 @@ class Layout(Record):
 
     def gradients(self, grads: Iterable[Array]) -> tuple[Any, ...]:
         """Return the arguments tuple, built from the gradients of its float leaves."""
-        args: tuple[tuple[Any, ...], Any] = self.filled(grads)
+        args: tuple[tuple[Any, ...], Any] = self.fill(grads)
         return args[0]
 
 

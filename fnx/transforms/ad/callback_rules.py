@@ -32,7 +32,7 @@ class CallbackRule(HigherOrderRule):
         yield from ()
         return outs, [None] * len(outs)
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         _raise_no_derivative(node)
 

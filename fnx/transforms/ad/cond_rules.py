@@ -57,13 +57,14 @@ class CondRule(LoopRule):
         operands = [*args[1:], *tangents.values()]
         branches = []
         for branch in self.bodies(node):
-            pushed: JvpForm = yield branch, JvpKey(tuple(inputs), full=active_outs)
+            pushed: JvpForm = yield branch, JvpKey(tuple(inputs), instantiate=active_outs)
             branches.append(_jvp_branch(pushed, len(inputs), active_outs, operands))
         outs = build_calls.cond(branches, args[0], operands, f"{node.arg.name}.jvp")
         n = len(node.arg.outs)
         return outs[:n], dict(zip(active_outs, outs[n:]))
 
-    def linearize(self, node: UOp, args: Nodes, activity: Activity) -> Derivation[Linearized]:
+    def linearize_uncached(self, node: UOp, args: Nodes,
+                           activity: Activity) -> Derivation[Linearized]:
         inputs = tuple([i - 1 for i in activity.inputs])
         forms = []
         for branch in self.bodies(node):
@@ -82,27 +83,27 @@ def _jvp_branch(pushed: JvpForm, n_tangents: int, active_outs: Sequence[int], li
 class _CondReverse:
     """Both passes of a COND, from the derived forms of its branches."""
 
-    def __init__(self, node: UOp, args: Nodes, activity: Activity, forms: Sequence[Linearized]
+    def __init__(self, node: UOp, args: Nodes, activity: Activity, vjp_forms: Sequence[Linearized]
                  ) -> None:
-        self.arg, self.args, self.takes, self.forms = node.arg, args, activity, forms
+        self.arg, self.args, self.in_layout, self.vjp_forms = node.arg, args, activity, vjp_forms
         self.n = len(node.arg.outs)
-        self.branches = [form.forward_of(branch) for form, branch in zip(forms, node.src)]
-        self.saved, self.places = shared_slots([b.src[self.n:] for b in self.branches])
+        self.branches = [form.forward_of(branch) for form, branch in zip(vjp_forms, node.src)]
+        self.saved, self.slots = shared_slots([b.src[self.n:] for b in self.branches])
 
     def build(self) -> Linearized:
         sources = Sources()
-        sources.want(("input", 0))
-        for form, slots in zip(self.forms, self.places):
+        sources.add(("input", 0))
+        for form, slots in zip(self.vjp_forms, self.slots):
             for source in form.sources:
-                sources.want(self._place(source, slots))
-        self.effects = TOKEN in sources.all
+                sources.add(self._map_source(source, slots))
+        self.effects = TOKEN in sources.operands
         forward = build_function(self.forward, self.args, self.arg.name)
         like = {"input": self.args, "result": forward.src, "cotangent":
-                [forward.src[o] for o in self.takes.outputs]}
+                [forward.src[o] for o in self.in_layout.outputs]}
         return sources.build(forward if self.saved else None, like,
-                             lambda read: self.backward(read, sources.all), self.arg.name)
+                             lambda read: self.backward(read, sources.operands), self.arg.name)
 
-    def _place(self, source: Source, slots: Sequence[int]) -> Source:
+    def _map_source(self, source: Source, slots: Sequence[int]) -> Source:
         """Map a source of a branch's backward pass to a source of the COND's."""
         kind, i = source
         if kind == "input":
@@ -112,7 +113,7 @@ class _CondReverse:
     def forward(self, ins: Nodes) -> Iterable[UOp]:
         """Return the results and the residuals."""
         branches = []
-        for branch, slots in zip(self.branches, self.places):
+        for branch, slots in zip(self.branches, self.slots):
             saved = [zeros_like(node) for node in self.saved]
             for slot, node in zip(slots, branch.src[self.n:]):
                 saved[slot] = node
@@ -123,13 +124,13 @@ class _CondReverse:
     def backward(self, read: Reader, sources: Sequence[Source]) -> VjpOuts:
         """Return the cotangents of the active operands."""
         operands = [read(source) for source in sources]
-        active = [k for k in range(len(self.takes.inputs))
-                  if any(form.given[k][0] is not None for form in self.forms)]
+        active = [k for k in range(len(self.in_layout.inputs))
+                  if any(form.result_indices[k][0] is not None for form in self.vjp_forms)]
         outs = build_calls.cond([self._vjp_branch(form, places, active, sources, operands)
-                                 for form, places in zip(self.forms, self.places)],
+                                 for form, places in zip(self.vjp_forms, self.slots)],
                            read(("input", 0)), operands, f"{self.arg.name}.backward")
         by_number = dict(zip(active, outs))
-        return [by_number.get(k) for k in range(len(self.takes.inputs))], \
+        return [by_number.get(k) for k in range(len(self.in_layout.inputs))], \
             outs[len(active)] if self.effects else None
 
     def _vjp_branch(self, form: Linearized, slots: Sequence[int], active: Sequence[int],
@@ -137,9 +138,10 @@ class _CondReverse:
         """Build the backward pass of one branch, as a function of the operands of all branches."""
         def outs(params: Nodes) -> list[UOp]:
             values = dict(zip(sources, params))
-            cts, token = inline_backward(form, lambda source: values[self._place(source, slots)])
+            cts, token = inline_backward(form,
+                                         lambda source: values[self._map_source(source, slots)])
             last = [values[TOKEN] if token is None else token] if self.effects else []
-            like = [self.args[self.takes.inputs[k]] for k in active]
+            like = [self.args[self.in_layout.inputs[k]] for k in active]
             return [*[zeros_like(x) if (ct := cts[k]) is None else ct for k,
                       x in zip(active, like)],
                     *last]

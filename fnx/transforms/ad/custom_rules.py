@@ -63,9 +63,9 @@ class CustomOpRule(HigherOrderRule):
         if "jvp" in node.arg.rules:
             outs = build_calls.call(self._rule(node, "jvp"), [*args, *tangent_values])
             return outs[:n], _fill_none(node, outs[n:])
-        return (yield from self._turned(node, arg_tangents[first:]))
+        return (yield from self._jvp_by_transpose(node, arg_tangents[first:]))
 
-    def _turned(self, node: UOp,
+    def _jvp_by_transpose(self, node: UOp,
                 tangents: MaskedTangents) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
         """Compute the tangents by the transpose of the vjp, which is linear in the cotangent.
 
@@ -73,7 +73,8 @@ class CustomOpRule(HigherOrderRule):
         """
         args, arg, bwd = accessors.operands(node), node.arg, drop_effects(self._rule(node, "bwd"))
         n, outs = len(arg.outs), build_calls.call(self._rule(node, "fwd"), args)
-        active = [(i, t.value) for i, t in zip(arg.pulled, tangents) if t is not None and i >= 0]
+        active = [(i, t.value) for i,
+                  t in zip(arg.cotangent_indices, tangents) if t is not None and i >= 0]
         if not active:
             return outs[:n], [None] * n
         saved = [*args[:arg.n_captures + arg.effects], *outs[n:]]
@@ -95,15 +96,16 @@ class CustomOpRule(HigherOrderRule):
         differentiable = [i for i in range(n) if i >= first or _has_derivative_in(node.src[0], i)]
         return [frozenset(differentiable)] * len(node.arg.outs)
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         if not node.arg.rules:
-            return (yield from _CALL.forms(_as_call(node), out_cts, active, needs_mask, nonfinite))
+            return (yield from _CALL.vjp_forms(_as_call(node), out_cts, active, needs_mask,
+                                               nonfinite))
         _reject_active_captures(node, [a in active for a in accessors.operands(node)])
         if "bwd" in node.arg.rules:
             yield from ()
             return self._user_rules(node, out_cts, active)
-        return (yield from self._transposed(node, out_cts, active, needs_mask, nonfinite))
+        return (yield from self._vjp_by_transpose(node, out_cts, active, needs_mask, nonfinite))
 
     def _user_rules(self, node: UOp, out_cts: Container[int], active: Container[UOp]) -> Linearized:
         """Return the user's fwd and bwd, restricted to the active results and arguments."""
@@ -129,11 +131,12 @@ class CustomOpRule(HigherOrderRule):
         sources += [("cotangent", k) for k in range(len(cts_of_outs))]
         backward = build.function(substitute(bwd.src, to), len(sources), bwd.arg.name)
         args = accessors.operands(node)[arg.n_captures:]
-        ct_indices = [None if i < 0 else i for i, a in zip(arg.pulled, args) if a in active]
+        ct_indices = [None if i < 0 else i for i,
+                      a in zip(arg.cotangent_indices, args) if a in active]
         result_indices = (*_capture_cts(node, active), *[(i, None) for i in ct_indices])
         return Linearized(fwd, backward, tuple(sources), result_indices, 0 if has_effects else None)
 
-    def _transposed(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def _vjp_by_transpose(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
                     needs_mask: Container[UOp],
                     nonfinite: Container[UOp]) -> Derivation[Linearized]:
         """Transpose the tangents of the jvp."""
@@ -156,7 +159,8 @@ class CustomOpRule(HigherOrderRule):
         backward, sources = _drop_inputs(form, slots.values())
         return Linearized(build.function(substitute(forward.src, to), len(args),
                                          forward.arg.name),
-                          backward, sources, (*_capture_cts(node, active), *form.given), form.token)
+                          backward, sources, (*_capture_cts(node, active), *form.result_indices),
+                          form.token)
 
     def _rule(self, node: UOp, name: str) -> UOp:
         """Return a rule, with the calls of its own function unrolled."""

@@ -39,17 +39,17 @@ class ActivityAnalysis:
 
     def __init__(self, active: Container[UOp]) -> None:
         self.active = active
-        self.found: dict[UOp, frozenset[int]] = {}
+        self.deps: dict[UOp, frozenset[int]] = {}
 
     def is_active(self, part: UOp) -> bool:
         node = part.src[0]
         rule = DERIVATIVES[node.op]
         if node.op is ops.CALL or not isinstance(rule, HigherOrderRule):
             return True
-        active_outs = self.found.get(node)
+        active_outs = self.deps.get(node)
         if active_outs is None:
             active = {i for i, k in enumerate(rule.operands(node)) if node.src[k] in self.active}
-            active_outs = self.found[node] = frozenset([
+            active_outs = self.deps[node] = frozenset([
                 o for o,
                 read in enumerate(run_derivation(rule.depends(node)))
                 if not read.isdisjoint(active)])
@@ -63,7 +63,7 @@ def _derive(body: UOp, key: DependenceKey) -> Derivation[tuple[frozenset[int], .
     results: dict[UOp, list[int]] = {}
     for node in toposort(body.src, stop=lambda n: n.op is ops.KERNEL):
         rule = DERIVATIVES.get(node.op)
-        if not node.src or rule is None or node.op.closed:
+        if not node.src or rule is None or node.op.is_isolated:
             continue
         bits = 0
         if isinstance(rule, HigherOrderRule):

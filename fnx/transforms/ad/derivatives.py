@@ -66,7 +66,7 @@ def elementwise(op: Op, *along: JvpTerm | None,
 
 def piecewise(op: Op, *along: JvpTerm | None, selected: Callable[..., Expr] | None = None) -> None:
     """Register partials that are constants (1, -1, a half, 0), or select by a condition."""
-    DERIVATIVES[op] = Elementwise(along, False, taken=selected)
+    DERIVATIVES[op] = Elementwise(along, False, selected=selected)
 
 
 def linear(op: Op, transpose: Callable[[UOp, int, UOp], UOp],
@@ -88,7 +88,7 @@ def save_residual(*which: Op) -> None:
     """Mark ops whose results are saved for the backward pass; cheap elementwise and movement ops
     are recomputed."""
     for op in which:
-        DERIVATIVES[op].dear = True
+        DERIVATIVES[op].save_residual = True
 
 
 # ---- conditions -------------------------------------------------------------------------------
@@ -294,13 +294,13 @@ linear(ops.GATHER, indexed.transpose_gather, drops=True, where=indexed.gather_in
 
 for _op, _row in FORMULAS.items():
     if _op not in DERIVATIVES:
-        elementwise(_op, *[_formula_jvp(_row.of, i) for i in range(_op.arity or 0)],
+        elementwise(_op, *[_formula_jvp(_row.formula, i) for i in range(_op.arity or 0)],
                     singular=_always)
 
 DERIVATIVES[ops.REDUCE] = ReduceRule(
-    along={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_other_elements,
+    jvps={ops.ADD: lambda t, node: t, ops.MUL: indexed.times_other_elements,
            ops.MAX: indexed.split_ties, ops.MIN: indexed.split_ties, **indexed.REDUCE_FACTORS},
-    taken={ops.MAX: indexed.winner_mask, ops.MIN: indexed.winner_mask})
+    selected={ops.MAX: indexed.winner_mask, ops.MIN: indexed.winner_mask})
 DERIVATIVES[ops.SCATTER] = ScatterRule(indexed.SCATTER_X, indexed.SCATTER_UPDATES,
                                        indexed.gather_at)
 

@@ -42,7 +42,7 @@ def jvp_form(body: UOp, key: JvpKey) -> JvpForm:
     >>> from fnx.core import ops
     >>> x = build.param(0, dtypes.float32, ())
     >>> pushed = jvp_form(build.function([build.elementwise(ops.SIN, x)], 1, "f"), JvpKey((0,)))
-    >>> pushed.function.arg.n_params, pushed.given
+    >>> pushed.function.arg.n_params, pushed.result_indices
     (2, ((1, None),))
     """
     derived: JvpForm = derive(body, key)
@@ -80,11 +80,11 @@ class _ForwardWalk:
         self.active: set[UOp] = set(tangents)
         self.may_be_nonfinite: set[UOp] = set(nonfinite)
         self.singular: set[UOp] = set()
-        self.summed: set[UOp] = set()  # products that only sums read
-        self.guarded: set[UOp] = set(needs_mask)  # a singular partial lies ahead
+        self.only_summed: set[UOp] = set()  # products that only sums read
+        self.needs_mask: set[UOp] = set(needs_mask)  # a singular partial lies ahead
         self.results: dict[UOp, tuple[Sequence[UOp], MaskedTangents]] = {}  # of higher-order nodes
         self.read: set[UOp] = set()  # those with an active result that is read
-        self.parts: dict[UOp, list[int]] = {}  # results of these that need masks
+        self.masked_results: dict[UOp, list[int]] = {}  # results of these that need masks
         self._classify(outs)
 
     def _classify(self, outs: Iterable[UOp]) -> None:
@@ -104,35 +104,35 @@ class _ForwardWalk:
                 self._track_products(node)
                 if isinstance(rule, GetTupleRule):
                     self.read.add(node.src[0])
-        self.summed.difference_update(outs)
+        self.only_summed.difference_update(outs)
         for node in reversed(self.order):
             if node not in self.active or not node.src:
                 continue
             rule = DERIVATIVES[node.op]
             if self._masks_matter(rule, node) or (
-                    node in self.guarded and not rule.blocks_masks(node)):
-                self.guarded.update([node.src[i] for i in rule.operands(node)])
-                if isinstance(rule, GetTupleRule) and node in self.guarded:
-                    self.parts.setdefault(node.src[0], []).append(node.arg)
+                    node in self.needs_mask and not rule.blocks_masks(node)):
+                self.needs_mask.update([node.src[i] for i in rule.operands(node)])
+                if isinstance(rule, GetTupleRule) and node in self.needs_mask:
+                    self.masked_results.setdefault(node.src[0], []).append(node.arg)
 
     def _track_products(self, node: UOp) -> None:
         """Track products that are only summed: an infinity in one shows in the sum, so no mask
         is needed."""
         if node.op is ops.MUL:
-            self.summed.add(node)
+            self.only_summed.add(node)
         if node.op is not ops.REDUCE or node.arg.monoid is not ops.ADD:
-            self.summed.difference_update(node.src)
+            self.only_summed.difference_update(node.src)
 
     def _masks_matter(self, rule: DerivativeRule, node: UOp) -> bool:
         """Whether masks of tangents matter at the node."""
         return node in self.singular or (
-            rule.scales(node) and node not in self.summed
+            rule.multiplies_operand(node) and node not in self.only_summed
             and any(s in self.may_be_nonfinite for s in node.src))
 
     def run(self) -> Derivation[None]:
         for node in self.order:
             rule = DERIVATIVES.get(node.op)
-            if rule is None or node.op.closed or not node.src:
+            if rule is None or node.op.is_isolated or not node.src:
                 self.primals[node] = node
                 continue
             current_loc.set_from(node)
@@ -143,7 +143,7 @@ class _ForwardWalk:
                     self.tangents[node] = t
                 continue
             src = tuple([self.primals[s] for s in node.src])
-            primal = self.primals[node] = node.over(src)
+            primal = self.primals[node] = node.with_operands(src)
             if node not in self.active:
                 continue
             in_dots = [self.tangents.get(s) for s in node.src]
@@ -154,7 +154,7 @@ class _ForwardWalk:
                     in_dots = list(rule.effect_tangents(primal, in_dots))
                 if any(t is not None for t in in_dots):
                     nonfinite = {self.primals[s] for s in node.src if s in self.may_be_nonfinite}
-                    needs_mask = sorted(self.parts.get(node, ()))
+                    needs_mask = sorted(self.masked_results.get(node, ()))
                     self.results[node] = yield from rule.jvp_all(primal, in_dots, needs_mask,
                                                                  nonfinite)
             else:
@@ -176,7 +176,7 @@ class _ForwardWalk:
         if value is None:
             return None
         mask = rule.jvp_mask(primal, values, masks) \
-            if node in self.guarded and not rule.blocks_masks(node) else None
+            if node in self.needs_mask and not rule.blocks_masks(node) else None
         return Tangent(value, mask)
 
 
@@ -209,8 +209,8 @@ def _derive(body: UOp, key: JvpKey) -> Derivation[JvpForm]:
     tangent_of = {params[i]: tangent(i) for i in key.inputs if i in params}
     outs, dots = yield from _jvp_steps(body.src, tangent_of,
                                        [params[i] for i in key.may_be_nonfinite if i in params],
-                                       [body.src[o] for o in key.guarded])
-    for o in key.full:
+                                       [body.src[o] for o in key.needs_mask])
+    for o in key.instantiate:
         dots[o] = dots[o] or Tangent(zeros_like(outs[o]))
     flat = list(outs)
 
@@ -221,7 +221,7 @@ def _derive(body: UOp, key: JvpKey) -> Derivation[JvpForm]:
         return len(flat) - 1
 
     indices = tuple([(None, None) if t is None else
-                     (place(t.value), place(t.mask) if o in key.guarded else None)
+                     (place(t.value), place(t.mask) if o in key.needs_mask else None)
                      for o, t in enumerate(dots)])
     function = build.function(flat, n + len(slots) + len(masks), f"{body.arg.name}.jvp")
     return JvpForm(function, indices)

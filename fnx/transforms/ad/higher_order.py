@@ -33,7 +33,7 @@ class Activity(Record):
     inputs: tuple[int, ...]             # active operands
     outputs: tuple[int, ...]            # results with a cotangent
     masked: tuple[int, ...] = ()        # results whose cotangent has a mask
-    guarded: tuple[int, ...] = ()       # operands whose cotangent needs its mask
+    needs_mask: tuple[int, ...] = ()       # operands whose cotangent needs its mask
     may_be_nonfinite: tuple[int, ...] = ()          # operands that may be infinite or NaN
     policy: Policy | None = None        # which values a checkpoint saves
 
@@ -43,7 +43,7 @@ class Linearized(Record):
 
     ``forward`` is None if there are no residuals: call the FUNCTION itself, which owns this.
     ``sources`` are the operands of ``backward``: ("input", operand of the forward),
-    ("result", result of the forward), ("cotangent", number). ``given`` says which of its
+    ("result", result of the forward), ("cotangent", number). ``result_indices`` says which of its
     results are the cotangent and the mask of each active operand. If the backward pass has
     effects, it reads TOKEN, and its result ``token`` is what the next effect follows.
     """
@@ -51,7 +51,7 @@ class Linearized(Record):
     forward: UOp | None
     backward: UOp
     sources: tuple[tuple[str, int], ...]
-    given: tuple[tuple[int | None, int | None], ...]
+    result_indices: tuple[tuple[int | None, int | None], ...]
     token: int | None = None
 
     def forward_of(self, body: UOp) -> UOp:
@@ -73,7 +73,7 @@ class Linearized(Record):
             token = outs[self.token]
         return [None if value is None else
                 Cotangent(outs[value], None if mask is None else outs[mask])
-                for value, mask in self.given], token
+                for value, mask in self.result_indices], token
 
 
 class JvpKey(Record):
@@ -81,32 +81,33 @@ class JvpKey(Record):
 
     inputs: tuple[int, ...]             # operands with a tangent
     masked: tuple[int, ...] = ()        # operands whose tangent has a mask
-    guarded: tuple[int, ...] = ()       # results whose tangent needs its mask
+    needs_mask: tuple[int, ...] = ()       # results whose tangent needs its mask
     may_be_nonfinite: tuple[int, ...] = ()          # operands that may be infinite or NaN
-    full: tuple[int, ...] = ()          # results whose zero tangent is materialized
+    instantiate: tuple[int, ...] = ()          # results whose zero tangent is materialized
 
 
 class JvpForm(Record):
     """The jvp form of a FUNCTION, which also computes tangents.
 
     ``function`` takes the operands of the body, the tangents of ``inputs``, the masks of
-    ``masked``; it returns the results of the body, then tangents and masks. ``given`` says which
-    of its results are the tangent and the mask of each result of the body; None: zero, no mask.
+    ``masked``; it returns the results of the body, then tangents and masks. ``result_indices`` says
+    which of its results are the tangent and the mask of each result of the body; None: zero, no
+    mask.
     """
 
     function: UOp
-    given: tuple[tuple[int | None, int | None], ...]
+    result_indices: tuple[tuple[int | None, int | None], ...]
 
     @property
     def active(self) -> tuple[int, ...]:
         """The results that have a tangent."""
-        return tuple([o for o, (value, _) in enumerate(self.given) if value is not None])
+        return tuple([o for o, (value, _) in enumerate(self.result_indices) if value is not None])
 
     def results(self, outs: Sequence[UOp]) -> tuple[list[UOp], list[Tangent | None]]:
         """Split what ``function`` returned into the results of the body and their tangents."""
-        return list(outs[:len(self.given)]), [
+        return list(outs[:len(self.result_indices)]), [
             None if value is None else Tangent(outs[value], None if mask is None else outs[mask])
-            for value, mask in self.given]
+            for value, mask in self.result_indices]
 
 
 Source = tuple[str, int]  # an operand of a backward pass: its kind and number
@@ -122,7 +123,7 @@ class DependenceKey(Record):
 class HigherOrderRule(DerivativeRule):
     """An op with a body and with several results, each read by a GETTUPLE.
 
-    The reverse walk gets the linearized node from ``forms``, passes it to ``vjp_all``, and
+    The reverse walk gets the linearized node from ``vjp_forms``, passes it to ``vjp_all``, and
     replaces the node by ``forward``.
     """
 
@@ -157,7 +158,7 @@ class HigherOrderRule(DerivativeRule):
         yield from ()
         return [frozenset(range(len(self.operands(node))))] * len(node.arg.outs)
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         """Linearize the node, as a FUNCTION of its operands.
 
@@ -169,7 +170,7 @@ class HigherOrderRule(DerivativeRule):
     def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
         """Return the node that also returns the residuals, over these operands."""
         if form.forward is None:
-            return node.over(tuple(src))
+            return node.with_operands(tuple(src))
         outs = tuple([(o.shape, o.dtype) for o in form.forward.src])
         args = [src[i] for i in self.operands(node)]
         return UOp(ops.CALL, dtypes.void, (form.forward, *args),
@@ -191,13 +192,13 @@ class HigherOrderRule(DerivativeRule):
 class GetTupleRule(DerivativeRule):
     """GETTUPLE: one result of a higher-order op; its cotangent goes to that op as a whole."""
 
-    dear = True
+    save_residual = True
 
     def operands(self, node: UOp) -> Sequence[int]:
         return (0,)
 
 
-_SAVE_NOTHING = Policy("nothing", apart=False)
+_SAVE_NOTHING = Policy("nothing", prevent_cse=False)
 
 
 def kernel_as_function(call: UOp) -> UOp:
@@ -246,9 +247,10 @@ class CallRule(HigherOrderRule):
         return deps
 
     def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
-        return super().forward(node, src, form) if self.bodies(node) else node.over(tuple(src))
+        return super().forward(node, src,
+                               form) if self.bodies(node) else node.with_operands(tuple(src))
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         body, args = self._body(node), node.src[1:]
 

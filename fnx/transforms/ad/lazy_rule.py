@@ -35,6 +35,6 @@ class LazyRule(HigherOrderRule):
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
         return self._rule.jvp_all(node, tangents, needs_mask, nonfinite)
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
-        return self._rule.forms(node, out_cts, active, needs_mask, nonfinite)
+        return self._rule.vjp_forms(node, out_cts, active, needs_mask, nonfinite)

@@ -78,7 +78,7 @@ def _walk(outs: Sequence[UOp], source_kinds: Mapping[UOp, LinearKind]) -> Deriva
             continue
         if node.op is ops.GETTUPLE:
             kinds[node] = results[node.src[0]][node.arg]
-        elif node.op.closed or not node.src or node.op is ops.KERNEL:
+        elif node.op.is_isolated or not node.src or node.op is ops.KERNEL:
             kinds[node] = ZERO if node.op is ops.CONST and build.const_of(node) == 0 else CONSTANT
         elif node.op in BODY_RULES:
             operands = tuple([kinds[s] for s in accessors.operands(node)])
@@ -146,7 +146,7 @@ def _call(node: UOp, operands: Kinds) -> Derivation[Kinds]:
 
 def _custom(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     """The solution of a linear system is linear by declaration, whatever its solver does."""
-    last = len(operands) - node.arg.linear
+    last = len(operands) - node.arg.n_linear
     if LINEAR in operands[:last] or LINEAR not in operands[last:]:
         return (yield from _call(node, operands))
     if CONSTANT in operands[last:]:
@@ -204,7 +204,7 @@ def _sort(node: UOp, operands: Kinds) -> Derivation[Kinds]:
     if LINEAR in operands[:node.arg.n_keys]:
         raise _not_linear_error(node, "is not linear")
     yield from ()
-    return tuple([CONSTANT if i < 0 else operands[i] for i in node.arg.kept])
+    return tuple([CONSTANT if i < 0 else operands[i] for i in node.arg.outputs])
 
 
 BODY_RULES: dict[ops.Op, Callable[[UOp, Kinds], Derivation[Kinds]]] = {

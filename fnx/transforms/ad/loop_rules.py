@@ -45,7 +45,7 @@ class _LoopKey(Record):
     bodies: tuple[UOp, ...]
     arg: op_args.Scan | op_args.While | op_args.Cond
     types: tuple[tuple[ops.Shape, DType], ...]
-    takes: Activity
+    in_layout: Activity
 
 
 # Bounded, and not owned by the body: the backward pass of a loop may contain the body itself.
@@ -62,7 +62,7 @@ class LoopRule(HigherOrderRule):
     def operands(self, node: UOp) -> Sequence[int]:
         return range(len(self.bodies(node)), len(node.src))
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         args = [node.src[i] for i in self.operands(node)]
         activity = Activity(tuple([i for i, a in enumerate(args) if a in active]),
@@ -71,10 +71,12 @@ class LoopRule(HigherOrderRule):
         key = _LoopKey(self.bodies(node), node.arg, types, activity)
         linearized = _loop_cache.get(key)
         if linearized is None:
-            linearized = _loop_cache.keep(key, (yield from self.linearize(node, args, activity)))
+            linearized = _loop_cache.put(key,
+                                         (yield from self.linearize_uncached(node, args, activity)))
         return linearized
 
-    def linearize(self, node: UOp, args: Nodes, activity: Activity) -> Derivation[Linearized]:
+    def linearize_uncached(self, node: UOp, args: Nodes,
+                           activity: Activity) -> Derivation[Linearized]:
         """Return the forward and the backward form of the node, for operands like ``args``."""
         raise NotImplementedError
 
@@ -97,9 +99,9 @@ class Sources:
     """The operands of a backward pass, in order of first use.
 
     >>> sources = Sources()
-    >>> sources.want(("input", 3)), sources.want(("cotangent", 0)), sources.want(("input", 3))
+    >>> sources.add(("input", 3)), sources.add(("cotangent", 0)), sources.add(("input", 3))
     (('input', 3), ('cotangent', 0), ('input', 3))
-    >>> sources.all
+    >>> sources.operands
     (('input', 3), ('cotangent', 0))
     """
 
@@ -107,10 +109,10 @@ class Sources:
         self._number: dict[Source, int] = {}
 
     @property
-    def all(self) -> tuple[Source, ...]:
+    def operands(self) -> tuple[Source, ...]:
         return tuple(self._number)
 
-    def want(self, source: Source) -> Source:
+    def add(self, source: Source) -> Source:
         self._number.setdefault(source, len(self._number))
         return source
 
@@ -139,13 +141,13 @@ class Sources:
         types = {**types, "token": [build_calls.initial_token()]}
         like = [types[kind][i] for kind, i in self._number]
         backward_fn = build_function(outs, like, f"{name}.backward")
-        return Linearized(forward, backward_fn, self.all, tuple(result_indices), *token)
+        return Linearized(forward, backward_fn, self.operands, tuple(result_indices), *token)
 
 
 def inline_backward(form: Linearized, read: Reader) -> VjpOuts:
     """Inline the backward pass of a body, with its sources supplied by ``read``."""
     results = inline_function(form.backward, [read(source) for source in form.sources])
-    return [None if value is None else results[value] for value, _ in form.given], \
+    return [None if value is None else results[value] for value, _ in form.result_indices], \
         None if form.token is None else results[form.token]
 
 
@@ -166,10 +168,10 @@ def recompute_form(body: UOp, form: Linearized, n_cotangents: int) -> Linearized
     params = build.params(body) | build.params(form.forward_of(body))
     sources = Sources()
     for i in params:
-        sources.want(("input", i))
+        sources.add(("input", i))
     for source in form.sources:
         if source[0] != "result":
-            sources.want(source)
+            sources.add(source)
     like = {"input": [params.get(i, placeholder) for i in range(body.arg.n_params)],
             "cotangent": _cotangents_like(form, n_cotangents)}
     return sources.build(None, like, backward, body.arg.name)

@@ -20,13 +20,13 @@ from fnx.transforms.ad.rules import DerivativeRule
 class Policy(Record):
     """Which values of the forward pass are saved instead of recomputed in the backward pass.
 
-    ``apart``: prevent CSE of the recomputation with the forward pass, and let it wait for the
+    ``prevent_cse``: prevent CSE of the recomputation with the forward pass, and let it wait for the
     cotangents. ``others``: further policies; a value is saved if any of them saves it.
     """
 
     kind: str
     names: tuple[str, ...] = ()
-    apart: bool = True
+    prevent_cse: bool = True
     others: tuple[Policy, ...] = ()
 
     def saves(self, node: UOp, rule: DerivativeRule) -> bool:
@@ -98,10 +98,11 @@ def _varying_axes(node: UOp) -> set[int]:
 
 _RULES: dict[str, Callable[[Policy, UOp, DerivativeRule], bool]] = {
     "nothing": lambda policy, node, rule: False,
-    "everything": lambda policy, node, rule: rule.dear,
+    "everything": lambda policy, node, rule: rule.save_residual,
     "dots": lambda policy, node, rule: rule.blocks_masks(node),
     "plain_dots": lambda policy, node, rule: _is_plain_dot(node, rule),
     "names": lambda policy, node, rule: checkpoint_name_of(node) in policy.names,
     "other_names": lambda policy, node, rule: checkpoint_name_of(node) not in (None, *policy.names),
-    "unnamed": lambda policy, node, rule: rule.dear and not _has_any_name(policy.names, node),
+    "unnamed": lambda policy, node,
+    rule: rule.save_residual and not _has_any_name(policy.names, node),
 }

@@ -244,7 +244,7 @@ def _symmetric_polynomials(powers: list[Expr]) -> list[Expr]:
 
 
 _ShareFormula = Callable[[Expr, Expr, Expr], Expr]
-_SHARES = {op: row.share for op, row in FORMULAS.items() if row.share is not None}
+_SHARES = {op: row.reduction_jvp for op, row in FORMULAS.items() if row.reduction_jvp is not None}
 
 
 def _reduce_factor(share: _ShareFormula) -> Factor:

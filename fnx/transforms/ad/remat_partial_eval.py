@@ -38,12 +38,12 @@ class RematKey(Record):
 class SavedAndRecomputed(Record):
     """Two FUNCTIONs for a body, or None if no value in it is saved.
 
-    ``saving`` returns ``n`` saved values after its results; ``again`` takes them after its
+    ``saving`` returns ``n`` saved values after its results; ``recompute_form`` takes them after its
     operands, and returns the wanted results.
     """
 
     saving: UOp | None
-    again: UOp | None
+    recompute_form: UOp | None
     n: int
 
 
@@ -84,7 +84,7 @@ def partial_eval(outs: Sequence[UOp], later: Sequence[UOp], sources: Container[U
     rerun = rebuild(later, lambda node, src: _rerun_node(nodes, node, src)
                     if (node.src[0] if node.op is ops.GETTUPLE else node) in primal else None,
                     saved)
-    saved_in_bodies = [x for both in nodes.values() for x in both.kept]
+    saved_in_bodies = [x for both in nodes.values() for x in both.x_factors]
     return rebuilt[:len(outs)], rerun, [*saved.values(), *saved_in_bodies]
 
 
@@ -97,15 +97,15 @@ class _Split:
                  repeat: Callable[[Sequence[UOp], Sequence[UOp]], Mapping[int, UOp]]) -> None:
         self.n_outs, self.needed, self.save, self.repeat = n_outs, wanted, save, repeat
         self.results: Sequence[UOp] = ()
-        self.kept: Sequence[UOp] = ()
-        self.later: Mapping[int, UOp] = {}
+        self.x_factors: Sequence[UOp] = ()
+        self.recomputed: Mapping[int, UOp] = {}
 
 
 def _save_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     split = nodes.get(node)
     if split is not None:
         results = split.save(src)
-        split.results, split.kept = results[:split.n_outs], results[split.n_outs:]
+        split.results, split.x_factors = results[:split.n_outs], results[split.n_outs:]
         rebuilt: UOp = results[0].src[0]
         return rebuilt
     if node.op is ops.GETTUPLE and node.src[0] in nodes:
@@ -117,10 +117,10 @@ def _save_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) -> 
 def _rerun_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) -> UOp | None:
     split = nodes.get(node)
     if split is not None:
-        split.later = split.repeat(src, split.kept)
+        split.recomputed = split.repeat(src, split.x_factors)
         return node  # dead: its GETTUPLEs are replaced
     if node.op is ops.GETTUPLE and node.src[0] in nodes:
-        result: UOp = nodes[node.src[0]].later[node.arg]
+        result: UOp = nodes[node.src[0]].recomputed[node.arg]
         return result
     if node.op is ops.GETTUPLE and src[0].op is ops.CALLBACK and src[0].arg.effect:
         token: UOp = src[0].src[1]
@@ -128,7 +128,7 @@ def _rerun_node(nodes: Mapping[UOp, _Split], node: UOp, src: tuple[UOp, ...]) ->
     if node.op in ops.HIGHER_ORDER and any(map(build_calls.is_token, src)):
         silenced = [drop_effects(s, "a loop in a checkpoint", "move it out of the checkpoint")
                     if s.op is ops.FUNCTION else s for s in src]
-        return node.over(tuple(silenced))
+        return node.with_operands(tuple(silenced))
     return None
 
 
@@ -155,7 +155,7 @@ def _split_call(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivatio
     if body.op is not ops.FUNCTION:
         return None
     forms: SavedAndRecomputed = yield body, RematKey(policy, wanted)
-    saving, again = forms.saving, forms.again
+    saving, again = forms.saving, forms.recompute_form
     if saving is None or again is None:
         return None
     return _Split(len(arg.outs), wanted, lambda src: build_calls.call(saving, src[1:], arg.name),
@@ -168,7 +168,7 @@ def _split_scan(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivatio
     n = arg.n_carries
     ys = tuple([o for o in wanted if o >= n])
     forms: SavedAndRecomputed = yield body, RematKey(policy, (*range(n), *ys))
-    saving, again = forms.saving, forms.again
+    saving, again = forms.saving, forms.recompute_form
     if saving is None or again is None:
         return None
 
@@ -203,13 +203,13 @@ def _split_cond(node: UOp, wanted: tuple[int, ...], policy: Policy) -> Derivatio
         return build.function([*function.src[:n_outs], *values], n, branch.arg.name)
 
     def again(branch: UOp, forms: SavedAndRecomputed, to_slot: Sequence[int]) -> UOp:
-        if forms.again is None:
+        if forms.recompute_form is None:
             outs = [branch.src[o] for o in wanted]
         else:
-            params = build.params(forms.again)
+            params = build.params(forms.recompute_form)
             to = {x: build.param(n + to_slot[i - n], x.dtype, x.shape) for i, x in params.items()
                   if i >= n}
-            outs = rebuild(forms.again.src, known=to)
+            outs = rebuild(forms.recompute_form.src, known=to)
         return build.function(outs, n + len(like), f"{branch.arg.name}.again")
 
     each = list(zip(branches, forms, slots))

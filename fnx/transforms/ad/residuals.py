@@ -42,7 +42,7 @@ def split(outs: Sequence[UOp], grads: Sequence[UOp], inputs: Mapping[UOp, Source
             return node in policy_set
         rule = DERIVATIVES[node.op]
         is_primal = (node.src[0] if isinstance(rule, GetTupleRule) else node) in primal
-        return node in results or node in sums or rule.dear and is_primal
+        return node in results or node in sums or rule.save_residual and is_primal
 
     sums: set[UOp] = set()
     if policy_saved is None:

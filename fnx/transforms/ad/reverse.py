@@ -83,13 +83,13 @@ def pullback_steps(outs: Sequence[UOp], cts: Sequence[Cotangent | None], wrt: Se
     the backward pass follow; None: these are dropped."""
     walk = _ReverseWalk(outs, wrt, nonfinite, needs_mask, token)
     for out, ct in zip(outs, cts):
-        walk.give(out, ct)
+        walk.add_cotangent(out, ct)
     yield from walk.run()
-    wrt_cts = [walk.take(w) for w in wrt]
+    wrt_cts = [walk.take_cotangent(w) for w in wrt]
     flat = [n for ct in wrt_cts if ct is not None for n in ct if n is not None]
     if walk.token is not None:
         flat.append(walk.token)
-    rebuilt = rebuild([*outs, *flat], walk.forward) if walk.forms else [*outs, *flat]
+    rebuilt = rebuild([*outs, *flat], walk.forward) if walk.vjp_forms else [*outs, *flat]
     new = dict(zip(flat, rebuilt[len(outs):]))
     grads = [None if ct is None else
              Cotangent(new[ct.value], None if ct.mask is None else new[ct.mask]) for ct in wrt_cts]
@@ -106,10 +106,10 @@ class _ReverseWalk:
         self.active: set[UOp] = set(wrt)
         self.activity = ActivityAnalysis(self.active)
         self.may_be_nonfinite: set[UOp] = set(nonfinite)
-        self.guarded: set[UOp] = set(needs_mask)  # a singular partial at or behind them
+        self.needs_mask: set[UOp] = set(needs_mask)  # a singular partial at or behind them
         self.pending: dict[UOp, list[Cotangent]] = {}
         self.results: dict[UOp, dict[int, Cotangent]] = {}  # of higher-order nodes
-        self.forms: dict[UOp, Linearized] = {}  # which replace these
+        self.vjp_forms: dict[UOp, Linearized] = {}  # which replace these
         self.sources = frozenset(wrt)
         for node in self.order:
             if node.src and node.op in DERIVATIVES:
@@ -127,9 +127,9 @@ class _ReverseWalk:
         if not active_src or isinstance(rule, GetTupleRule) and not self.activity.is_active(node):
             return
         self.active.add(node)
-        if singular or (nonfinite_here and rule.scales(node)) or (
-                any(s in self.guarded for s in active_src) and not rule.blocks_masks(node)):
-            self.guarded.add(node)
+        if singular or (nonfinite_here and rule.multiplies_operand(node)) or (
+                any(s in self.needs_mask for s in active_src) and not rule.blocks_masks(node)):
+            self.needs_mask.add(node)
 
     def forward(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         """Return the replacement of a node over these operands; None: the node itself.
@@ -138,15 +138,15 @@ class _ReverseWalk:
         already built with the residuals becomes identical to it, whatever was replaced before
         it.
         """
-        form, rule = self.forms.get(node), DERIVATIVES.get(node.op)
+        form, rule = self.vjp_forms.get(node), DERIVATIVES.get(node.op)
         return rule.forward(node, src, form) if form and isinstance(rule, HigherOrderRule) else None
 
-    def give(self, node: UOp, ct: Cotangent | None) -> None:
+    def add_cotangent(self, node: UOp, ct: Cotangent | None) -> None:
         """Add a contribution to the cotangent of a node."""
         if ct is not None and node in self.active:
             self.pending.setdefault(node, []).append(ct)
 
-    def take(self, node: UOp) -> Cotangent | None:
+    def take_cotangent(self, node: UOp) -> Cotangent | None:
         """Remove and return the sum of the contributions to a node."""
         parts = self.pending.pop(node, None)
         if parts is None:
@@ -163,15 +163,15 @@ class _ReverseWalk:
             if isinstance(rule, HigherOrderRule):
                 out_cts = self.results.pop(node, None)
                 if out_cts is not None:
-                    form = yield from rule.forms(node, out_cts, self.active, self.guarded,
+                    form = yield from rule.vjp_forms(node, out_cts, self.active, self.needs_mask,
                                                  self.may_be_nonfinite)
-                    self.forms[node] = form
+                    self.vjp_forms[node] = form
                     cts, self.token = rule.vjp_all(node, out_cts, self.active, form, self.token)
                     for operand, ct in cts:
-                        self.give(operand, ct)
+                        self.add_cotangent(operand, ct)
             elif node in self.pending and node not in self.sources:
                 products = self._split_products(node)
-                ct = self.take(node)
+                ct = self.take_cotangent(node)
                 if isinstance(rule, GetTupleRule):
                     assert ct is not None
                     self.results.setdefault(node.src[0], {})[node.arg] = ct
@@ -201,18 +201,19 @@ class _ReverseWalk:
         rule = DERIVATIVES[node.op]
         apply = ct.mask is not None and (
             rule.singular(node) or
-            (rule.scales(node) and any(s in self.may_be_nonfinite for s in node.src)))
+            (rule.multiplies_operand(node) and any(s in self.may_be_nonfinite for s in node.src)))
         for i in rule.operands(node):
             operand = node.src[i]
             if operand not in self.active:
                 continue
             value = rule.vjp(node, i, ct.value)
             mask = None
-            if apply or operand in self.guarded:
+            if apply or operand in self.needs_mask:
                 mask = rule.vjp_mask(node, i, ct.mask)
                 if apply and mask is not None:
                     value = build.where(mask, value, zeros_like(value))
-            self.give(operand, Cotangent(value, mask if operand in self.guarded else None))
+            self.add_cotangent(operand,
+                               Cotangent(value, mask if operand in self.needs_mask else None))
 
 
 # ---- bodies -------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def _derive(body: UOp, activity: Activity) -> Derivation[Linearized]:
     inputs[first] = TOKEN
     outs, found, last = yield from pullback_steps(body.src, cts, wrt,
                                                   those(activity.may_be_nonfinite),
-                                                  those(activity.guarded), first)
+                                                  those(activity.needs_mask), first)
     by_param = dict(zip(wrt, found))
     flat: list[UOp] = []
 
@@ -260,5 +261,5 @@ def _derive(body: UOp, activity: Activity) -> Derivation[Linearized]:
         partial_eval = load("fnx.transforms.ad.remat_partial_eval").partial_eval  # rarely needed
         outs, flat, saved = yield from partial_eval(outs, flat, inputs, activity.policy)
     forward, backward, sources = split(outs, flat, inputs, n, body.arg.name, saved,
-                                       activity.policy is not None and activity.policy.apart)
+                                       activity.policy is not None and activity.policy.prevent_cse)
     return Linearized(None if forward is body else forward, backward, sources, indices, token)

@@ -1,7 +1,7 @@
 """Binomial checkpointing (revolve): which states of a loop to save when memory is bounded.
 
-    steps are grouped into blocks of LEAF; a block is reversed at once, with all its states saved;
-    of the blocks before it, some initial states are saved, as a stack
+    steps are grouped into blocks of BLOCK; a block is reversed at once, with all its states
+    saved; of the blocks before it, some initial states are saved, as a stack
 
     9 blocks, saved at 0 and 5:   5 -> 7, save it -> 8    reverse 8, then 7
                                   5 -> 6, save it         reverse 6, then 5;   0 -> 2, ...
@@ -22,10 +22,10 @@ from math import comb
 from fnx.core.expr import Expr, maximum, minimum, where
 from fnx.core.record import Record
 
-BLOCK = 32           # steps per block
-MAX_SNAPSHOTS = 32         # snapshots: initial states of blocks
-FORWARD_SNAPSHOTS = 24          # snapshots of the forward pass: even; the rest stay free
-MAX_RUNS = 12       # runs of a block that are planned for: enough for 2**33 steps
+BLOCK = 32  # steps per block
+MAX_SNAPSHOTS = 32  # snapshots: initial states of blocks
+FORWARD_SNAPSHOTS = 24  # snapshots of the forward pass: even; the rest stay free
+MAX_RUNS = 12  # runs of a block that are planned for: enough for 2**33 steps
 
 
 def advance(blocks: Expr, free: Expr) -> Expr:

@@ -176,10 +176,10 @@ Masks = Sequence[UOp | None]                # of these tangents; None: zero, or 
 class DerivativeRule:
     """The rule of an op without a derivative, and the base class of the others.
 
-    ``dear``: the result is saved for the backward pass instead of recomputed.
+    ``save_residual``: the result is saved for the backward pass instead of recomputed.
     """
 
-    dear = False
+    save_residual = False
 
     def bodies(self, node: UOp) -> Sequence[UOp]:
         """FUNCTIONs that define what the node computes."""
@@ -217,7 +217,7 @@ class DerivativeRule:
         """Whether the value or a partial can be infinite or NaN for finite operands."""
         return False
 
-    def scales(self, node: UOp) -> bool:
+    def multiplies_operand(self, node: UOp) -> bool:
         """Whether a partial multiplies by an operand, so that it is infinite where the operand
         is."""
         return False
@@ -229,12 +229,12 @@ class Elementwise(DerivativeRule):
     ``taken(i, *operands)``: where the result is operand i (WHERE, MAX, MIN).
     """
 
-    def __init__(self, along: Sequence[JvpTerm | None], multiplies: bool,
+    def __init__(self, jvps: Sequence[JvpTerm | None], multiplies: bool,
                  singular: Callable[[UOp], bool] | None = None,
-                 taken: Callable[..., Expr] | None = None) -> None:
-        self.along, self.multiplies = along, multiplies
-        self.positions = tuple(i for i, f in enumerate(along) if f is not None)
-        self.may_be_singular, self.taken = singular, taken
+                 selected: Callable[..., Expr] | None = None) -> None:
+        self.jvps, self.multiplies = jvps, multiplies
+        self.positions = tuple(i for i, f in enumerate(jvps) if f is not None)
+        self.may_be_singular, self.selected = singular, selected
 
     def operands(self, node: UOp) -> Sequence[int]:
         return self.positions
@@ -250,33 +250,34 @@ class Elementwise(DerivativeRule):
                          for i in self.positions if tangents[i] is not None])
 
     def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
-        jvp_term = self.along[i]
+        jvp_term = self.jvps[i]
         assert jvp_term is not None
         return jvp_term(Expr(ct), Expr(node), *map(Expr, node.src)).node
 
     def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        return mask if self.taken is None else and_masks(
-            mask, self.taken(i, *map(Expr, node.src)).node)
+        return mask if self.selected is None else and_masks(
+            mask, self.selected(i, *map(Expr, node.src)).node)
 
     def singular(self, node: UOp) -> bool:
         return self.may_be_singular is not None and self.may_be_singular(node)
 
-    def scales(self, node: UOp) -> bool:
+    def multiplies_operand(self, node: UOp) -> bool:
         return self.multiplies
 
 
 class Linear(DerivativeRule):
     """The op is jointly linear in ``positions`` (None: in all its operands).
 
-    ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``drops``: the op
-    does not read all elements of the operand, so its transpose has zeros. ``where(node)``: outside
-    of it the result is a constant.
+    ``transpose(node, i, ct)`` also takes a bool ct: a mask, whose sum is "or". ``reads_partially``:
+    the op does not read all elements of the operand, so its transpose has zeros. ``where(node)``:
+    outside of it the result is a constant.
     """
 
     def __init__(self, transpose: Callable[[UOp, int, UOp], UOp],
-                 positions: tuple[int, ...] | None = (0,), drops: bool = False,
+                 positions: tuple[int, ...] | None = (0,), reads_partially: bool = False,
                  where: Callable[[UOp], UOp] | None = None) -> None:
-        self.transpose, self.positions, self.drops, self.where = transpose, positions, drops, where
+        self.transpose, self.positions = transpose, positions
+        self.reads_partially, self.where = reads_partially, where
 
     def operands(self, node: UOp) -> Sequence[int]:
         return range(len(node.src)) if self.positions is None else self.positions
@@ -306,7 +307,7 @@ class Linear(DerivativeRule):
 
     def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
         if mask is None:
-            if not self.drops:
+            if not self.reads_partially:
                 return None
             mask = build.const(True, dtypes.bool_, node.shape)
         return self.transpose(node, i, mask)
@@ -320,14 +321,14 @@ def broadcast_reduced(node: UOp, x: UOp) -> UOp:
 
 
 class ReduceRule(DerivativeRule):
-    """REDUCE: a sum of ``along(t, node)`` over the reduced axes; one ``along`` for each monoid."""
+    """REDUCE: a sum of ``along(t, node)`` over the reduced axes; one ``jvps`` for each monoid."""
 
-    def __init__(self, along: dict[ops.Op, Factor],
-                 taken: dict[ops.Op, Callable[[UOp], Expr]]) -> None:
-        self.along, self.taken = along, taken
+    def __init__(self, jvps: dict[ops.Op, Factor],
+                 selected: dict[ops.Op, Callable[[UOp], Expr]]) -> None:
+        self.jvps, self.selected = jvps, selected
 
-    def _along(self, t: UOp, node: UOp) -> UOp:
-        return self.along[node.arg.monoid](Expr(t), node).node
+    def _jvp_term(self, t: UOp, node: UOp) -> UOp:
+        return self.jvps[node.arg.monoid](Expr(t), node).node
 
     def blocks_masks(self, node: UOp) -> bool:
         """Whether it is a contraction: a sum over the product of two broadcast arrays."""
@@ -336,33 +337,33 @@ class ReduceRule(DerivativeRule):
             all(map(_is_broadcast, product.src))
 
     def operands(self, node: UOp) -> Sequence[int]:
-        return (0,) if node.arg.monoid in self.along else ()
+        return (0,) if node.arg.monoid in self.jvps else ()
 
     def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         t = tangents[0]
         if t is None:
             return None
-        terms = self._along(t, node)
+        terms = self._jvp_term(t, node)
         if terms.op is ops.ADD and self.blocks_masks(node):  # each term is a contraction
             return add_all([build.reduce(s, ops.ADD, node.arg.axes) for s in terms.src])
         return build.reduce(terms, ops.ADD, node.arg.axes)
 
     def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
-        mask, winner_of = masks[0], self.taken.get(node.arg.monoid)
+        mask, winner_of = masks[0], self.selected.get(node.arg.monoid)
         if mask is None:
             return None
         selected_mask = mask if winner_of is None else build.and_(mask, winner_of(node).node)
         return sum_or_any(selected_mask, node.arg.axes)
 
     def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
-        return self._along(broadcast_reduced(node, ct), node)
+        return self._jvp_term(broadcast_reduced(node, ct), node)
 
     def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        winner_of = self.taken.get(node.arg.monoid)
+        winner_of = self.selected.get(node.arg.monoid)
         return and_masks(None if mask is None else broadcast_reduced(node, mask),
                          None if winner_of is None else winner_of(node).node)
 
-    def scales(self, node: UOp) -> bool:
+    def multiplies_operand(self, node: UOp) -> bool:
         return node.arg.monoid is ops.MUL
 
 
@@ -373,19 +374,19 @@ class ScatterRule(DerivativeRule):
     are zero for what was overwritten or dropped.
     """
 
-    def __init__(self, kept: dict[ops.Op | None, Factor],
-                 written: dict[ops.Op | None, Factor], read: Factor) -> None:
-        self.kept, self.written, self.read = kept, written, read
+    def __init__(self, x_factors: dict[ops.Op | None, Factor],
+                 update_factors: dict[ops.Op | None, Factor], read: Factor) -> None:
+        self.x_factors, self.update_factors, self.read = x_factors, update_factors, read
 
     def _factor(self, node: UOp, i: int, t: UOp) -> UOp:
-        return (self.written if i else self.kept)[node.arg.monoid](Expr(t), node).node
+        return (self.update_factors if i else self.x_factors)[node.arg.monoid](Expr(t), node).node
 
-    def _read(self, node: UOp, i: int, x: UOp) -> UOp:
+    def _read_result(self, node: UOp, i: int, x: UOp) -> UOp:
         """Return the elements of x (like the result) that operand i contributed to."""
         return self.read(Expr(x), node).node if i else x
 
     def operands(self, node: UOp) -> Sequence[int]:
-        return (0, len(node.src) - 1) if node.arg.monoid in self.kept else ()
+        return (0, len(node.src) - 1) if node.arg.monoid in self.x_factors else ()
 
     def jvp(self, node: UOp, tangents: Tangents) -> UOp | None:
         x, index, updates = tangents[0], node.src[1:-1], tangents[-1]
@@ -395,10 +396,10 @@ class ScatterRule(DerivativeRule):
 
     def jvp_mask(self, node: UOp, tangents: Tangents, masks: Masks) -> UOp | None:
         index, nowhere = node.src[1:-1], build.const(False, dtypes.bool_, node.shape)
-        x_mask = nowhere if tangents[0] is None else self._cut(node, 0, masks[0])
+        x_mask = nowhere if tangents[0] is None else self._restrict_mask(node, 0, masks[0])
         if tangents[-1] is None or x_mask is None:
             return x_mask
-        update_mask = self._cut(node, -1, masks[-1])
+        update_mask = self._restrict_mask(node, -1, masks[-1])
         count = build.const(0, dtypes.int32, node.shape)
         ones = build.const(1, dtypes.int32, node.src[-1].shape) if update_mask is None else \
             build.cast(update_mask, dtypes.int32)
@@ -406,12 +407,13 @@ class ScatterRule(DerivativeRule):
         return build.or_(x_mask, build.ne(marks, count))
 
     def vjp(self, node: UOp, i: int, ct: UOp) -> UOp:
-        return self._factor(node, i, self._read(node, i, ct))
+        return self._factor(node, i, self._read_result(node, i, ct))
 
     def vjp_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
-        return self._cut(node, i, None if mask is None else self._read(node, i, mask))
+        return self._restrict_mask(node, i,
+                                   None if mask is None else self._read_result(node, i, mask))
 
-    def _cut(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
+    def _restrict_mask(self, node: UOp, i: int, mask: UOp | None) -> UOp | None:
         """Restrict a mask, shaped like operand i, to where the operand contributed to the
         result."""
         if node.arg.monoid is ops.MUL:  # a factor of zero is a value, not a selection
@@ -420,7 +422,7 @@ class ScatterRule(DerivativeRule):
         factor = self._factor(node, i, ones)
         return mask if factor is ones else and_masks(mask, build.ne(factor, zeros_like(ones)))
 
-    def scales(self, node: UOp) -> bool:
+    def multiplies_operand(self, node: UOp) -> bool:
         return node.arg.monoid is ops.MUL
 
 

@@ -59,7 +59,8 @@ class ScanRule(LoopRule):
         deps = yield node.src[0], DependenceKey()
         return fixpoints.transitive_deps(deps, _carries(node.arg), zero_steps=node.arg.length == 0)
 
-    def linearize(self, node: UOp, args: Nodes, activity: Activity) -> Derivation[Linearized]:
+    def linearize_uncached(self, node: UOp, args: Nodes,
+                           activity: Activity) -> Derivation[Linearized]:
         body, arg = node.src[0], node.arg
         if arg.checkpoint > 1:
             segments = build_function(lambda ins: scan_segments(body, arg, ins), args, arg.name)
@@ -84,7 +85,7 @@ class ScanRule(LoopRule):
         depends = yield body, DependenceKey()
         inputs = sorted(fixpoints.active_params(depends, carries, tangents))
         active = sorted(carries.of(inputs))
-        pushed: JvpForm = yield body, JvpKey(tuple(inputs), full=tuple(active))
+        pushed: JvpForm = yield body, JvpKey(tuple(inputs), instantiate=tuple(active))
         first, rows = carries.first, carries.first + carries.n
         groups = [[i for i in inputs if i in group]
                   for group in (range(first), carries.params, range(rows, len(args)))]
@@ -139,25 +140,25 @@ class _ScanReverse:
 
     def build(self, activity: Activity) -> Linearized:
         saved: list[UOp] = []
-        src_of = {source: self._place(source, saved) for source in self.form.sources
+        src_of = {source: self._map_source(source, saved) for source in self.form.sources
                   if source[0] in ("input", "result")}
         sources = Sources()
         for src in src_of.values():
-            sources.want(src.source)
+            sources.add(src.source)
             if src.first is not None:
-                sources.want(src.first)
+                sources.add(src.first)
         for k, o in enumerate(activity.outputs):
             if o in self.outputs:
-                sources.want(("cotangent", k))
+                sources.add(("cotangent", k))
         if self.form.token is not None:
-            sources.want(TOKEN)
+            sources.add(TOKEN)
         forward = build_function(lambda ins: self.forward(ins, saved), self.args, self.arg.name)
         like = {"input": self.args, "result": forward.src, "cotangent":
                 [forward.src[o] for o in activity.outputs]}
         return sources.build(forward if saved else None, like,
                              lambda read: self.backward(read, src_of, activity), self.arg.name)
 
-    def _place(self, source: Source, saved: list[UOp]) -> _StepSrc:
+    def _map_source(self, source: Source, saved: list[UOp]) -> _StepSrc:
         """Return where the backward pass finds an input or a result of a step."""
         kind, i = source
         node = self.params[i] if kind == "input" else self.body.src[i]
@@ -216,7 +217,7 @@ class _ScanReverse:
         out_cts = {o: read(("cotangent", k)) for k, o in enumerate(activity.outputs)
                    if o in self.outputs}
         with_ct, ys = ([o for o in self.outputs if o < n], [o for o in self.outputs if o >= n])
-        result_index_of = {i: place for i, (place, _) in zip(self.inputs, self.form.given)
+        result_index_of = {i: place for i, (place, _) in zip(self.inputs, self.form.result_indices)
                            if place is not None}
         summed_inputs = [i for i in result_index_of if i < carries.first]
         mapped_inputs = [i for i in result_index_of if i >= self.rows]

@@ -32,9 +32,9 @@ def gather_by_order(node: UOp) -> UOp:
     if function is None:
         params = [build.param(i, t, shape) for i, (shape, t) in enumerate(arg.ins)]
         order, = build_calls.sort(params[:arg.n_keys], arg.n_keys, (-1,), arg.name)
-        outs = [order if i < 0 else gather_along_last(params[i], order) for i in arg.kept]
+        outs = [order if i < 0 else gather_along_last(params[i], order) for i in arg.outputs]
         function = build.function(outs, len(params), arg.name)
-        _gather_forms.keep(arg, function)
+        _gather_forms.put(arg, function)
     return function
 
 
@@ -68,15 +68,16 @@ class SortRule(CallRule):
                 nonfinite: Container[UOp]
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
         outs = build.results(node)
-        if all(i < 0 or tangents[i] is None for i in node.arg.kept):
+        if all(i < 0 or tangents[i] is None for i in node.arg.outputs):
             return outs, [None] * len(outs)
         call_tangents = (None, *tangents)
         return (yield from super().jvp_all(_as_call(node), call_tangents, needs_mask, nonfinite))
 
     def depends(self, node: UOp) -> Derivation[Sequence[frozenset[int]]]:
         yield from ()
-        return [frozenset(() if i < 0 else (i,)) for i in node.arg.kept]
+        return [frozenset(() if i < 0 else (i,)) for i in node.arg.outputs]
 
-    def forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
               needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
-        return (yield from super().forms(_as_call(node), out_cts, active, needs_mask, nonfinite))
+        return (yield from super().vjp_forms(_as_call(node), out_cts, active, needs_mask,
+                                             nonfinite))

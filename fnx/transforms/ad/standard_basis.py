@@ -53,7 +53,7 @@ def contract_basis(outs: Sequence[UOp], units: UOp) -> list[UOp]:
     for _ in range(MAX_CALLS):
         walk = _BasisWalk(units)
         results = rebuild(results, walk.visit)
-        if not walk.entered:
+        if not walk.inlined_calls:
             break
     return results
 
@@ -64,20 +64,21 @@ class _BasisWalk:
         digits = [None if n == 1 else IndexDigit(math.prod(lengths[i + 1:]), n)
                   for i, n in enumerate(lengths)]
         self.views: dict[UOp, BasisView] = {units: (BASIS_ROW, *digits)}
-        self.entered: dict[UOp, list[UOp]] = {}  # calls that take units -> their inlined results
+        # calls that take units -> their inlined results
+        self.inlined_calls: dict[UOp, list[UOp]] = {}
 
     def visit(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is ops.GETTUPLE and src[0] in self.entered:
-            result: UOp = self.entered[src[0]][node.arg]
+        if node.op is ops.GETTUPLE and src[0] in self.inlined_calls:
+            result: UOp = self.inlined_calls[src[0]][node.arg]
             return result
         if node.op is ops.REDUCE and node.arg.monoid is ops.ADD and src[0].op is ops.MUL:
             a, b = src[0].src
             contracted = self._index_contraction(a, b, node)
             return self._index_contraction(b, a, node) if contracted is None else contracted
         if any(s in self.views for s in src):
-            rebuilt = node.over(src)
+            rebuilt = node.with_operands(src)
             if node.op is ops.CALL and src[0].op is ops.FUNCTION:
-                self.entered[rebuilt] = inline_function(src[0], src[1:])
+                self.inlined_calls[rebuilt] = inline_function(src[0], src[1:])
             elif (view := _view_of_movement(node, src[0], self.views.get(src[0]))) is not None:
                 self.views[rebuilt] = view
             return rebuilt

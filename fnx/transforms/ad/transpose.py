@@ -35,11 +35,11 @@ class TransposeKey(Record):
 
 class TransposeForm(Record):
     """``function`` takes the operands of the body (it does not read the linear ones), then the
-    cotangents, then a token if it has effects; ``given`` says which of its results is the
+    cotangents, then a token if it has effects; ``result_indices`` says which of its results is the
     cotangent of each linear operand; None: zero. ``token`` is the result after the effects."""
 
     function: UOp
-    given: tuple[int | None, ...]
+    result_indices: tuple[int | None, ...]
     token: int | None = None
 
 
@@ -64,8 +64,9 @@ def transpose_to_jvp(linearized: Linearized) -> tuple[TransposeForm, tuple[int, 
     have one; the numbers of these come second. Effects of the backward pass are dropped.
     """
     linear = tuple([i for i, (kind, _) in enumerate(linearized.sources) if kind == "cotangent"])
-    active = tuple([k for k, (value, _) in enumerate(linearized.given) if value is not None])
-    outputs = tuple([v for v, _ in linearized.given if v is not None])
+    active = tuple([k for k,
+                    (value, _) in enumerate(linearized.result_indices) if value is not None])
+    outputs = tuple([v for v, _ in linearized.result_indices if v is not None])
     backward = drop_effects(linearized.backward, "a linear map", "use vjp, whose pullback calls it")
     return transpose(backward, linear, outputs), active
 

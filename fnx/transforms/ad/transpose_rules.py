@@ -28,7 +28,7 @@ class TransposeRuleKey(Record):
     what: str
     hint: str
     masked: tuple[int, ...] = ()
-    guarded: tuple[int, ...] = ()
+    needs_mask: tuple[int, ...] = ()
     may_be_nonfinite: tuple[int, ...] = ()
 
 
@@ -40,6 +40,6 @@ def _transpose_rule(body: UOp, key: TransposeRuleKey) -> Derivation[Linearized]:
             [x for i, x in build.params(body).items() if i in key.linear])
     except GradError as e:
         raise GradError(f"{key.what}: {e.message}", hint=key.hint, loc=e.loc) from None
-    linearized: Linearized = yield body, Activity(key.inputs, key.outputs, key.masked, key.guarded,
-                                                  key.may_be_nonfinite)
+    linearized: Linearized = yield body, Activity(key.inputs, key.outputs, key.masked,
+                                                  key.needs_mask, key.may_be_nonfinite)
     return linearized

@@ -65,7 +65,7 @@ class WhileRule(LoopRule):
         depends = yield body, DependenceKey()
         inputs = sorted(fixpoints.active_params(depends, carries, tangents))
         active = sorted(carries.of(inputs))
-        form: JvpForm = yield body, JvpKey(tuple(inputs), full=tuple(active))
+        form: JvpForm = yield body, JvpKey(tuple(inputs), instantiate=tuple(active))
         first, n = carries.first, carries.n
         active_consts = [i for i in inputs if i < first]
 
@@ -80,10 +80,11 @@ class WhileRule(LoopRule):
         last = build_while(
             condition, step, [*args[:first], *[tangents[i] for i in active_consts]],
             [*args[first:], *[or_zeros(tangents.get(first + c), args[first + c]) for c in active]],
-            name=f"{node.arg.name}.jvp", max_trips=node.arg.most)
+            name=f"{node.arg.name}.jvp", max_trips=node.arg.max_trips)
         return last[:n], dict(zip(active, last[n:]))
 
-    def linearize(self, node: UOp, args: Nodes, activity: Activity) -> Derivation[Linearized]:
+    def linearize_uncached(self, node: UOp, args: Nodes,
+                           activity: Activity) -> Derivation[Linearized]:
         body, carries = node.src[1], _carries(node)
         depends = yield body, DependenceKey()
         active = fixpoints.active_params(depends, carries, activity.inputs)
@@ -92,7 +93,7 @@ class WhileRule(LoopRule):
         inputs = [*sorted(i for i in active if i < carries.first),
                   *[carries.first + c for c in with_ct]]
         form = yield body, Activity(tuple(inputs), tuple(with_ct))
-        kind = _ShortWhileReverse if 0 < node.arg.most <= revolve.BLOCK else _WhileReverse
+        kind = _ShortWhileReverse if 0 < node.arg.max_trips <= revolve.BLOCK else _WhileReverse
         return kind(node, args, form, inputs, with_ct).build(activity)
 
 
@@ -103,36 +104,38 @@ def _carries(node: UOp) -> Carries:
 class _WhileReverse:
     """Both passes of a WHILE, from the derived form of its body.
 
-    ``inputs`` are its PARAMs that have a cotangent, ``pulled`` the carries.
+    ``inputs`` are its PARAMs that have a cotangent, ``ct_indices`` the carries.
     """
 
     def __init__(self, node: UOp, args: Nodes, form: Linearized, inputs: Sequence[int],
-                 pulled: Sequence[int]) -> None:
-        self.goes_on, self.body, *_ = node.src
+                 ct_indices: Sequence[int]) -> None:
+        self.condition, self.body, *_ = node.src
         forward = form.forward_of(self.body)
-        self.step = forward.over(forward.src[:len(node.arg.outs)])  # of a custom_vjp: its fwd
-        self.again = drop_effects(self.step)
+        # of a custom_vjp: its fwd
+        self.step = forward.with_operands(forward.src[:len(node.arg.outs)])
+        self.recompute_form = drop_effects(self.step)
         self.arg, self.args, self.form = node.arg, args, form
-        self.inputs, self.pulled = inputs, pulled
+        self.inputs, self.ct_indices = inputs, ct_indices
         self.first = node.arg.n_consts
         self.n = len(node.arg.outs)
         self.like = params_like(args)
         self.saved = [c for c in range(self.n)
                       if not build_calls.is_token(self.like[self.first + c])]
-        self.given = {i: place for i, (place, _) in zip(inputs, form.given) if place is not None}
+        self.result_indices = {i: place for i,
+                               (place, _) in zip(inputs, form.result_indices) if place is not None}
 
     def build(self, activity: Activity) -> Linearized:
         forward = build_function(self.forward, self.args, self.arg.name)
         sources = Sources()
         for i in range(self.first):
-            sources.want(("input", i))
+            sources.add(("input", i))
         for o in range(self.n, len(forward.src)):
-            sources.want(("result", o))
+            sources.add(("result", o))
         for k, o in enumerate(activity.outputs):
-            if o in self.pulled:
-                sources.want(("cotangent", k))
+            if o in self.ct_indices:
+                sources.add(("cotangent", k))
         if self.form.token is not None:
-            sources.want(TOKEN)
+            sources.add(TOKEN)
         like = {"input": self.args, "result": forward.src, "cotangent":
                 [forward.src[o] for o in activity.outputs]}
         return sources.build(forward, like, lambda read: self.backward(read, activity),
@@ -140,7 +143,7 @@ class _WhileReverse:
 
     def rerun_step(self, consts: Nodes, states: Nodes) -> list[UOp]:
         """Rerun a step, without its effects."""
-        return inline_function(self.again, [*consts, *states])
+        return inline_function(self.recompute_form, [*consts, *states])
 
     # ---- forward
 
@@ -150,7 +153,7 @@ class _WhileReverse:
         n, first = self.n, self.first
 
         def goes_on(consts: Nodes, states: Nodes) -> UOp:
-            return inline_function(self.goes_on, [*consts, *states[:n]])[0]
+            return inline_function(self.condition, [*consts, *states[:n]])[0]
 
         def chunk(consts: Nodes, states: Nodes) -> list[UOp]:
             carries, (steps, saved, stride), slots = states[:n], states[n:n + 3], states[n + 3:]
@@ -160,12 +163,13 @@ class _WhileReverse:
             slots = build_calls.cond([build_function(lambda p: p, slots, "keep all"),
                                       build_function(_take_even, slots, "keep every second")],
                                 build.cast(is_full.node, dtypes.int32), slots)
-            slots = [write_slot(p, as_index(saved), c) for p, c in zip(slots, self._saved(carries))]
+            slots = [write_slot(p, as_index(saved), c) for p,
+                     c in zip(slots, self._savable(carries))]
             end = (Expr(steps) + Expr(stride)).node
 
             def in_chunk(consts: Nodes, states: Nodes) -> UOp:
                 return build.and_(build.lt(states[n], consts[-1]),
-                                  inline_function(self.goes_on, [*consts[:-1], *states[:n]])[0])
+                                  inline_function(self.condition, [*consts[:-1], *states[:n]])[0])
 
             *carries, steps = build_while(
                 in_chunk, lambda consts, states: [
@@ -176,14 +180,14 @@ class _WhileReverse:
 
         return build_while(goes_on, chunk, ins[:first],
                            [*ins[first:], as_count(0), as_count(0), as_count(revolve.BLOCK),
-                            *self._places(revolve.FORWARD_SNAPSHOTS)],
+                            *self._empty_slots(revolve.FORWARD_SNAPSHOTS)],
                            name=f"{self.arg.name}.chunk")
 
-    def _places(self, n: int) -> list[UOp]:
+    def _empty_slots(self, n: int) -> list[UOp]:
         return [build.const(0, x.dtype, (n, *x.shape))
-                for x in self._saved(self.like[self.first:])]
+                for x in self._savable(self.like[self.first:])]
 
-    def _saved(self, carries: Nodes) -> list[UOp]:
+    def _savable(self, carries: Nodes) -> list[UOp]:
         """Return what is saved of a state: all but tokens, because effects do not happen again."""
         return [carries[c] for c in self.saved]
 
@@ -205,12 +209,12 @@ class _WhileReverse:
         blocks = build.elementwise(ops.CEIL, (Expr(steps) / revolve.BLOCK).node)
         strides = build.expand((Expr(stride) / revolve.BLOCK).node, (revolve.MAX_SNAPSHOTS,))
         begins = build.mul(build.iota(revolve.MAX_SNAPSHOTS, COUNT_DTYPE), strides)
-        state = [blocks, (Expr(saved) - 1).node, begins, *slots, *self._places(revolve.BLOCK), *cts,
-                 *tokens]
+        state = [blocks, (Expr(saved) - 1).node, begins, *slots, *self._empty_slots(revolve.BLOCK),
+                 *cts, *tokens]
         last = build_while(lambda consts, states: (Expr(states[0]) > 0).node,
                            lambda consts, states: self._reverse_blocks(consts, states, summed),
                            [*consts, steps], state, name=f"{self.arg.name}.backward")
-        result = dict(zip([*[self.first + c for c in self.pulled], *summed],
+        result = dict(zip([*[self.first + c for c in self.ct_indices], *summed],
                           last[3 + 2 * len(self.saved):]))
         return [result.get(i) for i in activity.inputs], last[-1] if tokens else None
 
@@ -219,9 +223,9 @@ class _WhileReverse:
         """Return the initial values of a backward pass: cotangents of carries, then zeros for
         sums over all steps; the operands that have these sums; the token, if there is one."""
         out_cts = {o: read(("cotangent", k)) for k, o in enumerate(activity.outputs)
-                   if o in self.pulled}
-        cts = [out_cts.get(c, zeros_like(self.like[self.first + c])) for c in self.pulled]
-        summed_inputs = [i for i in self.given if i < self.first]
+                   if o in self.ct_indices}
+        cts = [out_cts.get(c, zeros_like(self.like[self.first + c])) for c in self.ct_indices]
+        summed_inputs = [i for i in self.result_indices if i < self.first]
         return [*cts, *[zeros_like(self.like[i]) for i in summed_inputs]], summed_inputs, \
             [read(TOKEN) for _ in optional_list(self.form.token)]
 
@@ -239,12 +243,12 @@ class _WhileReverse:
                                   n_ahead * revolve.BLOCK)
         begin = begin + n_ahead
         slot = as_index(where(n_ahead > 0, top + 1, top).node)  # no free slot: dropped
-        slots = [write_slot(p, slot, c) for p, c in zip(slots, self._saved(carries))]
+        slots = [write_slot(p, slot, c) for p, c in zip(slots, self._savable(carries))]
         begins = Expr(write_slot(begins.node, slot, begin.node))
         last = begin.eq(blocks - 1)
         pushed = (n_ahead > 0) & (free > 0)
         length = where(last, minimum(Expr(steps) - begin * revolve.BLOCK, revolve.BLOCK), 0)
-        leaf = self._record(consts, carries, length, leaf)
+        leaf = self._run_and_save(consts, carries, length, leaf)
         cts = self._reverse_steps(consts, length, leaf, cts, summed)
         popped = where(last & (pushed | n_ahead.eq(0)), top.like(1), 0)
         top = top + where(pushed, top.like(1), 0) - popped
@@ -260,13 +264,13 @@ class _WhileReverse:
             [*consts, times.node], [*carries, as_count(0)], name=self.arg.name)
         return carries_out
 
-    def _record(self, consts: Nodes, carries: Nodes, times: Expr, leaf: Nodes) -> Nodes:
+    def _run_and_save(self, consts: Nodes, carries: Nodes, times: Expr, leaf: Nodes) -> Nodes:
         """Run the body ``times`` times, and store the state before each step."""
         n = self.n
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             carries, i, leaf = states[:n], states[n], states[n + 1:]
-            leaf = [write_slot(p, as_index(i), c) for p, c in zip(leaf, self._saved(carries))]
+            leaf = [write_slot(p, as_index(i), c) for p, c in zip(leaf, self._savable(carries))]
             return [*self.rerun_step(consts[:-1], carries), (Expr(i) + 1).node, *leaf]
 
         last = build_while(lambda consts, states: build.lt(states[n], consts[-1]), step,
@@ -277,7 +281,7 @@ class _WhileReverse:
     def _reverse_steps(self, consts: Nodes, times: Expr, leaf: Nodes, cts: Nodes,
                        summed: Sequence[int]) -> Nodes:
         """Apply the pullback of each step, the last one first."""
-        first, m = self.first, len(self.pulled)
+        first, m = self.first, len(self.ct_indices)
         forward = drop_effects(self.form.forward_of(self.body))
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
@@ -289,7 +293,7 @@ class _WhileReverse:
             by_input, token = inline_backward(self.form, lambda s: by_kind[s[0]][s[1]])
             grads = dict(zip(self.inputs, by_input))
             ct_of = {i: g for i, g in grads.items() if g is not None}
-            new = [or_zeros(grads[first + c], ct) for c, ct in zip(self.pulled, cts)]
+            new = [or_zeros(grads[first + c], ct) for c, ct in zip(self.ct_indices, cts)]
             return [i, *new, *[add(total, ct_of[i]) for total, i in zip(cts[m:], summed)],
                     *optional_list(token)]
 
@@ -308,15 +312,15 @@ class _ShortWhileReverse(_WhileReverse):
         n, first = self.n, self.first
 
         def goes_on(consts: Nodes, states: Nodes) -> UOp:
-            return inline_function(self.goes_on, [*consts, *states[:n]])[0]
+            return inline_function(self.condition, [*consts, *states[:n]])[0]
 
         def step(consts: Nodes, states: Nodes) -> list[UOp]:
             carries, i, leaf = states[:n], states[n], states[n + 1:]
-            leaf = [write_slot(p, as_index(i), c) for p, c in zip(leaf, self._saved(carries))]
+            leaf = [write_slot(p, as_index(i), c) for p, c in zip(leaf, self._savable(carries))]
             return [*inline_function(self.step, [*consts, *carries]), (Expr(i) + 1).node, *leaf]
 
         return build_while(goes_on, step, ins[:first],
-                           [*ins[first:], as_count(0), *self._places(revolve.BLOCK)],
+                           [*ins[first:], as_count(0), *self._empty_slots(revolve.BLOCK)],
                            name=self.arg.name, max_trips=revolve.BLOCK)
 
     def backward(self, read: Reader, activity: Activity) -> VjpOuts:
@@ -324,7 +328,7 @@ class _ShortWhileReverse(_WhileReverse):
         steps, *leaf = [read(("result", self.n + i)) for i in range(len(self.saved) + 1)]
         cts, summed, tokens = self._initial_cts(read, activity)
         last = self._reverse_steps(consts, Expr(steps), leaf, [*cts, *tokens], summed)
-        result = dict(zip([*[self.first + c for c in self.pulled], *summed], last))
+        result = dict(zip([*[self.first + c for c in self.ct_indices], *summed], last))
         return [result.get(i) for i in activity.inputs], last[-1] if tokens else None
 
 

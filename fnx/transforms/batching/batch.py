@@ -85,14 +85,14 @@ def _batch(body: UOp, pattern: BatchPattern) -> BatchSteps[BatchedFunction]:
                 results[node] = yield from BODY_RULES[op](node, src, flags, batch_axis)
                 new[node] = BatchedValue(node, True)
             else:
-                rebuilt = node.over(src)
+                rebuilt = node.with_operands(src)
                 results[node] = [BatchedValue(x, False) for x in build.results(rebuilt)]
                 new[node] = BatchedValue(rebuilt, False)
         elif flags[0] if op.batching == "first" else any(flags):
             new[node] = BatchedValue(copy_locs(RULES[op.batching](node, src, flags, size), node),
                                      True)
         else:
-            new[node] = BatchedValue(node.over(src), False)
+            new[node] = BatchedValue(node.with_operands(src), False)
     outs = [new[o] for o in body.src]
     if pattern.outs:
         forced = pattern.outs + (False,) * len(outs)

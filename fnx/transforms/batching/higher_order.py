@@ -93,9 +93,10 @@ def _while(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: Ba
         outs = predication.batched_while(test.function, new_body.function,
                                          [BatchedValue(*c) for c in zip(fixed, consts)],
                                          [BatchedValue(*c) for c in zip(init, carries)], arg.name,
-                                         arg.most)
+                                         arg.max_trips)
     else:
-        outs = build_calls.while_(test.function, new_body.function, fixed, init, arg.name, arg.most)
+        outs = build_calls.while_(test.function, new_body.function, fixed, init, arg.name,
+                                  arg.max_trips)
     return [BatchedValue(*out) for out in zip(outs, carries)]
 
 
@@ -130,7 +131,7 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
     call, and those that a call in its rules adds. (Its captures are the same in both.)
     """
     arg, n = node.arg, 1 + len(node.arg.rules)
-    if batch.rules <= arg.again:
+    if batch.rules <= arg.recursion_depth:
         return (yield from _loop_over_batch(node, src, batched, batch))
     args, flags = list(src[n:]), batched[n:]
     has_axis = (False,) * arg.effects + (True,) * (len(arg.outs) - arg.effects)
@@ -151,13 +152,15 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
         first, differ[arg.effects:] = arg.lanes.function(batch.size, flags)
     outs = tuple([((batch.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(has_axis, arg.outs)])
-    custom_arg = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.pulled, arg.again,
-                      effects=arg.effects, linear=arg.linear)
+    custom_arg = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.cotangent_indices,
+                                arg.recursion_depth,
+                      effects=arg.effects, n_linear=arg.n_linear)
 
     def again(operands: tuple[UOp, ...]) -> UOp:
         batched_args = [broadcast_batch(x, len(x.shape) == len(y.shape), batch.size)
                         for x, y in zip(operands[1:], args)]
-        call = op_args.Custom(arg.name, outs, (), arg.n_captures, again=0, effects=arg.effects)
+        call = op_args.Custom(arg.name, outs, (), arg.n_captures, recursion_depth=0,
+                              effects=arg.effects)
         return UOp(ops.CUSTOM, dtypes.void, (first, *batched_args), call)
     functions = [first, *[replace_recursive_calls(rule, again) for rule in rules]]
     return [BatchedValue(_first_element(x), False) if b and not own and batch.size
@@ -190,7 +193,8 @@ def _batch_rules(node: UOp, flags: tuple[bool, ...], has_axis: tuple[bool, ...],
             saved = batched_rule.outs[len(has_axis):]
         else:
             tokens = (False,) * arg.effects
-            wanted = tokens + tuple([b for i, b in sorted(zip(arg.pulled, arg_flags)) if i >= 0])
+            wanted = tokens + tuple([b for i,
+                                     b in sorted(zip(arg.cotangent_indices, arg_flags)) if i >= 0])
             batched_rule = yield inner_axis.of(body, captured + tokens + saved + floats, wanted)
             batched_rule = _sum_unbatched(batched_rule, wanted)
         functions.append(batched_rule.function)
@@ -226,7 +230,7 @@ def _sum_unbatched(batched_fn: BatchedFunction, wanted: tuple[bool, ...]) -> Bat
     """Sum results over the batch if they are wanted without a batch axis."""
     outs = [build.reduce(x, ops.ADD, (0,)) if b and not w else x
             for x, b, w in zip(batched_fn.function.src, batched_fn.outs, wanted)]
-    return BatchedFunction(batched_fn.function.over(tuple(outs)), wanted)
+    return BatchedFunction(batched_fn.function.with_operands(tuple(outs)), wanted)
 
 
 def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: BatchAxis
@@ -234,7 +238,7 @@ def _sort(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: Bat
     """Sort all rows of the batch: each element has rows of its own."""
     yield from ()
     rows = [broadcast_batch(x, b, batch.size) for x, b in zip(src, batched)]
-    outs = build_calls.sort(rows, node.arg.n_keys, node.arg.kept, node.arg.name)
+    outs = build_calls.sort(rows, node.arg.n_keys, node.arg.outputs, node.arg.name)
     return [BatchedValue(x, True) for x in outs]
 
 

@@ -58,10 +58,10 @@ def add_batch_range(kernel: UOp, size: int, shared: Container[int], name: str, o
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.REF and node.arg.slot not in shared:
-            return node.over((build.index_const(size), *src))
+            return node.with_operands((build.index_const(size), *src))
         if node.op is ops.INDEX and node.src[0] is not src[0] and src[0].op is ops.REF:
-            return node.over((src[0], batch_range, *src[1:]))
-        return node.over((*src, batch_range)) if node.op is ops.CARRY else None
+            return node.with_operands((src[0], batch_range, *src[1:]))
+        return node.with_operands((*src, batch_range)) if node.op is ops.CARRY else None
 
     position = 0 if outer else 1
     order = kernel.arg.order[:position] + (batch_range.arg.id,) + kernel.arg.order[position:]

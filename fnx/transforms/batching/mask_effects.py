@@ -28,7 +28,7 @@ from fnx.core.uop import UOp, rebuild, toposort
 class MaskEffectsKey(Record):
     """The position of the bool among the parameters of a body: the key of its masked forms."""
 
-    place: int
+    index: int
 
 
 def mask_effects(body: UOp) -> UOp:
@@ -45,7 +45,7 @@ def has_effects(body: UOp) -> bool:
 @register_derivation(MaskEffectsKey, "guarded bodies")
 def _derive_masked(body: UOp, key: MaskEffectsKey) -> Derivation[UOp]:
     """Return the FUNCTION with the bool inserted among its parameters."""
-    position = key.place
+    position = key.index
     mask = build.param(position, dtypes.bool_, ())
     masked_bodies: dict[UOp, UOp] = {}
     for node in toposort(body.src):
@@ -86,10 +86,11 @@ def _pass_mask(node: UOp, src: tuple[UOp, ...], mask: UOp, masked_bodies: Mappin
         arg = op_args.Scan(arg.name, arg.length, arg.n_consts + 1, arg.n_carries, arg.reverse,
                            arg.outs, arg.checkpoint)
     elif node.op is ops.WHILE:
-        arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs, arg.most)
+        arg = op_args.While(arg.name, arg.n_consts + 1, arg.outs, arg.max_trips)
     elif node.op is ops.CUSTOM:
-        arg = op_args.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1, arg.pulled,
-                             arg.again, arg.lanes, arg.effects, arg.linear)
+        arg = op_args.Custom(arg.name, arg.outs, arg.rules, arg.n_captures + 1,
+                             arg.cotangent_indices, arg.recursion_depth, arg.lanes, arg.effects,
+                             arg.n_linear)
     bodies = [masked_bodies[body] for body in accessors.bodies(node)]
     return UOp(node.op, node.dtype, (*bodies, *operands), arg)
 

@@ -38,12 +38,12 @@ def _broadcast_all(src: Sequence[UOp], batched: Sequence[bool], size: int) -> tu
 
 
 def _elementwise(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
-    return node.over(_broadcast_all(src, batched, size))
+    return node.with_operands(_broadcast_all(src, batched, size))
 
 
 def _first_operand(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:
     """Rebuild an op whose value depends on its first operand only."""
-    return node.over(src)
+    return node.with_operands(src)
 
 
 def _reduce(node: UOp, src: tuple[UOp, ...], batched: Sequence[bool], size: int) -> UOp:

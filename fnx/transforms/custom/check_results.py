@@ -223,7 +223,7 @@ def _collect_children(ct: Any, structure: tree.TreeDef, path: str, avals: Any, i
     children: Sequence[Any] = ()
     fits = type(ct) is container.kind
     if fits:
-        children, got_data = container.take(ct)
+        children, got_data = container.flatten(ct)
         fits = got_data == data and len(children) == len(structure.subtrees)
     if not fits:
         raise info.error(f"cotangent{path} like the argument, {structure}",

@@ -46,8 +46,8 @@ class Signature(Record):
 
     in_tree: tree.TreeDef           # of ((arguments), {})
     avals: tuple[Aval, ...]
-    touched: tuple[bool, ...]       # leaves that an enclosing trace may differentiate
-    fixed: tuple[tuple[int, Any], ...]  # (position, value) of the other arguments
+    perturbed: tuple[bool, ...]       # leaves that an enclosing trace may differentiate
+    nondiff: tuple[tuple[int, Any], ...]  # (position, value) of the other arguments
     values: tuple[UOp, ...] = ()    # of the leaves, if traced for these values only
 
     @property
@@ -55,17 +55,17 @@ class Signature(Record):
         """The structure of the tuple of arguments."""
         return self.in_tree.subtrees[0]
 
-    def filled(self, differentiated: Sequence[Any]) -> list[Any]:
+    def fill(self, differentiated: Sequence[Any]) -> list[Any]:
         """Return all arguments, given the differentiated ones."""
         out = list(differentiated)
-        for i, value in self.fixed:
+        for i, value in self.nondiff:
             out.insert(i, value)
         return out
 
     @property
     def static(self) -> list[Any]:
         """The arguments that are not differentiated, which rules take first."""
-        return [value for _, value in self.fixed]
+        return [value for _, value in self.nondiff]
 
 
 class TracedCustom(Record):
@@ -96,7 +96,7 @@ class TracedRule(Record):
 
     name: str
     traced: TracedFunction
-    pulled: tuple[int, ...] = ()
+    ct_indices: tuple[int, ...] = ()
 
 
 class VmapRuleProtocol(Protocol):
@@ -119,11 +119,11 @@ class _EnclosingRule:
     def __init__(self, owner: CustomFunction[..., Any], key: Any, custom: TracedCustom) -> None:
         self.owner, self.key, self.made, self.was_called = owner, key, custom, False
 
-    def again(self, level: int) -> TracedCustom:
+    def recompute_form(self, level: int) -> TracedCustom:
         """Return the CUSTOM for a call of the function inside its own rule."""
         self.was_called = True
         arg = op_args.Custom(self.made.arg.name, self.made.arg.outs, (), self.made.arg.n_captures,
-                             again=level, effects=self.made.arg.effects)
+                             recursion_depth=level, effects=self.made.arg.effects)
         return TracedCustom(self.made.functions[:1], arg, self.made.captures, self.made.out_tree,
                             self.made.outs)
 
@@ -208,7 +208,7 @@ class CustomFunction(Transformed[P, R]):
         key = (*type_key, touched, tuple([(i, _hashable_key(value)) for i, value in fixed]))
         for level, opened in enumerate(reversed(_enclosing.open)):
             if opened.owner is self and opened.key == key:
-                return opened.again(level).call(arrays)
+                return opened.recompute_form(level).call(arrays)
 
         def make() -> tuple[TracedCustom, list[UOp]]:
             custom = self._trace(signature, key)
@@ -234,7 +234,7 @@ class CustomFunction(Transformed[P, R]):
         for level in own_levels:
             opened = _enclosing.open[-1 - level]
             if opened.key == key:
-                return opened.again(level).call(arrays)
+                return opened.recompute_form(level).call(arrays)
         if len(own_levels) >= MAX_OTHER_VALUES:
             return self._call_plain(arrays, signature)
         values = tuple([x._node for x in arrays])
@@ -252,7 +252,7 @@ class CustomFunction(Transformed[P, R]):
 
     def _run(self, signature: Signature, values: Sequence[UOp | None]) -> TracedFunction:
         def f(*given: Any) -> Any:
-            return self._f(*signature.filled(given))
+            return self._f(*signature.fill(given))
         return trace(f, signature.avals, signature.in_tree, values, transform=self.kind,
                      name=self._name)
 
@@ -260,8 +260,8 @@ class CustomFunction(Transformed[P, R]):
         """Do a call without rules: outside of all traces, no derivative can be requested."""
         values = [x._node for x in arrays]
         traced = self._run(signature, values)
-        nodes = preserving_locs(substitute, traced.nodes, traced.at(values))
-        return traced.filled(nodes)[0]
+        nodes = preserving_locs(substitute, traced.nodes, traced.substitution(values))
+        return traced.substitute_results(nodes)[0]
 
     def _trace_rules(self, signature: Signature, custom: TracedCustom, opened: _EnclosingRule
                      ) -> tuple[Sequence[TracedRule], Any, list[TracedFunction]]:
@@ -307,13 +307,13 @@ class CustomFunction(Transformed[P, R]):
                             hint="make random numbers and the like outside of them")
         functions = [close_over(traced, captures, effects)[0],
                      *[close_over(r.traced, captures, effects)[0] for r in rules]]
-        pulled = next((r.pulled for r in rules if r.name == "bwd"), ())
+        pulled = next((r.ct_indices for r in rules if r.name == "bwd"), ())
         if effects and any(r.name == "bwd" for r in rules):
             pulled = (-1, *[i if i < 0 else i + 1 for i in pulled])
         if vmap is not None:
             vmap.captures, vmap.effects, vmap.handles = tuple(captures), effects, handles
         arg = op_args.Custom(self._name, arg.outs, tuple([r.name for r in rules]), len(captures),
-                             pulled, lanes=vmap, effects=effects, linear=self.linear)
+                             pulled, lanes=vmap, effects=effects, n_linear=self.linear)
         return TracedCustom(tuple(functions), arg, tuple(captures), custom.out_tree, custom.outs,
                             self.stop_captures)
 

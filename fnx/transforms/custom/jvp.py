@@ -132,7 +132,7 @@ def _tangents(signature: Signature, tangents: Sequence[Any], zeros: bool) -> Ite
     remaining = iter(tangents)
     for i, a in enumerate(signature.avals):
         t = next(remaining) if a.dtype.is_float else np.zeros(a.shape, FLOAT0)
-        is_zero = zeros and not signature.touched[i]
+        is_zero = zeros and not signature.perturbed[i]
         yield SymbolicZero(ShapeDtypeStruct(a.shape, a.dtype)) if is_zero else t
 
 

@@ -156,7 +156,7 @@ def vjp_rules(f: CustomFunction[..., Any], fwd: Callable[..., Any], bwd: Callabl
 
         def rule(residuals: Sequence[Any], ct_values: Sequence[Any]) -> list[Any]:
             cts = _cotangents(custom.outs, ct_values, ct_outs, f.symbolic_zeros)
-            out = info.call(*signature.static, saved.filled(residuals),
+            out = info.call(*signature.static, saved.fill(residuals),
                             custom.out_tree.unflatten(cts))
             cts_out, indices = check_cotangents(out, signature.primals, signature.avals, info)
             if ct_sets:
@@ -202,8 +202,8 @@ def _trace_fwd(f: CustomFunction[..., Any], fwd: Callable[..., Any], signature: 
 
     def rule(args: Sequence[Any]) -> list[Any]:
         if f.symbolic_zeros:
-            args = [CustomVJPPrimal(x, p) for x, p in zip(args, signature.touched)]
-        out = info.call(*signature.filled(signature.primals.unflatten(args)))
+            args = [CustomVJPPrimal(x, p) for x, p in zip(args, signature.perturbed)]
+        out = info.call(*signature.fill(signature.primals.unflatten(args)))
         value, residuals = check_pair(out, info, "(result, saved)")
         results = check_outs(value, custom.out_tree, custom.outs, info)
         leaves, structure = pytree.flatten(residuals)
@@ -227,7 +227,7 @@ class _SavedResiduals(Record):
     numbers: dict[int, Any]
     values: tuple[UOp | None, ...]
 
-    def filled(self, arrays: Sequence[Any]) -> Any:
+    def fill(self, arrays: Sequence[Any]) -> Any:
         """Return the saved pytree, as the ``bwd`` takes it."""
         remaining = iter(arrays)
         return self.structure.unflatten([self.numbers[i] if i in self.numbers else next(remaining)

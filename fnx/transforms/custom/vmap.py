@@ -178,7 +178,7 @@ class VmapRule:
         them, except a token, differ between batch elements."""
         n = len(self.captures)
         key = size, tuple(batched[n + self.effects:])
-        batched_fn, differ = self._made.find(key, lambda: self._closed(*key))
+        batched_fn, differ = self._made.get_or_make(key, lambda: self._closed(*key))
         if any(batched[:n]):
             used_params = build.params(batched_fn)
             if any(b and i in used_params for i, b in enumerate(batched[:n])):

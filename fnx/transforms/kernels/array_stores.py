@@ -69,7 +69,7 @@ class _BlockStore:
             return None
         return _BlockStore(shape, forms)
 
-    def _moved(self, x: RangedArray) -> UOp:
+    def _to_output_layout(self, x: RangedArray) -> UOp:
         """Lay an array over ranges out along the axes of the output, padded with zeros."""
         order = [r for form in self.forms for r, _ in form.steps]
         node = expand_to(x, tuple(order)) if x.axes == tuple(order) else self._permuted(x, order)
@@ -89,12 +89,12 @@ class _BlockStore:
 
     def over(self, base: UOp, is_first: bool, value: RangedArray, valid: RangedArray | None) -> UOp:
         """Return the output after the STORE."""
-        stored = self._moved(value)
+        stored = self._to_output_layout(value)
         is_full = all(_start(form) <= 0 and _start(form) + _size(form) >= n
                       for form, n in zip(self.forms, self.shape))
         if valid is None and (is_full or is_first):
             return stored
-        mask = self._moved(valid or RangedArray(build.const(True, dtypes.bool_)))
+        mask = self._to_output_layout(valid or RangedArray(build.const(True, dtypes.bool_)))
         return build.where(mask, stored, base)
 
 

@@ -57,7 +57,7 @@ def kernel_to_function(call: UOp) -> UOp:
         outs = _Converter(kernel, inputs, call.arg.outs).results()
         return build.function(outs, len(inputs), kernel.arg.name)
 
-    return _functions.of(kernel).find(key, make)
+    return _functions.for_owner(kernel).get_or_make(key, make)
 
 
 class _Converter:
@@ -124,20 +124,20 @@ class _Scope:
 
     Attributes:
         known: node -> array; a range of an enclosing loop -> the iteration number.
-        passed: in a loop, captured outer arrays: placeholder -> array in the outer scope.
+        captures: in a loop, captured outer arrays: placeholder -> array in the outer scope.
         rows: in a loop, arrays of which each iteration reads one row: placeholder -> array.
-        ends: LOOP -> its results.
-        own: the ids of the loops whose carried values belong to this scope.
+        loop_results: LOOP -> its results.
+        own_loops: the ids of the loops whose carried values belong to this scope.
     """
 
     def __init__(self, arrays: _Converter, outer: _Scope | None, known: dict[UOp, RangedArray],
                  t: UOp | None = None) -> None:
         self.arrays, self.outer, self.t = arrays, outer, t
         self.known = known
-        self.own: set[int] = set()
-        self.passed: dict[UOp, UOp] = {}
+        self.own_loops: set[int] = set()
+        self.captures: dict[UOp, UOp] = {}
         self.rows: dict[UOp, UOp] = {}
-        self.ends: dict[UOp, _LoopResults] = {}
+        self.loop_results: dict[UOp, _LoopResults] = {}
 
     # ---- values ----
 
@@ -157,7 +157,7 @@ class _Scope:
     def _is_invariant(self, node: UOp) -> bool:
         """Whether a node is loop invariant and not merely a number."""
         return self.t is not None and self.t not in node.ranges and node.op not in _NUMBER_OPS \
-            and self.own.isdisjoint(self.arrays.inside.get(node, ()))
+            and self.own_loops.isdisjoint(self.arrays.inside.get(node, ()))
 
     def _compute(self, node: UOp) -> RangedArray:
         op = node.op
@@ -170,15 +170,15 @@ class _Scope:
         if op is ops.LOAD:
             return self._load(node)
         if op is ops.REDUCE:
-            return self._fold(node)
+            return self._reduce(node)
         if op is ops.STAGE:
             check_size(node, {*node.ranges, *accessors.bound_ranges(node)})
             return self.value(accessors.value(node))
         if op is ops.GETTUPLE:
-            final: RangedArray = self._end(node.src[0]).last[node.arg]
+            final: RangedArray = self._loop_results(node.src[0]).last[node.arg]
             return final
         if op is ops.PER_ITERATION:
-            return self._end(node.src[1]).steps[node.src[0]]
+            return self._loop_results(node.src[1]).steps[node.src[0]]
         if op not in ops.ELEMENTWISE:
             raise GradError(f"expected a kernel with a derivative, got one with {op}",
                             hint="give fnx.call a vjp=, itself made of kernels", loc=node.loc)
@@ -207,7 +207,7 @@ class _Scope:
             return RangedArray(build.const(0, self.arrays.integer))
         return RangedArray(build.iota(trip_count(r), self.arrays.integer), (r,))
 
-    def _fold(self, node: UOp) -> RangedArray:
+    def _reduce(self, node: UOp) -> RangedArray:
         x = self.value(accessors.value(node))
         closed = [r for r in accessors.bound_ranges(node) if trip_count(r) != 1]
         axes = tuple(sorted({*x.axes, *closed}, key=self.arrays.rank))
@@ -224,7 +224,7 @@ class _Scope:
     def _load(self, node: UOp) -> RangedArray:
         buffer, condition = accessors.buffer(node), accessors.validity(node)
         if self.t is not None and self._loads_row(node):
-            return self._row(node)
+            return self._load_row(node)
         index = list(accessors.indices(node))
         free: tuple[UOp, ...] = ()
         if buffer.op is ops.REF:
@@ -263,11 +263,11 @@ class _Scope:
 
     def _capture(self, array: UOp) -> UOp:
         """Return the placeholder in this loop of an outer array."""
-        for placeholder, captured in self.passed.items():
+        for placeholder, captured in self.captures.items():
             if captured is array:
                 return placeholder
         new_placeholder = self.arrays.placeholder(array)
-        self.passed[new_placeholder] = array
+        self.captures[new_placeholder] = array
         return new_placeholder
 
     def _capture_value(self, node: UOp) -> RangedArray:
@@ -285,7 +285,7 @@ class _Scope:
         rows: int = math.prod(map(trip_count, node.ranges))
         return rows <= max(_MAX_REPEATS * size, _SMALL_ROWS)
 
-    def _row(self, node: UOp) -> RangedArray:
+    def _load_row(self, node: UOp) -> RangedArray:
         """Load the rows of all iterations outside of the loop; return the row of this iteration."""
         assert self.outer is not None and self.t is not None
         loaded = self.outer.value(node)
@@ -310,19 +310,19 @@ class _Scope:
                 active = self.outer.ran([node])
                 active = active and RangedArray(self._capture(active.node), active.axes)
             else:
-                active = self._end(loop).ran.get(value)
+                active = self._loop_results(loop).ran.get(value)
             if active is not None:
                 out = active if out is None else self.both(out, active)
         return out
 
-    def _end(self, loop: UOp) -> _LoopResults:
-        if loop not in self.ends:
-            self.ends[loop] = _LoopConverter(self, loop).run()
-        return self.ends[loop]
+    def _loop_results(self, loop: UOp) -> _LoopResults:
+        if loop not in self.loop_results:
+            self.loop_results[loop] = _LoopConverter(self, loop).run()
+        return self.loop_results[loop]
 
-    def open(self) -> set[int]:
+    def open_loops(self) -> set[int]:
         """Return the ids of the loops whose carried values are known here."""
-        return self.own if self.outer is None else self.own | self.outer.open()
+        return self.own_loops if self.outer is None else self.own_loops | self.outer.open_loops()
 
 
 class _LoopResults(Record):
@@ -341,13 +341,14 @@ class _LoopConverter:
         self.outer, self.loop, self.arrays = outer, loop, outer.arrays
         self.t, = accessors.bound_ranges(loop)
         self.stop = accessors.stop_condition(loop)
-        known = outer.open() | {loop.arg.id}  # the other PER_ITERATIONs belong to an enclosing loop
+        # the other PER_ITERATIONs belong to an enclosing loop
+        known = outer.open_loops() | {loop.arg.id}
         self.values = [v for v in self.arrays.steps.get(loop, [])
                        if known.issuperset(self.arrays.inside.get(v, ()))]
         self.carries = accessors.carries(loop, self.arrays.carries.get(loop.arg.id, []))
         stops = frozenset() if self.stop is None else self.stop.ranges
         self.axes = [self._axes(c.ranges | stops) for c in self.carries]
-        self.running = self._axes(stops)
+        self.mask_axes = self._axes(stops)
         self.first = [expand_to(outer.value(x), axes)
                       for x, axes in zip(accessors.init_values(loop), self.axes)]
 
@@ -370,11 +371,12 @@ class _LoopConverter:
 
     def _inline(self) -> _LoopResults:
         scope = self.outer
-        scope.own.add(self.loop.arg.id)
+        scope.own_loops.add(self.loop.arg.id)
         scope.known[self.t] = RangedArray(build.const(0, self.arrays.integer))
         last, active = self._iteration(scope, self.first, None)
         return _LoopResults([RangedArray(x, axes) for x, axes in zip(last, self.axes)],
-                            {v: scope.value(v) for v in self.values}, self._ran(scope, active))
+                            {v: scope.value(v) for v in self.values},
+                            self._step_masks(scope, active))
 
     def _iteration(self, scope: _Scope, carried: Sequence[UOp], active_before: RangedArray | None
                    ) -> tuple[list[UOp], RangedArray | None]:
@@ -384,7 +386,7 @@ class _LoopConverter:
         active: RangedArray | None = None
         if self.stop is not None:
             stop = scope.value(self.stop)
-            active = RangedArray(build.logical_not(expand_to(stop, self.running)), self.running)
+            active = RangedArray(build.logical_not(expand_to(stop, self.mask_axes)), self.mask_axes)
             active = active if active_before is None else scope.both(active_before, active)
         nexts = [expand_to(scope.value(x), axes) for x,
                  axes in zip(accessors.next_values(self.loop), self.axes)]
@@ -393,7 +395,7 @@ class _LoopConverter:
         return [build.where(expand_to(active, axes), after, before)
                 for after, before, axes in zip(nexts, carried, self.axes)], active
 
-    def _ran(self, scope: _Scope, active: RangedArray | None) -> dict[UOp, RangedArray]:
+    def _step_masks(self, scope: _Scope, active: RangedArray | None) -> dict[UOp, RangedArray]:
         """Return where each PER_ITERATION of an iteration is active."""
         out: dict[UOp, RangedArray] = {}
         for v in self.values:
@@ -409,25 +411,25 @@ class _LoopConverter:
         arrays, trips = self.arrays, trip_count(self.t)
         t = arrays.placeholder(build.const(0, arrays.integer))
         scope = _Scope(arrays, self.outer, {self.t: RangedArray(t)}, self.t)
-        scope.own.add(self.loop.arg.id)
+        scope.own_loops.add(self.loop.arg.id)
         first, active_before = list(self.first), None
         carried = [arrays.placeholder(x) for x in first]
         if self.stop is not None:
-            first.append(build.const(True, dtypes.bool_, tuple(map(trip_count, self.running))))
-            active_before = RangedArray(arrays.placeholder(first[-1]), self.running)
+            first.append(build.const(True, dtypes.bool_, tuple(map(trip_count, self.mask_axes))))
+            active_before = RangedArray(arrays.placeholder(first[-1]), self.mask_axes)
         last, active = self._iteration(scope, carried, active_before)
         steps = {v: scope.value(v) for v in self.values}
-        step_masks = self._ran(scope, active)
+        step_masks = self._step_masks(scope, active)
         if active_before is not None and active is not None:
             carried.append(active_before.node)
             last.append(active.node)
         rows = {t: build.iota(trips, arrays.integer), **scope.rows}
-        params = [*scope.passed, *carried, *rows]
+        params = [*scope.captures, *carried, *rows]
         to = {x: build.param(slot, x.dtype, x.shape) for slot, x in enumerate(params)}
         outs = [*last, *[x.node for x in steps.values()], *[x.node for x in step_masks.values()]]
         name = self.t.arg.name or "loop"
         body = build.function(substitute(outs, to), len(params), f"{arrays.kernel.arg.name}.{name}")
-        results = iter(build_calls.scan(body, trips, list(scope.passed.values()), first,
+        results = iter(build_calls.scan(body, trips, list(scope.captures.values()), first,
                                         list(rows.values())))
         finals = [RangedArray(next(results), axes) for axes in self.axes]
         if active_before is not None:

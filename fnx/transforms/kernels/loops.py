@@ -58,11 +58,11 @@ class _TracedLoop:
         self.tracing, self.step, self.first, self.until = tracing, step, first, until
         self.t = make_range(n, name).node
         self.id, tracing.loops = tracing.loops, tracing.loops + 1
-        self.before = tracing.saved()
+        self.snapshot = tracing.saved()
         self.types: list[DType | None] = []
 
     def rollback(self) -> None:
-        self.tracing.restore(self.before)
+        self.tracing.restore(self.snapshot)
 
     def trace_body(self, types: Sequence[DType]) -> list[Any]:
         """Trace the body with carried values of these dtypes; set ``types`` to those returned."""
@@ -122,7 +122,7 @@ def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> A
     id, tracing.loops = tracing.loops, tracing.loops + 1
     before = set(tracing.values)
     guard = build.carry(id, 0, dtypes.bool_, (t, *_sorted(c.ranges)))
-    scope = KernelBody(as_condition(condition), guard, anchors=True)
+    scope = KernelBody(as_condition(condition), guard, forces_guard=True)
     tracing.scopes.append(scope)
     try:
         returned = then()

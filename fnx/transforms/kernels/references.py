@@ -131,12 +131,12 @@ class Reference(NotAValue):
                 "iterations do not see each other's results: a running sum is "
                 "k.sum(..., valid) over a second range, or fnx.numpy.cumsum")
         where = None if valid is None else as_condition(valid)
-        nodes = self._index(index)
+        nodes = self._index_nodes(index)
         guard = self._tracing.guard()
-        needs_guard = guard is not None and (self._tracing.anchors() or not checked or any(
+        needs_guard = guard is not None and (self._tracing.forces_guard() or not checked or any(
             any(accesses.may_be_outside(i, n, where)) for i, n in zip(nodes, self.shape)))
         if checked:
-            nodes, where = self._inside(nodes, where, clamp=True)
+            nodes, where = self._check_bounds(nodes, where, clamp=True)
         if needs_guard and guard is not None:
             where = guard if where is None else build.and_(guard, where)
         return Value(build.load(build.index_into(self._buffer, *nodes), where))
@@ -156,9 +156,9 @@ class Reference(NotAValue):
         old, current_loc.loc = current_loc.loc, user_location(3)
         try:
             where = None if valid is None else as_condition(valid)
-            nodes = self._index(index)
+            nodes = self._index_nodes(index)
             if checked:
-                nodes, where = self._inside(nodes, where, clamp=False)
+                nodes, where = self._check_bounds(nodes, where, clamp=False)
             store = build.store(build.index_into(self._buffer, *nodes), as_node(value, dtype),
                                 where, monoid)
             if not tracing.ended.isdisjoint(store.ranges):
@@ -173,7 +173,7 @@ class Reference(NotAValue):
         finally:
             current_loc.loc = old
 
-    def _inside(self, nodes: list[UOp], valid: UOp | None, clamp: bool
+    def _check_bounds(self, nodes: list[UOp], valid: UOp | None, clamp: bool
                 ) -> tuple[list[UOp], UOp | None]:
         """Keep an index in bounds: check a static one; clamp or mask a data-dependent one."""
         known_true = valid
@@ -200,7 +200,7 @@ class Reference(NotAValue):
                 valid = inside if valid is None else build.and_(valid, inside)
         return nodes, valid
 
-    def _index(self, index: Any) -> list[UOp]:
+    def _index_nodes(self, index: Any) -> list[UOp]:
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self.shape):
             raise OutOfBoundsError(f"{self.name}: expected {len(self.shape)} indices, "

@@ -25,15 +25,15 @@ class KernelBody:
             is none.
         guard: the condition combined with those of the enclosing bodies; it masks reads by
             inactive lanes.
-        anchors: whether every read takes the guard, which keeps it inside the body.
+        forces_guard: whether every read takes the guard, which keeps it inside the body.
     """
 
-    __slots__ = ("stores", "condition", "guard", "anchors")
+    __slots__ = ("stores", "condition", "guard", "forces_guard")
 
     def __init__(self, condition: UOp | None = None, guard: UOp | None = None,
-                 anchors: bool = False) -> None:
+                 forces_guard: bool = False) -> None:
         self.stores: list[UOp] = []
-        self.condition, self.guard, self.anchors = condition, guard, anchors
+        self.condition, self.guard, self.forces_guard = condition, guard, forces_guard
 
 
 class KernelTrace:
@@ -96,9 +96,9 @@ class KernelTrace:
         guards = [s.guard for s in self.scopes if s.guard is not None]
         return guards[-1] if guards else None
 
-    def anchors(self) -> bool:
+    def forces_guard(self) -> bool:
         """Whether every read here takes the guard."""
-        return any(s.anchors for s in self.scopes)
+        return any(s.forces_guard for s in self.scopes)
 
 
 class _OpenTraces(threading.local):

@@ -80,7 +80,7 @@ def _find_illegal_node(node: UOp) -> NodeFault:
     elif op is ops.STAGE:
         is_traced = arg.space == "PRIV" and not arg.double
     elif op is ops.KERNEL:
-        is_traced = not (arg.apart or arg.near)
+        is_traced = not (arg.stores_disjoint or arg.index_fits_int32)
     if not is_traced:
         return node, f"a {op.name} as it is traced, of lengths that are numbers", f"{arg}"
     if node.dtype is dtypes.index and op in ops.ELEMENTWISE:
@@ -102,19 +102,19 @@ class _IterationValues:
 
     def __init__(self, nodes: Sequence[UOp]) -> None:
         self._values: dict[UOp, UOp] = {}
-        self._first: dict[UOp, UOp] = {}
+        self._unchanged: dict[UOp, UOp] = {}
         for loop in nodes:
             if loop.op is ops.LOOP:
                 for init, after in zip(accessors.init_values(loop), accessors.next_values(loop)):
                     if after.op is ops.CARRY and after.arg.id == loop.arg.id and \
                             accessors.next_values(loop)[after.arg.i] is after and \
                             accessors.init_values(loop)[after.arg.i] is init:
-                        self._first[after] = init
+                        self._unchanged[after] = init
 
     def _operands(self, node: UOp) -> tuple[UOp, ...]:
         if node.op is ops.PER_ITERATION:
             return node.src[:1]
-        first = self._first.get(node)
+        first = self._unchanged.get(node)
         return node.src if first is None else (first,)
 
     def of(self, root: UOp) -> UOp:
@@ -130,7 +130,7 @@ class _IterationValues:
                 continue
             stack.pop()
             if operands is node.src:
-                self._values[node] = node.over(tuple([self._values[s] for s in operands]))
+                self._values[node] = node.with_operands(tuple([self._values[s] for s in operands]))
             else:
                 self._values[node] = self._values[operands[0]]
         return self._values[root]

@@ -27,4 +27,4 @@ def batch_body(body: Body, batch_size: int) -> UOp:
                 for i, (x, v) in enumerate(zip(fn.src, varies))]
         return build.function(outs, size, body.name)
 
-    return _batched.of(body.function).find((n_unbatched, batch_size), make)
+    return _batched.for_owner(body.function).get_or_make((n_unbatched, batch_size), make)

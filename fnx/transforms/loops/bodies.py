@@ -63,7 +63,7 @@ class Body(Record):
     effects: bool
 
     @property
-    def made(self) -> tuple[UOp, ...]:
+    def returned(self) -> tuple[UOp, ...]:
         """The results of the function, without the token."""
         return self.function.src[self.effects:]
 
@@ -176,7 +176,7 @@ def remap_params(fn: UOp, first_slots: Sequence[int], first: int) -> UOp:
         outs = preserving_locs(substitute, fn.src, remap)
         return build.function(outs, len(slots) - n + first, fn.arg.name)
 
-    return _remapped.of(fn).find((tuple(first_slots), first), make)
+    return _remapped.for_owner(fn).get_or_make((tuple(first_slots), first), make)
 
 
 # ---- arguments -----------------------------------------------------------------------------------

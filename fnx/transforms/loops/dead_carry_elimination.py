@@ -36,7 +36,7 @@ def eliminate_dead_carries(outs: Sequence[UOp]) -> list[UOp]:
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in read and len(read[node]) < len(node.arg.outs):
-            results[node] = _prune_scan(node.over(src), read[node])
+            results[node] = _prune_scan(node.with_operands(src), read[node])
             return node
         if node.op is ops.GETTUPLE and node.src[0] in results:
             return results[node.src[0]][node.arg]

@@ -65,7 +65,7 @@ def split_scans(fn: UOp) -> UOp:
             outs = substitute(body.src, rewritten)
             if body in in_steps:
                 outs = _inline_calls(outs)
-            rewritten[body] = body.over(tuple(_rewrite_scans(outs)))
+            rewritten[body] = body.with_operands(tuple(_rewrite_scans(outs)))
     return rewritten[fn]
 
 
@@ -77,7 +77,7 @@ def _rewrite_scans(outs: Sequence[UOp]) -> list[UOp]:
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         replacement = None
         if node.op is ops.SCAN and node.arg.length > 1 and not node.arg.checkpoint:
-            results[node] = _ScanFission(node.over(src)).results()
+            results[node] = _ScanFission(node.with_operands(src)).results()
             replacement = node
         elif node.op is ops.GETTUPLE and node.src[0] in results:
             replacement = results[node.src[0]][node.arg]
@@ -97,14 +97,14 @@ class _ScanFission:
         self.carries = self.params[node.arg.n_consts:rows]
         self.inits = self.args[node.arg.n_consts:rows]
         self.xs = dict(zip(self.params[rows:], self.args[rows:]))
-        self.left = config.hoist_bytes
-        self.counted: set[UOp] = set()
+        self.bytes_left = config.hoist_bytes
+        self.charged: set[UOp] = set()
 
     def results(self) -> list[UOp]:
         """Return the results of the node, computed by a smaller loop and by work outside of it."""
         n = len(self.carries)
         terms = accumulated_terms(self.outs, self.carries)
-        moved, tails, bases = self._behind(terms)
+        moved, tails, bases = self._plan_after_loop(terms)
         remaining = [i for i in range(n) if i not in moved or len(moved[i]) < len(terms[i])]
         states = [self.outs[i] if i not in moved else _add_all(
             [self.carries[i], *[t for t in terms[i] if t not in moved[i]]]) for i in remaining]
@@ -116,17 +116,17 @@ class _ScanFission:
         out.update(zip(tails, self._batch_over_steps([self.outs[o] for o in tails], stacked)))
         for i, moved_terms in moved.items():
             out[i] = _add_all([out.get(i, self.inits[i]),
-                               *[self._summed(term, stacked) for term in moved_terms]])
+                               *[self._sum_over_steps(term, stacked) for term in moved_terms]])
         return [out[o] for o in range(len(self.outs))]
 
     def fits(self, nodes: Iterable[UOp]) -> bool:
         """Whether nodes can be stored for all steps; if so, charge them to the budget."""
-        uncharged = set(nodes) - self.counted
+        uncharged = set(nodes) - self.charged
         size = sum(math.prod(n.shape) * n.dtype.itemsize for n in uncharged) * self.arg.length
-        if size > self.left:
+        if size > self.bytes_left:
             return False
-        self.left -= size
-        self.counted.update(uncharged)
+        self.bytes_left -= size
+        self.charged.update(uncharged)
         return True
 
     def add(self, node: UOp, value: UOp, per_step: bool) -> UOp:
@@ -179,7 +179,7 @@ class _ScanFission:
 
     # ---- after the loop
 
-    def _behind(self, terms: Mapping[int, Sequence[UOp]]
+    def _plan_after_loop(self, terms: Mapping[int, Sequence[UOp]]
                 ) -> tuple[dict[int, list[UOp]], list[int], list[UOp]]:
         """Choose the terms of carries and the results to compute after the loop.
 
@@ -228,7 +228,7 @@ class _ScanFission:
                                 [self.inits[i] for i in remaining], [self.xs[p] for p in xs],
                                 self.arg.reverse, self.arg.name)
 
-    def _summed(self, term: UOp, stacked: dict[UOp, UOp]) -> UOp:
+    def _sum_over_steps(self, term: UOp, stacked: dict[UOp, UOp]) -> UOp:
         """Sum a term over all steps along with its own reduction."""
         reduction = strip_reshapes(term)
         product, = self._batch_over_steps([reduction.src[0]], stacked)

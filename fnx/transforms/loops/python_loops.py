@@ -51,7 +51,7 @@ def map_(f: Callable[..., Any], xs: Any) -> Any:
     return scan(lambda _, x: ((), f(x)), (), xs, None, False)[1]
 
 
-def counted(f: Callable[..., Any], lower: int, upper: int, init: Any) -> Any:
+def fori_loop(f: Callable[..., Any], lower: int, upper: int, init: Any) -> Any:
     """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
     carry = _evaluate(init)
     for i in range(lower, upper):

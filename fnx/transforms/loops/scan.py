@@ -56,7 +56,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any, length: int | None, reverse:
         return body, body.outs[:n]
 
     body, first = infer_carry(carry, make)
-    check_carry("carry", body, init_tree, first, body.made[:n])
+    check_carry("carry", body, init_tree, first, body.returned[:n])
     outs = unrolled_scan(body.function, length, body.captures, body.carry(first),
                          [x._node for x in steps], reverse, unroll, checkpoint)
     results = [Array(x, a.weak) for x, a in zip(body.results(outs), body.outs)]
@@ -130,10 +130,10 @@ def _map_rows(body: Body, rows: Sequence[UOp], batch_size: int) -> Sequence[UOp]
     return [build.reshape(y, (length, *y.shape[2:])) for y in ys]
 
 
-def counted(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
+def fori_loop(f: Callable[..., Any], lower: int, upper: int, init: Any, unroll: int) -> Any:
     """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
     if (python_loops := disabled_jit_loops()) is not None:
-        return python_loops.counted(f, lower, upper, init)
+        return python_loops.fori_loop(f, lower, upper, init)
     body, carry, init_tree = indexed_body(f, Aval((), dtypes.int32, True), init)
     length = max(0, upper - lower)
     index = build.add(build.iota(length), build.const(lower, dtypes.int32, (length,)))
@@ -158,5 +158,5 @@ def indexed_body(f: Callable[..., Any], index: Aval, init: Any
         return body, body.outs
 
     body, carry = infer_carry(leaves, make)
-    check_carry("carry", body, init_tree, carry, body.made)
+    check_carry("carry", body, init_tree, carry, body.returned)
     return body, carry, init_tree

@@ -84,7 +84,7 @@ def repeat_body(body: UOp, factor: int, consts: Sequence[UOp], carries: Sequence
         ys = zip(*(reversed(rows) if reverse else rows))
         return build.function([*carry, *[_stack_rows(y) for y in ys]], len(types), body.arg.name)
 
-    return _repeated_bodies.of(body).find((factor, types, reverse), make)
+    return _repeated_bodies.for_owner(body).get_or_make((factor, types, reverse), make)
 
 
 def slice_rows(x: UOp, start: int, stop: int) -> UOp:

@@ -47,7 +47,7 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
         return body, body.outs
 
     body, carry = infer_carry(leaves, make)
-    check_carry("carry", body, init_tree, carry, body.made)
+    check_carry("carry", body, init_tree, carry, body.returned)
     types = [Aval(c.shape, c.dtype, x.weak) for c, x in zip(carry, leaves)]
     cond_body = trace_body(condition, types, in_tree, "while_loop")
     _check_condition(cond_body)
@@ -75,10 +75,10 @@ def _check_condition(test: Body) -> None:
         raise kind(f"expected {test.name} to return a bool scalar, got {out}", hint=hint)
 
 
-def counted_by_data(f: Callable[..., Any], lower: Array, upper: Array, init: Any) -> Any:
+def fori_loop_dynamic(f: Callable[..., Any], lower: Array, upper: Array, init: Any) -> Any:
     """Run ``f(i, carry) -> carry`` for i from lower to upper - 1; return the final carry."""
     if (python_loops := disabled_jit_loops()) is not None:
-        return python_loops.counted(f, int(lower), int(upper), init)
+        return python_loops.fori_loop(f, int(lower), int(upper), init)
     t, weak = dtypes.promote(lower._dtype, lower.weak, upper._dtype, upper.weak)
     body, carry, init_tree = indexed_body(f, Aval((), t, weak), init)
     first, last = build.cast(lower._node, t), build.cast(upper._node, t)
@@ -105,4 +105,4 @@ def _counting_loop(body: Body, index: UOp) -> tuple[UOp, UOp]:
         return (build.function([build.lt(i, upper)], size, body.name),
                 build.function([*step.src, next_i], size, body.name))
 
-    return _counting_loops.of(body.function).find((n,), make)
+    return _counting_loops.for_owner(body.function).get_or_make((n,), make)

@@ -54,7 +54,7 @@ class Accesses:
         longest: the trip count of the longest loop of the FUNCTION.
 
     Attributes:
-        found: the SLOTs and loops, in the order of the commands.
+        slots_in_loops: the SLOTs and loops, in the order of the commands.
 
     Raises:
         Exception: the commands are malformed.
@@ -62,45 +62,47 @@ class Accesses:
 
     def __init__(self, commands: UOp, longest: int) -> None:
         self._longest = longest
-        self.found: list[tuple[op_args.Slot, LoopTrips]] = []
-        self._commands(commands, (), False)
+        self.slots_in_loops: list[tuple[op_args.Slot, LoopTrips]] = []
+        self._visit_commands(commands, (), False)
 
     @property
     def arena(self) -> int:
         """The bytes of the arena that the commands access."""
-        return max([_span(slot, loops)[1] for slot, loops in self.found if slot.kind == "arena"],
+        return max([_span(slot, loops)[1] for slot,
+                    loops in self.slots_in_loops if slot.kind == "arena"],
                    default=0)
 
-    def _commands(self, commands: UOp, loops: LoopTrips, after_loop: bool) -> None:
+    def _visit_commands(self, commands: UOp, loops: LoopTrips, after_loop: bool) -> None:
         """``after_loop``: a loop at this depth came before, whose iterations a SWAP may count."""
         _require(commands.op is ops.COMMANDS)
         for node in commands.src:
             if node.op is ops.EXEC:
                 self._visit_exec(node, loops, after_loop)
             elif node.op is ops.CMD_LOOP:
-                self._loop(node, loops)
+                self._visit_loop(node, loops)
                 after_loop = True
             else:
                 _require(node.op is ops.BRANCH)
                 which, *branches = node.src
-                _require(self._memory(which, loops, after_loop) >= 4)
+                _require(self._visit_memory(which, loops, after_loop) >= 4)
                 for branch in branches:
-                    self._commands(branch, loops, after_loop)
+                    self._visit_commands(branch, loops, after_loop)
 
-    def _loop(self, node: UOp, loops: LoopTrips) -> None:
+    def _visit_loop(self, node: UOp, loops: LoopTrips) -> None:
         trips, inner_loops = node.arg.trips, (*loops, node.arg.trips)
         if trips is None:
             test, flag, body = node.src
-            self._commands(test, inner_loops, False)
-            _require(self._memory(flag, inner_loops, False) >= 1)
+            self._visit_commands(test, inner_loops, False)
+            _require(self._visit_memory(flag, inner_loops, False) >= 1)
         else:
             _require(_counts(trips) and trips <= self._longest)
             body, = node.src
-        self._commands(body, inner_loops, False)
+        self._visit_commands(body, inner_loops, False)
 
     def _visit_exec(self, node: UOp, loops: LoopTrips, after_loop: bool) -> None:
         kernel, *operands = node.src
-        sizes = [self._memory(s, loops, after_loop) for s in operands if s.op is not ops.CONST]
+        sizes = [self._visit_memory(s, loops, after_loop)
+                 for s in operands if s.op is not ops.CONST]
         if kernel.op is ops.LINKED:
             arg: op_args.Linked = kernel.arg
             _require(_counts(arg.parallel, arg.scratch, arg.flops, *arg.writes)
@@ -109,17 +111,17 @@ class Accesses:
         else:
             _require(kernel.op is ops.CALLBACK)
 
-    def _memory(self, memory: UOp, loops: LoopTrips, after_loop: bool) -> int:
+    def _visit_memory(self, memory: UOp, loops: LoopTrips, after_loop: bool) -> int:
         """Record a SLOT or SWAP, and return its bytes."""
         if memory.op is ops.SWAP:
             _require(_counts(memory.arg) and memory.arg < len(loops) + after_loop)
-            return max([self._memory(s, loops, after_loop) for s in memory.src])
+            return max([self._visit_memory(s, loops, after_loop) for s in memory.src])
         _require(memory.op is ops.SLOT)
         slot: op_args.Slot = memory.arg
         _require(_counts(slot.index, slot.offset, slot.nbytes) and len(slot.strides) <= len(loops)
                  and all(type(s) is int and (n is not None or not s)
                          for s, n in zip(slot.strides, loops)))
-        self.found.append((slot, loops))
+        self.slots_in_loops.append((slot, loops))
         return slot.nbytes
 
 
@@ -174,7 +176,8 @@ def is_valid_block(block: Record, fn: UOp, nodes: Sequence[UOp], donated: Collec
     uses = Accesses(commands, longest_loop(nodes))
     memory = {("in", i): n for i, n in params.items()} | {("out", i): n for i, n in enumerate(outs)}
     sizes = {buffer: _align(_nbytes(n)) for buffer, n in memory.items()} | {("arena", 0): arena}
-    spans = [(_span(slot, loops), sizes[slot.kind, slot.index]) for slot, loops in uses.found]
+    spans = [(_span(slot, loops), sizes[slot.kind, slot.index]) for slot,
+             loops in uses.slots_in_loops]
     written = {*results, *[("out", i) for i, _ in over]}
     return all(n.op is ops.PARAM for n in outs) and arena == uses.arena \
         and _counts(arena, *[i for _, i in results], *[i for pair in over for i in pair]) \

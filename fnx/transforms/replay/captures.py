@@ -11,10 +11,10 @@ arguments.
 >>> def f(x):
 ...     return x * scale
 >>> seen = Captures(f)
->>> seen.changed() is None
+>>> seen.find_change() is None
 True
 >>> seen.entries = [(e[0], e[1], 3) for e in seen.entries]  # as if it had been 3
->>> seen.changed()
+>>> seen.find_change()
 ('scale', 3, 2)
 """
 
@@ -81,7 +81,7 @@ class Captures:
                         functions.add(g)
                         queue.append(g)
 
-    def changed(self) -> tuple[str, Any, Any] | None:
+    def find_change(self) -> tuple[str, Any, Any] | None:
         """Return (name, old value, new value) of the first that changed, else None."""
         for where, name, value in self.entries:
             now = _current_value(where, name)
@@ -89,7 +89,7 @@ class Captures:
                 return name, value.aval if type(value) is WeakArrayRef else value, now
         return None
 
-    def gone(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether these captures can never match again: a captured array was freed."""
         return any(type(value) is WeakArrayRef and value() is None for _, _, value in self.entries)
 
@@ -164,7 +164,7 @@ _global_names_cache: Cache[CodeType, tuple[str, ...]] = Cache("global names of c
 def _global_names(code: CodeType) -> tuple[str, ...]:
     """Return the global names of a code object and of the functions nested in it."""
     names = _global_names_cache.get(code)
-    return _global_names_cache.keep(code, _read_names(code)) if names is None else names
+    return _global_names_cache.put(code, _read_names(code)) if names is None else names
 
 
 def _read_names(code: CodeType) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def find_fastpaths(key: tuple[Any, ...]) -> Sequence[Fastpath]:
 def cache_fastpath(key: tuple[Any, ...], fastpath: Fastpath | None) -> None:
     """Cache the launcher of a trace for functions with equal code."""
     if fastpath is not None:
-        fastpaths = _fastpaths.find(key, list)
+        fastpaths = _fastpaths.get_or_make(key, list)
         fastpaths.insert(0, fastpath)
         del fastpaths[_MAX_FASTPATHS:]
 
@@ -91,7 +91,7 @@ def code_key(f: Callable[..., Any], *options: Any) -> tuple[Any, ...] | None:
 def find_trace(key: tuple[Any, ...]) -> SharedTrace | None:
     """Return the cached trace of a code key and a signature, if its captures are unchanged."""
     trace = _traces.get(key)
-    return trace if trace is not None and trace.captures.changed() is None else None
+    return trace if trace is not None and trace.captures.find_change() is None else None
 
 
 def cache_trace(key: tuple[Any, ...], trace: SharedTrace) -> None:
@@ -99,5 +99,5 @@ def cache_trace(key: tuple[Any, ...], trace: SharedTrace) -> None:
     if trace.closed.captures or trace.closed.effects:
         return
     if _traces.get(key) is not None and find_trace(key) is None:
-        _traces.drop(key)
-    _traces.keep(key, trace)
+        _traces.remove(key)
+    _traces.put(key, trace)

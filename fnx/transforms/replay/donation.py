@@ -66,7 +66,8 @@ class Donation:
                             "arrays to be given once, got the same array twice",
                             hint="pass x.copy() for one of them")
 
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None] | None:
+    def consumer_of(self, args: tuple[Any, ...],
+                    kwargs: dict[str, Any]) -> Callable[[], None] | None:
         """Return a function that invalidates the donated arguments. None if there are none."""
         if not self.numbers and not self.names:
             return None

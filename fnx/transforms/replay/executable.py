@@ -81,7 +81,7 @@ class DeviceLike(Protocol):
     def assembly(self, text: str) -> str: ...
     def estimate(self, kernel: UOp, scalars: Sequence[int]) -> float: ...
     def upload(self, value: np.ndarray[Any, Any]) -> Any: ...
-    def method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None: ...
+    def native_method(self, of: type, slot: str, python: Callable[..., Any]) -> Any | None: ...
 
 
 class Executable:
@@ -96,8 +96,8 @@ class Executable:
         checks: index checks, whose faults are the last results: raised as errors, not returned.
     """
 
-    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "fresh", "results",
-                 "forwards", "checks", "over", "nbytes", "_lower", "_lowered")
+    __slots__ = ("allocate", "device", "function", "buffer", "block", "sizes", "allocate_results",
+                 "results", "reorders_results", "checks", "over", "nbytes", "_lower", "_lowered")
 
     def __init__(self, fn: UOp, device: Any, block: BlockLike, code: Mapping[UOp, Any],
                  lower: Callable[[], LoweredLike], checks: Sequence[BoundsCheck] = ()) -> None:
@@ -115,8 +115,8 @@ class Executable:
                         for kind, i in block.results]
         for i, _ in self.over:
             self.sizes[i] = 1  # no memory of its own
-        self.fresh: Callable[[], Sequence[Any]] = device.results(self.sizes)
-        self.forwards = any(kind == "in" for kind, _ in self.results) or \
+        self.allocate_results: Callable[[], Sequence[Any]] = device.results(self.sizes)
+        self.reorders_results = any(kind == "in" for kind, _ in self.results) or \
             len(self.results) != len(self.sizes) or bool(checks)
 
     @property
@@ -129,13 +129,14 @@ class Executable:
     @property
     def is_plain(self) -> bool:
         """Whether each result is newly allocated memory: no aliases and no checks."""
-        return not (self.over or self.forwards)
+        return not (self.over or self.reorders_results)
 
     def fast_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return ``run`` specialized to this program, without donation."""
         if not self.is_plain:
             return self.run
-        allocate_results, submit, check_nan = self.fresh, self.buffer.submit, self.seen
+        allocate_results, check_nan = self.allocate_results, self.check_nan
+        submit = self.buffer.submit
 
         def run(ins: Sequence[Any]) -> Sequence[Any]:
             outs = allocate_results()
@@ -153,7 +154,7 @@ class Executable:
         of them can be overwritten: so after an interrupt nobody reads overwritten memory, and an
         earlier failure leaves the arguments intact.
         """
-        outs = self.fresh()
+        outs = self.allocate_results()
         if self.over:
             ins, outs = self._alias_donated(ins, outs)
             self.buffer.submit(ins, outs, on_commit)
@@ -162,8 +163,8 @@ class Executable:
             if on_commit is not None:
                 on_commit()
         if config.check:
-            self.seen(ins, outs)
-        if not self.forwards:
+            self.check_nan(ins, outs)
+        if not self.reorders_results:
             return outs
         results = [ins[i] if kind == "in" else outs[i] for kind, i in self.results]
         for shared in results:  # several arrays may alias this memory now
@@ -193,7 +194,7 @@ class Executable:
             arguments[slot] = results[i] = source
         return arguments, results
 
-    def seen(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
+    def check_nan(self, ins: Sequence[Any], outs: Sequence[Any]) -> None:
         """Raise if a result is NaN, after recomputation to find the op that made it."""
         if self.device.target.name == "null":
             return  # nothing is computed there
@@ -233,13 +234,13 @@ class ExecutableCache:
         executable = self._kept.get(key)
         if executable is None:
             linked = self._link(fn, donated, device)
-            executable = self._kept.keep(key, linked)
+            executable = self._kept.put(key, linked)
             self.made += executable is linked
         return executable
 
     def insert(self, fn: UOp, donated: tuple[int, ...], made: Executable, device: str) -> None:
         """Add an Executable that another cache made."""
-        self._kept.keep((fn, device, config.key(), donated), made)
+        self._kept.put((fn, device, config.key(), donated), made)
         self.made += 1
 
     def clear(self) -> None:
@@ -258,13 +259,13 @@ class CachedTrace:
         storages: the memory of the captures; None for a leaf of an enclosing trace.
         kind: the kind of the arguments, as from ``fastpath.kind_of``.
         family: the code key of its function when it was traced.
-        launch: the launcher, once it was worth making one.
-        direct: the native call that needs no launcher, if its device has one.
+        fastpath: the launcher, once it was worth making one.
+        native_call: the native call that needs no launcher, if its device has one.
         calls_before_launcher: the number of slow-path calls until a launcher is made.
     """
 
-    __slots__ = ("closed", "milliseconds", "storages", "executable", "launch", "direct", "kind",
-                 "code_key", "calls_before_fastpath")
+    __slots__ = ("closed", "milliseconds", "storages", "executable", "fastpath", "native_call",
+                 "kind", "code_key", "calls_before_fastpath")
 
     def __init__(self, closed: ClosedFunction, milliseconds: float, kind: tuple[Any, ...] = (),
                  family: tuple[Any, ...] | None = None) -> None:
@@ -275,8 +276,8 @@ class CachedTrace:
         if closed.effects:
             self.storages.append(storage.put(np.zeros(1, np.bool_)))  # the first token
         self.executable: Executable | None = None
-        self.direct: Any | None = None
-        self.launch: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+        self.native_call: Any | None = None
+        self.fastpath: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
 
     @property
     def graphs(self) -> tuple[UOp]:

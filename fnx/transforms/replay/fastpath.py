@@ -64,13 +64,13 @@ class _Source:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
+        self.namespace: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
                                       "make_all": from_storages,
                                       "common_place": common_placement, "commit": commit,
                                       "PlacementError": PlacementError, "config": config,
                                       "convert": to_concrete, "MISSING": MISSING,
                                       "same": exactly_equal}
-        self._known: dict[tuple[str, int], str] = {}
+        self._constants: dict[tuple[str, int], str] = {}
         self.names = 0
 
     def name(self, prefix: str) -> str:
@@ -80,10 +80,10 @@ class _Source:
     def constant(self, value: Any, prefix: str = "k") -> str:
         """Bind an object to a name in the generated function, and return the name."""
         key = prefix, id(value)
-        if key not in self._known:
-            self._known[key] = name = self.name(prefix)
-            self.space[name] = value
-        return self._known[key]
+        if key not in self._constants:
+            self._constants[key] = name = self.name(prefix)
+            self.namespace[name] = value
+        return self._constants[key]
 
     def guard(self, *conditions: str) -> None:
         """Emit a guard: return MISS if any condition holds."""
@@ -138,7 +138,7 @@ def make_fastpath(key: CallKey, positions: Sequence[int], entries: Sequence[tupl
                       for x in (leaves[i] for i in donated)]
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}), begin)")
     elif program.is_plain and not config.check:  # ``run`` inlined
-        src.lines += [f"  outs = {src.constant(program.fresh)}()",
+        src.lines += [f"  outs = {src.constant(program.allocate_results)}()",
                       f"  {src.constant(program.buffer.submit)}(({ins}), outs)"]
     else:
         src.lines.append(f"  outs = {src.constant(program.run, 'run')}(({ins}))")
@@ -154,8 +154,8 @@ def make_fastpath(key: CallKey, positions: Sequence[int], entries: Sequence[tupl
                         for i, (shape, t, weak) in enumerate(outs)])
     src.lines.append(f"  return {_result_expression(src, out_tree, results)}")
     text = "def launch(args, kwargs):\n" + "\n".join(src.lines)
-    exec(compile(text, "<fnx launcher>", "exec"), src.space)
-    fastpath: Fastpath = src.space["launch"]
+    exec(compile(text, "<fnx launcher>", "exec"), src.namespace)
+    fastpath: Fastpath = src.namespace["launch"]
     return fastpath
 
 
@@ -181,7 +181,7 @@ def make_native_call(key: CallKey, entries: Sequence[tuple[Any, str, Any]], stor
         return None
     packed = [(where, name, UNBOUND if value is MISSING else value, type(value) is WeakArrayRef)
               for where, name, value in entries]
-    native_call = getattr(program.buffer, "direct", None)
+    native_call = getattr(program.buffer, "native_record", None)
     return None if native_call is None else native_call(NativeCall(
         tuple([tuple(a) for a in avals]), tuple(packed), tuple(storages),
         tuple([tuple(a) for a in outs]), tuple(program.sizes), is_single, config.mode, hits))
@@ -255,7 +255,7 @@ def _unpack_registered(src: _Source, treedef: tree.TreeDef, var: str, leaves: li
     assert row is not None
     src.guard(f"type({var}) is not {src.constant(row.kind)}")
     children, data_name = src.name("a"), src.name("d")
-    src.lines.append(f"  {children}, {data_name} = {src.constant(row.take, 't')}({var})")
+    src.lines.append(f"  {children}, {data_name} = {src.constant(row.flatten, 't')}({var})")
     if isinstance(data, KeyedData):  # the names of children do not matter
         src.guard(f"not same({data_name}.data, {src.constant(data.data)})")
     else:
@@ -324,5 +324,5 @@ def _result_expression(src: _Source, treedef: tree.TreeDef, results: Iterator[st
         return "{" + ", ".join(f"{k}: {t}" for k, t in zip(keys, texts)) + "}"
     if is_named_tuple(treedef.pytree_type):
         return f"{src.constant(kind)}({', '.join(texts)})"
-    make, data = src.constant(treedef.pytree_type.make, "m"), src.constant(treedef.data)
+    make, data = src.constant(treedef.pytree_type.unflatten, "m"), src.constant(treedef.data)
     return f"{make}({data}, [{', '.join(texts)}])"

@@ -89,7 +89,8 @@ class Lowering(SignatureInfo):
         self.commands, self.arena = lowered.block.commands, lowered.block.arena
         self.milliseconds = {"trace": trace_ms, **lowered.milliseconds}
         self.kernels = tuple(map(_kernel_info, accessors.all_execs(self.commands)))
-        self._code, self._device, self._again, self._inputs = lowered.code, device, rerun, inputs
+        self._code, self._device = lowered.code, device
+        self._rerun_passes, self._input_names = rerun, inputs
         self._name, self._record_call, self._limits = name, record_call, limits
         self.steps = tuple(STEPS)
 
@@ -252,8 +253,8 @@ class Lowering(SignatureInfo):
         for (name, line, loops, work, nbytes, _, origin), info, spent in zip(
                 self.rows, self.kernels, times):
             least, bound = (None, "") if limits is None else \
-                limits.least(work, nbytes, arithmetic_type(info.node))
-            memory_time = 0.0 if limits is None else limits.least(0, nbytes)[0]
+                limits.min_time(work, nbytes, arithmetic_type(info.node))
+            memory_time = 0.0 if limits is None else limits.min_time(0, nbytes)[0]
             predicted = max(memory_time, self._device.estimate(info.node, info.scalars))
             rows.append(KernelCost(name, line, loops, origin, work, nbytes, predicted, spent, least,
                                    bound))
@@ -329,7 +330,7 @@ class Lowering(SignatureInfo):
     @cached_property
     def passes(self) -> list[Any]:
         ran: list[Any] = []
-        self._again(ran.append)
+        self._rerun_passes(ran.append)
         return ran
 
     @cached_property
@@ -365,25 +366,25 @@ class Lowering(SignatureInfo):
         return list(dict.fromkeys(k.node for k in self.kernels))
 
     def _pretty(self, nodes: UOp | list[UOp]) -> str:
-        return show.pretty(nodes, sites=self._sites, inputs=self._inputs,
+        return show.pretty(nodes, sites=self._sites, inputs=self._input_names,
                            scopes=nodes is not self.commands)
 
     def _groups(self) -> str:
         fusion = next(ran.after for ran in self.passes if ran.name == "kernelize")
-        return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._inputs))
+        return "\n".join(show.pretty_groups(fusion.groups, self._sites, self._input_names))
 
     def _untiled(self) -> str:
         kernels = dict.fromkeys(ran.after.kernel for ran in self.passes
                                 if ran.name == "canonicalize")
         return self._pretty(list(kernels))
 
-    def _chosen(self) -> str:
+    def _schedules_text(self) -> str:
         """Return the decisions that passes report, and the schedule of each kernel."""
         why = dict.fromkeys(line for ran in self.passes for line in ran.why)
         texts = [_explain(ran.before, ran.after) for ran in self.passes if ran.name == "choose"]
         return "\n\n".join(["\n".join(why)] * bool(why) + texts)
 
-    def _programs(self) -> str:
+    def _programs_text(self) -> str:
         return "\n\n".join(f"program {node.arg.name}\n" + "\n".join(
             "  " + line for line in self._pretty(self._code[node].program()).splitlines())
             for node in self._distinct_kernels() if node in self._code)
@@ -391,8 +392,8 @@ class Lowering(SignatureInfo):
 
 _STEP_TEXTS: dict[str, Callable[[Lowering], str]] = {
     "graph": lambda s: s._pretty(s.graph), "simplified": lambda s: s._pretty(s.simplified),
-    "groups": Lowering._groups, "kernels": Lowering._untiled, "schedules": Lowering._chosen,
-    "tiled": lambda s: s._pretty(s._distinct_kernels()), "programs": Lowering._programs,
+    "groups": Lowering._groups, "kernels": Lowering._untiled, "schedules": Lowering._schedules_text,
+    "tiled": lambda s: s._pretty(s._distinct_kernels()), "programs": Lowering._programs_text,
     "llvm": Lowering.llvm, "commands": lambda s: s._pretty(s.commands),
 }
 

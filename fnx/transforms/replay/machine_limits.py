@@ -64,9 +64,10 @@ def find_limits(device: Any, compile_fn: CompileFn, disk: ByteCache,
                               lambda *work: _best_ns(device, compile_fn, *work))
         if known is not None:
             result = _maximum(result, known)
-            _limits_cache.drop(key)
-        disk.put(key, json.dumps([result.flops, result.levels]).encode(), "limits of this machine")
-    return _limits_cache.keep(key, result)
+            _limits_cache.remove(key)
+        disk.put(key, json.dumps([result.flops, result.memory_levels]).encode(),
+                 "limits of this machine")
+    return _limits_cache.put(key, result)
 
 
 def _maximum(a: PeakRates, b: PeakRates) -> PeakRates:
@@ -74,7 +75,7 @@ def _maximum(a: PeakRates, b: PeakRates) -> PeakRates:
     return PeakRates(
         tuple([(name, max(rate, other)) for (name, rate), (_, other) in zip(a.flops, b.flops)]),
         tuple([(name, size, max(rate, other))
-               for (name, size, rate), (_, _, other) in zip(a.levels, b.levels)]))
+               for (name, size, rate), (_, _, other) in zip(a.memory_levels, b.memory_levels)]))
 
 
 def _measure(target: Target, workers: int, l3_bytes: int,
@@ -83,7 +84,7 @@ def _measure(target: Target, workers: int, l3_bytes: int,
     for dtype in (dtypes.float32, dtypes.float64):
         kernel, schedule, work = _products_kernel(target, dtype, workers)
         flops[dtype.name] = work / best_ns(kernel, schedule, dtype)
-    for unit in target.units:
+    for unit in target.unit_names:
         words = UNITS[unit].terms_per_word
         flops[unit] = words * flops["float32"]  # each SIMD lane multiplies and adds so many terms
     levels = []
@@ -101,7 +102,7 @@ def _memory_levels(target: Target, workers: int, l3_bytes: int) -> list[tuple[st
 
 def _products_kernel(target: Target, dtype: DType, workers: int) -> tuple[UOp, Schedule, int]:
     """Build the kernel o[p, i, j] = sum over t, k of a[p, k, i] * b[p, k, j], with a and b in x."""
-    lanes = target.lanes(dtype.itemsize)
+    lanes = target.vector_lanes(dtype.itemsize)
     rows = max(1, min(14, (target.vector_registers - 2 - _VECTORS) // _VECTORS))
     columns = _VECTORS * lanes
     width = columns + -(-rows // lanes) * lanes  # vectors are aligned
@@ -131,7 +132,7 @@ def _flip_half(t: UOp) -> UOp:
 
 def _sums_kernel(target: Target, nbytes: int, workers: int) -> tuple[UOp, Schedule, int]:
     """Build the kernel o[p] = sum over t and i of x[p, i], where x[p] has ``nbytes``."""
-    lanes = target.lanes(4)
+    lanes = target.vector_lanes(4)
     step = 8 * lanes
     n = max(1, nbytes // 8 // step) * step  # of each half
     times = max(2, _CACHE_READ_BYTES // (4 * n))
@@ -173,7 +174,7 @@ def _decode(data: bytes | None) -> PeakRates | None:
         limits = PeakRates(tuple([(str(name), float(rate)) for name, rate in flops]),
                            tuple([(str(name), int(size), float(rate)) for name, size,
                                   rate in levels]))
-        limits.least(1, 1 << 60)
+        limits.min_time(1, 1 << 60)
         return limits
     except (ValueError, TypeError, LookupError, ArithmeticError, StopIteration,
             RecursionError):  # of another version

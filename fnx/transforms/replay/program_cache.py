@@ -87,7 +87,7 @@ class ProgramEntry:
         except MissingObjectError:
             return None
 
-    def keep(self, block: BlockLike, commands: UOp) -> None:
+    def store(self, block: BlockLike, commands: UOp) -> None:
         """Store the program, whose commands are over LINKED."""
         outs = [build.param(i, n.dtype, n.shape) for i, n in enumerate(block.outs)]
         lines, nodes = self._lines(commands), self._nodes()

@@ -1,7 +1,7 @@
 """Progress bar of long work: one updating line on a terminal or in a notebook, else nothing.
 
 >>> with ProgressBar("searching", 2.0) as progress:  # what doctests read is no terminal
-...     progress.tell(0.5, "kernel 1 of 3")
+...     progress.update_bar(0.5, "kernel 1 of 3")
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProgressBar:
         if self._length:
             self._write("")
 
-    def tell(self, spent: float, text: str) -> None:
+    def update_bar(self, spent: float, text: str) -> None:
         """Show how many seconds are spent, and the current step."""
         now = time.perf_counter()
         if self._enabled and now - self._last >= _MIN_INTERVAL:

@@ -79,7 +79,7 @@ class Roofline:
         if self.limits is not None:
             lines.append("limits of this machine: " + ", ".join(
                 [f"{name} {rate:.0f} GFLOP/s" for name, rate in self.limits.flops] +
-                [f"{name} {rate:.0f} GB/s" for name, _, rate in self.limits.levels]))
+                [f"{name} {rate:.0f} GB/s" for name, _, rate in self.limits.memory_levels]))
         return "\n".join([*lines, *[f"not measured: {self.why}"] * bool(self.why)])
 
 

@@ -59,20 +59,21 @@ class Space(Protocol):
 class Outcome(Record):
     """The outcome of a search.
 
-    ``own`` and ``best`` are milliseconds of the heuristic and of ``schedule``; ``tried`` is the
-    number of candidates, and ``notes`` say why some were skipped.
+    ``heuristic_ms`` and ``best_ms`` are milliseconds of the heuristic and of ``schedule``;
+    ``tried`` is the number of candidates, and ``notes`` say why some were skipped.
     """
 
     schedule: Schedule
-    own: float
-    best: float
+    heuristic_ms: float
+    best_ms: float
     tried: int
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        times = f"{self.best:.4g} ms, the model's choice {self.own:.4g} ms " \
-                f"({self.own / max(self.best, 1e-9):.2f}x)" if self.own > self.best else \
-                f"the model's choice, {self.own:.4g} ms, is the fastest"
+        times = f"{self.best_ms:.4g} ms, the model's choice {self.heuristic_ms:.4g} ms " \
+                f"({self.heuristic_ms / max(self.best_ms, 1e-9):.2f}x)" \
+                if self.heuristic_ms > self.best_ms else \
+                f"the model's choice, {self.heuristic_ms:.4g} ms, is the fastest"
         notes = "".join(f"; left out: {note}" for note in self.notes)
         return f"found by search among {self.tried}: {times}{notes}"
 
@@ -109,7 +110,7 @@ def search_calls(fn: UOp, device: Any, compile_fn: CompileFn, space: Space, disk
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         src = tuple([rewritten.get(s, s) for s in src])
         if not needs_search(node):
-            return node.over(src)
+            return node.with_operands(src)
         schedule = _search_call(node, device, compile_fn, space,
                                 disk) if device.target.is_compiled else ()
         call = op_args.Call(node.arg.name, node.arg.outs, schedule, node.arg.policy)
@@ -117,7 +118,7 @@ def search_calls(fn: UOp, device: Any, compile_fn: CompileFn, space: Space, disk
 
     for body in toposort([fn], into_functions=True):
         if body.op is ops.FUNCTION:
-            rewritten[body] = body.over(tuple(rebuild(body.src, visit)))
+            rewritten[body] = body.with_operands(tuple(rebuild(body.src, visit)))
     return rewritten[fn]
 
 
@@ -126,7 +127,7 @@ def _search_call(call: UOp, device: Any, compile_fn: CompileFn, space: Space,
     seconds = next(s.seconds for s in call.arg.schedule if isinstance(s, Search))
     task = _SearchTask(call, call.src[0], device, compile_fn, space, disk, same_bits=True)
     with ProgressBar(f"searching a schedule of {call.arg.name}", seconds) as progress:
-        return task.schedule(lambda: seconds, progress.tell)
+        return task.schedule(lambda: seconds, progress.update_bar)
 
 
 # ---- generated kernels -------------------------------------------------------------------------
@@ -164,7 +165,8 @@ def search_kernels(kernels: Sequence[UOp], device: Any, compile_fn: CompileFn, s
             share = run_ms[kernel] / remaining_ms
 
             def report(_: float, text: str, n: int = n) -> None:
-                progress.tell(time.perf_counter() - start, f"kernel {n} of {len(order)}, {text}")
+                progress.update_bar(time.perf_counter() - start,
+                                    f"kernel {n} of {len(order)}, {text}")
 
             def seconds_left(share: float = share) -> float:
                 return share * (seconds - (time.perf_counter() - start))
@@ -206,9 +208,9 @@ class _SearchTask:
                     climb.run()
             except KeyboardInterrupt:
                 if climb.best is not self.first:
-                    self._keep(climb.outcome())
+                    self._cache_outcome(climb.outcome())
                 raise
-            outcome = self._keep(climb.outcome())
+            outcome = self._cache_outcome(climb.outcome())
         return outcome.schedule
 
     def milliseconds(self) -> float:
@@ -220,7 +222,7 @@ class _SearchTask:
     def base(self) -> Any:
         """The program of the heuristic schedule."""
         if self._base is None:
-            self._base = self.trials.begun(self.first.schedule)()
+            self._base = self.trials.start_compile(self.first.schedule)()
         return self._base
 
     @property
@@ -233,7 +235,7 @@ class _SearchTask:
                                        ).digest()
         return self._key
 
-    def _keep(self, outcome: Outcome) -> Outcome:
+    def _cache_outcome(self, outcome: Outcome) -> Outcome:
         """Cache an outcome, unless another process was first; on disk only if anything was
         tried."""
         outcome = _decode(self.disk.get(self.key)) or outcome
@@ -242,9 +244,9 @@ class _SearchTask:
         return self._kept(outcome)
 
     def _kept(self, outcome: Outcome) -> Outcome:
-        outcome = _outcomes.keep(self.key, outcome)
-        _by_schedule.drop((self.name, outcome.schedule))  # an outcome of the same name
-        _by_schedule.keep((self.name, outcome.schedule), outcome)
+        outcome = _outcomes.put(self.key, outcome)
+        _by_schedule.remove((self.name, outcome.schedule))  # an outcome of the same name
+        _by_schedule.put((self.name, outcome.schedule), outcome)
         return outcome
 
 
@@ -255,7 +257,7 @@ class _HillClimb:
                  tell: Callable[[float, str], None]) -> None:
         self.task, self.trials, self.tell = task, task.trials, tell
         self.best, self.program = task.first, task.base
-        self.want = self.trials.results(task.base)
+        self.expected = self.trials.results(task.base)
         self.tried = {task.first.schedule}
         self.notes: Counter[str] = Counter()
         self.start = time.perf_counter()
@@ -282,7 +284,8 @@ class _HillClimb:
         """Try a batch, make its fastest candidate the best, and return whether it is faster."""
         best_before = self.best
         links = [(candidate, link) for candidate in batch
-                 if (link := self._call_safely(partial(self.trials.begun, candidate.schedule,
+                 if (link := self._call_safely(partial(self.trials.start_compile,
+                                                       candidate.schedule,
                                                self.task.base)))]
         ready = [(candidate, program) for candidate, link in links
                  if (program := self._call_safely(link)) is not None]
@@ -295,7 +298,7 @@ class _HillClimb:
     def _try(self, candidate: HasSchedule, program: Any) -> None:
         if self.trials.is_hopeless(program, self.program):
             return
-        if not self.trials.agree(self.trials.results(program), self.want, self.task.same_bits):
+        if not self.trials.agree(self.trials.results(program), self.expected, self.task.same_bits):
             self.notes["other results"] += 1
             return
         for times in (1, _CONFIRM):

@@ -48,13 +48,13 @@ class Trials:
     """
 
     def __init__(self, call: UOp, kernel: UOp, device: Any, compile_fn: CompileFn) -> None:
-        self.call, self.kernel, self._begin = call, kernel, compile_fn
+        self.call, self.kernel, self._compile_function = call, kernel, compile_fn
         self.params = [build.param(i, x.dtype, x.shape)
                        for i, x in enumerate(accessors.operands(call))]
         self._device = device
         self._data: list[list[Any]] = []  # sets of inputs; the first is used for timing
 
-    def begun(self, schedule: Schedule, reference: Any = None) -> Callable[[], Any]:
+    def start_compile(self, schedule: Schedule, reference: Any = None) -> Callable[[], Any]:
         """Start compiling the CALL under a schedule; return the function that links it.
 
         Args:
@@ -68,7 +68,8 @@ class Trials:
             [len(code.text()) for code in reference.lowered.code.values()], default=0)
         arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
         node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
-        return self._begin(build.function(build.results(node), len(self.params), arg.name),
+        return self._compile_function(build.function(build.results(node), len(self.params),
+                                                     arg.name),
                            max_code)
 
     def results(self, program: Any) -> list[NDArray]:

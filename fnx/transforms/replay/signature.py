@@ -92,7 +92,7 @@ class ArgFlattener:
             raise type(e)(f"argument {leaf_path(in_tree, i)} of {self.function}: {e.message}",
                           hint=self._hint(x) if type(e) is DTypeError else e.hint) from None
         if concrete and array.is_deleted():
-            raise array._donated(f"argument {leaf_path(in_tree, i)} of {self.function}: ")
+            raise array._donated_error(f"argument {leaf_path(in_tree, i)} of {self.function}: ")
         if concrete:
             api_boundary.evaluate_pending(array)
         return array
@@ -144,7 +144,7 @@ class ArgFlattener:
                 {k: v for k, v in kwargs.items() if k not in self.names},
                 tuple([(name, StaticValue(value)) for name, value in values]))
 
-    def filled(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
+    def merge_dynamic(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
         """Return positional arguments with the dynamic ones replaced by traced values."""
         static = positions(self.numbers, len(args))
         values = iter(dynamic)

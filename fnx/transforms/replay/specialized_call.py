@@ -43,7 +43,7 @@ class SpecializedCall(Record):
     Attributes:
         name: the name of the function.
         function: the Python function.
-        replay: its trace.
+        cached_trace: its trace.
         key: the signature.
         donated: the numbers of the donated leaves.
         donation: the donation of the dynamic arguments.
@@ -51,7 +51,7 @@ class SpecializedCall(Record):
 
     name: str
     function: Callable[..., Any]
-    replay: CachedTrace
+    cached_trace: CachedTrace
     key: CallKey
     donated: tuple[int, ...]
     donation: Donation
@@ -75,7 +75,7 @@ class SignatureInfo:
     @property
     def out_tree(self) -> tree.TreeDef:
         """The structure of the result."""
-        return self._specialized.replay.closed.out_tree
+        return self._specialized.cached_trace.closed.out_tree
 
     @property
     def in_avals(self) -> Any:
@@ -93,7 +93,7 @@ class SignatureInfo:
     def out_info(self) -> Any:
         """A ShapeDtypeStruct for each array of the result."""
         return self.out_tree.unflatten([ShapeDtypeStruct(a.shape, a.dtype.np, weak_type=a.weak)
-                                        for a in self._specialized.replay.closed.outs])
+                                        for a in self._specialized.cached_trace.closed.outs])
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:

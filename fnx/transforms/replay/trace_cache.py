@@ -55,7 +55,7 @@ class TraceEntry(Record, Generic[T]):
 
 
 class TraceCache(Generic[T]):
-    """Cache of the traces of ``f``. ``made`` counts traces, ``misses`` explains them.
+    """Cache of the traces of ``f``. ``trace_count`` counts traces, ``misses`` explains them.
 
     A trace is a graph, or has an attribute ``graphs``, whose size counts toward the byte limit.
 
@@ -68,7 +68,7 @@ class TraceCache(Generic[T]):
             "traces", MAX_SIGNATURES, TRACE_BYTES,
             lambda key, variants: graph_bytes([v.value for v in variants]))
         self._retraces: Counter[str] = Counter()
-        self.hits = self.made = 0
+        self.hits = self.trace_count = 0
         self.misses: list[str] = []
 
     def __len__(self) -> int:
@@ -99,22 +99,22 @@ class TraceCache(Generic[T]):
         value, captures = make()
         entry = TraceEntry(Captures(self._f()), value)
         if not entry.captures.determines_nodes(captures):
-            self.made += 1
+            self.trace_count += 1
             return entry
-        entries = self._kept.keep(key, []) if entries is None else entries
-        for v in [v for v in entries if v.captures.gone()] + entries[:-MAX_VARIANTS + 1]:
+        entries = self._kept.put(key, []) if entries is None else entries
+        for v in [v for v in entries if v.captures.is_dead()] + entries[:-MAX_VARIANTS + 1]:
             _discard(entries, v)
         entries.append(entry)
         self._kept.enforce_bounds(key)
         winner = _find_valid(entries) or entry
         if winner is entry:
-            self.made += 1
+            self.trace_count += 1
         else:
             _discard(entries, entry)
         return winner
 
     def _explain(self, key: Any, entries: list[TraceEntry[T]] | None) -> None:
-        change = entries[-1].captures.changed() if entries else None
+        change = entries[-1].captures.find_change() if entries else None
         if change is not None:
             name, old, new = change
             self._record_miss(f"{name}: {short_repr(old)} -> {short_repr(new)}")
@@ -144,7 +144,7 @@ class TraceCache(Generic[T]):
 def _find_valid(entries: list[TraceEntry[T]]) -> TraceEntry[T] | None:
     """Return the first variant whose captures are unchanged."""
     for v in list(entries):
-        if v.captures.changed() is None:
+        if v.captures.find_change() is None:
             return v
     return None
 

@@ -35,7 +35,7 @@ class PageData:
 
     def __init__(self, name: str, lowering: Lowering) -> None:
         self.name, self.lowering = name, lowering
-        self._texts: Cache[tuple[UOp, ...], str] = Cache("texts of a page", MAX_TEXTS)
+        self._text_cache: Cache[tuple[UOp, ...], str] = Cache("texts of a page", MAX_TEXTS)
 
     @cached_property
     def overview(self) -> Json:
@@ -64,7 +64,7 @@ class PageData:
                          "rules": [{"name": name, "count": n} for name, n in pass_run.rules]})
         return rows
 
-    def ran(self, i: int) -> Json:
+    def pass_details(self, i: int) -> Json:
         """Return a pass: its input and output as text, and the graph of its output."""
         before, after = (find_graphs(side) for side in
                          (self.lowering.passes[i].before, self.lowering.passes[i].after))
@@ -73,7 +73,7 @@ class PageData:
 
     def _text(self, graphs: Sequence[UOp]) -> str:
         """Return graphs as text, cached, as the output of a pass is the input of the next."""
-        return self._texts.find(tuple(graphs), lambda: show.pretty(
+        return self._text_cache.get_or_make(tuple(graphs), lambda: show.pretty(
             list(graphs)) if graphs else "(no graph at this border)")
 
     def kernel(self, i: int) -> Json:
@@ -156,7 +156,7 @@ def page_parts(data: PageData) -> dict[str, Callable[..., Json]]:
     return {"overview": lambda _: data.overview, "memory": lambda _: data.memory,
             "timeline": lambda _: data.timeline, "source": lambda _: data.source,
             "step": data.step,
-            "pass": lambda i: data.ran(_parse_index(i, len(data.lowering.passes))),
+            "pass": lambda i: data.pass_details(_parse_index(i, len(data.lowering.passes))),
             "kernel": lambda i: data.kernel(_parse_index(i, len(data.lowering.kernels))),
             **{name: partial(_level_text, data, name) for name in LEVELS}}
 

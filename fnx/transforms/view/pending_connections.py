@@ -34,7 +34,7 @@ class PendingConnections:
                 self._close(self._oldest_silent())
             self._start_times[connection] = time.monotonic()
 
-    def leave(self, connection: socket.socket) -> None:
+    def remove(self, connection: socket.socket) -> None:
         """Remove a connection that is authenticated or closed."""
         with self._lock:
             self._start_times.pop(connection, None)

@@ -58,7 +58,7 @@ _open_pages: weakref.WeakSet[Page] = weakref.WeakSet()
 def _close_in_child() -> None:
     """Close the server in a forked child: the parent answers."""
     for page in list(_open_pages):
-        page.leave()
+        page.close_in_child()
 
 
 at_fork(in_child=_close_in_child)
@@ -74,7 +74,7 @@ class Page:
     def __init__(self, entries: Sequence[PageEntry], port: int) -> None:
         self._data: list[tuple[str, Callable[[], PageData]]] = []
         self._token = secrets.token_urlsafe(18)
-        self._forget: Callable[[], Any] | None = None  # removes the redirect file
+        self._remove_redirect: Callable[[], Any] | None = None  # removes the redirect file
         try:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as e:
@@ -131,7 +131,7 @@ class Page:
         """Return the URI of a file that redirects to the page and that only its owner can read. The
         file exists until the page is requested or closed."""
         folder = tempfile.mkdtemp(prefix="fnx-view-")  # created with mode 0700
-        self._forget = weakref.finalize(self, _remove_folder, folder, os.getpid())
+        self._remove_redirect = weakref.finalize(self, _remove_folder, folder, os.getpid())
         redirect_path = Path(folder, "page.html")
         descriptor = os.open(redirect_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w") as file:
@@ -141,10 +141,10 @@ class Page:
 
     def remove_redirect_file(self) -> None:
         """Remove the redirect file, if there is one."""
-        if self._forget is not None:
-            self._forget()
+        if self._remove_redirect is not None:
+            self._remove_redirect()
 
-    def leave(self) -> None:
+    def close_in_child(self) -> None:
         """Close the server's socket in a forked child."""
         self._server.socket.close()
 
@@ -197,7 +197,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        self.pending.leave(request)
+        self.pending.remove(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.view.is_authorized(self.headers.get("Host"), token):
             self._answer(403, "text/plain", b"the address of the page ends in a token")
             return
-        self.server.pending.leave(self.connection)
+        self.server.pending.remove(self.connection)
         self.server.view.remove_redirect_file()
         path = [p for p in path if p]
         if path[:1] == ["data"]:

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 
-SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # how much wider the models are
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # width multiplier of the models
 STEPS = 5 if SIZE == 1 else 20
 
 
 def train(model, state, loss, optimizer):
-    """Loss of each step; ``loss`` gives (value, state)."""
+    """Return the loss of each step; ``loss`` returns (value, state)."""
     opt = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
 
     @eqx.filter_jit
@@ -121,7 +121,7 @@ def transformer():
 
 
 def recurrent():
-    """A GRU under lax.scan, and what filters make of trees."""
+    """A GRU under lax.scan, and partition and tree_at on trees."""
     cell = eqx.nn.GRUCell(3, 5, key=jr.PRNGKey(0))
     xs = jr.normal(jr.PRNGKey(1), (7, 3))
 

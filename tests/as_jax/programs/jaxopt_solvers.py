@@ -1,4 +1,4 @@
-"""Solvers of jaxopt on small problems; less those that factorize matrices."""
+"""jaxopt's solvers on small problems, except those that factorize matrices."""
 
 import json
 import sys
@@ -23,13 +23,14 @@ def residual(w):
 
 
 def run(solver, start=START, *args):
-    """The parameters and how many steps it took."""
+    """Return the parameters and the number of steps."""
     params, state = solver.run(start, *args)
     return [*params.tolist(), int(state.iter_num)]
 
 
 def steps(solver, start=START, *args, count=8):
-    """The parameters after some steps, of those where the number of steps hangs on the last bit."""
+    """Return the parameters after a fixed number of steps, for solvers whose number of steps
+    depends on rounding."""
     params, state = start, solver.init_state(start, *args)
     update = jax.jit(solver.update)
     for _ in range(count):
@@ -47,7 +48,7 @@ def lasso():
 
 
 def implicit():
-    """The gradient of a solution in what the problem depends on."""
+    """Return the derivative of a solution with respect to the problem's data."""
     solver = jaxopt.GradientDescent(squares, maxiter=200, tol=1e-6, stepsize=0.1,
                                     implicit_diff=True)
     return jax.jacobian(lambda s: solver.run(START, s).params)(1.0).tolist()

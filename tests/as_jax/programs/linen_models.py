@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from flax.training import train_state
 
-SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # how much wider the models are
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # width multiplier of the models
 STEPS = 5 if SIZE == 1 else 20
 
 
@@ -18,7 +18,7 @@ class Trained(train_state.TrainState):
 
 
 def train(model, x, loss, optimizer):
-    """Loss of each step; ``loss`` takes what the model gives."""
+    """Return the loss of each step; ``loss`` takes the model's output."""
     variables = model.init({"params": jax.random.key(0), "dropout": jax.random.key(1)}, x)
     state = Trained.create(apply_fn=model.apply, params=variables["params"], tx=optimizer,
                            statistics=variables.get("batch_stats", {}))
@@ -99,7 +99,7 @@ def transformer():
 
 
 class Deep(nn.Module):
-    """Layers under ``nn.scan`` and ``nn.remat``, each with parameters of its own."""
+    """Layers under ``nn.scan`` and ``nn.remat``, each with its own parameters."""
 
     @nn.compact
     def __call__(self, x):

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # how much wider the models are
+SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # width multiplier of the models
 STEPS = 5 if SIZE == 1 else 20
 
 
 def train(model, x, loss, optimizer):
-    """Loss of each step; ``loss`` takes what the model gives."""
+    """Return the loss of each step; ``loss`` takes the model's output."""
     optimizer = nnx.Optimizer(model, optimizer, wrt=nnx.Param)
 
     @nnx.jit

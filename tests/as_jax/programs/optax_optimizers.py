@@ -1,4 +1,5 @@
-"""Twenty steps of every optimizer of optax, less those that need svd; and of what wraps them."""
+"""Twenty steps of every optimizer of optax, except those that need svd, and of optimizer
+wrappers."""
 
 import json
 import sys
@@ -108,7 +109,7 @@ gradient = jax.jit(jax.value_and_grad(loss))
 
 
 def losses(name, optimizer):
-    """Loss of each step; updates are jitted for some, as in most programs, and else are not."""
+    """Return the loss of each step; updates are jitted for some optimizers, as in most programs."""
     def update(g, state, p, value):
         given = {"value": value} if name in VALUED else {}
         if name.startswith("lbfgs"):
@@ -133,7 +134,7 @@ def losses(name, optimizer):
 
 
 def private():
-    """Gradients of examples, clipped one by one."""
+    """Per-example gradients, each clipped."""
     optimizer = contrib.dpsgd(0.1, 1.0, 0.1, 3)
     p = parameters()
     state = optimizer.init(p)
