@@ -12,7 +12,7 @@ timeline, and what a call in flight retains. One in-order queue per device.
 released; unfinished work may hold ``config.flight_bytes``.
 
 **Disk cache** (cache.py, private_files.py, background_writer.py). It is read only if nobody else
-may write it, and is kept below ``config.cache_bytes``. Writes happen after the call, on a thread
+may write it, and stays below ``config.cache_bytes``. Writes happen after the call, on a thread
 for which the end of the process waits a second. ``fnx.cache`` lists, exports and clears it.
 
 **Ctrl-C, forks, exit.** A first Ctrl-C leaves the wait; another within 2 s, or during the same

@@ -34,6 +34,9 @@ fnx/random/keys.py converts words to keys by BITCAST.
 **Configuration** (config.py). Assignments to ``config`` are process-wide; ``with`` blocks apply to
 the thread or task that enters them.
 
+**Errors** (errors.py) say what was expected and what came, with the user's line and a hint for the
+fix. tests/attack/mistakes.txt has some 230 mistakes, tests/golden/messages the answers to them.
+
 **Caches** (cache.py) are bounded LRU caches, limited by entries and, where their sizes differ, by
 an estimate of bytes. No lock is held while user code or LLVM runs: two threads may compute the same
 entry, and the first one wins.

@@ -1,6 +1,6 @@
 """A file of checked IR: a FUNCTION, its captured arrays, the trees of its arguments and results.
 
-    fnx graph 2\\n   SHA-256 of the rest, 32 bytes   length of the text, 8 bytes   text   arrays
+    fnx graph 3\\n   SHA-256 of the rest, 32 bytes   length of the text, 8 bytes   text   arrays
 
 The text is JSON: nodes in topological order (operands first), each [op, dtype, operands, arg]. An
 arg is a number, a string, a tuple, the name of an op or a dtype, or one of the records of
@@ -33,7 +33,7 @@ from fnx.exporting.names import identifier
 from fnx.saving import safetensors
 from fnx.saving.arrays import find_invalid_byte
 
-MAGIC = b"fnx graph 2\n"
+MAGIC = b"fnx graph 3\n"
 _DIGEST_BYTES, _LENGTH_BYTES = 32, 8
 _RECORDS: dict[str, type[Record]] = {
     name: value for module in (op_args, tiling) for name, value in vars(module).items()

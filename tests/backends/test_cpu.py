@@ -217,10 +217,10 @@ def test_a_caller_leads_again_once_what_was_given_up_has_come_back(cpu):
     with override(workers=2):
         cpu.queue._abandoned.append((stuck, None))
         cpu.queue.share(64)
-        assert cpu.queue._home.value == 0  # one processor is busy, so run alone
+        assert cpu.queue._queue_ptr.value == 0  # one processor is busy, so run alone
         stuck.returned.return_value = True
         cpu.queue.share(64)
-        assert cpu.queue._home.value == cpu.queue._workers.address
+        assert cpu.queue._queue_ptr.value == cpu.queue._workers.address
     assert cpu.queue._abandoned == []
 
 

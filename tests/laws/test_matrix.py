@@ -1,4 +1,4 @@
-"""A seeded sample of the transform matrix. ``make matrix_size`` runs all of it."""
+"""A seeded sample of the transform matrix. ``make matrix`` runs all of it."""
 
 from __future__ import annotations
 

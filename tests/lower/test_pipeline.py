@@ -97,7 +97,7 @@ def test_a_mutated_graph_is_refused_before_each_pass(step: Pass) -> None:
                          ids=lambda step: step.name)
 def test_a_pass_that_breaks_the_spec_is_named(step: Pass) -> None:
     before, after = last_run(step.name).before, mutated(last_run(step.name).after)
-    broken = step.replace(run=lambda *given: after, about=None)
+    broken = step.replace(run=lambda *given: after, op_filter=None)
     with pytest.raises(SpecError, match=f"after pass {step.name}: {step.after} level: "
                                         r"expected .*; got <"):
         Driver(HOST).run([broken], before)
@@ -125,7 +125,7 @@ def test_what_is_not_checked_runs() -> None:
 @pytest.mark.parametrize("target", [HOST, Target("interp", kind="kernels")], ids=lambda t: t.kind)
 @pytest.mark.parametrize("general", [False, True])
 def test_every_pass_is_seen_in_order(target: Target, general: bool) -> None:
-    names = [ran.name for ran in history(target, general=general)]
+    names = [ran.name for ran in history(target, dynamic_shapes=general)]
     assert list(dict.fromkeys(names)) == [p.name for p in passes(target)]
     assert names.count("kernelize") == 1 < names.count("tile") == names.count("coalesce")
 

@@ -343,7 +343,7 @@ def test_a_transposition_is_made_of_blocks_in_registers(target, shape):
     kernel = build.kernel([store], "turn", (0, 1))
     tiled = tile(kernel, choose_schedule(kernel, target))
     moves = [line for line in emit_program(tiled, target).src if line.op in (ops.LOAD, ops.STORE)]
-    assert len(moves) >= 2 * target.lanes(4)
+    assert len(moves) >= 2 * target.vector_lanes(4)
     assert all(line.src[0].src[1].dtype.lanes == 1 for line in moves)
     values = np.arange(m * n, dtype="f4").reshape(m, n)
     out = np.zeros((n, m), "f4")

@@ -92,7 +92,7 @@ def test_no_memory_for_the_result(device: str, monkeypatch: pytest.MonkeyPatch) 
         def fresh() -> Any:
             raise OutOfMemoryError("expected free memory, got none")
 
-        monkeypatch.setattr(executable, "fresh", fresh)
+        monkeypatch.setattr(executable, "allocate_results", fresh)
         with pytest.raises(MemoryError):
             step(w, v)
         np.testing.assert_array_equal(w, SMALL)

@@ -42,7 +42,7 @@ def of_module(name: str) -> Any:
     return getattr(sys.modules[HERE], name)
 
 
-@pytest.mark.parametrize("name", ["doubled", "PER_ITERATION", "SLOPE", "BOUNDARY"])
+@pytest.mark.parametrize("name", ["doubled", "STEP", "SLOPE", "BOUNDARY"])
 def test_transformed_functions(name: str) -> None:
     f = of_module(name)
     again = pickle.loads(pickle.dumps(f))

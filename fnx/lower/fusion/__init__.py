@@ -31,6 +31,9 @@ kernels before packing):
     contract_sub_div_add       a weight's gradient and its whole Adam update: three results; 3 times
     reduce_sub_div_add         a bias's gradient and its whole Adam update; 3 times
 
+The kernel level has no loop without a dependent, so a scatter whose updates are constant reads them
+from memory.
+
 ``show()`` prints the decisions: which kernels were full; for each loop whether it is one kernel,
 and why. ``config.unfused`` disables one kind of fusion (disable_fusion.py).
 """

@@ -31,7 +31,8 @@ once. Kernels with data-dependent indices or combining stores, and those with ru
 (eager calls), are not searched. The setting is part of the key of every trace. The outcome is
 stored by the digest of the kernel's code, in memory and on disk, even if it is the heuristic: so
 later calls and processes compute the same bits. A small number such as 1e-9 uses what is stored and
-searches next to nothing.
+searches next to nothing. ``show("schedules")`` says who chose each schedule: heuristic, search or
+user.
 
 **Limits and profiles.** machine_limits.py measures arithmetic of each type by a register tile over
 factors in the L1 cache, and the read bandwidth of each level of memory by sums, on all workers;

@@ -146,8 +146,8 @@ def memory_use(commands: UOp, buffer: MemorySizes, arguments: Sequence[int], res
     ``aliased`` are the bytes of results in the memory of arguments. ``held`` returns the bytes
     that the allocator takes from the system for blocks of some sizes.
     """
-    sizes = [*arguments, *results, buffer.temporary, buffer.scratch]
-    return MemoryUse(sum(arguments), sum(results), buffer.temporary, buffer.scratch,
+    sizes = [*arguments, *results, buffer.temporary_bytes, buffer.scratch]
+    return MemoryUse(sum(arguments), sum(results), buffer.temporary_bytes, buffer.scratch,
                      tuple(_arena_buffers(commands)), held(sizes) - sum(sizes), aliased)
 
 

@@ -16,7 +16,7 @@ from fnx.lower.program.elementary.floats import magnitude, with_sign
 
 
 def _round_magnitude(round_small: Callable[[Expr, Expr], Expr]) -> Callable[[Expr], Expr]:
-    """Return a function: ``round_small(x, choose_location)``, or x if it is large, with the sign of
+    """Return a function: ``round_small(x, nearest)``, or x if it is large, with the sign of
     x."""
     def rounded(x: Expr) -> Expr:
         large = 2.0 ** x.dtype.mantissa
