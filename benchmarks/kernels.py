@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes, ops
-from fnx.core.uop import UOp
-from fnx.lower.program.decompose import decompose
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.legalize.decompose import decompose
 from fnx.lower.render.host import module, render
 
 Array = np.ndarray[Any, Any]

@@ -56,8 +56,8 @@ def compiled(target: str) -> int:
     """Return the number of kernels that this process has compiled; 0 if it is not counted."""
     if target != "fnx":
         return 0
-    from fnx.backends.base import get_device
-    from fnx.core.config import config
+    from fnx.backends.device.base import get_device
+    from fnx.core.support.config import config
     return int(get_device(config.device).stats().get("compiled", 0))
 
 

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.rewriting.pattern import UPat
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
-from fnx.core.uop import UOp, substitute, toposort
 from fnx.lower.tensor.simplify import simplify
 
 F = dtypes.float32

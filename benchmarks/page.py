@@ -22,7 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 from run import load
 from workloads import WORKLOADS
 
-from fnx.transforms.view.page_data import LEVELS
+from fnx.transforms.page.page_data import LEVELS
 
 # ACT runs in the page; its effect is visible when READY holds, and painted a frame later.
 TIMED = """

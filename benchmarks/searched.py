@@ -20,7 +20,7 @@ import numpy as np
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 

@@ -15,8 +15,8 @@ import numpy as _numpy  # imported first: inside a deep stack of imports it take
 from fnx import numpy
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
-from fnx.core.config import config
-from fnx.core.errors import FnxError, lazy_module
+from fnx.core.support.config import config
+from fnx.core.support.errors import FnxError, lazy_module
 from fnx.transforms.jit import jit
 
 if TYPE_CHECKING:  # imported lazily, on first use
@@ -47,7 +47,6 @@ if TYPE_CHECKING:  # imported lazily, on first use
         tree_util,
         typing,
     )
-    from fnx.callbacks import effects_barrier, pure_callback
     from fnx.config_context import (
         check_tracer_leaks,
         checking_leaks,
@@ -74,23 +73,9 @@ if TYPE_CHECKING:  # imported lazily, on first use
         transfer_guard_device_to_host,
         transfer_guard_host_to_device,
     )
-    from fnx.core.cache import clear_caches
+    from fnx.core.ir.cache import clear_caches
     from fnx.debug import infs as debug_infs
     from fnx.debug import nans as debug_nans
-    from fnx.device_registry import (
-        Device,
-        default_backend,
-        device_count,
-        devices,
-        local_device_count,
-        local_devices,
-        process_count,
-        process_index,
-        process_indices,
-    )
-    from fnx.device_registry import process_count as host_count
-    from fnx.device_registry import process_index as host_id
-    from fnx.device_registry import process_indices as host_ids
     from fnx.device_transfer import (
         block_until_ready,
         copy_to_host_async,
@@ -114,6 +99,20 @@ if TYPE_CHECKING:  # imported lazily, on first use
         shard_map,
     )
     from fnx.sharding import PartitionSpec as P
+    from fnx.sharding.device_registry import (
+        Device,
+        default_backend,
+        device_count,
+        devices,
+        local_device_count,
+        local_devices,
+        process_count,
+        process_index,
+        process_indices,
+    )
+    from fnx.sharding.device_registry import process_count as host_count
+    from fnx.sharding.device_registry import process_index as host_id
+    from fnx.sharding.device_registry import process_indices as host_ids
     from fnx.transforms.abstract_eval import closure_convert, eval_shape, make_jaxpr, typeof
     from fnx.transforms.call import call
     from fnx.transforms.checkpoint import checkpoint, remat
@@ -121,6 +120,7 @@ if TYPE_CHECKING:  # imported lazily, on first use
     from fnx.transforms.custom.jvp import custom_jvp
     from fnx.transforms.custom.vjp import custom_vjp
     from fnx.transforms.grad import grad, value_and_grad
+    from fnx.transforms.host_callbacks import effects_barrier, pure_callback
     from fnx.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
     from fnx.transforms.jvp import jvp
     from fnx.transforms.vjp import linear_transpose, linearize, vjp
@@ -156,7 +156,7 @@ _MODULES = (
     "nn", "ops", "profiler", "random", "scipy", "sharding", "stages", "test_util", "tree",
     "tree_util", "typing")
 _LAZY_NAMES = {
-    "fnx.callbacks": ("effects_barrier", "pure_callback"),
+    "fnx.transforms.host_callbacks": ("effects_barrier", "pure_callback"),
     "fnx.config_context": (
         "check_tracer_leaks", "checking_leaks", "debug_key_reuse", "default_device",
         "default_matmul_precision", "default_prng_impl", "disable_jit", "enable_checks",
@@ -165,12 +165,12 @@ _LAZY_NAMES = {
         "numpy_dtype_promotion", "numpy_rank_promotion", "softmax_custom_jvp",
         "threefry_partitionable", "transfer_guard", "transfer_guard_device_to_device",
         "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
-    "fnx.core.cache": ("clear_caches",),
+    "fnx.core.ir.cache": ("clear_caches",),
     "fnx.experimental.x64_context": ("enable_x64",),
     "fnx.exporting": ("export", "load_exported"),
     "fnx.device_transfer": ("block_until_ready", "copy_to_host_async", "device_get", "device_put",
         "make_array_from_callback", "make_array_from_single_device_arrays"),
-    "fnx.device_registry": ("Device", "default_backend", "device_count", "devices",
+    "fnx.sharding.device_registry": ("Device", "default_backend", "device_count", "devices",
         "local_device_count", "local_devices", "process_count", "process_index",
         "process_indices"),
     "fnx.profiling": ("profile",),
@@ -191,9 +191,9 @@ _LAZY_NAMES = {
 }
 _ALIASES = {"P": "fnx.sharding:PartitionSpec", "debug_infs": "fnx.debug:infs",
             "debug_nans": "fnx.debug:nans", "float0": "fnx.dtypes",
-            "host_count": "fnx.device_registry:process_count",
-            "host_id": "fnx.device_registry:process_index",
-            "host_ids": "fnx.device_registry:process_indices"}
+            "host_count": "fnx.sharding.device_registry:process_count",
+            "host_id": "fnx.sharding.device_registry:process_index",
+            "host_ids": "fnx.sharding.device_registry:process_indices"}
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(__name__, __all__, modules={

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.transforms.checkpoint import checkpoint, checkpoint_name
 
 __all__ = ["checkpoint", "checkpoint_name"]

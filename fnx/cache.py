@@ -21,9 +21,9 @@ import time
 from collections.abc import Iterator
 
 from fnx.core.array.call_validation import validate_call
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError
-from fnx.core.record import Record
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.record import Record
 from fnx.transforms.link import disk_cache
 
 __all__ = ["CacheEntry", "at", "clear", "directory", "entries", "export", "nbytes"]

@@ -5,8 +5,8 @@ There is a single memory, so values that a policy would offload are saved in pla
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import ArgumentError, lazy_module
-from fnx.transforms.ad.policies import Policy
+from fnx.core.support.errors import ArgumentError, lazy_module
+from fnx.transforms.autodiff.policies import Policy
 
 __all__ = [
     "checkpoint_dots", "checkpoint_dots_with_no_batch_dims", "dots_saveable",

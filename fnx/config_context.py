@@ -7,10 +7,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fnx.core.array import scope
-from fnx.core.config import check_fixed, config, override
-from fnx.core.errors import ArgumentError, lazy_module, user_location
-from fnx.core.process import load
+from fnx.core.scope import scope
+from fnx.core.support.config import check_fixed, config, override
+from fnx.core.support.errors import ArgumentError, lazy_module, user_location
+from fnx.core.support.process import load
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,7 +220,7 @@ def no_tracing(new_val: bool = True) -> Iterator[None]:
     ...     f(jnp.zeros(3))
     ...     f(jnp.zeros(4))                         # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    fnx.core.errors.RetracedError: <lambda> would be traced within no_tracing
+    fnx.core.support.errors.RetracedError: <lambda> would be traced within no_tracing
     """
     with override(no_tracing=bool(new_val)):
         yield

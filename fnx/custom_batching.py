@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fnx.core.array import tree
 from fnx.core.array.call_validation import validate_call
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.lax.control_flow import map
 from fnx.transforms.custom.vmap import custom_vmap
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.transforms.abstract_eval import closure_convert
 from fnx.transforms.custom.check_results import SymbolicZero, zero_from_primal
 from fnx.transforms.custom.gradient import custom_gradient

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core.array import host_callbacks
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
-from fnx.core.config import config, override
-from fnx.core.errors import ArgumentError, lazy_module
-from fnx.core.format_strings import check_format
-from fnx.transforms.kernels import kernel_prints
-from fnx.transforms.kernels.trace_state import OPEN
+from fnx.core.support.config import config, override
+from fnx.core.support.errors import ArgumentError, lazy_module
+from fnx.core.support.format_strings import check_format
+from fnx.core.tracing import host_callbacks
+from fnx.transforms.kernel_lang import kernel_prints
+from fnx.transforms.kernel_lang.trace_state import OPEN
 
 __all__ = ["breakpoint", "callback", "infs", "nans", "print"]
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -110,7 +110,7 @@ def breakpoint() -> None:
 
     >>> import sys
     >>> import fnx
-    >>> from fnx.core.config import override
+    >>> from fnx.core.support.config import override
     >>> @fnx.jit
     ... def f(x):
     ...     y = x * 2
@@ -163,7 +163,8 @@ def nans(enable: bool = True) -> Iterator[None]:
     ...     fnx.jit(lambda x: jnp.log(x) * 2)(jnp.asarray([1.0, -1.0]))
     Traceback (most recent call last):
         ...
-    fnx.core.errors.NotFiniteError: ...: <lambda>: expected no NaN, got nan out of log at [1]
+    fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN, got nan out of log at
+    [1]
       ...
     """
     with override(check="nan" if enable else ""):
@@ -188,7 +189,8 @@ def infs(enable: bool = True) -> Iterator[None]:
     ...     fnx.jit(lambda x: 1 / x)(0.0)
     Traceback (most recent call last):
         ...
-    fnx.core.errors.NotFiniteError: ...: <lambda>: expected no NaN or infinity, got inf out of div
+    fnx.core.support.errors.NotFiniteError: ...: <lambda>: expected no NaN or infinity, got inf out
+    of div
       ...
     """
     with override(check="inf" if enable else ""):

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core.array import axes, scope, tree
+from fnx.core.array import axes, tree
 from fnx.core.array import placement as committed
 from fnx.core.array.api_boundary import asarray, evaluate_pending, public_api
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.eager_cache import record_placement
-from fnx.core.config import DEVICES, GPUS, config
-from fnx.core.errors import ArgumentError, ShapeError, lazy_module
-from fnx.core.process import lazy_function, load
-from fnx.core.uop import current_loc
-from fnx.device_registry import Device, device_by_name, open_device
+from fnx.core.ir.uop import current_loc
+from fnx.core.scope import scope
+from fnx.core.support.config import DEVICES, GPUS, config
+from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
+from fnx.core.support.process import lazy_function, load
+from fnx.sharding.device_registry import Device, device_by_name, open_device
 
 __all__ = [
     "block_until_ready", "copy_to_host_async", "device_get", "device_put",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core import dtypes, low_precision
 from fnx.core.array.api_boundary import public_api
-from fnx.core.errors import DTypeError, lazy_module
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.support.errors import DTypeError, lazy_module
 from fnx.numpy import finfo, iinfo, issubdtype, result_type
 from fnx.numpy.scalar_types import extended, prng_key
 
@@ -83,9 +83,9 @@ def scalar_type_of(x: Any) -> type:
 
 
 if TYPE_CHECKING:  # imported lazily, on first use
-    from fnx.core.errors import TypePromotionError
+    from fnx.core.support.errors import TypePromotionError
     from fnx.numpy import bfloat16
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(__name__, __all__, modules={
-        "TypePromotionError": "fnx.core.errors", "bfloat16": "fnx.numpy"})
+        "TypePromotionError": "fnx.core.support.errors", "bfloat16": "fnx.numpy"})

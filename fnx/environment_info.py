@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fnx.core.array.call_validation import validate_call
-from fnx.core.config import config
-from fnx.core.errors import lazy_module
-from fnx.core.process import load
+from fnx.core.support.config import config
+from fnx.core.support.errors import lazy_module
+from fnx.core.support.process import load
 
 __all__ = ["print_environment_info", "show_versions"]
 

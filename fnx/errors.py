@@ -1,4 +1,5 @@
-"""All errors that users may catch: the classes of fnx/core/errors.py, with ``jax.errors`` aliases.
+"""All errors that users may catch: the classes of fnx/core/support/errors.py, with ``jax.errors``
+aliases.
 
 >>> import fnx
 >>> try:
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import (
+from fnx.core.support.errors import (
     ArgumentError,
     AxisError,
     AxisNameError,

@@ -15,7 +15,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
-from fnx.core.errors import ArgumentError, ShapeError, lazy_module
+from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

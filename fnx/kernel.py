@@ -33,12 +33,11 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeV
 
 import numpy as np
 
-from fnx.core import ops
-from fnx.core.array import elementwise, error_functions
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import ElementwiseFn
-from fnx.core.errors import lazy_module
-from fnx.core.tiling import (
+from fnx.core.formulas import elementwise, error_functions
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.ir import ops
+from fnx.core.ir.tiling import (
     collect,
     grid,
     order,
@@ -51,10 +50,11 @@ from fnx.core.tiling import (
     unroll,
     vectorize,
 )
+from fnx.core.support.errors import lazy_module
 from fnx.numpy import unary_ufuncs
-from fnx.transforms.kernels import kernel_prints, loops, references, values
-from fnx.transforms.kernels.references import Reference
-from fnx.transforms.kernels.values import Value
+from fnx.transforms.kernel_lang import kernel_prints, loops, references, values
+from fnx.transforms.kernel_lang.references import Reference
+from fnx.transforms.kernel_lang.values import Value
 
 __all__ = [
     "Reference", "Value", "abs", "all", "any", "arctan", "arctan2", "atan2", "bitwise_and",
@@ -198,7 +198,7 @@ def print(fmt: str, *args: Any, **kwargs: Any) -> None:
         KernelError: another device.
 
     >>> import fnx, fnx.kernel as k
-    >>> from fnx.core.config import override
+    >>> from fnx.core.support.config import override
     >>> @fnx.call(out=lambda x: x)
     ... def kernel(x, o):
     ...     i = k.range(x.shape[0])

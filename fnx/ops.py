@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core import build
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, ShapeError, lazy_module
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, ShapeError, lazy_module
 from fnx.numpy.histograms import widen_indices
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]

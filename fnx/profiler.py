@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fnx.core.errors import ArgumentError, lazy_module
+from fnx.core.support.errors import ArgumentError, lazy_module
 
 __all__ = [
     "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace",
@@ -154,7 +154,7 @@ def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = Fa
     >>> start_trace("/tmp/never written")
     >>> start_trace("/tmp/never written")           # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    fnx.core.errors.ArgumentError: expected no trace that runs
+    fnx.core.support.errors.ArgumentError: expected no trace that runs
     >>> _ = _end_recording()
     """
     global _active
@@ -185,7 +185,7 @@ def stop_trace() -> None:
 
     >>> stop_trace()                                # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    fnx.core.errors.ArgumentError: expected a trace that runs, got none
+    fnx.core.support.errors.ArgumentError: expected a trace that runs, got none
     """
     _end_recording().write()
 

@@ -32,12 +32,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from fnx.core.array import scope, storage
 from fnx.core.array.call_validation import validate_call
-from fnx.core.errors import ArgumentError, Location, kernel_label
-from fnx.core.kernel_code import Chunk, KernelRun, RunTrace
-from fnx.core.peak_rates import PeakRates
-from fnx.core.record import Record
+from fnx.core.ir.kernel_code import Chunk, KernelRun, RunTrace
+from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.scope import scope, storage
+from fnx.core.support.errors import ArgumentError, Location, kernel_label
+from fnx.core.support.record import Record
 from fnx.transforms.link import device_limits, record
 
 __all__ = ["KernelTime", "Profile", "profile"]

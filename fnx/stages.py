@@ -7,10 +7,10 @@ True
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
+from fnx.transforms.dispatch.specialized_call import ArgInfo
+from fnx.transforms.inspect.lowering import Lowering as Lowered
 from fnx.transforms.jit import Jitted as Wrapped
-from fnx.transforms.replay.lowering import Lowering as Lowered
-from fnx.transforms.replay.specialized_call import ArgInfo
 from fnx.transforms.stages import Compiled
 from fnx.transforms.stages import TracedCall as Traced
 

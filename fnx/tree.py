@@ -16,7 +16,7 @@ from fnx.core.array import tree as core
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.pytree_registry import is_opaque
 from fnx.core.array.tree import IsLeaf, TreeDef
-from fnx.core.errors import PytreeError, lazy_module
+from fnx.core.support.errors import PytreeError, lazy_module
 
 __all__ = [
     "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map",

@@ -17,7 +17,7 @@ from fnx.core.array.pytree_registry import (
     SequenceKey,
 )
 from fnx.core.array.tree import IsLeaf, TreeDef
-from fnx.core.errors import PytreeError, lazy_module
+from fnx.core.support.errors import PytreeError, lazy_module
 from fnx.tree import all as tree_all
 from fnx.tree import broadcast as tree_broadcast
 from fnx.tree import flatten as tree_flatten

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.errors import lazy_module
-from fnx.core.ops import Shape
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import lazy_module
 
 __all__ = ["Array", "ArrayLike", "AxisLike", "DTypeLike", "Shape", "ShapeLike"]
 

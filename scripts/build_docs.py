@@ -22,7 +22,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import sphinx.cmd.build
 
-from fnx.core.config import FIELDS
+from fnx.core.support.config import FIELDS
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "docs"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import fnx.numpy as jnp  # noqa: E402
-from fnx.core.config import override  # noqa: E402
+from fnx.core.support.config import override  # noqa: E402
 
 UNSIGNED = ("xp.sign(", "xp.maximum(", "xp.minimum(")  # where the standard leaves the sign open
 TOLERANCE = {"float32": 4e-6, "float64": 1e-14}

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from workloads import SMALLER, WORKLOADS
 
 import fnx
-from fnx.core.config import GPUS, override
+from fnx.core.support.config import GPUS, override
 
 BOUND = 1e-4  # for float32 sums of some thousand terms and a few training steps
 LARGE = 1 << 21  # argument elements above which a workload is skipped

@@ -1,4 +1,4 @@
-"""Print the Chebyshev coefficients of erfc in core/array/error_functions.py.
+"""Print the Chebyshev coefficients of erfc in core/formulas/error_functions.py.
 
 erfc(x) = t exp(-x**2 + p(y)) for x >= 0, with t = 2 / (2 + x) and y = 4t - 2 (the substitution of
 Numerical Recipes, third edition, section 6.2.2). Here p is replaced by the plain ratio g(y) =

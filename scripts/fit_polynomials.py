@@ -1,4 +1,4 @@
-"""Derive the polynomials of fnx/lower/program/elementary, or check the ones in use.
+"""Derive the polynomials of fnx/lower/emit/elementary, or check the ones in use.
 
     python scripts/fit_polynomials.py            # print the table
     python scripts/fit_polynomials.py --check    # exit 1 unless the table still has its bounds
@@ -235,8 +235,8 @@ def error_bits(fit: Fit, coefficients: Sequence[float], count: int = 3000) -> fl
 def held() -> dict[str, Any]:
     """Return the constants in the package."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-    from fnx.core.array import error_functions
-    from fnx.lower.program.elementary import exponential, floats, logarithm, power, trigonometric
+    from fnx.core.formulas import error_functions
+    from fnx.lower.legalize.elementary import exponential, floats, logarithm, power, trigonometric
     return {name: value
             for room in (error_functions, exponential, floats, logarithm, power, trigonometric)
             for name, value in vars(room).items() if name.isupper()}

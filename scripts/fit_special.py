@@ -1,9 +1,9 @@
-"""Print the Chebyshev coefficients of core/array/gamma.py and core/array/bessel.py.
+"""Print the Chebyshev coefficients of core/formulas/gamma.py and core/formulas/bessel.py.
 
     python scripts/fit_special.py
 
 Each is the expansion of a smooth factor of a function over an interval, highest order first, as
-``chebyshev`` in core/array/gamma.py sums it: lgamma(x) / ((x - 1)(x - 2)) over 1..3, and exp(-x)
+``chebyshev`` in core/formulas/gamma.py sums it: lgamma(x) / ((x - 1)(x - 2)) over 1..3, and exp(-x)
 I(x), in its own variable up to 8, and beyond in 1 / x, times sqrt(x).
 """
 

@@ -34,10 +34,10 @@ from workloads import WORKLOADS
 import fnx
 from fnx.backends.cuda import target_of_chip
 from fnx.backends.llvm import binding
-from fnx.core import ops
-from fnx.core.record import Record
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import preprocess
 from tests.laws.collected import collected

@@ -5,7 +5,7 @@
 
 ``scripts/names.tsv`` ranks the names that libraries written for JAX use, ``jax_names.json`` has the
 public names of JAX's modules, and ``names_out.toml`` has the names that are excluded on purpose,
-with reasons; names that will be added later are in ``fnx/core/unimplemented.py``.
+with reasons; names that will be added later are in ``fnx/core/support/unimplemented.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from fnx.core.unimplemented import UNIMPLEMENTED  # noqa: E402
+from fnx.core.support.unimplemented import UNIMPLEMENTED  # noqa: E402
 
 COUNTED = ("numpy", "lax", "nn", "random", "scipy.special", "tree_util")
 MODULES = (*COUNTED, "", "nn.initializers", "tree", "dtypes", "errors", "typing", "flatten_util",

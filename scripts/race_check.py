@@ -32,10 +32,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import base, opencl
+from fnx.backends import opencl
+from fnx.backends.device import base
 from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import QueuedLaunch
-from fnx.core.errors import DeviceError
+from fnx.core.support.errors import DeviceError
 from tests.graphs import numbers
 from tests.laws.collected import collected
 from tests.laws.test_jit_eager_interp import run
@@ -145,7 +146,7 @@ def checks(names: list[str], laws: int, device: GpuDevice
     """Return the functions, each with whether its result agrees with the cpu or the interpreter."""
     def function(name: str) -> bool:
         f, args = FUNCTIONS[name]
-        with fnx.core.config.override(device="opencl"):
+        with fnx.core.support.config.override(device="opencl"):
             got = [np.asarray(x) for x in fnx.tree.leaves(fnx.jit(f)(*args))]
         want = [np.asarray(x) for x in fnx.tree.leaves(fnx.jit(f)(*args))]
         return all(map(near, got, want))

@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 import fnx  # noqa: E402
 import fnx.numpy as jnp  # noqa: E402
 from fnx import lax, nn  # noqa: E402
-from fnx.core.config import override  # noqa: E402
+from fnx.core.support.config import override  # noqa: E402
 from fnx.scipy import special  # noqa: E402
 
 PAGE = ROOT / "docs" / "precision.md"

@@ -40,7 +40,7 @@ collect_ignore_glob = ["*/record_*.py",  # recorders, which import JAX
 @pytest.fixture(autouse=True)
 def _check_spec() -> Iterator[None]:
     """Check every graph between all passes, whatever an earlier test changed."""
-    from fnx.core.config import override
+    from fnx.core.support.config import override
 
     with override(check_spec=True):
         yield
@@ -77,8 +77,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report the seed of this run, the available devices, and why others are missing."""
     seed = terminalreporter.config.getoption("hypothesis_seed")
     terminalreporter.write_line(f"examples were drawn with --hypothesis-seed={seed}")
-    from fnx.backends.base import get_device
-    from fnx.core.errors import DeviceError
+    from fnx.backends.device.base import get_device
+    from fnx.core.support.errors import DeviceError
 
     slow = ("webgpu",) if "CI" in os.environ else ()
     for name in ("opencl", "cuda", *slow):

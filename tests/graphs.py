@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, low_precision, ops
-from fnx.core.dtypes import DType
+from fnx.core.ir import build, build_calls, dtypes, low_precision, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, substitute
 from fnx.core.levels import show
-from fnx.core.ops import Op
-from fnx.core.uop import UOp, substitute
 
 LENGTHS = (1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 0)
 MOST_ELEMENTS = 600

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from fnx.core import build, build_commands, dtypes, op_args, ops
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import build, build_commands, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, toposort
 
 F = dtypes.float32
 _UNARY = (ops.NEG, ops.ABS, ops.SQRT, ops.FLOOR)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.ops import Op
-from fnx.core.uop import UOp, substitute
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, substitute
 from tests.graphs import ALL_OPS, STEPS, Builder, values
 
 # Float reductions round in an order of their own.

@@ -160,7 +160,7 @@ def test_programs_run_at_small_sizes(programs: ModuleType, part: int) -> None:
     from programs import PROGRAMS
     from run import leaves, load
 
-    from fnx.core.config import override
+    from fnx.core.support.config import override
 
     ns = load("fnx")[0]
     assert len(PROGRAMS) >= 150

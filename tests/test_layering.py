@@ -90,7 +90,7 @@ def test_imports_go_along_the_layers(path: Path) -> None:
     ("from fnx import numpy", "core"),
     ("from fnx.transforms.jit import jit", "transforms"),
     ("import fnx.lower.pipeline", "public"),
-    ("def f():\n    from fnx.core import ops", "core"),
+    ("def f():\n    from fnx.core.ir import ops", "core"),
     ("def f():\n    import difflib", "core"),
     ("def f():\n    from fnx.numpy import add", JOINT),
     ("def f():\n    return process.load('fnx.lower.pipeline')", "transforms"),
@@ -139,7 +139,7 @@ def test_a_circle_of_types_is_found() -> None:
 
 
 VENDORS = re.compile(r"opencl|cuda|nvptx|nvidia|pocl|webgpu|wgsl|vulkan|\bptx", re.IGNORECASE)
-NAMING = ("backends/", "lower/render/", "lower/target_lowerings.py", "core/config.py",
+NAMING = ("backends/", "lower/render/", "lower/target_lowerings.py", "core/support/config.py",
           "exporting/",   # file formats name their vendor
           "lax/bit_ops.py")  # an argument of JAX's platform_dependent
 

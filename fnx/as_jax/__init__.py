@@ -17,8 +17,8 @@ from __future__ import annotations
 import sys
 
 from fnx.as_jax.finder import FINDER, VERSION, install_finder
-from fnx.core.config import config
-from fnx.core.errors import FnxError
+from fnx.core.support.config import config
+from fnx.core.support.errors import FnxError
 
 __all__ = ["VERSION", "AlreadyImportedError", "install"]
 

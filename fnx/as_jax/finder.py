@@ -19,7 +19,7 @@ from typing import Any
 
 from fnx.as_jax.internal_names import INTERNAL, INTERNAL_PACKAGES
 from fnx.as_jax.placeholders import make_placeholder
-from fnx.core.errors import UnknownNameError, suggestion
+from fnx.core.support.errors import UnknownNameError, suggestion
 
 _RECORDED = json.loads(files(__package__).joinpath("names.json").read_text())
 VERSION: str = _RECORDED["version"]

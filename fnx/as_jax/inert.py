@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from fnx.core.errors import NotBuiltError
+from fnx.core.support.errors import NotBuiltError
 
 T = TypeVar("T")
 

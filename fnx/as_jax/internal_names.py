@@ -23,11 +23,11 @@ from fnx.as_jax.inert import (
     ignore,
 )
 from fnx.as_jax.placeholders import make_placeholder
-from fnx.callbacks import effects_barrier
-from fnx.core.array import scope
 from fnx.core.array.abstract_values import AbstractValue, ShapedArray
 from fnx.core.array.pytree_registry import pytree_type
-from fnx.core.errors import TypePromotionError
+from fnx.core.scope import scope
+from fnx.core.support.errors import TypePromotionError
+from fnx.transforms.host_callbacks import effects_barrier
 
 
 class TraceState:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import dtypes
-from fnx.core.array import api_boundary, scope, tree
+from fnx.core.array import api_boundary, tree
 from fnx.core.array.abstract_values import ShapedArray, get_aval
 from fnx.core.array.array import Array
-from fnx.core.uop import toposort
+from fnx.core.ir import dtypes
+from fnx.core.ir.uop import toposort
+from fnx.core.scope import scope
 
 
 class PartialVal(tuple[Any, Any]):

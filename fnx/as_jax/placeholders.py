@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from fnx.core.errors import NotBuiltError, suggestion
-from fnx.core.unimplemented import find_unimplemented
+from fnx.core.support.errors import NotBuiltError, suggestion
+from fnx.core.support.unimplemented import find_unimplemented
 
 
 def raise_unsupported(name: str, near: Iterable[str]) -> NoReturn:

@@ -18,8 +18,9 @@ for which the end of the process waits a second. ``fnx.cache`` lists, exports an
 **Ctrl-C, forks, exit.** A first Ctrl-C leaves the wait; another within 2 s, or during the same
 work, aborts what is submitted; workers that do not return within 1 s are abandoned and replaced.
 Around a fork work is drained for 1 s; unfinished work is refused in the child, where locks are open
-and modules are complete; no thread is inside LLVM then (core/process.py). At exit nothing more is
-compiled, and the process waits for LLVM only. ``make attack`` searches for faults in all this.
+and modules are complete; no thread is inside LLVM then (core/support/process.py). At exit nothing
+more is compiled, and the process waits for LLVM only. ``make attack`` searches for faults in all
+this.
 
 **Profiles** (fnx/profiling.py, profiling.py). All open devices record. On GPUs each command is
 waited for and timed by the host; the cpu's workers write events (cpu/profile_events.py). Time that

@@ -42,11 +42,11 @@ from fnx.backends.libcuda import (
     load_library,
 )
 from fnx.backends.llvm import binding
-from fnx.core.errors import DeviceError
-from fnx.core.kernel_interface import ABORT_REGISTER
-from fnx.core.process import fork_safe_lock
-from fnx.core.record import Record
-from fnx.core.target import Target
+from fnx.core.support.errors import DeviceError
+from fnx.core.support.kernel_interface import ABORT_REGISTER
+from fnx.core.support.process import fork_safe_lock
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 CHIPS = (70, 75, 80, 86, 89, 90)  # PTX for one also runs on all later ones
 PTX = "+ptx80"

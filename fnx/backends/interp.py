@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.allocator import Pool
-from fnx.backends.base import CommandBuffer
-from fnx.backends.hcq import (
+from fnx.backends.device.allocator import Pool
+from fnx.backends.device.base import CommandBuffer
+from fnx.backends.device.hcq import (
     Command,
     Commands,
     HostDevice,
@@ -28,12 +28,12 @@ from fnx.backends.hcq import (
     run_callback,
     run_sort,
 )
-from fnx.core import accessors, build_commands, ops
-from fnx.core.dtypes import DType
-from fnx.core.kernel_code import KernelCode
+from fnx.core.ir import accessors, build_commands, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.kernel_code import KernelCode
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.target import Target
 
 Bytes = np.ndarray[Any, Any]
 

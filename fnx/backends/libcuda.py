@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from fnx.core.errors import DeviceError
+from fnx.core.support.errors import DeviceError
 
 LIBRARY = "libcuda.so.1"
 MIN_DRIVER = 12000  # the first that accepts PTX 8.0 and graphs of kernels with contexts

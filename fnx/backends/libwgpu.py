@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from fnx.backends.gpu.driver import AsyncRead, HostBytes
-from fnx.core.errors import DeviceError
+from fnx.core.support.errors import DeviceError
 
 _LOST_TEXT = "is lost"  # in the message, whatever was called
 _MAP_MODE = "READ_NOSYNC"  # as in wgpu's own ``read_buffer``: "READ_DEFAULT" would submit once more

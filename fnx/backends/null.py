@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.base import CommandBuffer, DeviceBase, DeviceStorage
-from fnx.backends.hcq import Commands, check_arguments, collect_execs, decode_commands
-from fnx.core.kernel_code import KernelCode
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.backends.device.base import CommandBuffer, DeviceBase, DeviceStorage
+from fnx.backends.device.hcq import Commands, check_arguments, collect_execs, decode_commands
+from fnx.core.ir.kernel_code import KernelCode
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
 
 
 class NullStorage(DeviceStorage):

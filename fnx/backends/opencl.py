@@ -20,11 +20,11 @@ from fnx.backends.gpu.device import GpuDevice
 from fnx.backends.gpu.driver import DeviceLimits, HostBytes, QueuedLaunch
 from fnx.backends.gpu.driver_probe import probe_driver
 from fnx.backends.gpu.pinned_memory import MAX_BLOCK, PinnedCopy, PinnedPool
-from fnx.core.errors import DeviceError
-from fnx.core.kernel_interface import ABORT_FLAG
-from fnx.core.process import fork_safe_lock
-from fnx.core.record import Record
-from fnx.core.target import Target
+from fnx.core.support.errors import DeviceError
+from fnx.core.support.kernel_interface import ABORT_FLAG
+from fnx.core.support.process import fork_safe_lock
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 LIBRARY = "libOpenCL.so.1"
 _PACKAGES = "Debian: apt-get install ocl-icd-libopencl1 pocl-opencl-icd"

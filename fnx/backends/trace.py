@@ -7,8 +7,8 @@ order.
 
 >>> import sys
 >>> import fnx
->>> from fnx.backends.base import get_device
->>> from fnx.core.config import override
+>>> from fnx.backends.device.base import get_device
+>>> from fnx.core.support.config import override
 >>> with override(device="trace"), get_device("trace").redirect_log(sys.stdout):
 ...     print(fnx.numpy.asarray([1.0, 2.0]) + 1)
 1/1 map_add (...): float32[2] <- float32[2]; ... us
@@ -24,14 +24,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
-from fnx.backends.hcq import Command, Commands, decode_commands
+from fnx.backends.device.hcq import Command, Commands, decode_commands
 from fnx.backends.interp import Bytes, InterpCommand, InterpCommandBuffer, InterpDevice
-from fnx.core import accessors, ops
-from fnx.core.kernel_code import KernelCode
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.kernel_code import KernelCode
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import extent
-from fnx.core.record import Record
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 _MAX_LOG = 10_000
 

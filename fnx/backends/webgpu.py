@@ -5,8 +5,8 @@
     arguments   words of one uniform buffer, written before the submit
 
 A kernel is compiled at its first launch, once for each way in which its operands share buffers,
-since two bindings may not refer to the same buffer. All counts and sizes are checked before
-anything is encoded, as wgpu-native may end the process on an error.
+since two bindings may not refer to the same buffer. Counts and sizes are checked before encoding,
+as wgpu-native may end the process on an error.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fnx.backends.libwgpu import (
     reports_device_loss,
     start_copy_thread,
 )
-from fnx.core.errors import DeviceError
-from fnx.core.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
-from fnx.core.process import exit_without_destructors, fork_safe_lock, load
-from fnx.core.target import Target
+from fnx.core.support.errors import DeviceError
+from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
+from fnx.core.support.process import exit_without_destructors, fork_safe_lock, load
+from fnx.core.support.target import Target
 
 # The target: the minimum that the standard guarantees, so that kernels for web pages can be
 # compiled for it, too.
@@ -71,10 +71,8 @@ class LinkedPass:
 
     Attributes:
         words: the parameters, those of each launch at a multiple of 256 bytes.
-        memory_indices: for each word, the index of its memory in the list that a call passes; the
-            last index for words that are not offsets.
-        params: the uniform buffer for the words.
-        held: its content once all queued work is done.
+        memory_indices: for each word, the call's memory that it points into; else the last index.
+        params: the uniform buffer for the words; ``held``: its content once the queue is idle.
         prepared: pipelines and bind groups, by the buffers that contain the memory.
     """
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.callbacks import io_callback
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.experimental.x64_context import disable_x64, enable_x64
+from fnx.transforms.host_callbacks import io_callback
 
 __all__ = ["disable_x64", "enable_x64", "io_callback"]
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from fnx.core.array import arguments
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 __all__ = ["disable_x64", "enable_x64"]
 

@@ -12,16 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO
 
-from fnx.core import ops
-from fnx.core.array import arguments, storage, tree
+from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.call_validation import validate_call
-from fnx.core.array.trace import ClosedFunction, function_name
-from fnx.core.errors import ArgumentError, CheckpointError, ShapeError, lazy_module
-from fnx.core.process import lazy_function as load_late
-from fnx.core.uop import toposort
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
+from fnx.core.scope import storage
+from fnx.core.support.errors import ArgumentError, CheckpointError, ShapeError, lazy_module
+from fnx.core.support.process import lazy_function as load_late
+from fnx.core.tracing.trace import ClosedFunction, function_name
 from fnx.exporting import graph_file
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.exporting.names import identifier

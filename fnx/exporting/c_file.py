@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import ops
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import ops
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.target import Target
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.exporting.names import sanitize_comment
 from fnx.transforms.link import lower_for

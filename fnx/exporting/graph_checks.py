@@ -1,9 +1,10 @@
 """Checks beyond the spec that make an untrusted graph as safe as one traced here.
 
-Arg types come from the annotations of core/op_args.py and core/tiling.py, so that each field of
-each record is checked. Sizes are bounded by those of arrays, and checking steps by the size of the
+Arg types come from the annotations of core/ir/op_args.py and core/ir/tiling.py, so that each field
+of each record is checked. Sizes are bounded by those of arrays, and checking steps by the size of
+the
 file: no check traverses a shared body once per user of it. Kernels are held to the same rules that
-tracing applies to user-written ones (transforms/kernels/verify.py).
+tracing applies to user-written ones (transforms/kernel_lang/verify.py).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import typing
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from fnx.core import dtypes, op_args, ops
-from fnx.core.errors import CheckpointError
+from fnx.core.ir import dtypes, op_args, ops
+from fnx.core.ir.op import Op
+from fnx.core.ir.tiling import Transform
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
-from fnx.core.op import Op
-from fnx.core.record import Record, values
-from fnx.core.tiling import Transform
-from fnx.core.uop import UOp, toposort
-from fnx.transforms.kernels import verify
+from fnx.core.support.errors import CheckpointError
+from fnx.core.support.record import Record, values
+from fnx.transforms.kernel_lang import verify
 
 MAX_NAME_LENGTH = 1000  # characters of a name
 MAX_AXES = 64  # as in NumPy; for a kernel node, ranges that it depends on

@@ -4,7 +4,8 @@
 
 The text is JSON: nodes in topological order (operands first), each [op, dtype, operands, arg]. An
 arg is a number, a string, a tuple, the name of an op or a dtype, or one of the records of
-core/op_args.py and core/tiling.py by its name; nothing else can be written or read. What is read is
+core/ir/op_args.py and core/ir/tiling.py by its name; nothing else can be written or read. What is
+read is
 checked before use: each arg by its type, each node by the spec, and the accesses of kernels, which
 must be provably inside the arguments of their CALLs (graph_checks.py).
 """
@@ -20,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes, op_args, ops, tiling
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import ArgumentError, CheckpointError, FnxError
-from fnx.core.op import Op
-from fnx.core.record import Record
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import dtypes, op_args, ops, tiling
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.op import Op
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.errors import ArgumentError, CheckpointError, FnxError
+from fnx.core.support.record import Record
 from fnx.exporting import graph_checks
 from fnx.exporting.names import identifier
 from fnx.saving import safetensors

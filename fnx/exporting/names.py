@@ -2,7 +2,7 @@
 
 A kernel, function or file may have any name, chosen by the user or found in an untrusted file.
 Every name in C, WGSL or JavaScript is made by ``identifier``, every text for human readers by
-``sanitize_comment``. Kernels themselves are named by digests (core/kernel_code.py).
+``sanitize_comment``. Kernels themselves are named by digests (core/ir/kernel_code.py).
 
 >>> identifier("digits"), identifier("int"), identifier("*/ system(1); /*")
 ('digits', 'int_', 'function')

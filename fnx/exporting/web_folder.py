@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import accessors, ops
-from fnx.core.errors import ArgumentError
-from fnx.core.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
 from fnx.exporting.graph_file import ExportedGraph
 from fnx.transforms.link import generic_target, lower_for
 

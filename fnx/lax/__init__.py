@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.lax import (
     barrier,
     contraction,
@@ -36,8 +36,14 @@ if TYPE_CHECKING:  # loaded on first use
     from fnx.lax.bit_ops import *
     from fnx.lax.conv_shapes import *
     from fnx.lax.enums import *
+    from fnx.lax.gamma_beta import betainc, digamma, polygamma, zeta
+    from fnx.lax.gamma_beta import gammainc as igamma
+    from fnx.lax.gamma_beta import gammaincc as igammac
+    from fnx.lax.gamma_beta import gammaln as lgamma
     from fnx.lax.implicit import *
     from fnx.lax.parallel_permutes import *
+    from fnx.lax.special_functions import i0e as bessel_i0e
+    from fnx.lax.special_functions import i1e as bessel_i1e
     from fnx.numpy import (
         acos,
         acosh,
@@ -53,17 +59,6 @@ if TYPE_CHECKING:  # loaded on first use
         unstack,
     )
     from fnx.numpy.bitcast import bitcast_convert_type
-    from fnx.scipy.special import (
-        betainc,
-        digamma,
-        polygamma,
-        zeta,
-    )
-    from fnx.scipy.special import gammainc as igamma
-    from fnx.scipy.special import gammaincc as igammac
-    from fnx.scipy.special import gammaln as lgamma
-    from fnx.scipy.special import i0e as bessel_i0e
-    from fnx.scipy.special import i1e as bessel_i1e
     from fnx.sharding import with_sharding_constraint
 
 _HOMES = {
@@ -81,10 +76,10 @@ _HOMES = {
     **dict.fromkeys((
         "acos", "acosh", "asin", "asinh", "atanh", "broadcast_shapes", "conj", "imag",
         "nextafter", "real", "tile", "unstack"), "fnx.numpy"),
-    **{name: f"fnx.scipy.special:{there}" for name, there in {
-        "bessel_i0e": "i0e", "bessel_i1e": "i1e", "betainc": "betainc", "digamma": "digamma",
-        "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln", "polygamma":
-        "polygamma", "zeta": "zeta"}.items()},
+    **dict.fromkeys(("betainc", "digamma", "polygamma", "zeta"), "fnx.lax.gamma_beta"),
+    "bessel_i0e": "fnx.lax.special_functions:i0e", "bessel_i1e": "fnx.lax.special_functions:i1e",
+    "igamma": "fnx.lax.gamma_beta:gammainc", "igammac": "fnx.lax.gamma_beta:gammaincc",
+    "lgamma": "fnx.lax.gamma_beta:gammaln",
     **dict.fromkeys(("all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"),
                     "fnx.lax.parallel_permutes"),
     **dict.fromkeys(("custom_linear_solve", "custom_root"), "fnx.lax.implicit"),

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes
-from fnx.core.array import axes, scope, tree
+from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, ShapeError
 
 GroupsLike = Sequence[Sequence[int]] | None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
+from fnx.core.ir import build
 
 __all__ = ["optimization_barrier"]
 

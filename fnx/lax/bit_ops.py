@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
@@ -14,11 +13,12 @@ from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.axes import ShapeLike, normalize_axis_tuple
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.elementwise import ElementwiseFn
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.expr import Expr, isnan, where
-from fnx.core.process import load
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, isnan, where
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.support.process import load
 
 __all__ = [
     "broadcast_like", "empty", "igamma_grad_a", "index_take", "mulhi", "platform_dependent",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promote_operands
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.contraction import contract
 
 __all__ = ["batch_matmul", "dot", "dot_general"]

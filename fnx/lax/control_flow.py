@@ -8,8 +8,8 @@ from typing import Any, SupportsIndex, TypeVar
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.process import load
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.support.process import load
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -17,7 +17,8 @@ CarryT = TypeVar("CarryT")
 X = TypeVar("X")
 Y = TypeVar("Y")
 _MISSING: Any = object()  # sentinel: no operand was passed
-_SCAN, _WHILE, _COND = ("fnx.transforms.loops." + n for n in ("scan", "while_loop", "branches"))
+_SCAN, _WHILE, _COND = ("fnx.transforms.control_flow." + n
+                        for n in ("scan", "while_loop", "branches"))
 
 
 @public_api

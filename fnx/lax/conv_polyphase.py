@@ -25,9 +25,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fnx.core import build
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record
 from fnx.lax.conv_space_to_depth import ConvWindows
 from fnx.numpy.contraction import Labels, contract
 

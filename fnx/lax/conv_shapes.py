@@ -11,8 +11,8 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.ops import Shape
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.lax.convolution import (
     ConvDimensionNumbers,
     DimensionNumbers,

@@ -1,6 +1,6 @@
 """Convolution windows with unit stride in memory, by space-to-depth and flattening of rows.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x = build.param(0, dtypes.float32, (1, 2, 9))
 >>> places = ConvWindows(x, (3,), (2,), (1,))
 >>> places.space_to_depth()
@@ -16,9 +16,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fnx.core import build
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
 from fnx.lax.generic_reductions import extract_windows
 
 _VECTOR_LANES = 16  # float32 lanes of the widest vectors

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes
 from fnx.core.array import arguments, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.ops import Shape
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.support.record import Record
 from fnx.lax.conv_polyphase import PolyphasePlan, contract_phases
 from fnx.lax.conv_space_to_depth import ConvWindows
 from fnx.lax.generic_reductions import Padding, extract_windows, ints_per_axis, resolve_padding

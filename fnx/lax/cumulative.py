@@ -6,17 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import fnx.numpy as jnp
-from fnx.core import build, ops
-from fnx.core.array import arguments, axes, scope, tree
+from fnx.core.array import arguments, axes, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.cumulative import cumulative
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node
-from fnx.core.array.trace import function_name
-from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError, user_location
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.formulas.cumulative import cumulative
+from fnx.core.ir import build, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import (
+    ArgumentError,
+    DTypeError,
+    PytreeError,
+    ShapeError,
+    user_location,
+)
+from fnx.core.tracing.trace import function_name
 
 __all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
 

@@ -10,16 +10,17 @@ import operator
 from typing import Literal, TypeVar
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
-from fnx.core.array import elementwise as rows
-from fnx.core.array import error_functions, tree
+from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import alias, apply, astype, elementwise
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import ElementwiseFn
-from fnx.core.errors import ArgumentError
-from fnx.core.expr import Expr
+from fnx.core.formulas import elementwise as rows
+from fnx.core.formulas import error_functions
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.support.errors import ArgumentError
 from fnx.numpy.binary_ufuncs import add, bitwise_and, bitwise_or, bitwise_xor
 from fnx.numpy.unary_ufuncs import (
     cbrt,
@@ -112,7 +113,7 @@ def rsqrt(x: ArrayLike, /) -> Array:
 
 @elementwise(error_functions.ERF, imports="fnx.lax as lax")
 def erf(x: ArrayLike, /) -> Array:
-    """Return the error function. core/array/error_functions.py describes the method.
+    """Return the error function. core/formulas/error_functions.py describes the method.
 
     >>> print(lax.erf(0.0))
     0.0

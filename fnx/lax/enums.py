@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
-from fnx.core.array import elementwise_math as rows
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.array.elementwise import ElementwiseFn
-from fnx.core.errors import ShapeError
+from fnx.core.formulas import elementwise_math as rows
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.ir import build
+from fnx.core.support.errors import ShapeError
 from fnx.numpy import result_type
 
 __all__ = [

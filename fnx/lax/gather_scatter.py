@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, indexing
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.expr import Expr, where
-from fnx.core.ops import Op, Shape
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr, where
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.lax.control_flow import fori_loop
 from fnx.lax.window_plan import WindowPlan, index_vectors
 

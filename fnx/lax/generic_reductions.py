@@ -6,15 +6,15 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.promotion import as_node
-from fnx.core.errors import ArgumentError, DTypeError, PytreeError, ShapeError
-from fnx.core.ops import Shape
-from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DTypeError, PytreeError, ShapeError
+from fnx.core.support.process import load
 from fnx.lax import shape_ops
 
 __all__ = ["reduce", "reduce_window"]
@@ -87,9 +87,10 @@ def _check_operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UO
 def _reduce(f: Callable[[Any, Any], Any], structure: tree.TreeDef, arrays: Sequence[UOp],
             inits: Sequence[UOp], reduce_axes: Sequence[int], api_name: str,
             mask: UOp | None = None, first_wins: bool = False) -> Any:
-    results = load("fnx.transforms.loops.reductions").reduce_axes(f, structure, arrays, inits,
-                                                                  reduce_axes, api_name, mask,
-                                                                   first_wins)
+    results = load("fnx.transforms.control_flow.reductions").reduce_axes(f, structure, arrays,
+                                                                         inits, reduce_axes,
+                                                                         api_name, mask,
+                                                                          first_wins)
     return structure.unflatten([Array(x) for x in results])
 
 

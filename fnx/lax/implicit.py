@@ -7,8 +7,8 @@ from typing import Any
 
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import check_bool
-from fnx.core.errors import ArgumentError
-from fnx.core.process import load
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.process import load
 
 __all__ = ["custom_linear_solve", "custom_root"]
 

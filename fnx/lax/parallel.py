@@ -12,13 +12,13 @@ from collections.abc import Hashable
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.arguments import check_bool
 from fnx.core.array.array import Array
 from fnx.core.array.convert import SCALAR_DTYPES
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.ir import build, dtypes, ops
 from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
 
 __all__ = [

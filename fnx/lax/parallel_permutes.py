@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes
 from fnx.core.array import axes
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.arguments import check_bool, check_int
 from fnx.core.array.array import Array
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import build, dtypes
+from fnx.core.support.errors import ArgumentError
 from fnx.lax.axis_groups import AxisGroups, GroupsLike, local_part, map_leaves, move_gathered_axis
 
 __all__ = ["all_to_all", "pbroadcast", "ppermute", "pshuffle", "pswapaxes"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import fnx.numpy as jnp
-from fnx.core import ops
 from fnx.core.array import array_operators
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.ops import Op
+from fnx.core.ir import ops
+from fnx.core.ir.ops import Op
 from fnx.numpy.reductions import reduce_axes
 
 __all__ = [

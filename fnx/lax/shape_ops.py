@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build
 from fnx.core.array import axes, promotion
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.creation import full
 
 __all__ = [

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build
 from fnx.core.array import arguments, array_operators, axes, indexing
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node
-from fnx.core.errors import OutOfBoundsError, ShapeError
-from fnx.core.expr import Expr, maximum, minimum, where
-from fnx.core.index_arrays import index_dtype
-from fnx.core.op_traits import inverse_permutation, other_axes
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.expr import Expr, maximum, minimum, where
+from fnx.core.ir.index_arrays import index_dtype
+from fnx.core.ir.op_traits import inverse_permutation, other_axes
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import OutOfBoundsError, ShapeError
 
 __all__ = [
     "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim",

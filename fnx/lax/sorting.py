@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.argreduce_cumulative import argmax
 from fnx.numpy.gather import take_along_axis
 from fnx.numpy.sorting import sort_along

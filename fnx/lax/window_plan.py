@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build
 from fnx.core.array import axes
 from fnx.core.array.array import Array
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.expr import Expr, maximum, minimum
-from fnx.core.index_arrays import index_dtype
-from fnx.core.ops import Shape
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, maximum, minimum
+from fnx.core.ir.index_arrays import index_dtype
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.support.record import Record
 
 
 class WindowPlan(Record):

@@ -7,10 +7,10 @@ of target:
     kernels     ``interp`` and ``null``: tiled kernels are taken as they are
     GPUs        entries made by ``gpu_lowering(render, module)``; docs/gpu.md
 
-``config.cpu`` forces a level of instructions (core/config.py: INSTRUCTIONS, from the psABI): the
-cpu device then has that target, with kernels of its own; an older processor is refused by name. Ops
-without an instruction are expanded (``Target.fma``, ``Target.rounds``), so no kernel calls a
-function of the C library. Tests run SSE2, AVX2 and AVX-512, and compile NEON.
+``config.cpu`` forces a level of instructions (core/support/config.py: INSTRUCTIONS, from the
+psABI): the cpu device then has that target, with kernels of its own; an older processor is refused
+by name. Ops without an instruction are expanded (``Target.fma``, ``Target.rounds``), so no kernel
+calls a function of the C library. Tests run SSE2, AVX2 and AVX-512, and compile NEON.
 
 Some decisions that are not obvious:
 

@@ -6,9 +6,10 @@
 
 Each body is lowered once to a Block, and its slots are then bound: a constant to the operand
 itself, xs and ys to a row that advances with each iteration. A carry that the body can update in
-place (lower/buffer_sharing.py) has one buffer, its result. Any other carry is double-buffered: an
-iteration reads the buffer that the previous iteration wrote and writes the other one. The one
-written last is the result; if the trip count is only known at run time, it is copied there.
+place (lower/memory/buffer_sharing.py) has one buffer, its result. Any other carry is
+double-buffered: an iteration reads the buffer that the previous iteration wrote and writes the
+other one. The one written last is the result; if the trip count is only known at run time, it is
+copied there.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.uop import UOp
-from fnx.lower.commands import Block, BranchLaunch, CallLaunch, LoopLaunch
-from fnx.lower.donation import updated_parameter
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.memory import ALIGNMENT, LaunchOperand, View, size_of
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, copy_step
-from fnx.lower.memory import ALIGNMENT, LaunchOperand, View, size_of
+from fnx.lower.memory.commands import Block, BranchLaunch, CallLaunch, LoopLaunch
+from fnx.lower.memory.donation import updated_parameter
 
 GetAlignment = Callable[[UOp], int]
 CarriedPairs = tuple[tuple[int, int], ...]  # (result, parameter) of a body

@@ -2,7 +2,7 @@
 
 A pass maps a graph, or a small record that holds graphs (``graphs``), to the next one:
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> def twice_negated(fn):
 ...     return fn.replace(src=tuple([build.neg(build.neg(out)) for out in fn.src]))
 >>> negate = Pass("negate", twice_negated, "tensor", "tensor")
@@ -29,16 +29,16 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from fnx.core.cache import MEGABYTE, Cache, OwnerCaches, find_graphs, graph_bytes
-from fnx.core.config import config
-from fnx.core.dtypes import DType
-from fnx.core.errors import SpecError
-from fnx.core.op import Op
-from fnx.core.process import load
-from fnx.core.record import Record
+from fnx.core.ir.cache import MEGABYTE, Cache, OwnerCaches, find_graphs, graph_bytes
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.op import Op
+from fnx.core.ir.uop import UOp, ops_and_dtypes
 from fnx.core.rewriting.rewrite import RuleSet
-from fnx.core.target import Target
-from fnx.core.uop import UOp, ops_and_dtypes
+from fnx.core.support.config import config
+from fnx.core.support.errors import SpecError
+from fnx.core.support.process import load
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 
 class Pass(Record):

@@ -11,7 +11,7 @@
 on the kind of target. The driver (lower/driver.py) times each, checks the spec on both sides, and
 reports to ``keep``.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.float32, (8,))
 >>> target = Target("interp", kind="kernels")
 >>> lowered = lower(build.function([build.exp(build.add(x, x))], 1), target)
@@ -30,40 +30,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 
-from fnx.core import accessors, build, dtypes, op_args, ops
-from fnx.core.dtypes import STORAGE_ONLY
-from fnx.core.errors import kernel_label
-from fnx.core.kernel_code import KernelCode
-from fnx.core.process import lazy_function
-from fnx.core.record import Record
+from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir.dtypes import STORAGE_ONLY
+from fnx.core.ir.kernel_code import KernelCode
+from fnx.core.ir.tiling import Schedule
+from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
-from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, rebuild, substitute, toposort
-from fnx.lower.blockwise.candidates import may_have_products
-from fnx.lower.buffer_sharing import AliasPair
-from fnx.lower.commands import Block, Launch, Launches, LaunchKind, build_block, plan_memory
+from fnx.core.support.errors import kernel_label
+from fnx.core.support.process import lazy_function
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.analysis.memory import ALIGNMENT, alignment_of, nodes_of
+from fnx.lower.analysis.split_index_sets import split_index_sets
+from fnx.lower.attention.candidates import may_have_products
+from fnx.lower.codegen import kernel_code
 from fnx.lower.control_flow import CarriedPairs, distinct_results, expand_control_flow
-from fnx.lower.donation import donated_pairs
 from fnx.lower.driver import Driver, Pass, PassTrace
+from fnx.lower.emit.sorting import generalize_length
 from fnx.lower.fusion.bindings import limit_bindings
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, build_kernels
 from fnx.lower.fusion.unique_results import results_of, unique_results
-from fnx.lower.in_place import aliasable_slots, copied_slots
-from fnx.lower.kernel.canonicalize import canonicalize
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.fold_slices import fold_slices
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.kernel.row_epilogues import stage_row_epilogues as stage_rows
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.kernel.split_index_sets import split_index_sets
 from fnx.lower.kernel.unroll_columns import unroll_columns
-from fnx.lower.memory import ALIGNMENT, alignment_of, nodes_of
-from fnx.lower.partial_updates import scatter_updates
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.sorting import generalize_length
+from fnx.lower.memory.buffer_sharing import AliasPair
+from fnx.lower.memory.commands import Block, Launch, Launches, LaunchKind, build_block, plan_memory
+from fnx.lower.memory.donation import donated_pairs
+from fnx.lower.memory.in_place import aliasable_slots, copied_slots
+from fnx.lower.memory.partial_updates import scatter_updates
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
 from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduledKernels, ScheduleInput
@@ -90,7 +90,7 @@ is_candidate = lazy_function("fnx.lower.loops.loop_kernels", "is_candidate")
 arena_bytes = lazy_function("fnx.lower.loops.loop_memory", "arena_bytes")
 promote_to_compute_dtype = lazy_function("fnx.lower.kernel.promote_to_compute_dtype",
                                          "promote_to_compute_dtype")
-tile_attention = lazy_function("fnx.lower.blockwise.tile_attention", "tile_attention")
+tile_attention = lazy_function("fnx.lower.attention.tile_attention", "tile_attention")
 
 
 def lift_to_kernel(run: Callable[[UOp], UOp],

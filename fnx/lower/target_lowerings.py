@@ -1,9 +1,10 @@
 """Target backends: what each kind of target adds to the pipeline, in one place.
 
-Facts of a target are in core/target.py, a value that is part of cache keys. Its behavior is the
-entry of ``TARGET_LOWERINGS`` for its ``kind``: how kernels get their loops, how a tiled kernel is
-compiled, and what the device must know to launch it. A GPU is one more entry, with its own mapping
-to GRID and THREAD ranges, its own SHARED stages and prologue; no other file asks which kind it is.
+Facts of a target are in core/support/target.py, a value that is part of cache keys. Its behavior is
+the entry of ``TARGET_LOWERINGS`` for its ``kind``: how kernels get their loops, how a tiled kernel
+is compiled, and what the device must know to launch it. A GPU is one more entry, with its own
+mapping to GRID and THREAD ranges, its own SHARED stages and prologue; no other file asks which kind
+it is.
 
     host        LLVM functions for slices of one outermost PAR range (lower/render/host.py)
     kernels     kernels as they are, for devices that interpret (interp) or record them (null)
@@ -18,24 +19,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 
-from fnx.core import build, ops
-from fnx.core.accessors import extent
-from fnx.core.dtypes import STORAGE_ONLY
-from fnx.core.errors import KernelError
-from fnx.core.process import lazy_function
-from fnx.core.record import Record
-from fnx.core.target import Target
-from fnx.core.tiling import Bind, Schedule, StageOperand
-from fnx.core.uop import UOp, copy_locs, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import extent
+from fnx.core.ir.dtypes import STORAGE_ONLY
+from fnx.core.ir.tiling import Bind, Schedule, StageOperand
+from fnx.core.ir.uop import UOp, copy_locs, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.process import lazy_function
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.driver import Pass
-from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.lower.emit import scratch
+from fnx.lower.emit.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.merge_bounds_checks import merge_bounds_checks
+from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.stage_scatter_rows import stage_scatter_rows
-from fnx.lower.program import scratch
-from fnx.lower.program.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
-from fnx.lower.program.decompose import decompose
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.merge_bounds_checks import merge_bounds_checks
-from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.legalize.decompose import decompose
 from fnx.lower.render import host
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.contraction_tiling import generic_schedule
@@ -86,8 +87,8 @@ class TargetLowering(Record):
     """The behavior of a kind of target.
 
     Attributes:
-        kinds: of ranges that a tiled kernel may have (core/range_kinds.py); the first is the kind
-            of the outermost parallel range of generated kernels.
+        kinds: of ranges that a tiled kernel may have (core/support/range_kinds.py); the first is
+            the kind of the outermost parallel range of generated kernels.
         spaces: of stages that a tiled kernel may have.
         tiling: passes from a Work with an untiled kernel to a Tiled.
         code: passes from a tiled KERNEL to text; empty: the device takes kernels as they are.
@@ -173,7 +174,7 @@ def _to_target_kinds(schedule: Schedule, lowering: TargetLowering) -> Schedule:
 def split_packing(kernel: UOp, target: Target) -> ScheduledKernels:
     """Turn GLOBAL stages into kernels of their own.
 
-    >>> from fnx.core import dtypes, tiling
+    >>> from fnx.core.ir import dtypes, tiling
     >>> i, j = build.range_(16, 0, name="i"), build.range_(8, 1, name="j")
     >>> x = build.load(build.index_into(build.ref(0, dtypes.float32, (8, 16)), j, i))
     >>> o = build.index_into(build.ref(1, dtypes.float32, (16, 8)), i, j)
@@ -215,11 +216,11 @@ def host_extents(kernel: UOp) -> Mapping[str, UOp]:
 
 STAGE_OPS = frozenset({ops.STAGE})
 CAST_OPS = frozenset({ops.CAST})  # converts an index that is loaded from data
-mask_finished_lanes = lazy_function("fnx.lower.program.mask_finished_lanes", "mask_finished_lanes")
-outline_cold_branches = lazy_function("fnx.lower.program.outline_cold_branches",
+mask_finished_lanes = lazy_function("fnx.lower.legalize.mask_finished_lanes", "mask_finished_lanes")
+outline_cold_branches = lazy_function("fnx.lower.legalize.outline_cold_branches",
                                       "outline_cold_branches")
-privatize_stages = lazy_function("fnx.lower.program.privatize_stages", "privatize_stages")
-emulate_unsupported_dtypes = lazy_function("fnx.lower.program.emulate_unsupported_dtypes",
+privatize_stages = lazy_function("fnx.lower.emit.privatize_stages", "privatize_stages")
+emulate_unsupported_dtypes = lazy_function("fnx.lower.legalize.emulate_unsupported_dtypes",
                                            "emulate_unsupported_dtypes")
 
 KINDS = ("PAR", "SEQ", "UNROLL", "VEC")
@@ -258,12 +259,12 @@ HOST = TargetLowering(
 
 workgroups_for_knobs = lazy_function("fnx.lower.schedule.workgroup_heuristics",
                                      "workgroups_for_knobs")
-lower_threads = lazy_function("fnx.lower.program.lower_threads", "lower_threads")
-group_count = lazy_function("fnx.lower.program.barriers", "group_count")
-thread_count = lazy_function("fnx.lower.program.barriers", "thread_count")
-vectorize_accesses = lazy_function("fnx.lower.program.vectorize_accesses", "vectorize_accesses")
-form_async_copies = lazy_function("fnx.lower.program.form_async_copies", "form_async_copies")
-narrow_indices = lazy_function("fnx.lower.program.narrow_indices", "narrow_indices")
+lower_threads = lazy_function("fnx.lower.emit.lower_threads", "lower_threads")
+group_count = lazy_function("fnx.lower.emit.barriers", "group_count")
+thread_count = lazy_function("fnx.lower.emit.barriers", "thread_count")
+vectorize_accesses = lazy_function("fnx.lower.emit.vectorize_accesses", "vectorize_accesses")
+form_async_copies = lazy_function("fnx.lower.emit.form_async_copies", "form_async_copies")
+narrow_indices = lazy_function("fnx.lower.legalize.narrow_indices", "narrow_indices")
 
 
 def launch_extents(kernel: UOp) -> Mapping[str, UOp]:
@@ -318,10 +319,10 @@ NVPTX = gpu_lowering(lazy_function("fnx.lower.render.nvptx", "render"),
 
 _WGSL = gpu_lowering(lazy_function("fnx.lower.render.wgsl", "render"),
                      lazy_function("fnx.lower.render.wgsl", "module"))
-decompose_unsupported = lazy_function("fnx.lower.program.decompose_unsupported",
+decompose_unsupported = lazy_function("fnx.lower.legalize.decompose_unsupported",
                                       "decompose_unsupported")
-check_index_width = lazy_function("fnx.lower.program.narrow_indices", "check_index_width")
-check_iteration_limit = lazy_function("fnx.lower.program.check_iteration_limit",
+check_index_width = lazy_function("fnx.lower.legalize.narrow_indices", "check_index_width")
+check_iteration_limit = lazy_function("fnx.lower.legalize.check_iteration_limit",
                                       "check_iteration_limit")
 WGSL = _WGSL.replace(code=tuple([q for p in _WGSL.code if p.name != "vectorize_accesses" for q in (
     (Pass("decompose_unsupported", decompose_unsupported, "kernel", "kernel", takes_target=True),)

@@ -7,7 +7,7 @@ Array([0.5, 0.5], dtype=float32)
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.nn import activations, initializers, normalization
 from fnx.nn.activations import *
 from fnx.nn.normalization import *

@@ -5,17 +5,18 @@ from __future__ import annotations
 from math import log, pi, sqrt
 
 import fnx.numpy as jnp
-from fnx.core import build, expr
-from fnx.core.array import arguments, error_functions
-from fnx.core.array import elementwise as rows
+from fnx.core.array import arguments
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import alias, apply, elementwise
-from fnx.core.array.elementwise import ElementwiseFn
 from fnx.core.array.promotion import domain_node
-from fnx.core.dtypes import default_width, float64
-from fnx.core.expr import Expr, expm1, where
-from fnx.core.formulas import logaddexp
+from fnx.core.formulas import elementwise as rows
+from fnx.core.formulas import error_functions
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.formulas.formulas import logaddexp
+from fnx.core.ir import build, expr
+from fnx.core.ir.dtypes import default_width, float64
+from fnx.core.ir.expr import Expr, expm1, where
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",

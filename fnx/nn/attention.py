@@ -12,8 +12,8 @@ from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import DTypeError, ShapeError
-from fnx.core.process import load
+from fnx.core.support.errors import DTypeError, ShapeError
+from fnx.core.support.process import load
 from fnx.nn.normalization import logsumexp, softmax
 
 __all__ = ["dot_product_attention"]

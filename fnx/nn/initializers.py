@@ -13,8 +13,8 @@ from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.errors import ShapeError, lazy_module
-from fnx.core.ops import Shape
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import ShapeError, lazy_module
 
 __all__ = [
     "constant", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",

@@ -6,16 +6,16 @@ import math
 from typing import Any
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, expr, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, as_operand, domain_node
-from fnx.core.errors import DTypeError
-from fnx.core.expr import Expr, exp, log, stop_gradient
-from fnx.core.ops import Op, Shape
+from fnx.core.ir import build, dtypes, expr, ops
+from fnx.core.ir.expr import Expr, exp, log, stop_gradient
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.support.errors import DTypeError
 
 __all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "standardize"]
 

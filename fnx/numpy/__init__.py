@@ -11,7 +11,7 @@ import numpy as np
 
 from fnx.core.array.array import Array
 from fnx.core.array.array_operators import astype
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.numpy import (
     argreduce_cumulative,
     array_methods,

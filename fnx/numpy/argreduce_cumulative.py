@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, domain_node
-from fnx.core.config import config
-from fnx.core.expr import Expr, isnan, where
-from fnx.core.index_arrays import index_dtype
-from fnx.core.ops import Op
-from fnx.core.process import lazy_function
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr, isnan, where
+from fnx.core.ir.index_arrays import index_dtype
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.config import config
+from fnx.core.support.process import lazy_function
 from fnx.numpy.reductions import reduce_axes, require_nonempty
 
 __all__ = ["argmax", "argmin", "cumprod", "cumsum"]
 
-cumulative = lazy_function("fnx.core.array.cumulative", "cumulative")
+cumulative = lazy_function("fnx.core.formulas.cumulative", "cumulative")
 
 
 def _arg_extreme(a: Any, axis: Any, keepdims: bool, monoid: Op) -> Array:

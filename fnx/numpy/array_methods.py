@@ -11,8 +11,8 @@ from fnx.core.array import arguments
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike, LazyMethod, set_methods
 from fnx.core.array.array_operators import as_operator
-from fnx.core.errors import MutationError, TracedValueError
-from fnx.core.process import load
+from fnx.core.support.errors import MutationError, TracedValueError
+from fnx.core.support.process import load
 from fnx.numpy import (
     argreduce_cumulative,
     binary_ufuncs,

@@ -1,15 +1,15 @@
-"""Binary universal functions: one entry of core/array/elementwise.py each."""
+"""Binary universal functions: one entry of core/formulas/elementwise.py each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, cast
 
-from fnx.core.array import elementwise as rows
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise, static_power
-from fnx.core.process import load
+from fnx.core.formulas import elementwise as rows
+from fnx.core.support.process import load
 
 __all__ = [
     "add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or",

@@ -10,7 +10,7 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import DTypeError
+from fnx.core.support.errors import DTypeError
 from fnx.numpy.base import moveaxis, ravel, sum
 from fnx.numpy.padding import pad
 

@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from fnx.core import build, dtypes
 from fnx.core.array import arguments, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, ShapeError
-from fnx.core.expr import Expr
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import DTypeError, ShapeError
 
 __all__ = ["bitcast_convert_type", "byteswap", "view"]
 

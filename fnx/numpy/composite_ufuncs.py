@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from fnx.core import build, dtypes
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
-from fnx.core.errors import ArgumentError
-from fnx.core.process import load
+from fnx.core.ir import build, dtypes
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.process import load
 from fnx.numpy.binary_ufuncs import (
     add,
     equal,

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import PrecisionLike
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promote_operands
-from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
-from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
+from fnx.core.support.process import load
 from fnx.numpy.rearrange import matrix_diagonal
 
 __all__ = ["dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

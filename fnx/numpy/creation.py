@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fnx.core import build, dtypes
 from fnx.core.array import api_boundary as core
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import public_api
@@ -15,11 +14,12 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, as_operand, promote_operands
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.expr import Expr, floor, where
-from fnx.core.ops import Shape
-from fnx.core.process import lazy_function
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, floor, where
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import lazy_function
 
 __all__ = [
     "arange", "array", "asarray", "empty", "empty_like", "full", "full_like", "linspace",
@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 MemoryOrder: TypeAlias = Literal["C", "K", "A"] | None
-linspace_at = lazy_function("fnx.core.array.linspace_exact", "linspace_at")
-arange_at = lazy_function("fnx.core.array.linspace_exact", "arange_at")
+linspace_at = lazy_function("fnx.core.formulas.linspace_exact", "linspace_at")
+arange_at = lazy_function("fnx.core.formulas.linspace_exact", "arange_at")
 
 
 @public_api

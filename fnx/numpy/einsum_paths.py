@@ -9,7 +9,7 @@ import numpy as np
 
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
-from fnx.core.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError
 from fnx.numpy.einsum_subscripts import to_subscripts
 
 __all__ = ["einsum_path"]

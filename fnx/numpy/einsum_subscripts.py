@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnx.core.array import arguments
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.contraction import Labels
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # by axis number

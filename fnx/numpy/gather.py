@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.arguments import ReadMode, TakeMode
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ShapeError
 from fnx.numpy.binary_ufuncs import maximum
 from fnx.numpy.shape_manipulation import ravel, wrap_like
 

@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core import build, build_calls, dtypes
 from fnx.core.array import arguments, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_operands
-from fnx.core.config import config
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.index_arrays import index_dtype
+from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir.index_arrays import index_dtype
+from fnx.core.support.config import config
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
     clip,
     concatenate,

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, OutOfBoundsError, ShapeError
+from fnx.core.ir import build, dtypes
+from fnx.core.support.errors import ArgumentError, OutOfBoundsError, ShapeError
 from fnx.numpy.base import (
     clip,
     equal,

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import dtypes
+from fnx.core.support.errors import ArgumentError
 from fnx.numpy.base import arange, concatenate, linspace, meshgrid, stack, transpose
 
 __all__ = [

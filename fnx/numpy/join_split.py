@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from fnx.core import build
 from fnx.core.array import array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import promote_operands
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.shape_manipulation import expand_dims, ravel, reshape, wrap_like
 
 _MAX_EXTRA_SECTIONS = 1_000_000  # limit on sections beyond the number of rows

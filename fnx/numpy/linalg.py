@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.numpy.norms import norm
 
 if TYPE_CHECKING:  # loaded on first use

@@ -14,7 +14,7 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
+from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.numpy.norms import norm
 
 __all__ = [

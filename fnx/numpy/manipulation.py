@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
@@ -16,7 +15,8 @@ from fnx.core.array.axes import AxisLike, ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node
-from fnx.core.errors import ArgumentError, AxisError, OutOfBoundsError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, AxisError, OutOfBoundsError, ShapeError
 from fnx.numpy.base import (
     arange,
     concatenate,

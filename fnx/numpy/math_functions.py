@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import build, dtypes
 from fnx.core.array import arguments, axes
-from fnx.core.array import elementwise_math as rows
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_operands
-from fnx.core.errors import DTypeError
-from fnx.core.expr import Expr
-from fnx.core.process import load
+from fnx.core.formulas import elementwise_math as rows
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.expr import Expr
+from fnx.core.support.errors import DTypeError
+from fnx.core.support.process import load
 from fnx.numpy.base import (
     abs,
     arctan2,
@@ -388,7 +388,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
         done = equal(y, 0)
         return where(done, x, y), where(done, y, remainder(x, where(done, 1, y)))
 
-    result: tuple[Array, Array] = load("fnx.transforms.loops.while_loop").while_loop(
+    result: tuple[Array, Array] = load("fnx.transforms.control_flow.while_loop").while_loop(
         lambda pair: not_equal(pair[1], 0).any(), step, (a, b))
     return abs(result[0])  # the minimum of a signed dtype has no absolute value
 

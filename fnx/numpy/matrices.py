@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.expr import Expr
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.creation import dtype_or_default
 
 __all__ = ["eye", "identity", "meshgrid", "tri", "tril", "triu"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fnx.core import build, ops
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.promotion import domain_node
-from fnx.core.errors import ArgumentError, NotBuiltError
-from fnx.core.expr import Expr, sqrt, where
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.expr import Expr, sqrt, where
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, NotBuiltError
 from fnx.numpy.reductions import reduce_axes
 
 __all__ = ["norm"]

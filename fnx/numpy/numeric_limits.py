@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes, low_precision
 from fnx.core.array.api_boundary import public_api
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.ir.dtypes import DType
+from fnx.core.support.errors import DTypeError
 
 __all__ = ["finfo", "iinfo"]
 

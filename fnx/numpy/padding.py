@@ -14,13 +14,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import get_item
 from fnx.core.array.promotion import as_node, as_operand
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
     concatenate,
     flip,

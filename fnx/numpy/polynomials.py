@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_operands
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
     broadcast_to,
     concatenate,

@@ -7,14 +7,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_operands
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.base import (
     any,
     broadcast_to,

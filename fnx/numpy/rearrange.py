@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
-from fnx.core.errors import ShapeError
-from fnx.core.expr import Expr, where
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.expr import Expr, where
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ShapeError
 from fnx.numpy.binary_ufuncs import minimum, remainder
 from fnx.numpy.creation import arange
 from fnx.numpy.shape_manipulation import moveaxis, ravel, reshape, wrap_like

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, as_operand, domain_node
-from fnx.core.errors import ShapeError
-from fnx.core.expr import Expr
-from fnx.core.expr import where as chosen
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.expr import where as chosen
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ShapeError
 from fnx.numpy.composite_ufuncs import isclose
 from fnx.numpy.rearrange import diagonal
 
@@ -54,7 +54,7 @@ def _apply_mask(node: UOp, where: Any, monoid: Op) -> UOp:
 
 def _reduce(domain: str, monoid: Op, a: ArrayLike, axis: AxisLike, dtype: DTypeLike | None,
             keepdims: bool, initial: ArrayLike | None, where: ArrayLike | None) -> Array:
-    """Run a public reduction; ``domain`` is as in core/array/elementwise.py."""
+    """Run a public reduction; ``domain`` is as in core/formulas/elementwise.py."""
     node = domain_node(domain, a, dtype)
     if dtype is None and domain == "integer":
         node = build.cast(node, convert.sum_dtype(node.dtype))

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes, low_precision
 from fnx.core.array import promotion
 from fnx.core.array.api_boundary import asarray, dtype_and_weak, join_dtypes, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.eager_cache import register_key_parts
-from fnx.core.config import config
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.ir.dtypes import DType
+from fnx.core.support.config import config
+from fnx.core.support.errors import DTypeError
 
 __all__ = [
     "bfloat16", "bool_", "double", "dtype", "e", "euler_gamma", "float8_e4m3fn", "float8_e5m2",

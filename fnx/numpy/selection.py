@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from fnx.core import build
 from fnx.core.array import arguments, axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_operands
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 from fnx.numpy.base import (
     broadcast_arrays,
     broadcast_to,

@@ -7,14 +7,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fnx.core import build, ops
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.array.cumulative import cumulative
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import promote_operands
-from fnx.core.errors import ArgumentError
+from fnx.core.formulas.cumulative import cumulative
+from fnx.core.ir import build, ops
+from fnx.core.support.errors import ArgumentError
 from fnx.numpy.base import (
     any,
     arange,

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import AxisLike, ShapeLike
-from fnx.core.errors import AxisError, ShapeError
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import AxisError, ShapeError
 
 __all__ = [
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims", "moveaxis",

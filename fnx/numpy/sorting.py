@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, build_calls
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.uop import UOp
+from fnx.core.ir import build, build_calls
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, ShapeError
 
 __all__ = ["argpartition", "argsort", "lexsort", "partition", "sort"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import arguments, axes, convert
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
@@ -15,7 +14,8 @@ from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import domain_node, promote_operands
-from fnx.core.errors import ShapeError
+from fnx.core.ir import build
+from fnx.core.support.errors import ShapeError
 from fnx.numpy.base import (
     all,
     argmax,

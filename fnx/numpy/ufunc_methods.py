@@ -13,8 +13,8 @@ from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.process import load
+from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import load
 from fnx.numpy import base
 from fnx.numpy.base import (
     arange,
@@ -223,7 +223,7 @@ def _result_dtype(f: ufunc, x: Array, dtype: DTypeLike | None) -> Any:
 
 
 def _scan(f: Callable[..., Any], init: Any, xs: Any) -> tuple[Any, Any]:
-    result: tuple[Any, Any] = load("fnx.transforms.loops.scan").scan(
+    result: tuple[Any, Any] = load("fnx.transforms.control_flow.scan").scan(
         f, init, xs, None, False, 1, 0, False)
     return result
 

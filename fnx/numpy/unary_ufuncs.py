@@ -1,15 +1,16 @@
 """Unary universal functions: one elementwise entry each.
 
-The entry of a function that is an op stands above it; the others are in core/array/elementwise.py.
+The entry of a function that is an op stands above it; the others are in
+core/formulas/elementwise.py.
 """
 
 from __future__ import annotations
 
-from fnx.core import ops
-from fnx.core.array import elementwise as rows
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
-from fnx.core.array.elementwise import ElementwiseFn
+from fnx.core.formulas import elementwise as rows
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.ir import ops
 from fnx.numpy.binary_ufuncs import with_ufunc_methods
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from fnx.core import build
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.arguments import PrecisionLike
@@ -12,8 +11,9 @@ from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.array.promotion import as_node, domain_node, promote_operands
-from fnx.core.dtypes import as_dtype
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.ir import build
+from fnx.core.ir.dtypes import as_dtype
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.numpy.base import (
     broadcast_to,
     concatenate,

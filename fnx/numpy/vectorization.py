@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec
 
-from fnx.core import build
 from fnx.core.array import axes, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.ops import Shape
+from fnx.core.ir import build
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.transforms.transformed import Transformed
 from fnx.transforms.vmap import vmap
 

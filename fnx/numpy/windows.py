@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build
-from fnx.core.array import arguments, bessel
+from fnx.core.array import arguments
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply, elementwise
 from fnx.core.array.convert import default_float
 from fnx.core.array.docstring_templates import DocTemplate
+from fnx.core.formulas import bessel
+from fnx.core.ir import build
 from fnx.numpy.base import abs, clip, cos, ones, sqrt
 
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]

@@ -15,7 +15,7 @@ Array([0.947667 , 0.9785799], dtype=float32)
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.random import inverse_cdf, keys, permutations, uniform_samplers
 from fnx.random.inverse_cdf import *
 from fnx.random.keys import *

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 import fnx.numpy as jnp
-from fnx.core.array import axes, scope
+from fnx.core.array import axes
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, ShapeError
-from fnx.core.process import load
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.process import load
 from fnx.random.inverse_cdf import exponential, normal
 from fnx.random.keys import split
 from fnx.random.uniform_samplers import (
@@ -193,7 +194,7 @@ def triangular(key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLik
 
 
 def _while_loop(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
-    return load("fnx.transforms.loops.while_loop").while_loop(cond_fun, body_fun, init_val)
+    return load("fnx.transforms.control_flow.while_loop").while_loop(cond_fun, body_fun, init_val)
 
 
 def _draw_gamma(key: Array, a: Array, log_space: bool) -> Array:

@@ -7,14 +7,14 @@ from typing import Any
 
 import fnx.numpy as jnp
 from fnx.core.array import arguments, axes
-from fnx.core.array import gamma as rows
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.array_operators import apply
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike, default_int, parse_dtype
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.process import load
+from fnx.core.formulas import gamma as rows
+from fnx.core.support.process import load
 from fnx.random.continuous import broadcast_params
 from fnx.random.keys import split
 from fnx.random.uniform_samplers import ShardingLike, check_sharding, float_dtype, uniform
@@ -31,7 +31,7 @@ _MAX_STEPS = 100_000  # iteration limit of a rejection loop
 
 
 def _while_loop(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
-    return load("fnx.transforms.loops.while_loop").while_loop(cond_fun, body_fun, init_val)
+    return load("fnx.transforms.control_flow.while_loop").while_loop(cond_fun, body_fun, init_val)
 
 
 @_docstr(dtype="an integer dtype; by default int32.")

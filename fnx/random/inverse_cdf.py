@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
-from fnx.core.array import arguments, array_operators, axes, error_functions
+from fnx.core.array import arguments, array_operators, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.dtypes import DType
-from fnx.core.errors import NotBuiltError, ShapeError
-from fnx.core.expr import Expr, erf, log, log1p, where
-from fnx.core.ops import Shape
+from fnx.core.formulas import error_functions
+from fnx.core.ir import build
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, erf, log, log1p, where
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import NotBuiltError, ShapeError
 from fnx.numpy import maximum, minimum
 from fnx.numpy.argreduce_cumulative import argmax
 from fnx.random.keys import single_key_words

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
 from fnx.core.array import arguments, axes
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.promotion import as_node
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, DTypeError, ShapeError
-from fnx.core.expr import Expr
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
     "PRNGKey", "clone", "fold_in", "key", "key_data", "key_dtype", "key_impl", "split",

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, array_operators, axes, convert, scope, storage
+from fnx.core.array import arguments, array_operators, axes, convert
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
-from fnx.core.errors import ArgumentError, NotBuiltError, ShapeError
-from fnx.core.expr import Expr
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope, storage
+from fnx.core.support.errors import ArgumentError, NotBuiltError, ShapeError
 from fnx.numpy import cumsum
 from fnx.random.keys import random_uint32, single_key_words, split_words
 from fnx.random.uniform_samplers import ShardingLike, check_sharding, randint, uniform

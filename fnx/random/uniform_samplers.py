@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from fnx.core import build, dtypes, expr
 from fnx.core.array import arguments, array_operators, axes, convert
 from fnx.core.array.api_boundary import asarray, dtype_and_weak, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.axes import ShapeLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.promotion import as_node, as_operand
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
-from fnx.core.expr import Expr, where
-from fnx.core.ops import Shape
-from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, expr
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, where
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DTypeError, NotBuiltError, ShapeError
+from fnx.core.support.process import load
 from fnx.numpy import maximum, minimum
 from fnx.random.keys import random_uint32, random_uints, random_words, single_key_words, split_words
 

@@ -14,14 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnx.core import dtypes, low_precision
 from fnx.core.array import arguments, convert, tree, zero_copy
 from fnx.core.array.array import Array, from_numpy
 from fnx.core.array.aval import ShapeDtypeStruct
 from fnx.core.array.call_validation import validate_call
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import ArgumentError, CheckpointError, DTypeError, lazy_module, suggestion
-from fnx.core.ops import Shape
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import (
+    ArgumentError,
+    CheckpointError,
+    DTypeError,
+    lazy_module,
+    suggestion,
+)
 from fnx.saving import files, npz, safetensors
 
 __all__ = ["load", "save"]

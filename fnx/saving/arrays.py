@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.ops import Shape
-from fnx.core.record import Record
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.ops import Shape
+from fnx.core.support.record import Record
 from fnx.saving.files import MappedFile
 
 MAX_DIMENSIONS = 64  # as many as NumPy supports

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from fnx.core.dtypes import NDArray
-from fnx.core.errors import CheckpointError
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.support.errors import CheckpointError
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)

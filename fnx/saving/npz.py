@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fnx.core import dtypes
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import CheckpointError, DTypeError
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.support.errors import CheckpointError, DTypeError
 from fnx.saving.arrays import FileSegment, array_from_bytes, check_layout, flat_bytes
 from fnx.saving.files import MappedFile
 

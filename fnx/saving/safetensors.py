@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from fnx.core import dtypes
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import CheckpointError
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.support.errors import CheckpointError
 from fnx.saving.arrays import FileSegment, array_from_bytes, check_layout, flat_bytes
 from fnx.saving.files import MappedFile
 

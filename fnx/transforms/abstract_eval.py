@@ -7,16 +7,16 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fnx.core import ops
 from fnx.core.array import tree
 from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.call_validation import validate_call
-from fnx.core.array.trace import ClosedFunction, function_name, inline_function, trace
-from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.ir import ops
 from fnx.core.levels import show
+from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.tracing.trace import ClosedFunction, function_name, inline_function, trace
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")

@@ -3,9 +3,9 @@
     f(x) under fnx.call              CALL(FUNCTION, x): traced and lowered once per signature
     f(x, o) under fnx.call(out=...)  CALL(KERNEL, x): f says what is computed at each index
 
-``schedule=`` says how a kernel is tiled: a list of transforms (core/tiling.py) that lower applies;
-without one the compiler chooses. So the same source runs on the interpreter and as machine code,
-and another schedule gives it other tiles.
+``schedule=`` says how a kernel is tiled: a list of transforms (core/ir/tiling.py) that lower
+applies; without one the compiler chooses. So the same source runs on the interpreter and as machine
+code, and another schedule gives it other tiles.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fnx.core import bounds_checks, build, dtypes, op_args, ops
-from fnx.core.array import host_callbacks, scope, tree
+from fnx.core.array import tree
 from fnx.core.array.api_boundary import evaluate_pending
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.call_validation import validate_call
-from fnx.core.array.trace import ClosedFunction, trace
-from fnx.core.config import config
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, KernelError
-from fnx.core.ops import Shape
-from fnx.core.process import load
-from fnx.core.tiling import Schedule, Search, Transform
-from fnx.core.uop import UOp
-from fnx.transforms.kernels.kernel_prints import Prints
-from fnx.transforms.kernels.references import Reference
-from fnx.transforms.kernels.trace import trace_kernel
-from fnx.transforms.replay.signature import ArgFlattener, parameters_of
-from fnx.transforms.replay.trace_cache import TraceCache
+from fnx.core.ir import bounds_checks, build, dtypes, op_args, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.tiling import Schedule, Search, Transform
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.config import config
+from fnx.core.support.errors import ArgumentError, KernelError
+from fnx.core.support.process import load
+from fnx.core.tracing import host_callbacks
+from fnx.core.tracing.trace import ClosedFunction, trace
+from fnx.transforms.dispatch.signature import ArgFlattener, parameters_of
+from fnx.transforms.dispatch.trace_cache import TraceCache
+from fnx.transforms.kernel_lang.kernel_prints import Prints
+from fnx.transforms.kernel_lang.references import Reference
+from fnx.transforms.kernel_lang.trace import trace_kernel
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")

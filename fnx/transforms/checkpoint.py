@@ -3,8 +3,8 @@
     f(x) under checkpoint      CALL(FUNCTION, x) with a policy
     its backward pass          reads BARRIER(x, cotangents) and recomputes f's values from that
 
-The policy says which values are saved nevertheless (ad/policies.py). The BARRIER prevents CSE of
-the second computation with the first, and makes it wait for its cotangents; so the intermediate
+The policy says which values are saved nevertheless (autodiff/policies.py). The BARRIER prevents CSE
+of the second computation with the first, and makes it wait for its cotangents; so the intermediate
 values of f are computed twice, but their live ranges are short.
 """
 
@@ -14,18 +14,19 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fnx.core import build, build_calls, ops
-from fnx.core.array import trace, tree
+from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
-from fnx.core.array.trace import ClosedFunction
-from fnx.core.errors import ArgumentError
-from fnx.core.uop import UOp, rebuild, toposort
-from fnx.transforms.ad import policies
-from fnx.transforms.ad.policies import Policy
-from fnx.transforms.replay.signature import ArgFlattener, as_tuple
-from fnx.transforms.replay.trace_cache import TraceCache
+from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.errors import ArgumentError
+from fnx.core.tracing import trace
+from fnx.core.tracing.trace import ClosedFunction
+from fnx.transforms.autodiff import policies
+from fnx.transforms.autodiff.policies import Policy
+from fnx.transforms.dispatch.signature import ArgFlattener, as_tuple
+from fnx.transforms.dispatch.trace_cache import TraceCache
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")

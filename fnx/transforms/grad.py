@@ -12,25 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build
-from fnx.core.array import scope, tree
+from fnx.core.array import tree
 from fnx.core.array.api_boundary import evaluate_pending
 from fnx.core.array.array import Array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.eager_cache import CacheMiss
-from fnx.core.array.trace import TracedFunction, dispatch_traced, preserving_locs, trace
-from fnx.core.derivations import run_derivation
-from fnx.core.errors import GradError
-from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import (
+from fnx.core.ir import build
+from fnx.core.ir.derivations import run_derivation
+from fnx.core.ir.uop import UOp, substitute
+from fnx.core.scope import scope
+from fnx.core.support.errors import GradError
+from fnx.core.tracing.trace import TracedFunction, dispatch_traced, preserving_locs, trace
+from fnx.transforms.autodiff.arguments import (
     Layout,
     fix_others,
     flatten_args,
     reject_holomorphic,
     resolve_argnums,
 )
-from fnx.transforms.ad.reverse import pullback_steps
-from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.autodiff.reverse import pullback_steps
+from fnx.transforms.autodiff.rules import Cotangent
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")

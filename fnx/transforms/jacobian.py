@@ -13,27 +13,27 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build, build_calls, dtypes
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.call_validation import validate_call
-from fnx.core.array.trace import ClosedFunction, preserving_locs, trace
-from fnx.core.derivations import retain
-from fnx.core.errors import GradError
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import (
+from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir.derivations import retain
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import GradError
+from fnx.core.tracing.trace import ClosedFunction, preserving_locs, trace
+from fnx.transforms.autodiff.arguments import (
     Float0,
     fix_others,
     flatten_args,
     reject_holomorphic,
     resolve_argnums,
 )
-from fnx.transforms.ad.drop_effects import drop_effects
-from fnx.transforms.ad.forward import jvp_form
-from fnx.transforms.ad.higher_order import Activity, JvpKey, Linearized
-from fnx.transforms.ad.reverse import linearize
-from fnx.transforms.ad.standard_basis import contract_basis
+from fnx.transforms.autodiff.drop_effects import drop_effects
+from fnx.transforms.autodiff.forward import jvp_form
+from fnx.transforms.autodiff.higher_order import Activity, JvpKey, Linearized
+from fnx.transforms.autodiff.reverse import linearize
+from fnx.transforms.autodiff.standard_basis import contract_basis
 from fnx.transforms.batching.batch import batch
 from fnx.transforms.transformed import Transformed
 

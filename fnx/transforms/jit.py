@@ -16,18 +16,38 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from fnx.core.array import array, scope
+from fnx.core.array import array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.eager_cache import record_placement
 from fnx.core.array.placement import Placement, commit, requested_device
-from fnx.core.array.trace import ClosedFunction, trace
-from fnx.core.cache import clear_hooks
-from fnx.core.config import config
-from fnx.core.errors import ArgumentError, RetracedError, user_location
-from fnx.core.ops import PARAM
-from fnx.core.process import load
-from fnx.core.uop import UOp
-from fnx.core.weak_tables import WeakMemo
+from fnx.core.ir.cache import clear_hooks
+from fnx.core.ir.ops import PARAM
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.config import config
+from fnx.core.support.errors import ArgumentError, RetracedError, user_location
+from fnx.core.support.process import load
+from fnx.core.support.weak_tables import WeakMemo
+from fnx.core.tracing.trace import ClosedFunction, trace
+from fnx.transforms.dispatch.captures import Captures
+from fnx.transforms.dispatch.donation import Donation, positions
+from fnx.transforms.dispatch.executable import CachedTrace, DeviceLike, Executable, ExecutableCache
+from fnx.transforms.dispatch.fastpath import (
+    MISS,
+    Fastpath,
+    args_kind,
+    make_fastpath,
+    make_native_call,
+)
+from fnx.transforms.dispatch.signature import (
+    ArgFlattener,
+    CallKey,
+    argnums_and_names,
+    as_tuple,
+    device_of_call,
+    leaf_labels,
+)
+from fnx.transforms.dispatch.trace_cache import MAX_SIGNATURES, CacheInfo, TraceCache, TraceEntry
 from fnx.transforms.link import (
     copy_result_to,
     device_limits,
@@ -37,31 +57,12 @@ from fnx.transforms.link import (
     search_schedules,
     target_of,
 )
-from fnx.transforms.replay.captures import Captures
-from fnx.transforms.replay.donation import Donation, positions
-from fnx.transforms.replay.executable import CachedTrace, DeviceLike, Executable, ExecutableCache
-from fnx.transforms.replay.fastpath import (
-    MISS,
-    Fastpath,
-    args_kind,
-    make_fastpath,
-    make_native_call,
-)
-from fnx.transforms.replay.signature import (
-    ArgFlattener,
-    CallKey,
-    argnums_and_names,
-    as_tuple,
-    device_of_call,
-    leaf_labels,
-)
-from fnx.transforms.replay.trace_cache import MAX_SIGNATURES, CacheInfo, TraceCache, TraceEntry
 from fnx.transforms.transformed import Transformed, annotate_error, register_lower
 
 if TYPE_CHECKING:
-    from fnx.transforms.replay.lowering import Lowering
-    from fnx.transforms.replay.memory_use import MemoryUse
-    from fnx.transforms.replay.specialized_call import SpecializedCall
+    from fnx.transforms.dispatch.memory_use import MemoryUse
+    from fnx.transforms.dispatch.specialized_call import SpecializedCall
+    from fnx.transforms.inspect.lowering import Lowering
     from fnx.transforms.stages import Compiled, TracedCall
 
 MAX_FAST_PATHS = 4       # fast paths tried in turn before a key is built
@@ -77,7 +78,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 def _dedup_module() -> ModuleType:
-    return load("fnx.transforms.replay.code_cache")
+    return load("fnx.transforms.dispatch.code_cache")
 
 
 def _nonstatic(key: CallKey, n: int) -> list[int]:
@@ -244,7 +245,7 @@ class Jitted(Transformed[P, R_co]):
         replay.executable = self._executables.find(replay.closed.function, self._donated(key, n),
                                                    self._device or key[3])
         if config.viz:
-            load("fnx.transforms.view.global_page").add_function(
+            load("fnx.transforms.page.global_page").add_function(
                 (self._name, lambda: self._lowering(replay, key, n)))
         return replay.executable
 
@@ -327,7 +328,7 @@ class Jitted(Transformed[P, R_co]):
         donated = positions(self._donation.numbers, n)
         donation = Donation(tuple([i for i, at in enumerate(dynamic) if at in donated]),
                             tuple(self._donation.names), self._f)
-        signed: SpecializedCall = load("fnx.transforms.replay.specialized_call").SpecializedCall(
+        signed: SpecializedCall = load("fnx.transforms.dispatch.specialized_call").SpecializedCall(
             self._name, self._f, replay, key, self._donated(key, n), donation)
         return signed
 
@@ -353,10 +354,10 @@ class Jitted(Transformed[P, R_co]):
             load("fnx.lower.pipeline").lower(fn, target, on_pass=keep, donated=donated,
                                              schedules=schedules)
 
-        module = load("fnx.transforms.replay.lowering")  # loaded late: only for reading
+        module = load("fnx.transforms.inspect.lowering")  # loaded late: only for reading
         lowering: Lowering = module.Lowering(
             fn, executable.lowered, device, replay.milliseconds, again, leaf_labels(self._f, key),
-            self._name, lambda: load("fnx.transforms.replay.timeline").record_timeline(
+            self._name, lambda: load("fnx.transforms.inspect.timeline").record_timeline(
                 replay, executable, key[1], arrays), device_limits)
         signed = self._specialized(replay, key, n)
         # a compiled function must not keep arguments alive
@@ -372,7 +373,7 @@ class Jitted(Transformed[P, R_co]):
         return self._memory(self._find_trace(key, args, kwargs).value, key, len(args))
 
     def _memory(self, replay: CachedTrace, key: CallKey, n: int) -> MemoryUse:
-        module = load("fnx.transforms.replay.memory_use")
+        module = load("fnx.transforms.dispatch.memory_use")
         executable = replay.executable or self._link(replay, key, n)
         use: MemoryUse = module.memory_use_of_call(executable, key[1], replay.storages)
         return use

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from fnx.core import build
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
-from fnx.core.array.trace import TracedFunction, function_name, preserving_locs, trace
-from fnx.core.errors import ArgumentError
-from fnx.core.uop import UOp, substitute
-from fnx.transforms.ad.arguments import Float0, flatten_args, tangent_nodes
-from fnx.transforms.ad.forward import pushforward
+from fnx.core.ir import build
+from fnx.core.ir.uop import UOp, substitute
+from fnx.core.support.errors import ArgumentError
+from fnx.core.tracing.trace import TracedFunction, function_name, preserving_locs, trace
+from fnx.transforms.autodiff.arguments import Float0, flatten_args, tangent_nodes
+from fnx.transforms.autodiff.forward import pushforward
 
 R = TypeVar("R")
 S = TypeVar("S")

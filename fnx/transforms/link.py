@@ -13,29 +13,29 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fnx.backends.base import (
+from fnx.backends.device.base import (
     DeviceBase,
     generic_target,
     get_device,
     on_device_creation,
     transfer_storage,
 )
-from fnx.backends.base import record as record_on_all
-from fnx.core import ops
-from fnx.core.array import storage
+from fnx.backends.device.base import record as record_on_all
 from fnx.core.array.placement import Placement
-from fnx.core.array.trace import preserving_locs, with_gc_disabled
-from fnx.core.config import config
-from fnx.core.dtypes import NDArray
-from fnx.core.errors import KernelError
-from fnx.core.kernel_code import KernelCode, RunTrace
-from fnx.core.process import load
-from fnx.core.target import Target
-from fnx.core.uop import UOp, ops_and_dtypes, toposort
-from fnx.transforms.replay.executable import DeviceLike, EagerEvaluator, Executable, LoweredLike
+from fnx.core.ir import ops
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.kernel_code import KernelCode, RunTrace
+from fnx.core.ir.uop import UOp, ops_and_dtypes, toposort
+from fnx.core.scope import storage
+from fnx.core.support.config import config
+from fnx.core.support.errors import KernelError
+from fnx.core.support.process import load
+from fnx.core.support.target import Target
+from fnx.core.tracing.trace import preserving_locs, with_gc_disabled
+from fnx.transforms.dispatch.executable import DeviceLike, EagerEvaluator, Executable, LoweredLike
 
 if TYPE_CHECKING:
-    from fnx.core.peak_rates import PeakRates
+    from fnx.core.ir.peak_rates import PeakRates
 
 ScheduleLookup = Callable[[UOp], Any]  # KERNEL -> its schedule; None: use the heuristic
 
@@ -47,15 +47,15 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
     if not use_stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
         return _compile(fn, device, runtime_extents, donated)
-    store = load("fnx.transforms.replay.program_cache").ProgramEntry(fn, device, disk_cache(),
-                                                                     donated)
+    store = load("fnx.transforms.dispatch.program_cache").ProgramEntry(fn, device, disk_cache(),
+                                                                       donated)
     executable: Executable | None = preserving_locs(store.restore_program, lambda block: Executable(
         fn, device, block, {}, lambda: _compile(fn, device, donated=donated).lowered))
     if executable is None:
         executable = _compile(fn, device, donated=donated)
         commands = executable.buffer.linked(executable.block.commands)
         if commands is not None:
-            load("fnx.backends.background_writer").enqueue(
+            load("fnx.backends.disk.background_writer").enqueue(
                 partial(store.store, executable.block, commands))
     return executable
 
@@ -100,8 +100,8 @@ def search_schedules(fn: UOp, device: DeviceLike, donated: Sequence[int] = ()
     with_gc_disabled(load("fnx.lower.pipeline").lower, preprocess(fn, device), target_of(device),
                      False, None, None, donated, kernels.append)
     schedules: dict[UOp, Any] = with_gc_disabled(
-        load("fnx.transforms.replay.schedule_search").search_kernels, kernels, device,
-        _make_start(device), load("fnx.lower.schedule.candidates"), disk_cache(), config.search,
+        load("fnx.transforms.dispatch.schedule_search").search_kernels, kernels, device,
+        _make_start(device), load("fnx.lower.candidates"), disk_cache(), config.search,
         fn.arg.name)
     return schedules.get
 
@@ -146,14 +146,14 @@ def device_limits(beyond: bool = False) -> PeakRates | None:
     device = _configured_device()
     if device.target.kind != "host" or device.is_recording:
         return None
-    result: PeakRates = with_gc_disabled(load("fnx.transforms.replay.machine_limits").find_limits,
+    result: PeakRates = with_gc_disabled(load("fnx.transforms.dispatch.machine_limits").find_limits,
                                          device, _make_start(device), disk_cache(), beyond)
     return result
 
 
 def disk_cache() -> Any:
     """Return the DiskCache that processes share."""
-    module = load("fnx.backends.cache")
+    module = load("fnx.backends.disk.cache")
     return module.DiskCache(module.directory())
 
 
@@ -161,7 +161,7 @@ def _is_searched(fn: UOp) -> bool:
     """Whether a schedule is to be found by timing."""
     return ops.CALL in ops_and_dtypes([fn]) and any(
         node.op is ops.CALL and node.arg.schedule
-        and load("fnx.transforms.replay.schedule_search").needs_search(node)
+        and load("fnx.transforms.dispatch.schedule_search").needs_search(node)
         for node in toposort([fn], into_functions=True, stop=lambda n: n.op is ops.KERNEL))
 
 
@@ -170,14 +170,14 @@ def preprocess(fn: UOp, device: DeviceLike) -> UOp:
     the schedules that a search finds."""
     op_kinds = ops_and_dtypes([fn])
     if ops.SCAN in op_kinds:
-        fn = load("fnx.transforms.loops.loop_fission").split_scans(fn)
+        fn = load("fnx.transforms.control_flow.loop_fission").split_scans(fn)
     return _apply_search(fn, device) if ops.CALL in op_kinds and _is_searched(fn) else fn
 
 
 def _apply_search(fn: UOp, device: DeviceLike) -> UOp:
-    search = load("fnx.transforms.replay.schedule_search")
+    search = load("fnx.transforms.dispatch.schedule_search")
     result: UOp = search.search_calls(fn, device, _make_start(device),
-                                      load("fnx.lower.schedule.candidates"), disk_cache())
+                                      load("fnx.lower.candidates"), disk_cache())
     return result
 
 
@@ -197,9 +197,9 @@ def _configured_device() -> DeviceBase:
 
 @on_device_creation
 def _preload(device: str) -> None:
-    if device == "cpu" and not load("fnx.backends.allocator").has_address_space_limit():
-        load("fnx.backends.cache")  # the disk cache, keyed by digests
-        load("fnx.transforms.replay.preload").preload_compiler(
+    if device == "cpu" and not load("fnx.backends.device.allocator").has_address_space_limit():
+        load("fnx.backends.disk.cache")  # the disk cache, keyed by digests
+        load("fnx.transforms.dispatch.preload").preload_compiler(
             lambda: get_device(device).warm_up_compiler())
 
 

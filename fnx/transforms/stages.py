@@ -1,7 +1,7 @@
 """The stages of a jitted function: traced, lowered, compiled, each for one signature.
 
     f.trace(x)                 the types of arguments and results, and the graph
-     .lower()                  these, and kernels, commands, text (replay/lowering.py)
+     .lower()                  these, and kernels, commands, text (inspect/lowering.py)
      .compile()(y)             a function of arguments of these types: it is never traced again
 
 Static arguments are part of the trace: the compiled function takes only the other arguments.
@@ -17,12 +17,12 @@ from fnx.core.array.abstract_values import ShapedArray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.placement import Placement, commit
-from fnx.core.errors import ArgumentError, PlacementError
-from fnx.transforms.replay.executable import Executable
-from fnx.transforms.replay.lowering import Lowering
-from fnx.transforms.replay.memory_use import MemoryUse
-from fnx.transforms.replay.signature import ArgFlattener, device_of_call, leaf_path
-from fnx.transforms.replay.specialized_call import SignatureInfo, SpecializedCall
+from fnx.core.support.errors import ArgumentError, PlacementError
+from fnx.transforms.dispatch.executable import Executable
+from fnx.transforms.dispatch.memory_use import MemoryUse
+from fnx.transforms.dispatch.signature import ArgFlattener, device_of_call, leaf_path
+from fnx.transforms.dispatch.specialized_call import SignatureInfo, SpecializedCall
+from fnx.transforms.inspect.lowering import Lowering
 from fnx.transforms.transformed import annotate_error
 
 

@@ -23,13 +23,13 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from fnx.core.array.api_boundary import public_api
-from fnx.core.array.trace import function_name
-from fnx.core.errors import ArgumentError, FnxError
-from fnx.core.traceback_filter import filter_traceback
-from fnx.transforms.replay.captures import reached_codes
+from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.traceback_filter import filter_traceback
+from fnx.core.tracing.trace import function_name
+from fnx.transforms.dispatch.captures import reached_codes
 
 if TYPE_CHECKING:
-    from fnx.transforms.replay.lowering import Lowering
+    from fnx.transforms.inspect.lowering import Lowering
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -13,28 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
-from fnx.core import build, build_calls, dtypes
-from fnx.core.array import scope, tree
+from fnx.core.array import tree
 from fnx.core.array.api_boundary import public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.pytree_registry import register_pytree_node
-from fnx.core.array.trace import function_name, inline_function, preserving_locs, trace
-from fnx.core.derivations import retain
-from fnx.core.errors import ArgumentError, GradError, PytreeError
-from fnx.core.record import Record
-from fnx.core.uop import UOp
-from fnx.transforms.ad.arguments import (
+from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir.derivations import retain
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, GradError, PytreeError
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import function_name, inline_function, preserving_locs, trace
+from fnx.transforms.autodiff.arguments import (
     Layout,
     check_like,
     flatten_args,
     is_no_derivative,
     tangent_nodes,
 )
-from fnx.transforms.ad.higher_order import TOKEN, Activity, Linearized
-from fnx.transforms.ad.linearity import check_linear
-from fnx.transforms.ad.reverse import linearize as linearized
-from fnx.transforms.ad.transpose import transpose, transpose_to_jvp
+from fnx.transforms.autodiff.higher_order import TOKEN, Activity, Linearized
+from fnx.transforms.autodiff.linearity import check_linear
+from fnx.transforms.autodiff.reverse import linearize as linearized
+from fnx.transforms.autodiff.transpose import transpose, transpose_to_jvp
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -13,15 +13,16 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build, op_args
-from fnx.core.array import arguments, scope, tree
+from fnx.core.array import arguments, tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.pytree_registry import Path, pytree_type
-from fnx.core.array.trace import ClosedFunction, inline_function, preserving_locs, trace
-from fnx.core.errors import (
+from fnx.core.ir import build, op_args
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import (
     ArgumentError,
     AxisError,
     BatchSizeError,
@@ -29,9 +30,9 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
-from fnx.core.process import load
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.support.process import load
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import ClosedFunction, inline_function, preserving_locs, trace
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")

@@ -15,12 +15,12 @@ import numpy as np
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import dtypes, ops
-from fnx.core.array.trace import trace
-from fnx.core.config import override
-from fnx.core.errors import ShapeError
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.uop import UOp
+from fnx.core.support.config import override
+from fnx.core.support.errors import ShapeError
+from fnx.core.tracing.trace import trace
 from tests.graphs import numbers
 
 Array = np.ndarray[Any, Any]

@@ -21,8 +21,8 @@ import time
 import warnings
 from typing import NamedTuple
 
-from fnx.backends import cache
-from fnx.backends.cache import DiskCache
+from fnx.backends.disk import cache
+from fnx.backends.disk.cache import DiskCache
 
 LIMIT = 16 * 30_000
 KEYS = 200
@@ -30,8 +30,8 @@ WRITERS = 2
 
 _WRITER = """
 import random, sys, warnings
-from fnx.backends import cache
-from fnx.backends.cache import DiskCache
+from fnx.backends.disk import cache
+from fnx.backends.disk.cache import DiskCache
 from tests.attack.cache import KEYS, LIMIT, value
 warnings.simplefilter("ignore")
 disk, rng = DiskCache(sys.argv[1], LIMIT), random.Random(int(sys.argv[2]))

@@ -24,9 +24,9 @@ import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.ad_checkpoint import checkpoint_name
 from fnx.core.array import tree
-from fnx.core.array.trace import trace
-from fnx.core.config import override
 from fnx.core.levels import interp
+from fnx.core.support.config import override
+from fnx.core.tracing.trace import trace
 from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.custom_derivatives import SymbolicZero
 from fnx.experimental import io_callback

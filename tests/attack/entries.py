@@ -25,10 +25,10 @@ import numpy as np
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.backends.cache import DiskCache
-from fnx.core import ops
-from fnx.core.config import override
-from fnx.core.uop import rebuild
+from fnx.backends.disk.cache import DiskCache
+from fnx.core.ir import ops
+from fnx.core.ir.uop import rebuild
+from fnx.core.support.config import override
 from tests.attack import seeds
 
 CODE = ("kernel", "loops")  # entries of machine code
@@ -41,15 +41,15 @@ FUNCTIONS: dict[str, Any] = {
 
 _WRITER = """
 import pickle, sys
-from fnx.backends.cache import DiskCache
+from fnx.backends.disk.cache import DiskCache
 found, put = [], DiskCache.put
 def kept(self, key, value, about=""):
     found.append((key, value, about))
 DiskCache.put = kept
 import fnx
-from fnx.backends import background_writer
+from fnx.backends.disk import background_writer
 from tests.attack.entries import FUNCTIONS, X
-with fnx.core.config.override(cache_dir=sys.argv[1]):
+with fnx.core.support.config.override(cache_dir=sys.argv[1]):
     for f in FUNCTIONS.values():
         fnx.tree.map(lambda y: y.block_until_ready(), fnx.jit(f)(X))
     background_writer.wait()

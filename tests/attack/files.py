@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 import fnx
-from fnx.core import ops
-from fnx.core.config import override
-from fnx.core.errors import CheckpointError, KernelError
-from fnx.core.uop import UOp, live_nodes, toposort
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp, live_nodes, toposort
+from fnx.core.support.config import override
+from fnx.core.support.errors import CheckpointError, KernelError
 from tests.attack import mutants, seeds
 
 SECONDS, SECONDS_A_BYTE = 2.0, 4e-5  # to read a file, on a busy machine

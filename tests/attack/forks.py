@@ -33,10 +33,10 @@ import numpy as np
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import process
-from fnx.core.array import scope
-from fnx.core.config import override
-from fnx.core.errors import DeviceError
+from fnx.core.scope import scope
+from fnx.core.support import process
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError
 
 _CODES = {10: "(a trace is open)", 11: "(a value of before)", 12: "(a value in flight)",
           16: "(Ctrl-C got lost)", 17: "(Ctrl-C of nobody)"}

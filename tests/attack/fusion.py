@@ -26,9 +26,9 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 from benchmarks.sweep import least
-from fnx.core import accessors, ops
-from fnx.core.config import FUSIONS, override
-from fnx.core.target import Target
+from fnx.core.ir import accessors, ops
+from fnx.core.support.config import FUSIONS, override
+from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from fnx.lower.schedule import cost_model
 from tests.attack import seeds

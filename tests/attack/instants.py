@@ -33,12 +33,13 @@ import numpy as np
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
-from fnx.core.array import scope, trace
-from fnx.core.cache import clear_caches
-from fnx.core.config import config, override
-from fnx.core.errors import DonatedError
-from fnx.core.uop import current_loc
+from fnx.backends.device.base import get_device
+from fnx.core.ir.cache import clear_caches
+from fnx.core.ir.uop import current_loc
+from fnx.core.scope import scope
+from fnx.core.support.config import config, override
+from fnx.core.support.errors import DonatedError
+from fnx.core.tracing import trace
 
 HANG = 300.0  # seconds without an answer
 SHORT = 3000  # calls with at most this many check points are interrupted at each

@@ -28,14 +28,14 @@ import numpy as np
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
 from fnx.backends.cpu import queue
-from fnx.core.array import scope
-from fnx.core.cache import clear_caches
-from fnx.core.config import override
-from fnx.core.errors import DeviceError, DonatedError
-from fnx.core.uop import current_loc, live_nodes
-from fnx.core.weak_tables import WeakMemo
+from fnx.backends.device.base import get_device
+from fnx.core.ir.cache import clear_caches
+from fnx.core.ir.uop import current_loc, live_nodes
+from fnx.core.scope import scope
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError, DonatedError
+from fnx.core.support.weak_tables import WeakMemo
 
 STEPS = 200  # of a training run, which then restarts
 HANG = 120.0  # seconds without progress

@@ -23,7 +23,7 @@ import numpy as np
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.attack import seeds
 from tests.laws import test_handwritten_kernels, test_kernel_derivatives, test_kernel_programs
 from tests.laws.test_kernel_derivatives import SmoothWriter

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
-from fnx.core import cache
-from fnx.core.config import override
-from fnx.core.uop import live_nodes
+from fnx.backends.device.base import get_device
+from fnx.core.ir import cache
+from fnx.core.ir.uop import live_nodes
+from fnx.core.support.config import override
 
 FULL = 5000            # rounds until caches are full of entries of this test
 SOON = 1000            # ... of small caches

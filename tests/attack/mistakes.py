@@ -17,8 +17,8 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import lax, nn, random
-from fnx.core.config import Config, override
-from fnx.core.errors import PACKAGE
+from fnx.core.support.config import Config, override
+from fnx.core.support.errors import PACKAGE
 
 FILE = Path(__file__).with_suffix(".txt")
 

@@ -24,7 +24,7 @@ import numpy as np
 
 import fnx
 import fnx.kernel as k
-from fnx.core import dtypes, op_args, ops, tiling
+from fnx.core.ir import dtypes, op_args, ops, tiling
 from fnx.exporting import graph_file
 from fnx.saving import npz, safetensors
 from tests.exporting.test_graph_file import FUNCTIONS, X

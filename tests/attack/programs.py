@@ -35,10 +35,10 @@ import numpy as np
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core import dtypes
-from fnx.core.config import override
-from fnx.core.errors import GradError, OutOfMemoryError, TracedValueError
+from fnx.backends.device.base import get_device
+from fnx.core.ir import dtypes
+from fnx.core.support.config import override
+from fnx.core.support.errors import GradError, OutOfMemoryError, TracedValueError
 from tests.attack.agreement import (
     Array,
     Leaf,

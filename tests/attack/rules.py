@@ -28,7 +28,7 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.core.array import tree
-from fnx.core.errors import FnxError
+from fnx.core.support.errors import FnxError
 from fnx.custom_batching import custom_vmap
 
 SHAPES = ((), (2,), (3,), (2, 3))

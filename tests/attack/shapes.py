@@ -20,7 +20,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.array import eager_cache
-from fnx.core.config import override
+from fnx.core.support.config import override
 from fnx.errors import FnxError
 from tests.attack.seeds import attack
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fnx.transforms.kernels import verify
+from fnx.transforms.kernel_lang import verify
 from tests.attack import entries, files, mutants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")

@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import FUSIONS
+from fnx.core.support.config import FUSIONS
 from tests.attack import fusion
 from tests.attack.fusion import Graph, predicted_slower
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from fnx import FnxError
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.attack.mistakes import Mistake, frames, made, mistakes
 
 MISTAKES = list(mistakes())

@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import RuleError
+from fnx.core.support.errors import RuleError
 from tests.attack.rules import fault
 
 

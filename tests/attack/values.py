@@ -27,7 +27,7 @@ import numpy as np
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.attack.agreement import Wrong
 from tests.attack.programs import within
 from tests.public import test_arguments as surface

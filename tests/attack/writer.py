@@ -14,7 +14,7 @@ import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
 import fnx.random as random
-from fnx.core import dtypes
+from fnx.core.ir import dtypes
 from tests.attack.agreement import Array, ulp
 from tests.attack.calls import CALLS, WORDS, Call
 from tests.graphs import values

@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
 
 # o[i] = x[i] after {repeats} times v -> v * 0.9999 + a; a is scalar 0.
 SCALED = """define void @{symbol}(ptr %b, ptr %s, i64 %lo, i64 %hi, ptr %scratch) {{

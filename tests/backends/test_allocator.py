@@ -13,9 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
-from fnx.backends.allocator import ALIGNMENT, CARVE_COUNT, HUGE, SLAB, Pool, PoolBlock, size_class
-from fnx.backends.hcq import HostStorage
-from fnx.core.errors import DeviceError, OutOfMemoryError, ShapeError
+from fnx.backends.device.allocator import (
+    ALIGNMENT,
+    CARVE_COUNT,
+    HUGE,
+    SLAB,
+    Pool,
+    PoolBlock,
+    size_class,
+)
+from fnx.backends.device.hcq import HostStorage
+from fnx.core.support.errors import DeviceError, OutOfMemoryError, ShapeError
 
 sizes = st.one_of(st.integers(0, 5000), st.integers(0, 4 << 20))
 
@@ -103,7 +111,7 @@ def test_what_nobody_had_for_a_while_goes_back():
 def test_idle_memory_goes_back_by_itself():
     code = """
 import time
-from fnx.backends.allocator import PoolBlock, Pool
+from fnx.backends.device.allocator import PoolBlock, Pool
 pool = Pool()
 PoolBlock(pool, 64 << 20)
 end = time.monotonic() + 100
@@ -169,7 +177,7 @@ def test_a_failed_allocation_first_empties_the_pool():
     """Under an address-space limit, memory cached in one size class serves another."""
     code = """
 import resource
-from fnx.backends.allocator import PoolBlock, Pool
+from fnx.backends.device.allocator import PoolBlock, Pool
 pool = Pool()
 PoolBlock(pool, 8 << 20)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends import cache, private_files
-from fnx.backends.cache import DiskCache
-from fnx.core.config import override
+from fnx.backends.disk import cache, private_files
+from fnx.backends.disk.cache import DiskCache
+from fnx.core.support.config import override
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_folder_is_listed_at_times_only_and_bounded(disk, monkeypatch):
     for i in range(640):
         disk.put(b"%d" % i, bytes(100))
     assert len(listed) < 60  # 16 folders, each at its first write and rarely afterwards
-    monkeypatch.setattr("fnx.backends.cache._MAX_FOLDER_ENTRIES", 8)
+    monkeypatch.setattr("fnx.backends.disk.cache._MAX_FOLDER_ENTRIES", 8)
     for i in range(640):
         disk.put(b"again %d" % i, bytes(100))
         assert disk.get(b"again %d" % i) == bytes(100)
@@ -126,7 +126,7 @@ def test_what_another_process_writes_counts(tmp_path):
     mine, limit = DiskCache(str(tmp_path), 16 * 4000), 16 * 4000
     writer = """if True:
         import sys
-        from fnx.backends.cache import DiskCache
+        from fnx.backends.disk.cache import DiskCache
         cache = DiskCache(sys.argv[1], int(sys.argv[2]))
         for i in range(400):
             cache.put(b"other %d" % i, bytes(300))
@@ -319,7 +319,7 @@ def test_whatever_happens_to_the_files_a_value_is_right_or_missing(tmp_path_fact
 def test_threads_and_processes_write_at_once(disk):
     """Readers see whole entries, whoever writes."""
     code = f"""
-from fnx.backends.cache import DiskCache
+from fnx.backends.disk.cache import DiskCache
 disk = DiskCache({disk.directory!r})
 for i in range(300):
     disk.put(b"%d" % (i % 5), bytes([i % 5]) * 5000)

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.core import callbacks
-from fnx.core.config import override
-from fnx.core.errors import CallbackError, DeviceError
+from fnx.core.scope import callbacks
+from fnx.core.support.config import override
+from fnx.core.support.errors import CallbackError, DeviceError
 from tests.transforms.test_effects import Log
 
 X = np.arange(3, dtype=np.float32)
@@ -248,7 +248,7 @@ def test_a_fork_while_a_callback_runs_and_in_one() -> None:
             if not pid:
                 os._exit(0)
             return np.asarray(x) + os.waitpid(pid, 0)[1]
-        from fnx.core import process
+        from fnx.core.support import process
         process.FORK_TIMEOUT = 100  # seconds for what is in flight
         f = fnx.jit(lambda x: fnx.pure_callback(slow, X, x))
         y = f(X)

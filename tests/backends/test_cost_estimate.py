@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.backends.cost_model import MEMORY_BYTE_NS, estimate_ns
-from fnx.core import build, dtypes, ops
+from fnx.backends.device.cost_model import MEMORY_BYTE_NS, estimate_ns
+from fnx.core.ir import build, dtypes, ops
 from tests.backends import kit
 
 

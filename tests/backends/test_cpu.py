@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends.base import get_device
 from fnx.backends.cpu import device, layout
+from fnx.backends.device.base import get_device
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes
-from fnx.core.config import override
-from fnx.core.errors import DeviceError, SpecError
+from fnx.core.ir import build, dtypes
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError, SpecError
 from tests.backends import kit
 
 LONG = 300  # repeats of a kernel on some 10,000 elements
@@ -216,10 +216,10 @@ def test_a_caller_leads_again_once_what_was_given_up_has_come_back(cpu):
     stuck = mock.Mock(running="k", **{"returned.return_value": False})
     with override(workers=2):
         cpu.queue._abandoned.append((stuck, None))
-        cpu.queue.share(64)
+        cpu.queue.ensure_workers(64)
         assert cpu.queue._queue_ptr.value == 0  # one processor is busy, so run alone
         stuck.returned.return_value = True
-        cpu.queue.share(64)
+        cpu.queue.ensure_workers(64)
         assert cpu.queue._queue_ptr.value == cpu.queue._workers.address
     assert cpu.queue._abandoned == []
 

@@ -20,13 +20,13 @@ import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 from fnx.backends.llvm import binding, object_files
 from fnx.backends.llvm.host_cpu import restrict_features
-from fnx.core import ops
-from fnx.core.config import INSTRUCTIONS, override
-from fnx.core.errors import ArgumentError, DeviceError
-from fnx.core.target import Target
+from fnx.core.ir import ops
+from fnx.core.support.config import INSTRUCTIONS, override
+from fnx.core.support.errors import ArgumentError, DeviceError
+from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import preprocess
 from tests.attack.programs import attack

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from fnx.backends.base import get_device
-from fnx.core.errors import ArgumentError, KernelError, SpecError
+from fnx.backends.device.base import get_device
+from fnx.core.support.errors import ArgumentError, KernelError, SpecError
 from tests.backends import kit
 
 
@@ -52,7 +52,7 @@ def test_trace_says_what_ran_on_what():
     with trace.redirect_log(file := io.StringIO()):
         traced = results("trace", *kit.chain(33, 2), x)
     np.testing.assert_array_equal(traced, results("interp", *kit.chain(33, 2), x))
-    assert [(line.place, line.written, line.read) for line in list(trace.log)[-2:]] == [
+    assert [(line.position, line.written, line.read) for line in list(trace.log)[-2:]] == [
         (place, ("float32[33]",), ("float32[33]",)) for place in ("1/2", "2/2")]
     assert all(line.microseconds > 0 for line in trace.log)
     assert len(file.getvalue().splitlines()) == 2
@@ -67,7 +67,7 @@ def test_missing_arguments_are_refused(name):
 
 
 def test_the_interpreter_refuses_what_hardware_would_do_silently():
-    from fnx.core import build, dtypes
+    from fnx.core.ir import build, dtypes
 
     i = build.range_(8, 0)
     o = build.ref(0, dtypes.float32, (4,))
@@ -90,14 +90,14 @@ def test_a_device_is_made_once():
 
 
 def test_importing_the_registry_loads_no_device_and_no_llvm():
-    code = "import sys, fnx.backends.base; print([m for m in sys.modules if 'llvmlite' in m or " \
-           "m.startswith('fnx.backends.')])"
+    code = "import sys, fnx.backends.device.base; print(" \
+           "[m for m in sys.modules if 'llvmlite' in m or m.startswith('fnx.backends.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "['fnx.backends.base']\n", done.stderr
+    assert done.stdout == "['fnx.backends.device', 'fnx.backends.device.base']\n", done.stderr
 
 
 def test_llvmlites_python_side_is_never_loaded():
-    code = "import sys; from fnx.backends.base import get_device; get_device('cpu'); " \
+    code = "import sys; from fnx.backends.device.base import get_device; get_device('cpu'); " \
            "print('llvmlite' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.allocator import BlockOwner
-from fnx.backends.base import get_device
 from fnx.backends.cpu import native_call
 from fnx.backends.cpu.native_call import NativeCallFactory
-from fnx.backends.hcq import HostStorage
-from fnx.core.config import override
+from fnx.backends.device.allocator import BlockOwner
+from fnx.backends.device.base import get_device
+from fnx.backends.device.hcq import HostStorage
+from fnx.core.support.config import override
 from fnx.transforms.jit import Jitted
 
 COMPILED = True

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from fnx.backends import background_writer
+from fnx.backends.disk import background_writer
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import kernel_cache as kernels_module
 from fnx.backends.llvm.kernel_cache import KernelCache
-from fnx.core.config import override
-from fnx.core.errors import DeviceError, SpecError
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError, SpecError
 from tests.backends import kit
 
 _number = iter(range(10**6))
@@ -200,7 +200,7 @@ def test_a_disk_that_fails_does_not_stop_the_helpers(kernels, monkeypatch):
     def fail(self, key, value):
         raise MemoryError
 
-    monkeypatch.setattr("fnx.backends.cache.DiskCache.put", fail)
+    monkeypatch.setattr("fnx.backends.disk.cache.DiskCache.put", fail)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     for _ in range(5):
         assert kernels.get([code()])[0].address

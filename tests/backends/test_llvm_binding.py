@@ -7,7 +7,7 @@ import pytest
 
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import object_files
-from fnx.core.errors import DeviceError, SpecError
+from fnx.core.support.errors import DeviceError, SpecError
 
 ADD = "define i64 @{0}(i64 %a) {{ %b = add i64 %a, {1}  ret i64 %b }}"
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.backends.base import get_device
-from fnx.backends.hcq import collect_execs, decode_commands
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.config import override
+from fnx.backends.device.base import get_device
+from fnx.backends.device.hcq import collect_execs, decode_commands
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.config import override
 from fnx.lower import pipeline
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
@@ -170,8 +170,8 @@ import os, signal, sys, threading, time
 import numpy as np
 import fnx, fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import config
-from fnx.core.errors import DeviceError
+from fnx.core.support.config import config
+from fnx.core.support.errors import DeviceError
 
 w = jnp.eye(48)
 
@@ -256,8 +256,8 @@ def test_the_time_limit_names_the_kernel_and_the_iterations() -> None:
 def test_a_loop_inside_of_a_kernel_is_ended_as_others_are() -> None:
     """By Ctrl-C, by the time limit, which names the kernel, and by the end of the process."""
     done = script("""
-        from fnx.core import accessors
-        from fnx.core.uop import toposort
+        from fnx.core.ir import accessors
+        from fnx.core.ir.uop import toposort
         found = accessors.all_execs(endless_inside.lower(small).commands)
         print(sum([run.src[0].op.name == "CMD_LOOP" for run in found]))
         out = endless_inside(small)
@@ -284,7 +284,7 @@ def test_a_loop_inside_of_a_kernel_is_ended_as_others_are() -> None:
 @unix
 def test_a_fork_waits_for_loops_or_refuses_them() -> None:
     done = script("""
-        from fnx.core import process
+        from fnx.core.support import process
         x = jnp.ones((48, 48))
         for process.FORK_TIMEOUT, run, good in (
                 (100, lambda: steps(x, 2000), lambda y: float(y[0, 0]) == 2001),

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 BEGIN = """
 import os, signal, sys, threading, time
 import numpy as np
-from fnx.backends.base import get_device
-from fnx.core.config import config
-from fnx.core.errors import DeviceError
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import config
+from fnx.core.support.errors import DeviceError
 from tests.backends import kit
 
 cpu = get_device("cpu")
@@ -32,13 +32,13 @@ GATE = "define void @gate(ptr %b, ptr %s, i64 %lo, i64 %hi, ptr %scratch) {" \\
 
 def closed_gate():
     # memory; what is submitted from now on waits until it is no longer 0
-    from fnx.core import build, dtypes, ops
+    from fnx.core.ir import build, dtypes, ops
     gate, out = cpu.upload(np.zeros(1, np.int32)), cpu.alloc(4)
     r, i = build.range_(1 << 30, 1, "SEQ"), build.range_(1, 0, "PAR")
     g, o = build.ref(0, dtypes.int32, (1,)), build.ref(1, dtypes.int32, (1,))
-    value = build.reduce_ranges(build.mul(build.cast(r, dtypes.int32), build.load(build.at(g, i))),
-                                ops.ADD, (r,))
-    kernel = build.kernel([build.store(build.at(o, i), value)], "gate", (0, 1))
+    factor = build.load(build.index_into(g, i))
+    value = build.reduce_ranges(build.mul(build.cast(r, dtypes.int32), factor), ops.ADD, (r,))
+    kernel = build.kernel([build.store(build.index_into(o, i), value)], "gate", (0, 1))
     run = kit.commands(kit.execute(kernel, [kit.slot("in", 0, 4), kit.slot("out", 0, 4)]))
     cpu.encode(run, {kernel: kit.Code("gate", GATE, 1)}, 0).submit([gate], [out])
     return gate
@@ -100,7 +100,7 @@ def test_a_second_ctrl_c_soon_or_behind_the_same_work_aborts_it(pause):
 
 
 ENDLESS = """
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
 def endless(name):
     text = "define void @%s(ptr %%b, ptr %%s, i64 %%lo, i64 %%hi, ptr %%scratch) {" \
            "entry: br label %%again again: call void asm sideeffect \\"\\", \\"\\"() " \
@@ -108,7 +108,7 @@ def endless(name):
     r, i = build.range_(1 << 30, 1, "SEQ"), build.range_(1, 0, "PAR")
     o = build.ref(0, dtypes.float32, (1,))
     value = build.reduce_ranges(build.cast(r, dtypes.float32), ops.ADD, (r,))
-    kernel = build.kernel([build.store(build.at(o, i), value)], name, (0, 1))
+    kernel = build.kernel([build.store(build.index_into(o, i), value)], name, (0, 1))
     code = kit.Code(name, text, 1)
     out = cpu.alloc(4)
     run = kit.commands(kit.execute(kernel, [kit.slot("out", 0, 4)]))
@@ -160,7 +160,7 @@ for _ in range(2):
 
 def test_fork_drains_and_the_child_has_workers_of_its_own():
     done = script("""
-        from fnx.core import process
+        from fnx.core.support import process
         process.FORK_TIMEOUT = 100
         before = submit(200)
         read, write = os.pipe()

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
-from fnx.backends.allocator import ALIGNMENT
-from fnx.backends.base import get_device
-from fnx.backends.hcq import _MAX_SHARED_BLOCK, SharedBlock, group_small_results
+from fnx.backends.device.allocator import ALIGNMENT
+from fnx.backends.device.base import get_device
+from fnx.backends.device.hcq import _MAX_SHARED_BLOCK, SharedBlock, group_small_results
 
 COMPILED = True
 CPU = get_device("cpu")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fnx.backends.gpu import driver_probe
-from fnx.core.config import override
-from fnx.core.errors import DeviceError
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_without_tools_a_driver_is_there_or_named_but_the_process_lives(tmp_path
     code = """
 import fnx, fnx.numpy as jnp
 try:
-    with fnx.core.config.override(device="opencl"):
+    with fnx.core.support.config.override(device="opencl"):
         print(fnx.jit(lambda x: x * 2)(jnp.ones(3)).tolist())
 except fnx.errors.DeviceError as why:
     print("refused", why)

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from fnx.backends import background_writer
-from fnx.backends.cache import DiskCache
+from fnx.backends.disk import background_writer
+from fnx.backends.disk.cache import DiskCache
 
 
 def test_calls_are_made_in_order_and_past_failures():
@@ -77,7 +77,7 @@ def test_the_end_of_the_process_waits(tmp_path):
     path = tmp_path / "written"
     subprocess.run([sys.executable, "-c", f"""
 import pathlib, time
-from fnx.backends import background_writer
+from fnx.backends.disk import background_writer
 background_writer.enqueue(lambda: time.sleep(0.2) or pathlib.Path({str(path)!r}).touch())
 """], check=True)
     assert path.exists()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fnx.numpy as jnp
-from fnx.backends.allocator import HUGE, Pool
+from fnx.backends.device.allocator import HUGE, Pool
 
 COMPILED = True
 

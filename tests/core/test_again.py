@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fnx.core import build, build_calls, dtypes, op_args
-from fnx.core.recursive_rules import is_rule_local
+from fnx.core.ir import build, build_calls, dtypes, op_args
+from fnx.core.ir.recursive_rules import is_rule_local
 
 F = dtypes.float32
 

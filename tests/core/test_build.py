@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, errors, ops
 from fnx.core.array import axes
-from fnx.core.errors import (
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.uop import UOp
+from fnx.core.support import errors
+from fnx.core.support.errors import (
     ArgumentError,
     AxisError,
     DTypeError,
@@ -20,8 +23,6 @@ from fnx.core.errors import (
     OutOfBoundsError,
     ShapeError,
 )
-from fnx.core.operators import ValueOperators
-from fnx.core.uop import UOp
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741
 X, N = build.param(0, F, (2, 3)), build.param(1, I, (2, 3))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.cache import Cache, OwnerCaches, cache_sizes, clear_caches
+from fnx.core.ir.cache import Cache, OwnerCaches, cache_sizes, clear_caches
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 6), max_size=40))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.backends.base import get_device
-from fnx.core.config import DEVICES, FIELDS, Config, config, override
-from fnx.core.errors import ArgumentError, DeviceError
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import DEVICES, FIELDS, Config, config, override
+from fnx.core.support.errors import ArgumentError, DeviceError
 
 
 def test_override_restores_values_and_sources() -> None:

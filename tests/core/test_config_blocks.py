@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 import fnx.sharding
-from fnx.core.array import scope
-from fnx.core.config import FIELDS, config, override
+from fnx.core.scope import scope
+from fnx.core.support.config import FIELDS, config, override
 
 OTHERS: dict[str, Any] = {
     "x64": True, "truncate": True, "check": "nan", "check_index": True, "tracebacks": "all",

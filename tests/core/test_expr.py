@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, expr, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, ShapeError
-from fnx.core.expr import Expr, as_node_function, where
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, expr, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, as_node_function, where
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import DTypeError, ShapeError
 
 TYPES = st.sampled_from([dtypes.float32, dtypes.float64])
 SHAPES = st.sampled_from([(), (1,), (3,), (1, 1), (2, 1), (0, 2)])

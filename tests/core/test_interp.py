@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.errors import ArgumentError, KernelError, OutOfMemoryError
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.levels import interp, interp_kernel
 from fnx.core.levels.interp import apply, evaluate, run_kernel
-from fnx.core.uop import UOp, current_loc, toposort
+from fnx.core.support.errors import ArgumentError, KernelError, OutOfMemoryError
 from tests.graphs import Graph, assert_same, graphs, same_bits
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import SpecError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp_kernel, show, spec
 from fnx.core.levels.interp import run_kernel
-from fnx.core.uop import UOp
-from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.core.support.errors import SpecError
+from fnx.lower.analysis.canonicalize import canonicalize
 
 F32 = dtypes.float32
 ONE = build.const(1, F32)

@@ -12,12 +12,12 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, low_precision
-from fnx.core.cache import clear_caches
-from fnx.core.config import override
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, NotFiniteError, OverflowedError, TypePromotionError
-from fnx.lower.program import emulate_unsupported_dtypes
+from fnx.core.ir import build, dtypes, low_precision
+from fnx.core.ir.cache import clear_caches
+from fnx.core.ir.dtypes import DType
+from fnx.core.support.config import override
+from fnx.core.support.errors import DTypeError, NotFiniteError, OverflowedError, TypePromotionError
+from fnx.lower.legalize import emulate_unsupported_dtypes
 
 STORED = [t for t in dtypes.USER if t.storage is not None]
 FLOATS = [t for t in STORED if t.is_float]

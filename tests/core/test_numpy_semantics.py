@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, numpy_semantics, ops
-from fnx.core.config import override
-from fnx.core.dtypes import dtype_by_name, least_upper_bound, promote
-from fnx.core.errors import DTypeError
+from fnx.core.ir import build, dtypes, numpy_semantics, ops
+from fnx.core.ir.dtypes import dtype_by_name, least_upper_bound, promote
+from fnx.core.ir.ops import OPS
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.ops import OPS
-from fnx.core.uop import UOp
+from fnx.core.support.config import override
+from fnx.core.support.errors import DTypeError
 from tests.graphs import same_bits, values
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "jax.json").read_text())

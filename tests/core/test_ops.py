@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
 
 ROWS = list(ops.OPS.values())
 

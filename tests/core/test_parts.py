@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fnx.core import accessors, build, dtypes, ops
+from fnx.core.ir import accessors, build, dtypes, ops
 
 F = dtypes.float32
 R = build.range_(8, 0)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.errors import SpecError
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.rewriting.pattern import UPat, build_from, const, match, underlying_const, var
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
-from fnx.core.uop import UOp, current_loc, toposort
+from fnx.core.support.errors import SpecError
 from tests.graphs import Graph, graphs
 
 F, I = dtypes.float32, dtypes.int32  # noqa: E741

@@ -12,11 +12,11 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.array import scope
-from fnx.core.array.trace import with_gc_disabled
-from fnx.core.cache import cached_property
-from fnx.core.process import fork_safe_lock
-from fnx.core.uop import current_loc
+from fnx.core.ir.cache import cached_property
+from fnx.core.ir.uop import current_loc
+from fnx.core.scope import scope
+from fnx.core.support.process import fork_safe_lock
+from fnx.core.tracing.trace import with_gc_disabled
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
@@ -120,7 +120,7 @@ def test_modules_that_load_during_a_fork_are_whole_in_the_child(tmp_path: object
                                                                 ) -> None:
     from pathlib import Path
 
-    from fnx.core.process import load
+    from fnx.core.support.process import load
 
     name = "slow_module_of_a_test"
     Path(str(tmp_path), f"{name}.py").write_text("import time\ntime.sleep(0.5)\nvalue = 3\n")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import op_args, ops
-from fnx.core.record import Record
+from fnx.core.ir import op_args, ops
+from fnx.core.support.record import Record
 
 
 class Point(Record):

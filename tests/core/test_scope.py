@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.array import scope
-from fnx.core.errors import LeakedTracerError, TracedValueError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import LeakedTracerError, TracedValueError
 
 F = dtypes.float32
 

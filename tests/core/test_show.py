@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, current_loc, toposort
 from fnx.core.levels.show import dot, from_python, pretty, to_python
-from fnx.core.uop import UOp, current_loc, toposort
+from fnx.core.support.errors import ArgumentError
 from tests.graphs import Graph, graphs
 from tests.kernels import commands_of, kernel_of, scaled
 

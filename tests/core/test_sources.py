@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fnx.backends.cache import DiskCache
-from fnx.core import source_digests
-from fnx.core.source_digests import digest_package, digest_packages
+from fnx.backends.disk.cache import DiskCache
+from fnx.core.support import source_digests
+from fnx.core.support.source_digests import digest_package, digest_packages
 
 
 def test_sources_decide_the_digest_unless_they_are_newer_than_the_process(tmp_path: Path) -> None:

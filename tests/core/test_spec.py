@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.errors import FnxError, SpecError
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.levels.spec import LEVELS, check
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.core.support.errors import FnxError, SpecError
 from tests.graphs import graph_of
 from tests.kernels import commands_of, kernel_of
 

@@ -8,11 +8,11 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
-from fnx.core.build import index_const
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.build import index_const
+from fnx.core.ir.uop import UOp, live_nodes, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.uop import UOp, live_nodes, toposort
 
 BINARY = (build.add, build.sub, build.mul, build.idiv, build.rem, build.minimum, build.maximum)
 COMPARISONS = (build.lt, build.le, build.eq, build.ne)

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.array import scope, tree
+from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.trace import close, inline_function, trace, with_gc_disabled
-from fnx.core.errors import LeakedTracerError, SpecError
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp, toposort
+from fnx.core.scope import scope
+from fnx.core.support.errors import LeakedTracerError, SpecError
+from fnx.core.tracing.trace import close, inline_function, trace, with_gc_disabled
 
 I4 = dtypes.int32
 SHAPE = (2,)

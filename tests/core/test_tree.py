@@ -16,7 +16,7 @@ from fnx.core.array.pytree_registry import (
     register_pytree_node,
     register_pytree_node_class,
 )
-from fnx.core.errors import PytreeError
+from fnx.core.support.errors import PytreeError
 
 
 class Point(collections.namedtuple("Point", "x y")):

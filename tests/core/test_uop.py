@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, ops, uop
-from fnx.core.uop import UOp, current_loc, live_nodes, rebuild, substitute, toposort
+from fnx.core.ir import build, build_calls, dtypes, ops, uop
+from fnx.core.ir.uop import UOp, current_loc, live_nodes, rebuild, substitute, toposort
 from tests.graphs import Graph, graph_of, graphs, numbers
 
 F = dtypes.float32
@@ -126,7 +126,7 @@ def test_nodes_die_with_their_last_user() -> None:
 
 _SCRIPT = """
 from tests.graphs import graph_of
-from fnx.core import build, dtypes
+from fnx.core.ir import build, dtypes
 if {noise}:  # other nodes, older: they must not change any order
     kept = [build.param(i, t, (3,)) for i in range(9, -1, -1) for t in dtypes.USER]
 print([graph_of(seed, 20).fn.digest().hex() for seed in range(12)])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core.weak_tables import DeathQueue, WeakMemo
+from fnx.core.support.weak_tables import DeathQueue, WeakMemo
 
 
 class Key:
@@ -52,10 +52,10 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
     """Each signal is one KeyboardInterrupt, and none is reported as ignored in a finalizer."""
     code = """
         import itertools, os, signal, threading, time
-        from fnx.backends.allocator import PoolBlock, Pool
-        from fnx.core import build, dtypes
-        from fnx.core.uop import live_nodes
-        from fnx.core.weak_tables import WeakMemo
+        from fnx.backends.device.allocator import PoolBlock, Pool
+        from fnx.core.ir import build, dtypes
+        from fnx.core.ir.uop import live_nodes
+        from fnx.core.support.weak_tables import WeakMemo
         pool, memo, numbers = Pool(), WeakMemo(), itertools.count()
         held = [0, 0]
         def work():

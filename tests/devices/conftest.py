@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from fnx.backends.base import DeviceBase, get_device
+from fnx.backends.device.base import DeviceBase, get_device
 from fnx.core.array import eager_cache
-from fnx.core.config import override
-from fnx.core.errors import DeviceError
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError
 
 
 def found(name: str) -> DeviceBase:

@@ -19,12 +19,13 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.backends import base, cuda, libcuda
+from fnx.backends import cuda, libcuda
+from fnx.backends.device import base
+from fnx.backends.device.hcq import collect_execs, decode_commands
 from fnx.backends.gpu.device import GpuDevice
-from fnx.backends.hcq import collect_execs, decode_commands
-from fnx.core import accessors, ops
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.uop import UOp, toposort
 
 NAME, MEMORY = b"Recording GPU", 8 << 30
 _ATTRIBUTES = {1: 1024, 5: 2 ** 31 - 1, 8: 48 << 10, 75: 9, 76: 0}

@@ -13,8 +13,8 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends.gpu.driver import QueueDriver
 from fnx.backends.gpu.static_launches import MAX_RECORDS
-from fnx.core.config import override
-from fnx.core.errors import DeviceError
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError
 from tests.devices.conftest import on_device
 from tests.devices.recording_cuda import recording
 from tests.devices.test_opencl import digits_losses

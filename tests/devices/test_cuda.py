@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 import fnx
 import fnx.numpy as jnp
 from fnx.backends import cuda, libcuda
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 from fnx.backends.gpu import pinned_memory
-from fnx.core.config import override
-from fnx.core.errors import DeviceError, OutOfMemoryError
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError, OutOfMemoryError
 from tests.devices.recording_cuda import RecordingCuda, recording
 from tests.devices.test_faults import endless, very_long, works
 from tests.devices.test_opencl import EXAMPLES, FUNCTIONS, W, X, train

@@ -17,9 +17,9 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core.config import override
-from fnx.core.errors import DeviceError
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError
 
 
 def scaled(x: Any) -> Any:
@@ -257,7 +257,7 @@ def test_the_limit_of_time_gives_the_device_up(software: Any) -> None:
 
 def test_a_process_ends_though_work_of_webgpu_was_left(software: Any) -> None:
     code = ("import signal, threading, numpy as np, fnx, fnx.numpy as jnp\n"
-            "from fnx.backends.base import get_device\n"
+            "from fnx.backends.device.base import get_device\n"
             "from tests.devices.test_faults import interrupted, long, long_input\n"
             "fnx.config.device = 'webgpu'\n"
             "y = fnx.jit(fnx.call(long, out=lambda x: x))(long_input())\n"

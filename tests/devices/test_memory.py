@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import DeviceError, OutOfMemoryError
+from fnx.core.support.errors import DeviceError, OutOfMemoryError
 from tests.devices.conftest import on_device
 
 ROOM, PIECE = 6 << 20, 1 << 20  # bytes of a device made small, and of an array

@@ -9,10 +9,10 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
-from fnx.core.config import override
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.config import override
+from fnx.core.support.target import Target
 from fnx.lower.kernel import runtime_extents
 from fnx.lower.pipeline import lower
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import DeviceBase, get_device
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError, DeviceError
+from fnx.backends.device.base import DeviceBase, get_device
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError, DeviceError
 from tests.devices.conftest import found
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import FOLDS, INTEGERS, run

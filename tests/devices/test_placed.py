@@ -12,8 +12,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core.errors import ArgumentError, PlacementError
+from fnx.backends.device.base import get_device
+from fnx.core.support.errors import ArgumentError, PlacementError
 from tests.devices.conftest import found
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)

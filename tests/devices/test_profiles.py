@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 from tests.devices.conftest import on_device
 
 N = 40

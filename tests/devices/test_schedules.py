@@ -9,9 +9,9 @@ import pytest
 
 import fnx
 import fnx.kernel as k
-from fnx.core.config import override
-from fnx.core.errors import KernelError
-from fnx.core.target import Target
+from fnx.core.support.config import override
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from tests.devices.conftest import found
 

@@ -13,7 +13,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends.gpu import memory, transfer
 from fnx.backends.gpu.memory import GpuStorage
-from fnx.core.errors import DeviceError
+from fnx.core.support.errors import DeviceError
 from tests.devices.conftest import found
 from tests.devices.recording_cuda import recording
 

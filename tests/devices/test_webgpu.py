@@ -16,10 +16,10 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx.backends import webgpu as backend
-from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
-from fnx.core.config import override
-from fnx.core.errors import DeviceError, DTypeError, KernelError
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError, DTypeError, KernelError
 from fnx.lower.pipeline import lower
 from fnx.lower.render.wgsl_functions import HELPERS, UINT64_HELPERS
 from tests.devices.conftest import found

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import dtypes
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
+from fnx.core.ir import dtypes
 from fnx.core.levels.interp import evaluate
 from fnx.exporting import c_file
 from fnx.exporting.graph_file import ExportedGraph

@@ -16,8 +16,8 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, CheckpointError, OutOfBoundsError
-from fnx.core.uop import live_nodes
+from fnx.core.ir.uop import live_nodes
+from fnx.core.support.errors import ArgumentError, CheckpointError, OutOfBoundsError
 from fnx.exporting import graph_file
 from tests.attack.mutants import KERNELS, corpus, opened, resealed
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
-from fnx.core.errors import ArgumentError, CheckpointError, ShapeError
-from fnx.core.uop import toposort
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import toposort
+from fnx.core.support.errors import ArgumentError, CheckpointError, ShapeError
 from fnx.exporting import graph_file
 from tests.graphs import Graph, graphs
 

@@ -16,7 +16,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array import tree
-from fnx.core.errors import ArgumentError, DTypeError
+from fnx.core.support.errors import ArgumentError, DTypeError
 from tests.devices.conftest import found
 from tests.exporting.test_graph_file import FUNCTIONS as ALL
 from tests.exporting.test_graph_file import W, X

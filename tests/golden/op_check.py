@@ -18,7 +18,7 @@ def difference(case: op_cases.Case, want: list[dict[str, Any]] | str, fnx: Any, 
     jnp, lax = (importlib.import_module(f"fnx.{name}") for name in ("numpy", "lax"))
     try:
         got = [np.asarray(x) for x in op_cases.evaluate(case, fnx, jnp, lax, jit)]
-    except fnx.core.errors.FnxError as error:
+    except fnx.errors.FnxError as error:
         return "" if isinstance(want, str) else f"refused: {error}"
     if isinstance(want, str):
         return f"not refused, JAX: {want}"

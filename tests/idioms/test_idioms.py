@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.core.errors import FnxError
+from fnx.core.support.errors import FnxError
 from tests.idioms.on_purpose import on_purpose
 from tests.idioms.programs import CALLS, program, run, shortest
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fnx
-from fnx.core import dtypes
 from fnx.core.array import tree
-from fnx.core.array.trace import trace
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes
+from fnx.core.ir.uop import UOp
+from fnx.core.tracing.trace import trace
 from tests.graphs import graph_of
 from tests.laws.matrix import APPLY
 from tests.laws.matrix_cases import public_cases, structural_cases

@@ -20,8 +20,8 @@ import numpy as np
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import override
-from fnx.core.errors import GradError
+from fnx.core.support.config import override
+from fnx.core.support.errors import GradError
 from fnx.experimental import io_callback
 
 N = 3            # elements; the last is the batch index

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from fnx.backends.base import get_device
-from fnx.core.dtypes import DType
+from fnx.backends.device.base import get_device
+from fnx.core.ir.dtypes import DType
 
 MACHINE = os.environ.get("LAWS_DEVICE", "cpu")
 LAWS = ("completeness", "custom", "effect_programs", "effects_change_nothing", "elementwise_tails",

@@ -27,9 +27,9 @@ import numpy as np
 
 import fnx
 from fnx.core.array import tree
-from fnx.core.array.trace import trace
-from fnx.core.config import GPUS
 from fnx.core.levels import interp
+from fnx.core.support.config import GPUS
+from fnx.core.tracing.trace import trace
 from tests.laws.matrix_cases import Case, public_cases, structural_cases
 from tests.laws.matrix_statistics import distributions
 

@@ -17,8 +17,8 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.array import tree
-from fnx.core.array.trace import trace
 from fnx.core.levels import interp
+from fnx.core.tracing.trace import trace
 
 
 class Case(NamedTuple):

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import fnx
-from fnx.core.config import GPUS
-from fnx.core.errors import DTypeError
+from fnx.core.support.config import GPUS
+from fnx.core.support.errors import DTypeError
 from tests.laws.matrix import APPLY, Matrix, Values, Word, at, cells, close, everything
 
 TOGETHER = 24

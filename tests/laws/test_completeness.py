@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pytest
 
-from fnx.backends.base import get_device
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.callbacks import Handle
-from fnx.core.dtypes import DType
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.levels import interp, spec
-from fnx.core.ops import Op
-from fnx.core.uop import UOp, substitute, toposort
-from fnx.transforms.ad.derivatives import DERIVATIVES
+from fnx.core.scope.callbacks import Handle
+from fnx.transforms.autodiff.derivatives import DERIVATIVES
 from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.higher_order import BODY_RULES
 from fnx.transforms.batching.rules import MOVEMENTS, RULES

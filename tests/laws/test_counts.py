@@ -14,8 +14,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import ops
-from fnx.core.uop import toposort
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
 from fnx.lower.tensor.inline import MIN_CALLS
 
 # ---- eager calls --------------------------------------------------------------------------------

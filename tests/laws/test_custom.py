@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.uop import UOp
-from fnx.transforms.ad.forward import jvp_form
-from fnx.transforms.ad.higher_order import Activity, JvpKey
-from fnx.transforms.ad.reverse import linearize
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
+from fnx.transforms.autodiff.forward import jvp_form
+from fnx.transforms.autodiff.higher_order import Activity, JvpKey
+from fnx.transforms.autodiff.reverse import linearize
 from fnx.transforms.batching.batch import batch
 from tests.graphs import graph_of
 from tests.laws.test_forward import against, along, values

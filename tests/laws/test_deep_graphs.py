@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.array import scope
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, consumers, substitute, toposort
 from fnx.core.levels import show, spec
 from fnx.core.levels.interp import evaluate
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.pattern import UPat, var
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
-from fnx.core.target import Target
-from fnx.core.uop import UOp, consumers, substitute, toposort
+from fnx.core.scope import scope
+from fnx.core.support.target import Target
+from fnx.lower.legalize.decompose import decompose
 from fnx.lower.pipeline import TENSOR_PASSES
-from fnx.lower.program.decompose import decompose
-from fnx.transforms.ad.reverse import pullback
-from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.autodiff.reverse import pullback
+from fnx.transforms.autodiff.rules import Cotangent
 
 F = dtypes.float32
 N = 100_000

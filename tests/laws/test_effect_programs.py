@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from fnx.core.config import override
-from fnx.core.errors import GradError
+from fnx.core.support.config import override
+from fnx.core.support.errors import GradError
 from tests.laws.effect_programs import WORDS, Program, check, program, refused
 from tests.laws.machine import MACHINE
 

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
-from fnx.backends.base import get_device
-from fnx.core import build, build_calls, callbacks, dtypes, ops
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.scope import callbacks
+from fnx.core.support.target import Target
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
 from tests.graphs import Graph, assert_same, graph_of

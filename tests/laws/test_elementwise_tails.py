@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
+from fnx.backends.device.base import get_device
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
-from fnx.core.dtypes import DType
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.uop import UOp
 from fnx.transforms.jit import jit
 from tests.graphs import held, numbers
 from tests.laws.machine import MACHINE, computes

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from fnx.core import build, dtypes, ops
-from fnx.core.derivations import derive
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.derivations import derive
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp
 from fnx.lower.tensor.inline import inline
-from fnx.transforms.ad.forward import jvp_form, pushforward
-from fnx.transforms.ad.higher_order import Activity, JvpKey
-from fnx.transforms.ad.linearity import CONSTANT, LINEAR, LinearityKey
-from fnx.transforms.ad.reverse import linearize
-from fnx.transforms.ad.transpose import transpose_to_jvp
+from fnx.transforms.autodiff.forward import jvp_form, pushforward
+from fnx.transforms.autodiff.higher_order import Activity, JvpKey
+from fnx.transforms.autodiff.linearity import CONSTANT, LINEAR, LinearityKey
+from fnx.transforms.autodiff.reverse import linearize
+from fnx.transforms.autodiff.transpose import transpose_to_jvp
 from fnx.transforms.batching.batch import batch
 from tests.graphs import Graph, graphs
 from tests.laws.test_gradients import (

@@ -13,7 +13,7 @@ import fnx
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 Function = Callable[..., Any]
 LABELS = np.array([2, 0, 3, 3], np.int32)

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
-from fnx.core.array import scope
-from fnx.core.array.trace import close
-from fnx.core.array.trace import inline_function as inline_at
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.tracing.trace import close
+from fnx.core.tracing.trace import inline_function as inline_at
 from fnx.lower.tensor.inline import inline
-from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.higher_order import GetTupleRule, HigherOrderRule
-from fnx.transforms.ad.reverse import pullback
-from fnx.transforms.ad.rules import Cotangent, Elementwise
+from fnx.transforms.autodiff.derivatives import DERIVATIVES
+from fnx.transforms.autodiff.higher_order import GetTupleRule, HigherOrderRule
+from fnx.transforms.autodiff.reverse import pullback
+from fnx.transforms.autodiff.rules import Cotangent, Elementwise
 from tests.graphs import Graph, graphs
 
 F8 = dtypes.float64

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.kernel as k
-from fnx.core.config import override
-from fnx.core.errors import SpecError
+from fnx.core.support.config import override
+from fnx.core.support.errors import SpecError
 from tests.laws.machine import MACHINE
 
 Array = np.ndarray[Any, Any]

@@ -22,16 +22,17 @@ import fnx.nn as nn
 import fnx.nn.activations
 import fnx.numpy as jnp
 import fnx.numpy.unary_ufuncs
-from fnx.core import build, dtypes, ops
-from fnx.core.array import elementwise, error_functions, scope
 from fnx.core.array.array import Array
-from fnx.core.array.elementwise import ElementwiseFn
-from fnx.core.config import override
-from fnx.core.expr import Expr
+from fnx.core.formulas import elementwise, error_functions
+from fnx.core.formulas.elementwise import ElementwiseFn
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.uop import UOp
-from fnx.transforms.ad.reverse import pullback
-from fnx.transforms.ad.rules import Cotangent
+from fnx.core.scope import scope
+from fnx.core.support.config import override
+from fnx.transforms.autodiff.reverse import pullback
+from fnx.transforms.autodiff.rules import Cotangent
 
 F8 = dtypes.float64
 INF, NAN = math.inf, math.nan

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends.base import DeviceBase, get_device
-from fnx.core import accessors, build, dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.backends.device.base import DeviceBase, get_device
+from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.lower.tensor.inline import inline
 from fnx.transforms.link import link
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs

@@ -16,8 +16,8 @@ import pytest
 
 import fnx
 import fnx.kernel as k
-from fnx.core.config import override
-from fnx.core.errors import KernelError, MutationError, OutOfBoundsError, SpecError
+from fnx.core.support.config import override
+from fnx.core.support.errors import KernelError, MutationError, OutOfBoundsError, SpecError
 from tests.laws.test_handwritten_kernels import Writer
 
 Fault = Callable[[random.Random, Any, Any, Any, Any], Any]

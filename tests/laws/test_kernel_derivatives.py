@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.laws.test_handwritten_kernels import Writer
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.laws.machine import MACHINE
 from tests.transforms.test_kernel_prints import Env, Program, Statement
 

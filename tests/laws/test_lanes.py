@@ -19,10 +19,10 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core import build, build_calls, dtypes
-from fnx.core.array.trace import inline_function
+from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp
+from fnx.core.tracing.trace import inline_function
 from fnx.transforms.batching.batch import batch
 from tests.laws.test_loops import (
     Made,

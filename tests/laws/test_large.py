@@ -16,9 +16,9 @@ import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
-from fnx.core.config import override
-from fnx.core.errors import OverflowedError
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import override
+from fnx.core.support.errors import OverflowedError
 
 COMPILED = True
 LARGE = (1 << 31) + 17

@@ -11,8 +11,8 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax
 from fnx.core.array import eager_cache, promotion
-from fnx.core.config import override
-from fnx.core.uop import live_nodes
+from fnx.core.ir.uop import live_nodes
+from fnx.core.support.config import override
 from fnx.lower import driver
 from fnx.transforms import link
 

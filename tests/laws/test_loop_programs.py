@@ -16,7 +16,7 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.laws.machine import MACHINE
 
 Step = Callable[[Any, Any], Any]  # (loops, x) -> x, for a vector of three

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.trace import inline_function
-from fnx.core.cache import clear_caches
-from fnx.core.expr import Expr, tanh
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.cache import clear_caches
+from fnx.core.ir.expr import Expr, tanh
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp
-from fnx.transforms.ad import revolve
-from fnx.transforms.ad.forward import pushforward
-from fnx.transforms.ad.reverse import pullback
-from fnx.transforms.ad.rules import Cotangent
+from fnx.core.tracing.trace import inline_function
+from fnx.transforms.autodiff import revolve
+from fnx.transforms.autodiff.forward import pushforward
+from fnx.transforms.autodiff.reverse import pullback
+from fnx.transforms.autodiff.rules import Cotangent
 from tests.graphs import ALL_OPS, Builder, values
 
 F8 = dtypes.float64

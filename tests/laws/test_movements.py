@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import fnx.numpy as jnp
 from fnx import jit
-from fnx.core.config import override
+from fnx.core.support.config import override
 from tests.laws.machine import MACHINE
 
 Move = Callable[[Any, Any], Any]  # (module, array) -> array

@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 from tests.attack import shapes
 
 DRAW = np.random.default_rng(10)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array.array import Array
-from fnx.core.config import override
+from fnx.core.support.config import override
 from fnx.lower.tensor.split_reduction import MIN_WORK
 
 COMPILED = True  # SIMD lanes along columns, and their stages

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.errors import FnxError
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, current_loc, substitute, toposort
 from fnx.core.levels import interp
 from fnx.core.levels.spec import check
 from fnx.core.rewriting.pattern import UPat, underlying_const
 from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
-from fnx.core.uop import UOp, current_loc, substitute, toposort
+from fnx.core.support.errors import FnxError
 from fnx.lower.tensor import movements
 from fnx.lower.tensor.simplify import RULES, simplify
 from tests.graphs import STEPS, Builder, Graph, assert_same, graphs, values

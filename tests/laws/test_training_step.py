@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import fnx
-from fnx.backends.base import get_device
-from fnx.core.config import override
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import override
 from tests.test_examples import digits as digits  # a fixture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ import numpy as np
 import fnx, importlib.util
 from tests.laws import test_training_step as t
 from tests.test_examples import EXAMPLES
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 
 spec = importlib.util.spec_from_file_location("digits_example", EXAMPLES / "digits.py")
 digits = importlib.util.module_from_spec(spec)

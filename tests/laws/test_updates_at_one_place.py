@@ -11,7 +11,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 PLACES: dict[str, Callable[[Any], Any]] = {
     "data": lambda i: i,

@@ -14,7 +14,7 @@ import fnx
 import fnx.numpy as jnp
 from fnx import lax, random
 from fnx.core.array.tree import flatten
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 COMPILED = True
 EACH = 5                # cases per family

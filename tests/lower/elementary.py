@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
-from fnx.core.ops import Op
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
-from fnx.lower.program.decompose import decompose
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.target import Target
+from fnx.lower.legalize.decompose import decompose
 
 Array = np.ndarray[Any, Any]
 FUSED, UNFUSED = Target("cpu"), Target("cpu", fma=False)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, low_precision, ops
-from fnx.core.dtypes import DType
-from fnx.core.matrix_units import UNITS
-from fnx.core.numpy_semantics import eval_node
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, low_precision, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.matrix_units import UNITS
+from fnx.core.ir.numpy_semantics import eval_node
+from fnx.core.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
 

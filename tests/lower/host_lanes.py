@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, ops
-from fnx.core.numpy_semantics import eval_node
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.numpy_semantics import eval_node
+from fnx.core.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
 LINE = 64

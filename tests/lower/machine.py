@@ -10,16 +10,16 @@ import numpy as np
 
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import object_files
-from fnx.core import build, ops
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.target import Target
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 
 Array = np.ndarray[Any, Any]
 

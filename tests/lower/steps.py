@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, ops
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import evaluate, run_kernel
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.target import Target
+from fnx.lower.analysis.memory import LaunchOperand, View
 from fnx.lower.driver import Driver
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep
-from fnx.lower.memory import LaunchOperand, View
 from fnx.lower.pipeline import FUSION_PASSES, KERNEL_PASSES
 from fnx.lower.target_lowerings import ScheduleInput
 

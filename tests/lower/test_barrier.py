@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fnx.backends.base import get_device
-from fnx.core import build as b
-from fnx.core import build_calls, dtypes, ops
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build as b
+from fnx.core.ir import build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
 from fnx.transforms.link import link
 
 f4 = dtypes.float32

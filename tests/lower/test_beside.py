@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.tiling import Unroll
+from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp import run_kernel
-from fnx.core.target import Target
-from fnx.core.tiling import Unroll
-from fnx.core.uop import UOp
-from fnx.lower.program.emit import emit_program
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import aligned, run

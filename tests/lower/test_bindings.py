@@ -11,11 +11,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fnx.backends.base import get_device
 from fnx.backends.cpu.device import CpuDevice
+from fnx.backends.device.base import get_device
 from fnx.backends.interp import InterpDevice
-from fnx.core import accessors, build, build_calls, dtypes, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.lower.pipeline import lower
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run

@@ -13,19 +13,19 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import ShapeDtypeStruct, nn
-from fnx.backends.base import get_device
-from fnx.core import ops
-from fnx.core.accessors import stop_condition
-from fnx.core.config import override
+from fnx.backends.device.base import get_device
+from fnx.core.ir import ops
+from fnx.core.ir.accessors import stop_condition
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.range_kinds import LOOP_KINDS
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
-from fnx.lower.blockwise import candidates
-from fnx.lower.blockwise import tile_attention as pass_
-from fnx.lower.blockwise.tile_attention import tile_attention
+from fnx.core.support.config import override
+from fnx.core.support.range_kinds import LOOP_KINDS
+from fnx.core.support.target import Target
+from fnx.lower.analysis.conditions import match_masked_reduce
+from fnx.lower.attention import candidates
+from fnx.lower.attention import tile_attention as pass_
+from fnx.lower.attention.tile_attention import tile_attention
 from fnx.lower.pipeline import predicted_time
-from fnx.lower.program.conditions import match_masked_reduce
 from fnx.lower.schedule.tile import tile
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify

@@ -13,19 +13,19 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends import cuda, webgpu
 from fnx.backends.llvm import binding
-from fnx.core.config import override
+from fnx.core.ir.low_precision import encode
+from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.low_precision import encode
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.support.config import override
+from fnx.core.support.target import Target
+from fnx.lower.candidates import candidates, first
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
 from fnx.lower.pipeline import lower
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.schedule.candidates import candidates, first
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
 from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduleInput
-from fnx.transforms.replay.schedule_search import Outcome, _decode, _encode
-from fnx.transforms.replay.schedule_trials import almost_equal, call_of_kernel
+from fnx.transforms.dispatch.schedule_search import Outcome, _decode, _encode
+from fnx.transforms.dispatch.schedule_trials import almost_equal, call_of_kernel
 
 OPENCL = Target("opencl", kind="opencl", threads=256, shared=32 << 10, private=1 << 10,
                 vector_bits=128, vector_registers=64, max_chunks=1024)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.cumulative import cumulative
+from fnx.core.formulas.cumulative import cumulative
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import evaluate
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.target import Target
 from fnx.lower.loops import two_pass_scan as module
 from fnx.lower.loops.two_pass_scan import two_pass_scan
 

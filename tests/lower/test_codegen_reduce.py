@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
-from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.program.decompose import decompose
-from fnx.lower.program.emit import emit_program
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.legalize.decompose import decompose
 from fnx.lower.render.host import render
 from tests.lower.machine import aligned, both, kernel_over, run, same_bits, split
 
@@ -188,8 +188,8 @@ def test_text_is_the_same_in_every_process():
 
 
 def test_key_ignores_names_and_sees_content():
+    from fnx.lower.codegen import kernel_code
     from fnx.lower.driver import Driver
-    from fnx.lower.program.codegen import kernel_code
 
     def copy(n, name, kind="PAR"):
         r = build.range_(n, 0, kind, name)
@@ -238,7 +238,7 @@ def test_full_iterations_have_no_masks():
 @pytest.mark.parametrize("case", ["two_vec", "par_closed", "two_par", "store_outside",
                                   "symbolic_unroll", "lanes_to_one_place"])
 def test_impossible_schedules(case):
-    from fnx.core.errors import KernelError
+    from fnx.core.support.errors import KernelError
     V = build.var(0, dtypes.index)
     ref = build.ref(0, F32, (8, 8))
     kinds = {"two_vec": ("VEC", "VEC"), "par_closed": ("PAR", "SEQ"),

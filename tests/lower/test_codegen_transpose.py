@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding as llvm
-from fnx.core import accessors, build, dtypes, ops
+from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.uop import rebuild, toposort
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.target import Target
-from fnx.core.uop import rebuild, toposort
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.transpose import _network
+from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.transpose import _network
-from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower.machine import both, same_bits, split

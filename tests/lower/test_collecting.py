@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx import kernel as k
-from fnx.core import build, dtypes, ops, tiling
-from fnx.core.errors import KernelError
+from fnx.core.ir import build, dtypes, ops, tiling
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import run_kernel
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
-from fnx.lower.kernel.canonicalize import canonicalize
-from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core import build, dtypes, ops
-from fnx.core.config import override
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.config import override
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.interleave_groups import column_blocks
 from fnx.lower.kernel.unroll_columns import unroll_columns
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.interleave_groups import column_blocks
 from tests.lower.machine import both, same_bits, split
 
 

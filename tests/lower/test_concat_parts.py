@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import override
+from fnx.core.support.config import override
 from fnx.lower.fusion import concat_in_place
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import ops
-from fnx.core.uop import toposort
-from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
+from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.hoist_scalar_factors import hoist_scalar_factors
 from fnx.lower.schedule import contraction

@@ -12,12 +12,12 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops, tiling
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
-from fnx.lower.blockwise.tile_attention import tile_attention
+from fnx.core.ir import build, dtypes, ops, tiling
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.target import Target
+from fnx.lower.attention.tile_attention import tile_attention
+from fnx.lower.candidates import candidates, first
 from fnx.lower.pipeline import lower
-from fnx.lower.schedule.candidates import candidates, first
 from fnx.lower.schedule.cost_model import predict_cycles
 from fnx.lower.schedule.heuristics import schedule_for_knobs
 from fnx.lower.schedule.knobs import KnobValues, TuningKnobs

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from fnx.core import build, dtypes, ops
-from fnx.core.ops import Op
-from fnx.core.target import Target
-from fnx.core.uop import toposort
-from fnx.lower.program.decompose import EXPANSIONS, decompose
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import toposort
+from fnx.core.support.target import Target
+from fnx.lower.legalize.decompose import EXPANSIONS, decompose
 from tests.lower.elementary import FUSED, UNFUSED, decomposed, same, ulps_32
 
 Array = np.ndarray[Any, Any]

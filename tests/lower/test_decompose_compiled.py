@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fnx.backends.llvm import binding, object_files
-from fnx.core import build, dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.decompose import EXPANSIONS
+from fnx.lower.legalize.decompose import EXPANSIONS
 from tests.graphs import COMPUTED
 from tests.lower.elementary import FUSED, UNFUSED, decomposed, same
 

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 import fnx.kernel as k
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, low_precision, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import KernelError
-from fnx.core.target import Target
-from fnx.core.tiling import StageOperand
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import build, dtypes, low_precision, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.tiling import StageOperand
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
-from fnx.lower.program.barriers import group_count, thread_group
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.emulate_unsupported_dtypes import emulate_unsupported_dtypes
-from fnx.lower.program.form_async_copies import form_async_copies
-from fnx.lower.program.lower_threads import lower_threads
+from fnx.lower.emit.barriers import group_count, thread_group
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.form_async_copies import form_async_copies
+from fnx.lower.emit.lower_threads import lower_threads
+from fnx.lower.legalize.emulate_unsupported_dtypes import emulate_unsupported_dtypes
 from fnx.lower.schedule.tile import tile
 from fnx.lower.schedule.workgroup_heuristics import choose_workgroups
 from tests.lower import emulator

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.build_commands import cmd_loop, commands, exec_, slot
-from fnx.core.dtypes import DType
-from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.inline_command_loop import inline_command_loop
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.build_commands import cmd_loop, commands, exec_, slot
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.loops.inline_command_loop import inline_command_loop
 from fnx.lower.render import host
 from tests.lower.machine import split
 

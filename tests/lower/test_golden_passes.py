@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import show
-from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.commands import Block, Launches
+from fnx.core.support.target import Target
 from fnx.lower.driver import PassTrace, find_graphs
 from fnx.lower.fusion.kernelize import Fusion
+from fnx.lower.memory.commands import Block, Launches
 from fnx.lower.pipeline import lower
 from fnx.lower.target_lowerings import ScheduleInput
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import validity
-from fnx.core.errors import KernelError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import validity
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower.emit.barriers import group_count, thread_group
+from fnx.lower.emit.emit import emit_program
 from fnx.lower.pipeline import Lowered, lower
-from fnx.lower.program.barriers import group_count, thread_group
-from fnx.lower.program.emit import emit_program
 from tests.graphs import Graph, assert_same, graphs
 from tests.laws.test_jit_eager_interp import INTEGERS, run
 

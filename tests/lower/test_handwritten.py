@@ -21,7 +21,7 @@ from examples.kernels import (
     softmax,
     stencil,
 )
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 RNG = np.random.default_rng(0)
 

@@ -10,14 +10,14 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.config import override
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, show
-from fnx.core.record import Record
-from fnx.core.uop import UOp
-from fnx.lower.buffer_sharing import hoist_readers
-from fnx.lower.in_place import aliasable_slots, copied_slots
+from fnx.core.support.config import override
+from fnx.core.support.record import Record
+from fnx.lower.memory.buffer_sharing import hoist_readers
+from fnx.lower.memory.in_place import aliasable_slots, copied_slots
 from fnx.lower.pipeline import lower
 from fnx.transforms.link import link
 from tests.lower.steps import TARGET, steps_of

@@ -9,9 +9,9 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.config import override
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.config import override
 from fnx.lower.tensor import inline as file
 from fnx.lower.tensor.inline import inline
 

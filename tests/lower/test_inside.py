@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
-from fnx.core.uop import toposort
-from fnx.lower.program.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import toposort
+from fnx.lower.emit.clamp_uniform_mask_addresses import clamp_uniform_mask_addresses
 from tests.lower.machine import both, same_bits
 
 COMPILED = True

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
-from fnx.core.config import override
-from fnx.core.dtypes import DType
-from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.program.emit import emit_program
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp
+from fnx.core.support.config import override
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 

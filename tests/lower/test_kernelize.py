@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build as b
-from fnx.core import dtypes, ops
 from fnx.core.array.array import Array
+from fnx.core.ir import build as b
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import apply
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.target import Target
 from fnx.lower.fusion import cost, group
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
-from fnx.core.uop import UOp
-from fnx.lower.program.builder import ProgramBuilder
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.emit.builder import ProgramBuilder
 from fnx.lower.render import host
 
 COMPILED = True

@@ -11,10 +11,10 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
-from fnx.core import accessors, build, ops
-from fnx.core.config import override
-from fnx.core.uop import toposort
+from fnx.backends.device.base import get_device
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.uop import toposort
+from fnx.core.support.config import override
 from fnx.lower.loops import strip_mine
 
 N = 20

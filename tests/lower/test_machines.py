@@ -18,21 +18,21 @@ import pytest
 
 import fnx
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, ops, tiling
-from fnx.core.errors import KernelError
-from fnx.core.kernel_code import KernelCode
+from fnx.core.ir import build, dtypes, ops, tiling
+from fnx.core.ir.kernel_code import KernelCode
+from fnx.core.ir.tiling import Bind
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
-from fnx.core.tiling import Bind
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower.analysis.loops import name_of, ranges_of
 from fnx.lower.driver import Driver, Pass, PassTrace
+from fnx.lower.emit import scratch
+from fnx.lower.emit.emit import emit_program
 from fnx.lower.pipeline import lower, passes
-from fnx.lower.program import scratch
-from fnx.lower.program.emit import emit_program
 from fnx.lower.render import host, host_memory, llvm
 from fnx.lower.render.host import render as host_text
-from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.tile import tile
 from fnx.lower.target_lowerings import (
     HOST,
@@ -167,7 +167,8 @@ def test_only_the_table_and_the_cpus_row_name_the_cpus_range() -> None:
     named = {path.relative_to(package).as_posix() for path, text in texts.items() if "PAR" in text
              for node in ast.walk(ast.parse(text))
              if isinstance(node, ast.Constant) and node.value == "PAR"}
-    assert named == {"core/range_kinds.py", "core/tiling.py", "lower/target_lowerings.py"}
+    assert named == {"core/support/range_kinds.py", "core/ir/tiling.py",
+                     "lower/target_lowerings.py"}
 
 
 @pytest.fixture

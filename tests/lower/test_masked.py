@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
+from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
-from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.lower.emit import loop_peeling
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.program import loop_peeling
-from fnx.lower.program.codegen import kernel_code
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower import machine

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.uop import UOp
 from tests.lower import machine
 
 COMPILED = True

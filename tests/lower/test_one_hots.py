@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import ops
-from fnx.core.config import override
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.config import override
+from fnx.core.support.target import Target
 from fnx.lower.tensor import one_hot_to_gather as module
 from fnx.lower.tensor.one_hot_to_gather import one_hot_to_gather
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx
-from fnx.backends.base import get_device
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.cumulative import cumulative
-from fnx.core.config import override
-from fnx.core.expr import Expr
+from fnx.backends.device.base import get_device
+from fnx.core.formulas.cumulative import cumulative
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp, show
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.config import override
 from fnx.lower.loops import fold_transposes as turned_pass
 from fnx.lower.loops.fuse_loop_into_kernel import NotFusable, fuse_loop_into_kernel, kernel_results
 from fnx.lower.loops.scalarize import make_scalar

@@ -10,11 +10,11 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import DTypeError, ShapeError, SpecError
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import toposort
 from fnx.core.levels import spec
-from fnx.core.uop import toposort
+from fnx.core.support.errors import DTypeError, ShapeError, SpecError
 from fnx.transforms.link import link
 from tests.lower.steps import run_steps
 

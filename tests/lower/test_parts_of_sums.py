@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
 from fnx.lower.tensor.conv_input_gradient_to_contraction import conv_input_gradient_to_contraction
 from fnx.lower.tensor.push_slice_through_reduce import push_slice_through_reduce
 

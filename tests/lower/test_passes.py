@@ -15,21 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core import build as b
-from fnx.core import build_calls, dtypes, op_args, ops, tiling
-from fnx.core.errors import KernelError
+from fnx.core.ir import build as b
+from fnx.core.ir import build_calls, dtypes, op_args, ops, tiling
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp import apply, run_kernel
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
-from fnx.lower import memory, pipeline
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower import pipeline
+from fnx.lower.analysis import memory
+from fnx.lower.analysis.split_index_sets import split_index_sets
+from fnx.lower.emit.emit import emit_program
 from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.fusion.unique_results import results_of, unique_results
 from fnx.lower.kernel.canonicalize_operand_order import canonicalize_operand_order
 from fnx.lower.kernel.coalesce import coalesce
 from fnx.lower.kernel.runtime_extents import generalize
-from fnx.lower.kernel.split_index_sets import split_index_sets
 from fnx.lower.pipeline import passes, runtime_extents
-from fnx.lower.program.emit import emit_program
 from fnx.lower.schedule.tile import tile
 from fnx.lower.target_lowerings import ScheduleInput
 from fnx.lower.tensor.fold_comparisons import fold_comparisons

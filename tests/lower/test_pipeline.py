@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.config import override
-from fnx.core.errors import SpecError
-from fnx.core.target import Target
-from fnx.core.uop import UOp, ops_and_dtypes
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, ops_and_dtypes
+from fnx.core.support.config import override
+from fnx.core.support.errors import SpecError
+from fnx.core.support.target import Target
 from fnx.lower import driver, pipeline
-from fnx.lower.commands import Block, Launches
 from fnx.lower.driver import Driver, Pass, PassTrace, find_graphs
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.fusion.ranges import KernelStep
+from fnx.lower.memory.commands import Block, Launches
 from fnx.lower.pipeline import lower, passes
 from fnx.lower.target_lowerings import ScheduledKernels, ScheduleInput
 

@@ -10,14 +10,14 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.trace import inline_function
-from fnx.core.config import override
-from fnx.core.errors import DeviceError
-from fnx.core.expr import Expr
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.config import override
+from fnx.core.support.errors import DeviceError
+from fnx.core.tracing.trace import inline_function
 from fnx.lower.loops.fuse_loop_into_kernel import fuse_loop_into_kernel
 from fnx.lower.loops.strip_mine import strip_mine_while
 

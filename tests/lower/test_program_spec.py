@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import SpecError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
-from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.program.decompose import decompose
-from fnx.lower.program.emit import emit_program
+from fnx.core.support.errors import SpecError
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.legalize.decompose import decompose
 from tests.lower.test_codegen_reduce import softmax
 
 F32 = dtypes.float32

@@ -12,10 +12,10 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.uop import UOp
 from fnx.lower.fusion import recompute
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline

@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 RNG = np.random.default_rng(0)
 

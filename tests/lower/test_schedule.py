@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops, tiling
-from fnx.core.dtypes import DType
+from fnx.core.ir import build, dtypes, ops, tiling
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.tiling import Parallel, Split, StageOperand, Vectorize
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
-from fnx.core.tiling import Parallel, Split, StageOperand, Vectorize
-from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.canonicalize import canonicalize
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.register_tiles import choose_register_tile
 from fnx.lower.schedule.staging import split_global

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, ops
-from fnx.core.dtypes import DType
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.tiling import grid, split, thread
+from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.ops import Op
-from fnx.core.target import Target
-from fnx.core.tiling import grid, split, thread
-from fnx.core.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.emit.barriers import group_count
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.lower_threads import lower_threads
 from fnx.lower.pipeline import lower
-from fnx.lower.program.barriers import group_count
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.lower_threads import lower_threads
 from fnx.lower.schedule.tile import tile
 from tests.lower import emulator
 

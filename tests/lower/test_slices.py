@@ -9,12 +9,12 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.config import override
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.config import override
+from fnx.lower.analysis.memory import View, plan_arena
 from fnx.lower.driver import Driver
 from fnx.lower.fusion.ranges import KernelStep
-from fnx.lower.memory import View, plan_arena
 from fnx.lower.pipeline import FUSION_PASSES
 from tests.lower.steps import TARGET
 

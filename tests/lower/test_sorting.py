@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import override
-from fnx.lower.program.sorting import MAX_RANKED
+from fnx.core.support.config import override
+from fnx.lower.emit.sorting import MAX_RANKED
 
 COMPILED = True
 LENGTHS = st.one_of(st.integers(1, 40), st.integers(MAX_RANKED - 2, MAX_RANKED + 2))

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build as b
-from fnx.core import dtypes, ops
+from fnx.core.ir import build as b
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp import evaluate
-from fnx.core.target import Target
-from fnx.core.uop import UOp
-from fnx.lower.contraction_factors import two_factors
+from fnx.core.support.target import Target
+from fnx.lower.analysis.contraction_factors import two_factors
 from fnx.lower.pipeline import lower
 from fnx.lower.tensor.split_k import split_k
 from fnx.lower.tensor.split_reduction import split_reduction

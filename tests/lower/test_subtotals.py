@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops, tiling
-from fnx.core.errors import KernelError
+from fnx.core.ir import build, dtypes, ops, tiling
 from fnx.core.levels.interp import run_kernel
+from fnx.core.support.errors import KernelError
 from fnx.lower.schedule.blocked_summation import split_sum
 from fnx.lower.schedule.tile import tile
 

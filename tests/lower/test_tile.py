@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import KernelError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.tiling import order, parallel, split, stage, unroll, vectorize
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
-from fnx.core.tiling import order, parallel, split, stage, unroll, vectorize
-from fnx.core.uop import UOp, toposort
-from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.core.support.errors import KernelError
+from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding as llvm
-from fnx.core import dtypes, ops, tiling
-from fnx.core.errors import KernelError
+from fnx.core.ir import dtypes, ops, tiling
+from fnx.core.ir.matrix_units import UNITS, contract
+from fnx.core.ir.tiling import StageOperand
+from fnx.core.ir.uop import UOp
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.matrix_units import UNITS, contract
-from fnx.core.target import Target
-from fnx.core.tiling import StageOperand
-from fnx.core.uop import UOp
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.vectorize_stage_fills import vectorize_stage_fills
+from fnx.lower.emit.vectorize_stage_fills import vectorize_stage_fills
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile
 from tests.lower import machine

@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.config import FUSIONS, override
+from fnx.core.support.config import FUSIONS, override
 
 N = np.random.default_rng(0)
 A, B, C = (N.standard_normal(s).astype("float32") for s in ((48, 32), (32, 64), (64, 32)))

@@ -14,17 +14,17 @@ import fnx
 import fnx.kernel as loops
 import fnx.numpy as jnp
 from fnx.backends.llvm import binding as llvm
-from fnx.core import accessors, build, dtypes, ops, tiling
-from fnx.core.accessors import bound_ranges
-from fnx.core.config import override
-from fnx.core.errors import KernelError
-from fnx.core.expr import Expr
-from fnx.core.flop_counts import count_flops
+from fnx.core.ir import accessors, build, dtypes, ops, tiling
+from fnx.core.ir.accessors import bound_ranges
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.flop_counts import count_flops
+from fnx.core.ir.matrix_units import UNITS, accumulate
+from fnx.core.ir.tiling import StageOperand
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.matrix_units import UNITS, accumulate
-from fnx.core.target import Target
-from fnx.core.tiling import StageOperand
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.config import override
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.tile import tile

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import conjuncts
-from fnx.core.config import override
-from fnx.lower.program.merge_bounds_checks import merge_bounds_checks
+from fnx.backends.device.base import get_device
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import conjuncts
+from fnx.core.support.config import override
+from fnx.lower.emit.merge_bounds_checks import merge_bounds_checks
 
 RNG = np.random.default_rng(0)
 PLACES = 50

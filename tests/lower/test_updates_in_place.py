@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import accessors, ops
-from fnx.core.config import override
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.config import override
 
 SHAPE = (17, 20, 18, 19)  # longer than what a loop keeps in registers
 STEPS = 5

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, op_args, ops
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.emit.vectorize_accesses import vectorize_accesses
 from fnx.lower.pipeline import lower
-from fnx.lower.program.vectorize_accesses import vectorize_accesses
 
 GPU = Target("gpu", kind="opencl", threads=64, shared=16 << 10, private=256, vector_bits=128,
              vector_registers=64)

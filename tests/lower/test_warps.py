@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fnx.backends.llvm import binding
-from fnx.core import build, dtypes, low_precision, ops, tiling
-from fnx.core.errors import KernelError
+from fnx.core.ir import build, dtypes, low_precision, ops, tiling
+from fnx.core.ir.matrix_units import UNITS
+from fnx.core.ir.tiling import Bind
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.matrix_units import UNITS
 from fnx.core.rewriting import symbolic
-from fnx.core.target import Target
-from fnx.core.tiling import Bind
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.target import Target
+from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver
+from fnx.lower.emit.barriers import group_count
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.emit.lower_threads import lower_threads
+from fnx.lower.legalize.emulate_unsupported_dtypes import emulate_unsupported_dtypes
 from fnx.lower.pipeline import lower
-from fnx.lower.program.barriers import group_count
-from fnx.lower.program.codegen import kernel_code
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.emulate_unsupported_dtypes import emulate_unsupported_dtypes
-from fnx.lower.program.lower_threads import lower_threads
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.tile import tile

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import KernelError, OverflowedError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
 from fnx.core.rewriting.evaluate import trunc
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.support.errors import KernelError, OverflowedError
+from fnx.core.support.target import Target
+from fnx.lower.emit.emit import emit_program
+from fnx.lower.legalize.narrow_indices import check_index_width, narrow_indices
 from fnx.lower.pipeline import lower
-from fnx.lower.program.emit import emit_program
-from fnx.lower.program.narrow_indices import check_index_width, narrow_indices
 
 GROUPS = Target("opencl", kind="opencl", threads=128, shared=16 << 10, private=256)
 NARROW = Target("webgpu", kind="wgsl", threads=128, shared=16 << 10, private=256, fma=False)

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core.array import eager_cache, storage, trace
+from fnx.core.array import eager_cache
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.core.uop import UOp
+from fnx.core.scope import storage
+from fnx.core.tracing import trace
 
 
 class HostStorage:

@@ -14,7 +14,6 @@ import fnx.checkpoint_policies
 import fnx.config_context
 import fnx.custom_batching
 import fnx.custom_derivatives
-import fnx.device_registry
 import fnx.device_transfer
 import fnx.dtypes
 import fnx.environment_info
@@ -30,6 +29,7 @@ import fnx.ops
 import fnx.random
 import fnx.scipy.special
 import fnx.sharding
+import fnx.sharding.device_registry
 import fnx.test_util
 import fnx.tree
 import fnx.tree_util
@@ -40,7 +40,7 @@ from fnx.numpy.scalar_types import ScalarType
 MODULES: list[ModuleType] = [
     fnx, fnx.numpy, fnx.numpy.linalg, fnx.lax, fnx.nn, fnx.nn.initializers, fnx.random, fnx.tree,
     fnx.tree_util, fnx.kernel, fnx.scipy.special, fnx.sharding, fnx.device_transfer,
-    fnx.device_registry, fnx.environment_info, fnx.config_context, fnx.dtypes, fnx.errors,
+    fnx.sharding.device_registry, fnx.environment_info, fnx.config_context, fnx.dtypes, fnx.errors,
     fnx.flatten_util, fnx.ops, fnx.typing, fnx.test_util, fnx.ad_checkpoint,
     fnx.checkpoint_policies, fnx.custom_batching, fnx.custom_derivatives]
 

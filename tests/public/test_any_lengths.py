@@ -10,9 +10,9 @@ import pytest
 
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.backends.base import get_device
-from fnx.core import dtypes
-from fnx.core.cache import clear_caches
+from fnx.backends.device.base import get_device
+from fnx.core.ir import dtypes
+from fnx.core.ir.cache import clear_caches
 
 COMPILED = True  # lengths are arguments of compiled kernels
 LENGTHS = (0, 1, 1, 2, 3, 4, 5, 5, 8, 8, 16, 17, 33)

@@ -19,7 +19,7 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, FnxError
+from fnx.core.support.errors import ArgumentError, FnxError
 
 
 def _load(name: str) -> ModuleType:

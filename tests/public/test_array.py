@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx.numpy as jnp
-from fnx.core.array import scope
 from fnx.core.array.api_boundary import evaluate_pending
 from fnx.core.array.array import Array
-from fnx.core.config import override
-from fnx.core.dtypes import float32
+from fnx.core.ir.dtypes import float32
+from fnx.core.scope import scope
+from fnx.core.support.config import override
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -16,11 +16,11 @@ import fnx.nn as nn
 import fnx.numpy as jnp
 import fnx.random as random
 import fnx.scipy
-from fnx.core import errors
-from fnx.core.array import scope
 from fnx.core.array.array import Array
-from fnx.core.config import override
-from fnx.core.dtypes import float32
+from fnx.core.ir.dtypes import float32
+from fnx.core.scope import scope
+from fnx.core.support import errors
+from fnx.core.support.config import override
 
 COMPILED = True  # error lines are looked up among frames of user code
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

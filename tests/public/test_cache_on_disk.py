@@ -11,9 +11,9 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import background_writer
-from fnx.core.config import override
-from fnx.transforms.replay import code_cache
+from fnx.backends.disk import background_writer
+from fnx.core.support.config import override
+from fnx.transforms.dispatch import code_cache
 
 COMPILED = True
 

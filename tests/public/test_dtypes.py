@@ -16,8 +16,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import FnxError
+from fnx.core.support.config import override
+from fnx.core.support.errors import FnxError
 from tests.public.test_promotion import FLOATS, GOLDEN, KINDS, STRONG, public
 
 RECORDED = json.loads((GOLDEN / "dtypes.json").read_text())

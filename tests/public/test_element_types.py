@@ -9,7 +9,7 @@ import pytest
 
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import DTypeError
+from fnx.core.support.errors import DTypeError
 
 PRODUCTS: dict[str, Callable[[Any, str], Any]] = {
     "matmul": lambda x, t: jnp.matmul(x, x, preferred_element_type=t),

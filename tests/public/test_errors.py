@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import errors
+from fnx.core.support import errors
 
 CLASSES = [value for value in vars(errors).values()
            if isinstance(value, type) and issubclass(value, Exception | Warning)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx.numpy as jnp
-from fnx.core import errors
+from fnx.core.support import errors
 
 SHAPE = 3, 4, 5
 X = np.arange(60, dtype=np.float32).reshape(SHAPE)

@@ -10,7 +10,7 @@ import pytest
 
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from fnx.core.support.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))

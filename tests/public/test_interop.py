@@ -18,8 +18,8 @@ import pytest
 import fnx
 import fnx.dlpack
 import fnx.numpy as jnp
-from fnx.core import dtypes, low_precision
-from fnx.core.errors import ArgumentError, DTypeError, ExchangeError
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.support.errors import ArgumentError, DTypeError, ExchangeError
 
 COMPILED = True  # memory of the default device
 OF_NUMPY = [t for t in dtypes.USER if t.np.names is None]

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 import fnx
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.array import error_functions
 from fnx.core.array.array_operators import apply
+from fnx.core.formulas import error_functions
 
 INF, NAN = float("inf"), float("nan")
 

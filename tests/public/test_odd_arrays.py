@@ -15,7 +15,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.errors import FnxError
+from fnx.core.support.errors import FnxError
 
 COMPILED = True
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")

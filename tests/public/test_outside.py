@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import OutOfBoundsError, OutOfBoundsWarning
+from fnx.core.support.config import override
+from fnx.core.support.errors import OutOfBoundsError, OutOfBoundsWarning
 
 COMPILED = True  # indices become data
 X = np.arange(3, dtype=np.float32)
@@ -89,7 +89,7 @@ def index_tuples() -> st.SearchStrategy[tuple[Any, ...]]:
     return st.tuples(entry, entry, entry)
 
 
-@pytest.mark.filterwarnings("ignore::fnx.core.errors.OutOfBoundsWarning")
+@pytest.mark.filterwarnings("ignore::fnx.core.support.errors.OutOfBoundsWarning")
 @settings(max_examples=40, deadline=None)
 @given(index=index_tuples(), mode=st.sampled_from([None, "clip", "fill", "promise_in_bounds"]),
        method=st.sampled_from(["get", "set", "add", "max"]))

@@ -14,10 +14,10 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import profiling
-from fnx.backends.base import get_device
 from fnx.backends.cpu import profile_events
-from fnx.core.config import override
-from fnx.core.peak_rates import PeakRates
+from fnx.backends.device.base import get_device
+from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.support.config import override
 
 COMPILED = True
 

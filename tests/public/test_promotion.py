@@ -21,7 +21,7 @@ import pytest
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.errors import FnxError
+from fnx.core.support.errors import FnxError
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 RECORDED = json.loads((GOLDEN / "promotion.json").read_text())

@@ -17,11 +17,12 @@ import fnx
 import fnx.dtypes
 import fnx.numpy as jnp
 import fnx.random as random
-from fnx.core.array import scope, trace
 from fnx.core.array.array import Array
-from fnx.core.dtypes import uint32
-from fnx.core.errors import FnxError
+from fnx.core.ir.dtypes import uint32
 from fnx.core.levels import interp
+from fnx.core.scope import scope
+from fnx.core.support.errors import FnxError
+from fnx.core.tracing import trace
 
 SEEDS = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=25, deadline=None)

@@ -16,7 +16,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax, random
-from fnx.core.errors import FnxError
+from fnx.core.support.errors import FnxError
 
 COMPILED = True  # error lines are looked up among frames of user code
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -14,8 +14,8 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.core.array import eager_cache
-from fnx.core.config import override
-from fnx.core.errors import DonatedError, OutOfBoundsWarning
+from fnx.core.support.config import override
+from fnx.core.support.errors import DonatedError, OutOfBoundsWarning
 from tests.attack.agreement import outcome, same
 from tests.attack.programs import program_of, results
 

@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.errors import ArgumentError
+from fnx.core.support.errors import ArgumentError
 from fnx.test_util import check_grads
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, AxisError, ShapeError
+from fnx.core.support.errors import ArgumentError, AxisError, ShapeError
 
 NAMES = ("add", "multiply", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or",
          "bitwise_xor", "logical_and", "logical_or", "logical_xor", "logaddexp", "logaddexp2")

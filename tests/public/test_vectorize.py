@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 
 SHAPES = [((), ()), ((3,), ()), ((3, 1), (4,)), ((1, 1), (5, 1)), ((2, 1, 4), (3, 1)),
           ((0,), (2, 1)), ((1,), (1, 1))]

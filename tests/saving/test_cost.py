@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.core.errors import CheckpointError
+from fnx.core.support.errors import CheckpointError
 
 SECONDS, BYTES, FIXED = 4e-6, 30, 1 << 20  # both per byte of the file; bytes for any file
 UNPACKED = 2 * 1032 + 30  # for a compressed archive

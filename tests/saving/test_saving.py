@@ -23,8 +23,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import dtypes
-from fnx.core.errors import ArgumentError, CheckpointError, DTypeError
+from fnx.core.ir import dtypes
+from fnx.core.support.errors import ArgumentError, CheckpointError, DTypeError
 from fnx.saving import npz, safetensors
 
 FORMATS = ("safetensors", "npz")

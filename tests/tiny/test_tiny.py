@@ -18,7 +18,7 @@ import fnx.kernel as k
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 
 @pytest.fixture(params=["interp", "cpu"])

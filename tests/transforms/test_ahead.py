@@ -11,7 +11,7 @@ import fnx
 import fnx.numpy as np
 x = np.asarray([1.0, 2.0])
 until = time.monotonic() + 20
-while {wait} and "fnx.transforms.ad.reverse" not in sys.modules and time.monotonic() < until:
+while {wait} and "fnx.transforms.autodiff.reverse" not in sys.modules and time.monotonic() < until:
     time.sleep(0.01)
 time.sleep(0.1)
 print("fnx.lower.pipeline" in sys.modules)
@@ -33,7 +33,7 @@ def test_the_compiler_is_loaded_ahead_only_where_nothing_is_on_disk(tmp_path: Pa
 def test_a_process_that_ends_at_once_leaves_its_kernels(tmp_path: Path) -> None:
     program = """
 import fnx, fnx.numpy as np
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 fnx.jit(lambda x: np.sin(x) @ x)(np.ones((4, 4))).block_until_ready()
 print(get_device("cpu").stats()["compiled"])
 """

@@ -13,8 +13,8 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core import errors
-from fnx.core.config import override
+from fnx.core.support import errors
+from fnx.core.support.config import override
 from fnx.custom_batching import custom_vmap
 from fnx.experimental import io_callback
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnx.core import build, build_calls, dtypes, ops
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, live_nodes, toposort
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp, live_nodes, toposort
 from fnx.transforms.batching.batch import batch
 from tests.graphs import ALL_OPS, Graph, assert_same, graphs, values
 

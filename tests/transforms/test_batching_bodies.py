@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fnx.core import build, build_calls, dtypes, ops
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp
 from fnx.transforms.batching.batch import batch
 from tests.graphs import assert_same
 from tests.transforms.test_batching import looped

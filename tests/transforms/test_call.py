@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import (
+from fnx.core.support.config import override
+from fnx.core.support.errors import (
     ArgumentError,
     DTypeError,
     KernelError,

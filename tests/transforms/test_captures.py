@@ -18,8 +18,8 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.numpy import unary_ufuncs as elementwise
 from fnx.transforms import grad as grad_module
-from fnx.transforms.replay import captures
-from fnx.transforms.replay.captures import Captures
+from fnx.transforms.dispatch import captures
+from fnx.transforms.dispatch.captures import Captures
 
 SCALE = 2.0
 FIRST = SECOND = None

@@ -13,8 +13,8 @@ import fnx
 import fnx.kernel as k
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import OutOfBoundsError
+from fnx.core.support.config import override
+from fnx.core.support.errors import OutOfBoundsError
 
 X = np.arange(5, dtype=np.float32)
 

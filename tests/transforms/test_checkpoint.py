@@ -12,8 +12,8 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx.ad_checkpoint import checkpoint_name
-from fnx.core import accessors
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import accessors
+from fnx.core.support.errors import ArgumentError
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 8)).astype("f4")

@@ -13,8 +13,8 @@ import pytest
 
 import fnx
 import fnx.lax
-from fnx.core.errors import FnxError
-from fnx.transforms.ad.arguments import FLOAT0
+from fnx.core.support.errors import FnxError
+from fnx.transforms.autodiff.arguments import FLOAT0
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "custom_jax.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, GradError, RuleError
+from fnx.core.support.errors import ArgumentError, GradError, RuleError
 
 X = np.linspace(0.25, 1.5, 4).astype(np.float32)
 

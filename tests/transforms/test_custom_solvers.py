@@ -12,7 +12,7 @@ import fnx
 import fnx.kernel as k
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, GradError, PytreeError, RuleError, ShapeError
+from fnx.core.support.errors import ArgumentError, GradError, PytreeError, RuleError, ShapeError
 from fnx.custom_batching import custom_vmap, sequential_vmap
 from fnx.scipy.sparse.linalg import bicgstab, cg, gmres
 

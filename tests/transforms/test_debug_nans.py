@@ -14,7 +14,7 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import override
+from fnx.core.support.config import override
 
 X = np.array([1.0, -1.0, 2.0], np.float32)
 M = np.array([[1.0, 2.0], [3.0, -4.0]], np.float32)

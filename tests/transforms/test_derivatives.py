@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fnx.core import build, build_calls, dtypes, ops
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
-from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.forward import pushforward
-from fnx.transforms.ad.reverse import pullback
-from fnx.transforms.ad.rules import Cotangent
+from fnx.transforms.autodiff.derivatives import DERIVATIVES
+from fnx.transforms.autodiff.forward import pushforward
+from fnx.transforms.autodiff.reverse import pullback
+from fnx.transforms.autodiff.rules import Cotangent
 
 F8 = dtypes.float64
 INF, NAN = np.inf, np.nan

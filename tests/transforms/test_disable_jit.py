@@ -11,7 +11,7 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import errors
+from fnx.core.support import errors
 
 ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
 

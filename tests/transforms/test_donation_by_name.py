@@ -8,7 +8,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import DonatedError, StaticArgumentError
+from fnx.core.support.errors import DonatedError, StaticArgumentError
 
 
 def step(p: Any, x: Any, *, state: Any = 0.0) -> Any:

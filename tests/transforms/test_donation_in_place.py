@@ -12,8 +12,8 @@ import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
 from fnx.backends.cpu.device import CpuCommandBuffer
-from fnx.core.config import GPUS, config, override
-from fnx.core.errors import DonatedError
+from fnx.core.support.config import GPUS, config, override
+from fnx.core.support.errors import DonatedError
 
 N = 1000
 

@@ -16,9 +16,9 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core.config import GPUS, config, override
-from fnx.core.errors import CallbackError, DonatedError, OutOfMemoryError
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import GPUS, config, override
+from fnx.core.support.errors import CallbackError, DonatedError, OutOfMemoryError
 from tests.attack.instants import Instant
 
 N = 1000

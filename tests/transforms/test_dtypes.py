@@ -13,9 +13,9 @@ import fnx.experimental
 import fnx.lax as lax
 import fnx.numpy as jnp
 import fnx.random
-from fnx.core import dtypes
-from fnx.core.config import config, override
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import dtypes
+from fnx.core.support.config import config, override
+from fnx.core.support.errors import ArgumentError
 from tests.graphs import numbers
 
 FLOATS = [t.name for t in dtypes.USER if t.is_float]

@@ -11,8 +11,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError, CallbackError, GradError
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError, CallbackError, GradError
 from fnx.experimental import io_callback
 from tests.transforms.effect_log import Log
 

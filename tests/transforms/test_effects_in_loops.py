@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fnx
-from fnx.core.config import override
+from fnx.core.support.config import override
 from fnx.experimental import io_callback
 from tests.transforms.effect_log import Log
 

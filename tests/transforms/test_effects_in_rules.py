@@ -11,8 +11,8 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.config import override
-from fnx.core.errors import GradError
+from fnx.core.support.config import override
+from fnx.core.support.errors import GradError
 
 X = np.arange(1.0, 4.0, dtype=np.float32)
 LOG: list[Any] = []

@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
+from fnx.core.support.config import override
 from fnx.experimental import io_callback
 from tests.transforms.effect_log import Log
 

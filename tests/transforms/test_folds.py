@@ -16,15 +16,16 @@ import fnx
 import fnx.lax as lax
 import fnx.nn as nn
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
-from fnx.core import build, dtypes, errors, ops
+from fnx.backends.device.base import get_device
 from fnx.core.array import tree
 from fnx.core.array.aval import Aval
-from fnx.core.array.trace import trace
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support import errors
+from fnx.core.tracing.trace import trace
+from fnx.transforms.control_flow.bodies import args_tree, trace_body
+from fnx.transforms.control_flow.reductions import match_monoids
 from fnx.transforms.link import link
-from fnx.transforms.loops.bodies import args_tree, trace_body
-from fnx.transforms.loops.reductions import match_monoids
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 5)).astype(np.float32)

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fnx.core import build, ops
-from fnx.core.array import eager_cache, storage, trace, tree
+from fnx.core.array import eager_cache, tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.array_operators import apply
-from fnx.core.errors import (
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.levels import interp
+from fnx.core.scope import storage
+from fnx.core.support.errors import (
     ArgumentError,
     DTypeError,
     GradError,
@@ -23,10 +26,9 @@ from fnx.core.errors import (
     PytreeError,
     ShapeError,
 )
-from fnx.core.levels import interp
-from fnx.core.uop import UOp, toposort
+from fnx.core.tracing import trace
 from fnx.numpy import unary_ufuncs
-from fnx.transforms.ad.arguments import FLOAT0
+from fnx.transforms.autodiff.arguments import FLOAT0
 from fnx.transforms.grad import grad, value_and_grad
 from fnx.transforms.vjp import vjp
 

@@ -10,12 +10,12 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import build, dtypes, ops
-from fnx.core.config import override
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp, spec
-from fnx.core.uop import UOp, toposort
-from fnx.transforms.loops import fission_analysis, transpose_invariants
-from fnx.transforms.loops.loop_fission import split_scans
+from fnx.core.support.config import override
+from fnx.transforms.control_flow import fission_analysis, transpose_invariants
+from fnx.transforms.control_flow.loop_fission import split_scans
 from tests.laws.test_loops import Program, derived, scanned
 
 F4 = dtypes.float32

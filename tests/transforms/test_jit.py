@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnx.numpy as jnp
-from fnx.core.array import storage, tree
+from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import ShapeDtypeStruct
-from fnx.core.errors import (
+from fnx.core.scope import storage
+from fnx.core.support.errors import (
     ArgumentError,
     DonatedError,
     DTypeError,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends.base import get_device
 from fnx.backends.cpu import device
-from fnx.core.config import override
+from fnx.backends.device.base import get_device
+from fnx.core.support.config import override
 
 N = 600_000
 

@@ -10,11 +10,11 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core import build, dtypes
-from fnx.core.errors import ArgumentError, DTypeError, FnxError, PytreeError, ShapeError
-from fnx.transforms.ad.arguments import FLOAT0
-from fnx.transforms.ad.forward import jvp_form as pushed
-from fnx.transforms.ad.higher_order import JvpKey
+from fnx.core.ir import build, dtypes
+from fnx.core.support.errors import ArgumentError, DTypeError, FnxError, PytreeError, ShapeError
+from fnx.transforms.autodiff.arguments import FLOAT0
+from fnx.transforms.autodiff.forward import jvp_form as pushed
+from fnx.transforms.autodiff.higher_order import JvpKey
 
 
 def slope(f: Callable[[Any], Any]) -> Callable[[Any], Any]:

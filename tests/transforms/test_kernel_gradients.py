@@ -11,10 +11,10 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from examples.kernels import flash_attention, matmul, prefix_sum, saxpy, softmax, stencil
-from fnx.core import ops
-from fnx.core.config import override
-from fnx.core.errors import GradError
-from fnx.core.uop import toposort
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
+from fnx.core.support.config import override
+from fnx.core.support.errors import GradError
 from fnx.test_util import check_grads
 from tests.transforms.test_vmap import rows
 

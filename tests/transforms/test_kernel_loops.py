@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.kernel as k
-from fnx.core.config import override
-from fnx.core.errors import OutOfBoundsError
+from fnx.core.support.config import override
+from fnx.core.support.errors import OutOfBoundsError
 from tests.transforms.arguments import normal, spec
 
 # ---- loops ------------------------------------------------------------------------------------

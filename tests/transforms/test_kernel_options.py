@@ -11,9 +11,9 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError, StaticArgumentError
-from fnx.transforms.replay.lowering import STEPS
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError, StaticArgumentError
+from fnx.transforms.inspect.lowering import STEPS
 
 
 @fnx.call(out=lambda a, x: x)

@@ -12,8 +12,8 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError, KernelError
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError, KernelError
 
 Env = dict[str, Any]
 Statement = Callable[["Program", Env], None]

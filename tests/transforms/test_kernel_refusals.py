@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.kernel as k
-from fnx.core.errors import DTypeError, KernelError, OutOfBoundsError
+from fnx.core.support.errors import DTypeError, KernelError, OutOfBoundsError
 from fnx.kernel import Reference, Value
 from tests.transforms.arguments import normal
 

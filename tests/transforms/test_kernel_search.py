@@ -13,13 +13,13 @@ import pytest
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError
-from fnx.core.target import Target
-from fnx.lower.schedule.candidates import first
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.target import Target
+from fnx.lower.candidates import first
 from fnx.lower.schedule.neighbors import neighbors
 from fnx.lower.schedule.tile import tile
-from fnx.transforms.replay import schedule_search
+from fnx.transforms.dispatch import schedule_search
 from tests.laws.test_handwritten_kernels import Writer
 from tests.transforms.test_vmap import rows
 

@@ -10,7 +10,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import TracedValueError
+from fnx.core.support.errors import TracedValueError
 
 X = np.array([3.0, 0.5, 2.0, 1.0], np.float32)
 LARGE = X > 1

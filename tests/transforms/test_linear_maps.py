@@ -10,8 +10,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import DTypeError, GradError, PytreeError, ShapeError
-from fnx.transforms.ad.arguments import FLOAT0
+from fnx.core.support.errors import DTypeError, GradError, PytreeError, ShapeError
+from fnx.transforms.autodiff.arguments import FLOAT0
 
 W = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
 X = np.linspace(0.3, 2, 12, dtype=np.float32).reshape(4, 3)

@@ -12,11 +12,11 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import accessors, build, ops
-from fnx.core.config import override
-from fnx.core.uop import UOp, toposort
-from fnx.transforms.ad import carry_fixpoints as carries_of
-from fnx.transforms.ad import revolve
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.config import override
+from fnx.transforms.autodiff import carry_fixpoints as carries_of
+from fnx.transforms.autodiff import revolve
 
 
 @pytest.fixture(autouse=True)
@@ -142,8 +142,8 @@ def test_the_plan_of_a_while_holds_64_states(n: int) -> None:
 
 @pytest.mark.parametrize("free", [1, 2, 5, 17, 31])
 def test_the_graph_goes_ahead_as_far_as_the_cost_says(free: int) -> None:
-    from fnx.core import dtypes
-    from fnx.core.expr import Expr
+    from fnx.core.ir import dtypes
+    from fnx.core.ir.expr import Expr
     from fnx.core.levels import interp
 
     blocks = [n for n in (*range(1, 60), 1000, 31250) if math.comb(

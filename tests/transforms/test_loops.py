@@ -12,9 +12,10 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import errors, ops
-from fnx.core.array import trace
-from fnx.core.uop import toposort
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
+from fnx.core.support import errors
+from fnx.core.tracing import trace
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 

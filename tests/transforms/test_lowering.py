@@ -15,15 +15,15 @@ import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core import dtypes, low_precision
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError
-from fnx.core.peak_rates import PeakRates
-from fnx.core.target import Target
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.ir.peak_rates import PeakRates
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.target import Target
 from fnx.lower.pipeline import passes
-from fnx.transforms.replay import machine_limits
-from fnx.transforms.replay.executable import Executable
-from fnx.transforms.replay.lowering import STEPS
+from fnx.transforms.dispatch import machine_limits
+from fnx.transforms.dispatch.executable import Executable
+from fnx.transforms.inspect.lowering import STEPS
 
 
 def layer(params: Any, x: Any) -> Any:

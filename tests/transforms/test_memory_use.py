@@ -13,11 +13,11 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import RetracedError
+from fnx.core.support.errors import RetracedError
 
 PROGRAM = """
 import numpy as np, fnx, fnx.numpy as jnp
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 def mlp(w, x):
     for a in w:
         x = jnp.tanh(x @ a)

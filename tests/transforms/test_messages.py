@@ -13,7 +13,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import Array
-from fnx.core.errors import FnxError, NestingError
+from fnx.core.support.errors import FnxError, NestingError
 
 THIS = __file__.rpartition("/")[2]
 KEPT: list[Any] = []

@@ -11,8 +11,8 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.array import scope
-from fnx.core.errors import ArgumentError, AxisNameError, ShapeError, TracedValueError
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, AxisNameError, ShapeError, TracedValueError
 from tests.transforms.test_vmap import refused, rows, same
 
 SIZE = 4

@@ -11,7 +11,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import NestingError
+from fnx.core.support.errors import NestingError
 
 DEEP = 300
 WAYS = {

@@ -14,7 +14,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.errors import FnxError
+from fnx.core.support.errors import FnxError
 
 Call = Callable[[Any], Any]
 

@@ -7,14 +7,14 @@ from collections import Counter
 
 import numpy as np
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.array.trace import inline_function
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, live_nodes, toposort
 from fnx.core.levels import interp
-from fnx.core.uop import UOp, live_nodes, toposort
-from fnx.transforms.ad.derivatives import DERIVATIVES
-from fnx.transforms.ad.higher_order import Activity
-from fnx.transforms.ad.reverse import linearize, pullback
-from fnx.transforms.ad.rules import Cotangent
+from fnx.core.tracing.trace import inline_function
+from fnx.transforms.autodiff.derivatives import DERIVATIVES
+from fnx.transforms.autodiff.higher_order import Activity
+from fnx.transforms.autodiff.reverse import linearize, pullback
+from fnx.transforms.autodiff.rules import Cotangent
 
 F8 = dtypes.float64
 SHAPE = (2, 3)

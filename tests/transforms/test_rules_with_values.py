@@ -12,7 +12,7 @@ import pytest
 import fnx
 import fnx.numpy as jnp
 from fnx import lax
-from fnx.core.errors import TracedValueError
+from fnx.core.support.errors import TracedValueError
 from fnx.custom_derivatives import (
     SymbolicZero,
     custom_vjp_primal_tree_values,

@@ -12,8 +12,8 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core import ops
-from fnx.core.uop import toposort
+from fnx.core.ir import ops
+from fnx.core.ir.uop import toposort
 from fnx.test_util import check_grads
 
 FOLDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

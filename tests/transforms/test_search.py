@@ -15,16 +15,16 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import ArgumentError, DeviceError
-from fnx.core.target import Target
-from fnx.lower.schedule import candidates
+from fnx.core.support.config import override
+from fnx.core.support.errors import ArgumentError, DeviceError
+from fnx.core.support.target import Target
+from fnx.lower import candidates
 from fnx.lower.schedule.heuristics import choose_schedule
 from fnx.lower.schedule.knobs import HEURISTIC
 from fnx.lower.schedule.tile import tile
+from fnx.transforms.dispatch import schedule_search, schedule_trials
+from fnx.transforms.dispatch.progress_bar import ProgressBar
 from fnx.transforms.link import disk_cache
-from fnx.transforms.replay import schedule_search, schedule_trials
-from fnx.transforms.replay.progress_bar import ProgressBar
 
 COMPILED = True
 

@@ -8,7 +8,7 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import NotBuiltError
+from fnx.core.support.errors import NotBuiltError
 from fnx.sharding import Mesh, PartitionSpec, shard_map
 
 

@@ -12,8 +12,8 @@ import fnx.numpy as jnp
 from fnx import jit
 from fnx.core.array import pytree_registry
 from fnx.core.array.array import Array
-from fnx.core.errors import DonatedError, DTypeError, LeakedTracerError, OutOfMemoryError
-from fnx.transforms.replay.fastpath import MISS
+from fnx.core.support.errors import DonatedError, DTypeError, LeakedTracerError, OutOfMemoryError
+from fnx.transforms.dispatch.fastpath import MISS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ def test_a_signature_without_launcher_is_not_tried_again(monkeypatch: Any) -> No
 
 
 def test_recently_used_signatures_stay(monkeypatch: Any) -> None:
-    from fnx.transforms.replay import trace_cache
+    from fnx.transforms.dispatch import trace_cache
 
     monkeypatch.setattr(trace_cache, "MAX_SIGNATURES", 2)
     f = jit(lambda p: p[0,] + 1)  # no fast path: keys that are neither str nor int

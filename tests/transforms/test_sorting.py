@@ -10,7 +10,7 @@ import pytest
 import fnx
 import fnx.lax as lax
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, AxisError, ShapeError
+from fnx.core.support.errors import ArgumentError, AxisError, ShapeError
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 7)).astype(np.float32)

@@ -9,8 +9,8 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError, DonatedError, TracedValueError
-from fnx.core.uop import UOp
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import ArgumentError, DonatedError, TracedValueError
 from fnx.stages import Compiled, Lowered, Traced
 
 X = np.arange(6.0, dtype=np.float32).reshape(2, 3)

@@ -19,17 +19,18 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.backends import background_writer
-from fnx.backends.base import get_device
-from fnx.backends.cache import DiskCache
-from fnx.core import build, dtypes, ops, source_digests
-from fnx.core.config import config, override
-from fnx.core.dtypes import NDArray
-from fnx.core.op import Op
-from fnx.core.uop import UOp, rebuild
+from fnx.backends.device.base import get_device
+from fnx.backends.disk import background_writer
+from fnx.backends.disk.cache import DiskCache
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.op import Op
+from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.support import source_digests
+from fnx.core.support.config import config, override
+from fnx.transforms.dispatch import code_cache
+from fnx.transforms.dispatch.executable import Executable
 from fnx.transforms.link import link
-from fnx.transforms.replay import code_cache
-from fnx.transforms.replay.executable import Executable
 from tests.graphs import Graph, assert_same, graphs
 from tests.scans import loop_of
 
@@ -100,7 +101,7 @@ step = fnx.jit(fnx.value_and_grad(loss))
 w = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
 xs = np.linspace(0, 1, 60, dtype=np.float32).reshape(5, 3, 4)
 value, slope = step(w, xs)
-from fnx.backends.base import get_device
+from fnx.backends.device.base import get_device
 stats = get_device("cpu").stats()
 print(np.asarray(value).tobytes().hex(), np.asarray(slope).tobytes().hex())
 print(stats["compiled"], sum("fnx.lower" in name for name in sys.modules))

@@ -12,7 +12,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.transforms.replay import code_cache
+from fnx.transforms.dispatch import code_cache
 
 traced: list[str] = []
 scale = 2.0

@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import ArgumentError
-from fnx.transforms.view import pending_connections
-from fnx.transforms.view.layout import layer_layout
-from fnx.transforms.view.server import FILES, Page
+from fnx.core.support.errors import ArgumentError
+from fnx.transforms.page import pending_connections
+from fnx.transforms.page.layout import layer_layout
+from fnx.transforms.page.server import FILES, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -290,7 +290,7 @@ import fnx, fnx.numpy as jnp
 fnx.config.viz = True
 for f in (jnp.sin, jnp.cos):
     fnx.jit(f)(jnp.ones(3)); fnx.jit(f)(jnp.ones(4))
-from fnx.transforms.view import global_page
+from fnx.transforms.page import global_page
 from tests.transforms.test_view import ask
 page, = global_page._pages
 print(ask(page, "functions"), len(ask(page, "3/overview")["kernels"]))

@@ -11,7 +11,7 @@ import pytest
 
 import fnx
 import fnx.numpy as jnp
-from fnx.core.errors import (
+from fnx.core.support.errors import (
     ArgumentError,
     AxisError,
     PytreeError,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fnx
 import fnx.kernel as k
 import fnx.numpy as jnp
-from fnx.core.config import override
-from fnx.core.errors import OutOfBoundsError, SpecError
+from fnx.core.support.config import override
+from fnx.core.support.errors import OutOfBoundsError, SpecError
 from tests.laws.test_handwritten_kernels import Writer
 from tests.transforms.test_vmap import rows
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 import numpy as np
 
 from fnx.backends.cpu import layout
-from fnx.backends.hcq import Command, run_callback
-from fnx.core.op_args import Callback
-from fnx.core.ops import Shape
+from fnx.backends.device.hcq import Command, run_callback
+from fnx.core.ir.op_args import Callback
+from fnx.core.ir.ops import Shape
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
                               ctypes.c_int64, ctypes.c_void_p)

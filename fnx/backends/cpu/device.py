@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from fnx.backends.allocator import Pool, PoolBlock, machine_memory, reserved_bytes
-from fnx.backends.base import check_no_open_profile
-from fnx.backends.cost_model import estimate_ns
 from fnx.backends.cpu import callbacks, layout
 from fnx.backends.cpu.call_entry import MAX_STACK_WORDS
 from fnx.backends.cpu.encoding import UNBOUNDED, Encoder, RecordInfo
@@ -30,7 +27,10 @@ from fnx.backends.cpu.native_call import NativeCallFactory
 from fnx.backends.cpu.native_runtime import native_runtime
 from fnx.backends.cpu.profile_events import EventRecording
 from fnx.backends.cpu.queue import CpuQueue
-from fnx.backends.hcq import (
+from fnx.backends.device.allocator import Pool, PoolBlock, machine_memory, reserved_bytes
+from fnx.backends.device.base import check_no_open_profile
+from fnx.backends.device.cost_model import estimate_ns
+from fnx.backends.device.hcq import (
     Command,
     Commands,
     HostDevice,
@@ -47,19 +47,19 @@ from fnx.backends.hcq import (
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.host_cpu import cache_bytes
 from fnx.backends.llvm.kernel_cache import KernelCache, LinkedKernel
-from fnx.core import accessors, build_commands, ops
-from fnx.core import callbacks as host
-from fnx.core.config import config
-from fnx.core.errors import OutOfMemoryError, SpecError
-from fnx.core.flop_counts import count_flops
-from fnx.core.kernel_code import KernelCode, MissingObjectError, RunTrace, linked_code
-from fnx.core.native_call import NativeCall
-from fnx.core.op_args import Linked
-from fnx.core.peak_rates import arithmetic_type
-from fnx.core.process import at_fork, fork_safe_lock
+from fnx.core.ir import accessors, build_commands, ops
+from fnx.core.ir.flop_counts import count_flops
+from fnx.core.ir.kernel_code import KernelCode, MissingObjectError, RunTrace, linked_code
+from fnx.core.ir.native_call import NativeCall
+from fnx.core.ir.op_args import Linked
+from fnx.core.ir.peak_rates import arithmetic_type
+from fnx.core.ir.uop import UOp, drop_dead_entries, substitute
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.target import Target
-from fnx.core.uop import UOp, drop_dead_entries, substitute
+from fnx.core.scope import callbacks as host
+from fnx.core.support.config import config
+from fnx.core.support.errors import OutOfMemoryError, SpecError
+from fnx.core.support.process import at_fork, fork_safe_lock
+from fnx.core.support.target import Target
 
 # Estimated nanoseconds up to which a buffer runs on the calling thread: elapsed, and of idle
 # workers' time, in which the caller could do something else. The hand-off to workers and back costs

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from fnx.backends.cpu import layout
-from fnx.backends.hcq import (
+from fnx.backends.device.hcq import (
     AnyCommand,
     Command,
     Commands,
@@ -25,9 +25,9 @@ from fnx.backends.hcq import (
     QueuedLoop,
     to_signed,
 )
-from fnx.core import accessors, op_args, ops
-from fnx.core.record import Record
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import accessors, op_args, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.record import Record
 
 UNBOUNDED = (1 << 63) - 1  # trips of a loop with a condition
 

@@ -21,15 +21,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fnx.backends.allocator import BlockOwner, Pool
 from fnx.backends.cpu import call_entry, layout
-from fnx.backends.hcq import BorrowedStorage, HostStorage
+from fnx.backends.device.allocator import BlockOwner, Pool
+from fnx.backends.device.hcq import BorrowedStorage, HostStorage
 from fnx.backends.llvm.ir_builder import IRFunction
-from fnx.core.array import scope
 from fnx.core.array.array import Array
-from fnx.core.config import config
-from fnx.core.native_call import UNBOUND, NativeCall
-from fnx.core.record import Record
+from fnx.core.ir.native_call import UNBOUND, NativeCall
+from fnx.core.scope import scope
+from fnx.core.support.config import config
+from fnx.core.support.record import Record
 
 # Constants of all calls: objects, and offsets of slots.
 _OBJECTS = ("python", "array", "host", "borrowed", "holding", "open", "scopes", "config", "mode",

@@ -11,7 +11,7 @@ from fnx.backends.cpu import runtime
 from fnx.backends.cpu.call_entry import PYTHON_API, CallEntryFactory
 from fnx.backends.cpu.native_call import NativeCallFactory
 from fnx.backends.llvm.kernel_cache import compile_cached
-from fnx.core.target import Target
+from fnx.core.support.target import Target
 
 
 class NativeRuntime:

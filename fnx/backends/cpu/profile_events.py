@@ -14,8 +14,8 @@ from typing import Any
 
 from fnx.backends.cpu import layout
 from fnx.backends.cpu.encoding import RecordInfo
-from fnx.backends.profiling import profile_entry
-from fnx.core.kernel_code import Chunk, KernelRun, RunTrace
+from fnx.backends.device.profiling import profile_entry
+from fnx.core.ir.kernel_code import Chunk, KernelRun, RunTrace
 
 MAX_EVENTS = 1 << 18  # events of a recording, 10 MB
 

@@ -21,18 +21,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.backends.allocator import Pool, PoolBlock, available_memory
 from fnx.backends.cpu import layout
 from fnx.backends.cpu.callbacks import CallbackKernel, InlineSubmission
 from fnx.backends.cpu.native_runtime import NativeRuntime, native_runtime
 from fnx.backends.cpu.profile_events import EventRecording
-from fnx.backends.hcq import HostStorage, InFlight, PooledCommandBuffer, Signal
+from fnx.backends.device.allocator import Pool, PoolBlock, available_memory
+from fnx.backends.device.hcq import HostStorage, InFlight, PooledCommandBuffer, Signal
 from fnx.backends.llvm.host_cpu import cores
-from fnx.core.config import config
-from fnx.core.errors import DeviceError, OutOfMemoryError
-from fnx.core.process import at_fork, block_at_exit, fork_safe_lock
-from fnx.core.record import Record
-from fnx.core.target import Target
+from fnx.core.support.config import config
+from fnx.core.support.errors import DeviceError, OutOfMemoryError
+from fnx.core.support.process import at_fork, block_at_exit, fork_safe_lock
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 WAIT_SLICE_NS = 50_000_000  # nanoseconds between checks for Ctrl-C and the time limit in a wait
 _ABORT_TIMEOUT = 1.0  # seconds for aborted work to reach the next chunk

@@ -2,7 +2,7 @@
 
 A first Ctrl-C only leaves the wait; a second one before the same work is done aborts it, as does
 the time limit. An abort loses the results of all work in flight, so the device has failed. Kernels
-with unbounded loops poll an abort word in host memory (lower/program/unbounded_loops.py), on
+with unbounded loops poll an abort word in host memory (lower/legalize/unbounded_loops.py), on
 devices that can read it.
 """
 
@@ -14,9 +14,9 @@ from abc import abstractmethod
 from ctypes import c_int
 
 from fnx.backends.gpu.driver import QueueDriver
-from fnx.core.config import config
-from fnx.core.errors import DeviceError
-from fnx.core.process import exit_without_destructors
+from fnx.core.support.config import config
+from fnx.core.support.errors import DeviceError
+from fnx.core.support.process import exit_without_destructors
 
 _ABORT_TIMEOUT = 1.0  # seconds for aborted work to end
 

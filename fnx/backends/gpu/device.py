@@ -21,18 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from fnx.backends.base import CommandBuffer, DeviceBase, check_no_open_profile
-from fnx.backends.gpu.driver import (
-    DeviceMemory,
-    HostBytes,
-    LoadedKernel,
-    QueuedLaunch,
-    QueueDriver,
-)
-from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_empty
-from fnx.backends.gpu.static_launches import LaunchRecords, StaticLaunchPlan, static_launch_plan
-from fnx.backends.gpu.transfer import send
-from fnx.backends.hcq import (
+from fnx.backends.device.base import CommandBuffer, DeviceBase, check_no_open_profile
+from fnx.backends.device.hcq import (
     Command,
     Commands,
     QueuedBranch,
@@ -44,14 +34,24 @@ from fnx.backends.hcq import (
     run_sort,
     to_signed,
 )
-from fnx.backends.profiling import SynchronousProfiler
-from fnx.core import accessors, ops
-from fnx.core.errors import CallbackError, DeviceError, Location, OutOfMemoryError
-from fnx.core.kernel_code import KernelCode, RunTrace
-from fnx.core.process import fork_safe_lock
+from fnx.backends.device.profiling import SynchronousProfiler
+from fnx.backends.gpu.driver import (
+    DeviceMemory,
+    HostBytes,
+    LoadedKernel,
+    QueuedLaunch,
+    QueueDriver,
+)
+from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_empty
+from fnx.backends.gpu.static_launches import LaunchRecords, StaticLaunchPlan, static_launch_plan
+from fnx.backends.gpu.transfer import send
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.kernel_code import KernelCode, RunTrace
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.evaluate import evaluate
-from fnx.core.uop import UOp, toposort
-from fnx.core.weak_tables import DeathQueue, WeakMemo
+from fnx.core.support.errors import CallbackError, DeviceError, Location, OutOfMemoryError
+from fnx.core.support.process import fork_safe_lock
+from fnx.core.support.weak_tables import DeathQueue, WeakMemo
 
 _IN_FLIGHT, _MAX_REPORTED = 16, 4  # submissions that a fault may name, and kernels
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core.errors import DeviceError
-from fnx.core.record import Record
-from fnx.core.target import Target
+from fnx.core.support.errors import DeviceError
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 DeviceMemory = Any  # the driver's handle of a piece of memory
 LoadedKernel = Any  # ... of a loaded kernel

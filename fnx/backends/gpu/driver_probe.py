@@ -17,9 +17,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from fnx.backends.cache import DiskCache, directory
-from fnx.core.errors import DeviceError
-from fnx.core.source_digests import source_digest
+from fnx.backends.disk.cache import DiskCache, directory
+from fnx.core.support.errors import DeviceError
+from fnx.core.support.source_digests import source_digest
 
 TIMEOUT = 60.0  # seconds to open a device and run one kernel
 _CHILD_VARIABLE = "TRIAL_OF_FNX_DRIVER"  # set in the child: the device under trial

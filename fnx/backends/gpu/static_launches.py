@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fnx.backends.device.hcq import Command, Commands, QueuedLoop
 from fnx.backends.gpu.driver import (
     DeviceMemory,
     LinkedLaunches,
@@ -26,9 +27,8 @@ from fnx.backends.gpu.driver import (
     UnboundLaunch,
 )
 from fnx.backends.gpu.memory import SMALL_COPY, ArenaMemory, GpuPool, GpuStorage, PoolMemory
-from fnx.backends.hcq import Command, Commands, QueuedLoop
-from fnx.core import accessors
-from fnx.core.uop import UOp
+from fnx.core.ir import accessors
+from fnx.core.ir.uop import UOp
 
 MAX_RECORDS = 8       # cached per command buffer, and earlier calls whose result memory is tried
 MAX_SUBSTITUTES = 4     # substitute buffers of a record

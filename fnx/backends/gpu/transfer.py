@@ -18,7 +18,7 @@ from collections import deque
 from fnx.backends.gpu.driver import AsyncRead, DeviceMemory
 from fnx.backends.gpu.memory import GpuPool, GpuStorage
 from fnx.backends.gpu.pinned_memory import MAX_BLOCK
-from fnx.core.process import fork_safe_lock
+from fnx.core.support.process import fork_safe_lock
 
 MAX_CHUNKS_AHEAD = 4  # chunks of a copy that may wait in host memory
 

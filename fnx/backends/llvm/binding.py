@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
-from fnx.backends.allocator import require_address_space
+from fnx.backends.device.allocator import require_address_space
 from fnx.backends.llvm.host_cpu import (
     cache_bytes,
     cores,
@@ -34,10 +34,10 @@ from fnx.backends.llvm.host_cpu import (
     restrict_features,
     vector_registers,
 )
-from fnx.core.errors import DeviceError, SpecError
-from fnx.core.process import at_fork, block_at_exit, fork_safe_lock
-from fnx.core.target import Target
-from fnx.core.weak_tables import DeathQueue
+from fnx.core.support.errors import DeviceError, SpecError
+from fnx.core.support.process import at_fork, block_at_exit, fork_safe_lock
+from fnx.core.support.target import Target
+from fnx.core.support.weak_tables import DeathQueue
 
 SUPPORTED = (22,)  # LLVM's major versions that are known to have these prototypes
 

@@ -9,9 +9,9 @@ import os
 import sys
 from ctypes import byref, c_size_t
 
-from fnx.core.config import INSTRUCTIONS
-from fnx.core.errors import DeviceError
-from fnx.core.matrix_units import UNITS
+from fnx.core.ir.matrix_units import UNITS
+from fnx.core.support.config import INSTRUCTIONS
+from fnx.core.support.errors import DeviceError
 
 _ARCH_PRCTL, _REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # asm/prctl.h
 

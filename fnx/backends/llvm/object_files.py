@@ -10,7 +10,7 @@ import ctypes
 import functools
 import struct
 
-from fnx.core.errors import DeviceError
+from fnx.core.support.errors import DeviceError
 
 # Functions of the C library that compiled kernels may call: they copy or fill memory.
 ALLOWED = frozenset({"memset", "memcpy", "memmove"})

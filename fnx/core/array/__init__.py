@@ -12,18 +12,6 @@ above its ``def`` if it is one op; its signature and docstring are a ``def`` in 
 ``alias``. Types for annotations are defined where they belong (``ArrayLike`` in array.py,
 ``AxisLike`` in axes.py, ``DTypeLike`` in convert.py) and re-exported by fnx/typing.py.
 
-**Traces.** scope.py holds the open traces, a thread-local stack, and the named axes that they open,
-which are part of the key of every trace. Each trace owns its LEAFs, which may have known values.
-``scope.resolve_leaves(node)`` replaces leaves by their values, or raises TracedValueError (there is
-no value) or LeakedTracerError (the trace is closed). Errors name the transforms that were open,
-each with the user's line.
-
-**Effects** (host_callbacks.py, core/callbacks.py). ``CALLBACK(handle, token, operands...)`` calls a
-Python function. Each effect takes the token of the one before it, so two equal prints stay two, in
-order; a FUNCTION with effects has a token as its last parameter and its last result
-(``ClosedFunction.effects``). Outside all traces effects happen at once, or with the results of the
-public call.
-
 **Indexing.** NumPy's indices (indexing.py), JAX's dimension numbers (fnx/lax/gather_scatter.py) and
 dynamic slices all become one GATHER or SCATTER over some axes: indexed axes have index arrays,
 other axes are windows, and a batch axis is one more index. No memory layout follows from which axes

@@ -14,8 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from fnx.core import build, dtypes, low_precision, ops
-from fnx.core.array import convert, placement, scope, storage, tree
+from fnx.core.array import convert, placement, tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.call_validation import (
     drop_placement_kwargs,
@@ -23,13 +22,15 @@ from fnx.core.array.call_validation import (
     signature_error,
 )
 from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
-from fnx.core.config import config
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, FnxError, KernelError, ShapeError, user_location
-from fnx.core.operators import ValueOperators
-from fnx.core.process import load
-from fnx.core.traceback_filter import filter_traceback
-from fnx.core.uop import current_loc
+from fnx.core.ir import build, dtypes, low_precision, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.uop import current_loc
+from fnx.core.scope import scope, storage
+from fnx.core.support.config import config
+from fnx.core.support.errors import DTypeError, FnxError, KernelError, ShapeError, user_location
+from fnx.core.support.process import load
+from fnx.core.support.traceback_filter import filter_traceback
 
 P = ParamSpec("P")
 R = TypeVar("R")

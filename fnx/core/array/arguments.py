@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
-from fnx.core.errors import ArgumentError, FnxError, suggestion
+from fnx.core.support.errors import ArgumentError, FnxError, suggestion
 
 PrecisionName: TypeAlias = Literal[
     "default", "high", "highest", "fastest", "float32", "tensorfloat32", "bfloat16"]

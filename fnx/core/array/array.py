@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 
 import numpy as np
 
-from fnx.core import dtypes, low_precision, ops
-from fnx.core.array import scope, storage
 from fnx.core.array.arguments import PrecisionLike, ReadMode, TakeMode, WriteMode
 from fnx.core.array.array_base import ArrayBase
 from fnx.core.array.axes import AxisLike
 from fnx.core.array.convert import DTypeLike
 from fnx.core.array.device_mixin import ArrayDeviceMixin
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import MutationError
-from fnx.core.operators import ValueOperators
-from fnx.core.ops import Op, Shape
-from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes, low_precision, ops
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope, storage
+from fnx.core.support.errors import MutationError
+from fnx.core.support.process import load
 
 P = ParamSpec("P")
 R = TypeVar("R")

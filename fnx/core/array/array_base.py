@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import low_precision, op_args, ops
-from fnx.core.array import scope, storage
 from fnx.core.array.aval import Aval
-from fnx.core.dtypes import DType, NDArray, random_key_error
-from fnx.core.errors import (
+from fnx.core.ir import low_precision, op_args, ops
+from fnx.core.ir.dtypes import DType, NDArray, random_key_error
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope, storage
+from fnx.core.support.errors import (
     ArgumentError,
     DonatedError,
     DTypeError,
@@ -24,9 +26,7 @@ from fnx.core.errors import (
     ShapeError,
     TracedValueError,
 )
-from fnx.core.ops import Shape
-from fnx.core.process import load
-from fnx.core.uop import UOp
+from fnx.core.support.process import load
 
 _LOOP_HINT = "a loop of traced length is fnx.lax.fori_loop or fnx.lax.while_loop"
 _ALTERNATIVES = {

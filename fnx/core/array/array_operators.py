@@ -1,7 +1,7 @@
 """The operators, indexing, ``x.at[...]`` and conversions of Array, attached to the class here.
 
-``elementwise`` creates a public function from an entry of core/array/elementwise.py, and adds the
-operand and result types to its docstring.
+``elementwise`` creates a public function from an entry of core/formulas/elementwise.py, and adds
+the operand and result types to its docstring.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
-from fnx.core.array import arguments, convert, indexing, scope
-from fnx.core.array import elementwise as rows
+from fnx.core.array import arguments, convert, indexing
 from fnx.core.array.api_boundary import asarray, dtype_and_weak, public_api, strong_cast
 from fnx.core.array.arguments import ReadMode, WriteMode
 from fnx.core.array.array import Array, ArrayLike, set_methods
@@ -27,14 +25,17 @@ from fnx.core.array.eager_cache import (
     lift_indices,
     register_key_parts,
 )
-from fnx.core.array.elementwise import OPERATORS, ElementwiseFn
 from fnx.core.array.index_parsing import parse_index
 from fnx.core.array.promotion import as_node, as_operand, broadcast_nodes, promote_operands
-from fnx.core.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
-from fnx.core.expr import Expr, integer_power
-from fnx.core.ops import Op
-from fnx.core.process import load
-from fnx.core.traceback_filter import filter_traceback
+from fnx.core.formulas import elementwise as rows
+from fnx.core.formulas.elementwise import OPERATORS, ElementwiseFn
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.expr import Expr, integer_power
+from fnx.core.ir.ops import Op
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, DTypeError, MutationError, UnknownNameError
+from fnx.core.support.process import load
+from fnx.core.support.traceback_filter import filter_traceback
 
 P = ParamSpec("P")
 
@@ -146,7 +147,7 @@ _OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
 
 
 def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Apply the Python operator that core/operators.py represents by an op."""
+    """Apply the Python operator that core/ir/operators.py represents by an op."""
     call = _OPERATOR_CALLS[op] if op is not ops.POW or type(operands[1]) not in (int,
                                                                                  float) else power
     if not scope.is_open():

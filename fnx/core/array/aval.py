@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnx.core import low_precision
 from fnx.core.array import axes, convert
-from fnx.core.dtypes import DType
-from fnx.core.errors import FnxError
-from fnx.core.ops import Shape
+from fnx.core.ir import low_precision
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import FnxError
 
 
 class Aval(NamedTuple):

@@ -6,8 +6,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
-from fnx.core.errors import ArgumentError, AxisError, ShapeError, TracedValueError
-from fnx.core.ops import Shape
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import ArgumentError, AxisError, ShapeError, TracedValueError
 
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None

@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core.errors import ArgumentError, FnxError, suggestion
-from fnx.core.process import load
-from fnx.core.traceback_filter import filter_traceback
+from fnx.core.support.errors import ArgumentError, FnxError, suggestion
+from fnx.core.support.process import load
+from fnx.core.support.traceback_filter import filter_traceback
 
 P = ParamSpec("P")
 R = TypeVar("R")

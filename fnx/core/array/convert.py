@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fnx.core import dtypes, low_precision
-from fnx.core.config import config
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import DTypeError, OverflowedError, ShapeError
+from fnx.core.ir import dtypes, low_precision
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.support.config import config
+from fnx.core.support.errors import DTypeError, OverflowedError, ShapeError
 
 
 class HasDType(Protocol):

@@ -8,8 +8,8 @@ import numpy as np
 
 from fnx.core.array import arguments
 from fnx.core.array.placement import placement_of
-from fnx.core.errors import ArgumentError
-from fnx.core.record import Record
+from fnx.core.support.errors import ArgumentError
+from fnx.core.support.record import Record
 
 A = TypeVar("A", bound="ArrayDeviceMixin")
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes
 from fnx.core.array import convert, zero_copy
 from fnx.core.array.array import Array, from_numpy
-from fnx.core.dtypes import DType, NDArray
-from fnx.core.errors import ArgumentError, DTypeError, ExchangeError
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import DType, NDArray
+from fnx.core.support.errors import ArgumentError, DTypeError, ExchangeError
 
 HOST_DEVICE = (1, 0)  # (device type, id): type 1 is the CPU
 _HOST_DEVICE_TYPES = (1, 3, 11, 13)  # the CPU, and host memory that a GPU can access

@@ -23,17 +23,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fnx.core import dtypes, ops
-from fnx.core.array import scope, storage, tree
+from fnx.core.array import tree
 from fnx.core.array.array import Array, from_numpy, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.array.placement import placed_device
-from fnx.core.array.storage import impure_events
-from fnx.core.cache import MEGABYTE, Cache
-from fnx.core.config import config
-from fnx.core.dtypes import DType
-from fnx.core.errors import FnxError
-from fnx.core.uop import UOp, current_loc
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.cache import MEGABYTE, Cache
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp, current_loc
+from fnx.core.scope import scope, storage
+from fnx.core.scope.storage import impure_events
+from fnx.core.support.config import config
+from fnx.core.support.errors import FnxError
 
 # the largest number of cached calls, and size of their programs
 MAX_CALLS, MAX_BYTES = 1024, 96 * MEGABYTE

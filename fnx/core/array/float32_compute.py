@@ -1,7 +1,7 @@
 """Compute functions of several steps on 16-bit floats in float32, and round once.
 
-Elementwise formulas do this themselves (core/array/elementwise.py); this is for functions that are
-composed of other public functions.
+Elementwise formulas do this themselves (core/formulas/elementwise.py); this is for functions that
+are composed of other public functions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from fnx.core import build, dtypes
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
-from fnx.core.dtypes import DType
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.dtypes import DType
 
 P = ParamSpec("P")
 R = TypeVar("R")

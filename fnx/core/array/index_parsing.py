@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes
-from fnx.core.array import convert, storage, tree
+from fnx.core.array import convert, tree
 from fnx.core.array.api_boundary import asarray, unwrap_jax_array
 from fnx.core.array.array import Array
-from fnx.core.dtypes import NDArray
-from fnx.core.errors import ArgumentError, DTypeError, TracedValueError
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import storage
+from fnx.core.support.errors import ArgumentError, DTypeError, TracedValueError
 
 
 def parse_index(index: Any) -> tuple[Any, ...]:

@@ -23,22 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes
-from fnx.core.array import arguments, axes, out_of_bounds, storage
+from fnx.core.array import arguments, axes, out_of_bounds
 from fnx.core.array.out_of_bounds import OutOfBoundsPolicy
-from fnx.core.errors import (
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.expr import Expr, maximum, minimum, where
+from fnx.core.ir.index_arrays import broadcast_indices, index_dtype, index_range
+from fnx.core.ir.op_traits import inverse_permutation, max_value, min_value, other_axes
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import storage
+from fnx.core.support.errors import (
     ArgumentError,
     DTypeError,
     OutOfBoundsError,
     ShapeError,
     TracedValueError,
 )
-from fnx.core.expr import Expr, maximum, minimum, where
-from fnx.core.index_arrays import broadcast_indices, index_dtype, index_range
-from fnx.core.op_traits import inverse_permutation, max_value, min_value, other_axes
-from fnx.core.ops import Op, Shape
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.support.record import Record
 
 _READ_POLICIES: dict[str | None, OutOfBoundsPolicy] = {
     None: out_of_bounds.READ_DEFAULT, "promise_in_bounds": out_of_bounds.READ_PROMISE,

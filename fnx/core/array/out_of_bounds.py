@@ -9,13 +9,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from fnx.core import build
-from fnx.core.array import storage
-from fnx.core.config import config
-from fnx.core.errors import OutOfBoundsError, OutOfBoundsWarning, user_location
-from fnx.core.index_arrays import index_dtype
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp, current_loc
+from fnx.core.ir import build
+from fnx.core.ir.index_arrays import index_dtype
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp, current_loc
+from fnx.core.scope import storage
+from fnx.core.support.config import config
+from fnx.core.support.errors import OutOfBoundsError, OutOfBoundsWarning, user_location
 
 _warning_registry: dict[Any, Any] = {}  # the registry of the module warnings: lines that warned
 

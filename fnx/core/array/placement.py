@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fnx.core.array import tree
-from fnx.core.config import DEVICES, config
-from fnx.core.errors import ArgumentError, Location, PlacementError, format_location
-from fnx.core.record import Record
+from fnx.core.support.config import DEVICES, config
+from fnx.core.support.errors import ArgumentError, Location, PlacementError, format_location
+from fnx.core.support.record import Record
 
 
 class Placement(Record):

@@ -1,8 +1,8 @@
 """Promotion: convert operands of a function to nodes of one dtype and one shape.
 
 Operands are Arrays, NumPy data and Python numbers. A number is weak: it becomes a constant of the
-dtype of the others. That dtype is the join in JAX's lattice (core/dtypes.py), adapted by the
-domain of the function (core/array/elementwise.py).
+dtype of the others. That dtype is the join in JAX's lattice (core/ir/dtypes.py), adapted by the
+domain of the function (core/formulas/elementwise.py).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fnx.core import build, dtypes
 from fnx.core.array import axes, convert
 from fnx.core.array.api_boundary import asarray, dtype_and_weak, join_dtypes
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.convert import DTypeLike
-from fnx.core.array.elementwise import DOMAINS
-from fnx.core.cache import Cache
-from fnx.core.dtypes import DType
-from fnx.core.errors import DTypeError, ShapeError
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp
+from fnx.core.formulas.elementwise import DOMAINS
+from fnx.core.ir import build, dtypes
+from fnx.core.ir.cache import Cache
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import DTypeError, ShapeError
 
 
 def as_operand(x: Any) -> Any:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from fnx.core.array.equality import exactly_equal
-from fnx.core.errors import PytreeError
-from fnx.core.record import Record, values
+from fnx.core.support.errors import PytreeError
+from fnx.core.support.record import Record, values
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from fnx.core.array.pytree_registry import (
     is_opaque,
     pytree_type,
 )
-from fnx.core.errors import NestingError, PytreeError
+from fnx.core.support.errors import NestingError, PytreeError
 
 IsLeaf = Callable[[Any], bool]
 MAX_DEPTH = 256  # tree walks recurse, some with two frames per container

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import dtypes
-from fnx.core.array import storage
 from fnx.core.array.array import Array, from_storage
-from fnx.core.dtypes import NDArray
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.scope import storage
 
 
 def borrow_array(value: NDArray, weak: bool = False) -> Array | None:

@@ -10,7 +10,7 @@ REDUCE computes it in slices. These are along axes that remain, if there are any
 is the same reduction as without slices), else along reduced axes, whose partial results are
 combined in order. EXPAND costs nothing: it is a NumPy view with stride 0.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.float32, (3,))
 >>> evaluate([build.add(x, x)], {x: np.arange(3, dtype=np.float32)})
 [array([0., 2., 4.], dtype=float32)]
@@ -25,14 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import accessors, build, callbacks, ops
-from fnx.core.dtypes import NDArray
-from fnx.core.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.numpy_semantics import combine, reduce_array, sort_operands
+from fnx.core.ir.op_traits import max_value
+from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.core.levels.interp_kernel import LIMIT, eval_node, run_kernel
-from fnx.core.numpy_semantics import combine, reduce_array, sort_operands
-from fnx.core.op_traits import max_value
-from fnx.core.uop import UOp, consumers, toposort
-from fnx.core.weak_tables import WeakMemo
+from fnx.core.scope import callbacks
+from fnx.core.support.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
+from fnx.core.support.weak_tables import WeakMemo
 
 __all__ = ["apply", "evaluate", "run_kernel"]
 
@@ -56,7 +57,7 @@ def evaluate(roots: Iterable[UOp], env: Mapping[UOp, NDArray]) -> list[NDArray]:
 def apply(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
     """Return the results of a closed FUNCTION for values of its PARAMs.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> x = build.param(0, dtypes.int32, ())
     >>> apply(build.function([build.neg(x)], 1), [np.int32(3)])
     [array(-3, dtype=int32)]

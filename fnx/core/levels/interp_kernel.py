@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import accessors, dtypes, low_precision, matrix_units, numpy_semantics, ops
-from fnx.core.dtypes import NDArray
-from fnx.core.errors import KernelError
+from fnx.core.ir import accessors, dtypes, low_precision, matrix_units, numpy_semantics, ops
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.numpy_semantics import arg_reduce, combine, reduce_array, reduce_at
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_loop import LoopState
 from fnx.core.levels.iteration_windows import WindowBounds, iter_windows
-from fnx.core.numpy_semantics import arg_reduce, combine, reduce_array, reduce_at
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import KernelError
 
 NodeValues = dict[UOp, Any]  # arrays; the Iteration of a LOOP
 

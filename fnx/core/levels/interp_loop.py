@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import accessors
-from fnx.core.dtypes import NDArray
-from fnx.core.uop import UOp
+from fnx.core.ir import accessors
+from fnx.core.ir.dtypes import NDArray
+from fnx.core.ir.uop import UOp
 
 
 class LoopState:

@@ -1,6 +1,6 @@
 """Windows: parts of the iteration space of a kernel, which the interpreter computes one by one.
 
->>> from fnx.core import build
+>>> from fnx.core.ir import build
 >>> i, j = build.range_(5, 0), build.range_(4, 1)
 >>> [[bounds for bounds in w.values()] for w in iter_windows({i: 3}, {i: 5, j: 4})]
 [[(0, 3)], [(3, 5)]]
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fnx.core.uop import UOp
+from fnx.core.ir.uop import UOp
 
 WindowBounds = dict[UOp, tuple[int, int]]  # bounds lo, hi of each range that is split
 

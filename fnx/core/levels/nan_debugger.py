@@ -6,7 +6,7 @@ The search goes from a result with a NaN back to an operand that has one, until 
 that node produced it. At a WHERE it follows the selected operand; it enters the bodies of calls,
 branches and loops, and there the first iteration with a NaN. Effects are not repeated.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x = build.param(0, dtypes.float32, (3,))
 >>> fn = build.function([build.neg(build.log(x))], 1)
 >>> found = find_origin(fn, [np.array([1, -1, 2], np.float32)], 0, "nan")
@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import accessors, build, callbacks, low_precision, ops
-from fnx.core.dtypes import NUMPY_DTYPES, NDArray, as_dtype
-from fnx.core.errors import Location, NotFiniteError, choose_location, format_location
+from fnx.core.ir import accessors, build, low_precision, ops
+from fnx.core.ir.dtypes import NUMPY_DTYPES, NDArray, as_dtype
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import interp
-from fnx.core.record import Record
-from fnx.core.uop import UOp, toposort
+from fnx.core.scope import callbacks
+from fnx.core.support.errors import Location, NotFiniteError, choose_location, format_location
+from fnx.core.support.record import Record
 
 _BAD_VALUES = {"nan": "NaN", "inf": "NaN or infinity"}
 

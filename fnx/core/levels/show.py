@@ -4,7 +4,7 @@
 ``to_python`` is Python source that rebuilds the identical node (the same object, while the first
 one lives). ``dot`` is for Graphviz.
 
->>> from fnx.core import build
+>>> from fnx.core.ir import build
 >>> x = build.param(0, dtypes.float32, (3,))
 >>> f = build.function([build.exp(build.mul(x, x))], 1, "f")
 >>> print(pretty(f))
@@ -12,8 +12,8 @@ function f(x0: float32[3])
   t0[i] = exp(x0[i] * x0[i])                                    # float32[3]
   return t0
 >>> print(to_python(x))
-from fnx.core import dtypes, op_args, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
 n0 = UOp(ops.PARAM, dtypes.float32, (), op_args.Param(0, (3,)))
 node = n0
 >>> from_python(to_python(f)) is f
@@ -25,16 +25,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import ArgumentError, Location
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.show_graph import format_type, graph_lines
 from fnx.core.levels.show_kernel import expression_lines, kernel_lines
 from fnx.core.levels.show_program import command_lines, program_lines
 from fnx.core.levels.show_text import Names, format_const
-from fnx.core.ops import Op
-from fnx.core.record import Record, values
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import ArgumentError, Location
+from fnx.core.support.record import Record, values
 
 _SCOPES = (ops.FUNCTION, ops.KERNEL)
 _KERNEL_OPS = frozenset({ops.RANGE, ops.VAR, ops.REF, ops.INDEX, ops.STAGE})
@@ -151,7 +151,7 @@ def to_python(root: UOp) -> str:
     Raises:
         ArgumentError: the graph has a BUFFER, which is memory and has no source.
     """
-    lines = ["from fnx.core import dtypes, op_args, ops", "from fnx.core.uop import UOp"]
+    lines = ["from fnx.core.ir import dtypes, op_args, ops", "from fnx.core.ir.uop import UOp"]
     names: dict[UOp, str] = {}
     for node in toposort([root], into_functions=True):
         names[node] = f"n{len(names)}"

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core import accessors, build, ops
-from fnx.core.errors import Location
-from fnx.core.expr import Expr
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.op_traits import merge_by_axis
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.show_text import (
     Names,
     Text,
@@ -24,9 +25,8 @@ from fnx.core.levels.show_text import (
     format_locations,
     format_op,
 )
-from fnx.core.op_traits import merge_by_axis
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import Location
 
 _MAX_NODES = 10  # maximum number of nodes on one line
 _SCOPES = (ops.FUNCTION, ops.KERNEL)

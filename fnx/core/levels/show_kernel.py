@@ -16,8 +16,8 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from fnx.core import accessors, build, dtypes, ops
-from fnx.core.errors import Location
+from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.show_text import (
     Names,
     Text,
@@ -27,9 +27,9 @@ from fnx.core.levels.show_text import (
     format_op,
     format_polynomial,
 )
-from fnx.core.record import Record, values
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.errors import Location
+from fnx.core.support.record import Record, values
 
 _MAX_OPERAND_LENGTH = 64  # longer operands get a name
 _LOCATION_COLUMN = 64  # column of the user's line

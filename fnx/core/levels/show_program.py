@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import accessors, build, op_args, ops
-from fnx.core.errors import kernel_label
+from fnx.core.ir import accessors, build, op_args, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.levels.show_text import Text, format_const, format_op
-from fnx.core.uop import UOp
+from fnx.core.support.errors import kernel_label
 
 _TYPE_COLUMN = 40  # column of the types
 

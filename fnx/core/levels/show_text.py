@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from fnx.core import build, dtypes, ops
-from fnx.core.errors import Location
-from fnx.core.ops import Op
-from fnx.core.record import Record
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp
+from fnx.core.support.errors import Location
+from fnx.core.support.record import Record
 
 # Operators by increasing precedence on numbers; ``_LOGIC`` has those on bools.
 _PRECEDENCE: tuple[tuple[Op, ...], ...] = (

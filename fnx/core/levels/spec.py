@@ -5,13 +5,14 @@ table implies come first (``_GENERIC``: the op belongs to the level; number of o
 arg, dtype and shape), then the rules of the level. A violation is a bug of a pass, so the error
 names the level, the rule, the node and its line in the user's code.
 
->>> from fnx.core import build
+>>> from fnx.core.ir import build
 >>> x = build.param(0, dtypes.float32, (3,))
 >>> check([build.neg(x)], "tensor")
 >>> check([UOp(ops.NEG, dtypes.int32, (x,))], "tensor")
 Traceback (most recent call last):
     ...
-fnx.core.errors.SpecError: ...: tensor level: expected the dtype that NEG's row derives; got ...
+fnx.core.support.errors.SpecError: ...: tensor level: expected the dtype that NEG's row derives; got
+...
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache
 from typing import Any
 
-from fnx.core import accessors, build, build_calls, dtypes, ops
-from fnx.core.errors import SpecError
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir.op_traits import gather_shape
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec_command, spec_kernel, spec_program
-from fnx.core.op_traits import gather_shape
-from fnx.core.ops import Op, Shape
-from fnx.core.record import Record
-from fnx.core.uop import UOp, toposort
-from fnx.core.weak_tables import WeakMemo
+from fnx.core.support.errors import SpecError
+from fnx.core.support.record import Record
+from fnx.core.support.weak_tables import WeakMemo
 
 
 class SpecRule(Record):

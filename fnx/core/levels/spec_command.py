@@ -9,10 +9,10 @@ import itertools
 import math
 from collections.abc import Callable, Collection
 
-from fnx.core import accessors, build, op_args, ops
+from fnx.core.ir import accessors, build, op_args, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.interp_kernel import extent
-from fnx.core.ops import Op
-from fnx.core.uop import UOp, toposort
 
 _MEMORY = (ops.SLOT, ops.SWAP)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from fnx.core import accessors, dtypes, ops
-from fnx.core.matrix_units import UNITS
-from fnx.core.ops import Op
-from fnx.core.range_kinds import PARALLEL_KINDS, RANGE_KINDS, SPACES
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import accessors, dtypes, ops
+from fnx.core.ir.matrix_units import UNITS
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.range_kinds import PARALLEL_KINDS, RANGE_KINDS, SPACES
 
 
 def accepts_monoid(monoid: Op, dtype: dtypes.DType) -> bool:

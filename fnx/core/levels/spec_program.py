@@ -1,18 +1,18 @@
 """Legality rules of the program level: instruction order, nested loops, equal vector lengths.
 
 Tuples of (ops, expectation, predicate), for core/levels/spec.py. The table in
-lower/program/emit.py says what each instruction means.
+lower/emit/emit.py says what each instruction means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import dtypes, ops
-from fnx.core.matrix_units import TILE_LANES, UNITS
-from fnx.core.ops import Op
-from fnx.core.range_kinds import ID_KINDS
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.matrix_units import TILE_LANES, UNITS
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.range_kinds import ID_KINDS
 
 # Ops that may be used anywhere and are not instructions.
 NON_INSTRUCTIONS = frozenset({ops.CONST, ops.VAR, ops.REF, ops.PARALLEL_RANGE, ops.ID, ops.LANES})

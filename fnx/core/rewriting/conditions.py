@@ -9,8 +9,8 @@ True
 
 from __future__ import annotations
 
-from fnx.core import build, dtypes, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp
 
 
 def const_bool(value: bool) -> UOp:

@@ -1,6 +1,6 @@
 """Evaluate index expressions whose inputs are known.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> n = build.var(0, dtypes.index, name="n")
 >>> evaluate(build.mul(n, build.index_const(3)), {0: 5})
 15
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fnx.core import build, ops
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, toposort
 
 
 def trunc(a: int, b: int) -> int:

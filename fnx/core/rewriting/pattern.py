@@ -4,7 +4,7 @@ A pattern matches a node and captures parts of it by name. Equal names must matc
 Operands of a commutative op match in either order. A Python number matches a constant of that
 value, bit for bit (-0.0 is not 0.0), also if it is expanded to a shape.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> x, y = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, (3,))
 >>> match(var("a") * 1.0, build.mul(build.const_like(x, 1.0), x))["a"] is x
 True
@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fnx.core import build, ops
-from fnx.core.errors import FnxError
-from fnx.core.operators import Operators
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.operators import Operators
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import FnxError
 
 MatchResult = dict[str, UOp]
 _ANY: Any = object()

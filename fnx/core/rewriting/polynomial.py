@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fnx.core import build, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp
 
 Monomial = tuple[UOp, ...]
 Polynomial = dict[Monomial, int]

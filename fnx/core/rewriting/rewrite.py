@@ -7,7 +7,7 @@
 An unchanged graph comes back as the same object. The result of a rule is visited in turn, so
 rules need not build simplified nodes. New nodes get the sites of the node that they replace.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> from fnx.core.rewriting.pattern import var
 >>> x = build.param(0, dtypes.int32, (3,))
 >>> rules = RuleSet([RewriteRule(var("a") + 0, var("a"), name="add zero"),
@@ -23,10 +23,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from fnx.core.errors import SpecError
-from fnx.core.ops import FUNCTION, OPS, Op
+from fnx.core.ir.ops import FUNCTION, OPS, Op
+from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
 from fnx.core.rewriting.pattern import UPat, build_from, match
-from fnx.core.uop import UOp, copy_locs, current_loc, toposort
+from fnx.core.support.errors import SpecError
 
 _MAX_REWRITES = 200  # rewrites of one node, after which rules are assumed to cycle
 

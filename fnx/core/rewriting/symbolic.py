@@ -16,8 +16,9 @@ True
 >>> unravel(ravel((r, column), (8, n)), (8, n)) == (r, column)
 True
 
-IDIV rounds toward zero and REM has the sign of the dividend (core/ops.py), so both are simplified
-only if the dividend is known to be >= 0, or is a multiple. Divisors are assumed to be non-zero.
+IDIV rounds toward zero and REM has the sign of the dividend (core/ir/ops.py), so both are
+simplified only if the dividend is known to be >= 0, or is a multiple. Divisors are assumed to be
+non-zero.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnx.core import accessors, build, dtypes, ops
+from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import conditions, intervals
 from fnx.core.rewriting.evaluate import trunc
 from fnx.core.rewriting.intervals import Bounds, hull, interval_product
@@ -46,8 +48,7 @@ from fnx.core.rewriting.polynomial import (
     split_linear,
     to_node,
 )
-from fnx.core.uop import UOp, toposort
-from fnx.core.weak_tables import WeakMemo
+from fnx.core.support.weak_tables import WeakMemo
 
 Extent = UOp | int
 

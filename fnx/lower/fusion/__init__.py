@@ -15,8 +15,8 @@ Reductions that follow one another in a group have loops of their own, so a valu
 them is staged, or deliberately computed twice.
 
 A contraction is computed only at an index that covers the group's own, one per group, so that it
-can be tiled. Fusion and schedules ask the same function (lower/contraction_factors.py). Other
-factors stay where they were written, since another order of products could overflow where the
+can be tiled. Fusion and schedules ask the same function (lower/analysis/contraction_factors.py).
+Other factors stay where they were written, since another order of products could overflow where the
 program does not.
 
 A group is full at MAX_WORK if few values cross memory there, so a long chain becomes equal kernels;

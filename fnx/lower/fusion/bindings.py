@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fnx.core import ops
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
 from fnx.lower.fusion import concat_in_place
 from fnx.lower.fusion.disable_fusion import disabled_nodes
 from fnx.lower.fusion.group import Group, gather_source, memory_of

@@ -7,7 +7,7 @@ So the transpose of reading ``xs[t]`` for each t, a stack of a thousand rows, is
 with the same code; as one kernel, each element would test a thousand conditions. A part that
 has to be elsewhere (an argument, a result, a part of two stacks, an operand of a loop) is copied.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> from fnx.lower.fusion import cost
 >>> x = build.param(0, dtypes.float32, (4, 8))
 >>> rows = [build.reduce(x, monoid, (0,)) for monoid in (ops.ADD, ops.MAX)]
@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from fnx.core import ops
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.memory import View
 from fnx.lower.fusion.cost import RecomputeCost, is_cheap
 from fnx.lower.fusion.group import Group, loops_of, memory_of
 from fnx.lower.fusion.index_tokens import Tokens
-from fnx.lower.memory import View
 
 # parts, above which each element of one kernel would test too many conditions
 MAX_PARTS = 64
@@ -56,7 +56,7 @@ def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
     all parts for each element and uses one. In memory each part is only computed where it is
     needed.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> from fnx.lower.fusion import cost
     >>> x = build.param(0, dtypes.float32, (4, 8))
     >>> powers = [x]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from fnx.core import ops
-from fnx.core.op_traits import other_axes
-from fnx.core.ops import Op
-from fnx.core.record import Record
-from fnx.core.uop import UOp
-from fnx.lower.contraction_factors import two_factors
+from fnx.core.ir import ops
+from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record
+from fnx.lower.analysis.contraction_factors import two_factors
 
 _MAX_WEIGHT = 1 << 20
 MAX_SCALE_COST = 2     # arithmetic that only scales

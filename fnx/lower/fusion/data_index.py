@@ -6,7 +6,7 @@
 So a window at a data-dependent offset is read and written along its ranges, without conditions
 if it is in bounds. A value that may overflow in its own type remains opaque.
 
->>> from fnx.core.expr import Expr, maximum, minimum
+>>> from fnx.core.ir.expr import Expr, maximum, minimum
 >>> r = build.range_(256, 0)
 >>> s = Expr(build.load(build.index_into(build.ref(0, dtypes.int32, (1,)), build.index_const(0))))
 >>> start = minimum(maximum(s, 0), 768)
@@ -17,10 +17,10 @@ if it is in bounds. A value that may overflow in its own type remains opaque.
 
 from __future__ import annotations
 
-from fnx.core import build, dtypes, ops
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.rewriting.intervals import Bounds
-from fnx.core.uop import UOp, toposort
 
 _ARITHMETIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST})
 

@@ -7,7 +7,7 @@
 ``config.unfused`` names one kind, so ``f.lower(x).show()`` shows the program without it. A fusion
 that makes a program slower is a bug (tests/attack/fusion.py).
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.float32, (8,))
 >>> fusion = Fusion(build.function([build.exp(build.add(x, x))], 1))
 >>> sorted(node.op.name for node in disabled_nodes(fusion, "all"))
@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fnx.core import ops
-from fnx.core.uop import UOp
-from fnx.lower.contraction_factors import two_factors
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.lower.analysis.contraction_factors import two_factors
 from fnx.lower.fusion.kernelize import Fusion
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fnx.core import accessors, build, build_calls, ops
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.ir import accessors, build, build_calls, ops
+from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.lower.fusion.group import memory_of
 
 
@@ -37,7 +37,7 @@ def ordered_effects(roots: Iterable[UOp]) -> list[UOp]:
 def unplaced_runs(effects: list[UOp], placed: Iterable[UOp]) -> list[tuple[list[UOp], list[UOp]]]:
     """Group effects that are not placed into runs; each with the placed effects that follow it.
 
-    >>> from fnx.core import dtypes
+    >>> from fnx.core.ir import dtypes
     >>> a, b, c, d = (build.param(i, dtypes.bool_, ()) for i in range(4))
     >>> unplaced_runs([a, b, c, d], {c}) == [([a, b], [c]), ([d], [])]
     True

@@ -11,8 +11,8 @@ import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
 
-from fnx.core import ops
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, squeeze
 
 MAX_WORK = 1200   # of a group that ends where few values cross: long chains become equal kernels

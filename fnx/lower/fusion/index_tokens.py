@@ -15,7 +15,7 @@ A value read inside a kernel is read at one token per axis. A token is
 Movement ops only change tokens. Tokens are compared by value, so fusion needs no index
 arithmetic; `index_node` turns them into nodes once a kernel is decided.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.float32, (4, 6))
 >>> source_index(build.permute(x, (1, 0)), 0, (7, 8))
 (8, 7)
@@ -30,9 +30,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fnx.core import build, ops
-from fnx.core.expr import Expr
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp
 
 Token = Any  # int | tuple, see above
 Tokens = tuple[Token, ...]

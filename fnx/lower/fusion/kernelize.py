@@ -33,8 +33,8 @@ import itertools
 import math
 from collections.abc import Collection, Iterable
 
-from fnx.core import accessors, ops
-from fnx.core.uop import UOp, toposort
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.uop import UOp, toposort
 from fnx.lower.fusion import concat_in_place, cost, effects, recompute
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,

@@ -13,14 +13,15 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from fnx.core import build, build_commands, dtypes, ops
-from fnx.core.errors import Location, SpecError
-from fnx.core.expr import Expr, maximum, minimum
-from fnx.core.op_traits import merge_by_axis
-from fnx.core.record import Record
+from fnx.core.ir import build, build_commands, dtypes, ops
+from fnx.core.ir.expr import Expr, maximum, minimum
+from fnx.core.ir.op_traits import merge_by_axis
+from fnx.core.ir.tiling import Schedule
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.support.errors import Location, SpecError
+from fnx.core.support.record import Record
+from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
 from fnx.lower.fusion import concat_in_place
 from fnx.lower.fusion.data_index import data_index
 from fnx.lower.fusion.group import Group, gather_source, memory_of
@@ -33,7 +34,6 @@ from fnx.lower.fusion.index_tokens import (
     source_index,
 )
 from fnx.lower.fusion.kernelize import Fusion
-from fnx.lower.memory import LaunchOperand, View, nodes_of
 
 
 class KernelStep(Record):

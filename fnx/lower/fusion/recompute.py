@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from fnx.core import ops
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record
 from fnx.lower.fusion.group import MEMORY, Group, are_full, is_misaligned, overlaps
 from fnx.lower.fusion.index_tokens import Tokens
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fnx.core import ops
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
 from fnx.lower.fusion.cost import RecomputeCost, has_reductions
 from fnx.lower.fusion.group import MAX_SEARCH, MAX_SINGLE_ROW, Group
 from fnx.lower.fusion.index_tokens import Tokens, source_index

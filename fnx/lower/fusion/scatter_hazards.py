@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import ops
-from fnx.core.op_traits import merge_by_axis
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.op_traits import merge_by_axis
+from fnx.core.ir.uop import UOp
 from fnx.lower.fusion.group import gather_source, memory_of
 from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze
 
@@ -23,7 +23,7 @@ _DATA_TOKEN = ("data", None, 0)
 def hazard_operands(scatter: UOp) -> frozenset[UOp]:
     """Return the indices and updates, if smaller than the array, that read other elements of it.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> x, i = build.param(0, dtypes.float32, (9, 5)), build.param(1, dtypes.int32, (3,))
     >>> rows = build.gather(x, i)
     >>> hazard_operands(build.scatter(x, [i], rows)) == {rows}

@@ -5,7 +5,7 @@
 
 A RESHAPE shares its operand's memory, and arrays are immutable, so results may share buffers.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> p, q = (build.param(i, dtypes.float32, (4,)) for i in (0, 1))
 >>> a = build.add(p, p)
 >>> fn = build.function([build.reshape(a, (2, 2)), a, q], 2)
@@ -15,8 +15,8 @@ A RESHAPE shares its operand's memory, and arrays are immutable, so results may 
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp
 from fnx.lower.fusion.group import memory_of
 
 Result = tuple[str, int]  # ("in", argument) or ("out", buffer)

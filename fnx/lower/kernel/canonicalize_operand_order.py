@@ -9,12 +9,12 @@ pass there would be two variants of each kernel for any length (eager calls).
 
 from __future__ import annotations
 
-from fnx.core import ops
-from fnx.core.accessors import buffer, written_slots
-from fnx.core.uop import UOp, rebuild
+from fnx.core.ir import ops
+from fnx.core.ir.accessors import buffer, written_slots
+from fnx.core.ir.uop import UOp, rebuild
+from fnx.lower.analysis.workload import leaf_loads
 from fnx.lower.fusion.ranges import KernelStep
 from fnx.lower.schedule import contraction
-from fnx.lower.schedule.workload import leaf_loads
 
 
 def canonicalize_operand_order(step: KernelStep) -> KernelStep:

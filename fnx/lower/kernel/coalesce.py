@@ -7,7 +7,7 @@ Two loops are merged if every index that uses either uses both, adjacently, and 
 depends on them. Dimensions of length 1 are dropped first. In the resulting form, kernels of many
 shapes are equal.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> r, c = build.range_(4, 0), build.range_(6, 1)
 >>> x, o = (build.index_into(build.ref(i, dtypes.float32, (4, 6)), r, c) for i in (0, 1))
 >>> copy = coalesce(build.kernel([build.store(o, build.load(x))], "copy", (0, 1)))
@@ -21,10 +21,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from fnx.core import build, ops
-from fnx.core.accessors import bound_ranges, buffer, dims, extent, indices
-from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.kernel.canonicalize import with_stores
+from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import bound_ranges, buffer, dims, extent, indices
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.lower.analysis.canonicalize import with_stores
 
 _ONE = build.index_const(1)
 

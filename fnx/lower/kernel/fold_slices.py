@@ -6,7 +6,7 @@
 So the steps of an unrolled loop over xs[t] share one kernel, compiled once. The kernel only relies
 on alignment to whole rows (their byte count divides the address); the offset is no part of it.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> r, x = build.range_(8, 0), build.param(0, dtypes.float32, (100, 8))
 >>> o = build.index_into(build.ref(1, dtypes.float32, (8,)), r)
 >>> read = build.load(build.index_into(build.ref(0, dtypes.float32, (100, 8)),
@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core import accessors, build, ops
-from fnx.core.record import Record
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.support.record import Record
+from fnx.lower.analysis.memory import LaunchOperand, View
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep
-from fnx.lower.memory import LaunchOperand, View
 
 
 class _RowSlice(Record):

@@ -8,7 +8,7 @@ of both signs times infinity is infinite, but NaN if each term is multiplied; an
 of products overflows elsewhere. For the same reason a hoisted constant is neither zero nor far
 from 1.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> m, n, k = (build.range_(8, id) for id in range(3))
 >>> x, w, o = (build.index_into(build.ref(slot, dtypes.float32, (8, 8)), *at)
 ...            for slot, at in enumerate([(m, k), (k, n), (m, n)]))
@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from fnx.core import build, ops
-from fnx.core.accessors import bound_ranges, value
-from fnx.core.uop import UOp, copy_locs, substitute, toposort
-from fnx.lower.contraction_factors import two_factors
+from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import bound_ranges, value
+from fnx.core.ir.uop import UOp, copy_locs, substitute, toposort
+from fnx.lower.analysis.contraction_factors import two_factors
 
 _MAX_FACTOR = 2.0 ** 40
 

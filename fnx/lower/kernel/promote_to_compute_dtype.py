@@ -4,9 +4,9 @@
     after   STORE(o[i], bfloat16(float32(LOAD(x[i])) * float32(LOAD(y[i]))))
 
 What remains of such a dtype is loads, stores, carries, selects and conversions from and to its
-``compute`` dtype: lower/program/emulate_unsupported_dtypes.py lowers that CAST to bit operations.
+``compute`` dtype: lower/legalize/emulate_unsupported_dtypes.py lowers that CAST to bit operations.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> i = build.range_(4, 0)
 >>> x, o = (build.index_into(build.ref(s, dtypes.bfloat16, (4,)), i) for s in (0, 1))
 >>> squares = build.kernel([build.store(o, build.mul(build.load(x), build.load(x)))], "f", (0,))
@@ -17,10 +17,10 @@ What remains of such a dtype is loads, stores, carries, selects and conversions 
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import KernelError
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.errors import KernelError
 
 _BITWISE_OPS = frozenset({ops.WHERE, ops.BITCAST})
 

@@ -8,7 +8,7 @@ A reduction of contiguous rows is vectorized along the rows, so each result is a
 epilogue would be scalar, too: sixteen times the work of SIMD code. So the results of a block of
 rows are staged, and the epilogue is vectorized along the block.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> r, c = build.range_(64, 0), build.range_(300, 1)
 >>> x, o = (build.ref(i, dtypes.float32, d) for i, d in enumerate(((64, 300), (64,))))
 >>> row = build.reduce_ranges(build.load(build.index_into(x, r, c)), ops.ADD, [c])
@@ -22,12 +22,12 @@ rows are staged, and the epilogue is vectorized along the block.
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.accessors import bound_ranges, extent, value
-from fnx.core.expr import Expr
-from fnx.core.uop import UOp, substitute, toposort
-from fnx.lower.kernel.canonicalize import with_stores
-from fnx.lower.schedule.workload import epilogue_cost, leaf_loads, stride
+from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import bound_ranges, extent, value
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.lower.analysis.canonicalize import with_stores
+from fnx.lower.analysis.workload import epilogue_cost, leaf_loads, stride
 
 MIN_EPILOGUE_COST = 6          # cost of an epilogue above which a STAGE pays
 MIN_ROWS, MAX_ROWS = 8, 256  # rows of a block

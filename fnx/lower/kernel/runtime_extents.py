@@ -11,7 +11,7 @@ much faster as constants. For a kernel whose results exceed the caches, that fac
 nontemporal. Also static is whether all indices and lengths fit 32 bits (``Kernel.near``).
 A contraction has its schedule before (``contraction_tiling.generic_schedule``).
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> def kernel(n, factor):
 ...     i = build.range_(n, 0)
 ...     x, o = (build.index_into(build.ref(s, dtypes.float32, (n,)), i) for s in (0, 1))
@@ -28,13 +28,13 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import buffer, dims, extent, indices
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import buffer, dims, extent, indices
+from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, rebuild, substitute, toposort
-from fnx.lower.kernel.split_index_sets import are_disjoint
-from fnx.lower.program.interleaving import MAX_STRIDE
-from fnx.lower.program.nontemporal import CACHE_LINE, large_results
+from fnx.lower.analysis.split_index_sets import are_disjoint
+from fnx.lower.emit.interleaving import MAX_STRIDE
+from fnx.lower.emit.nontemporal import CACHE_LINE, large_results
 
 
 def generalize(kernel: UOp) -> tuple[UOp, tuple[UOp, ...]]:

@@ -8,7 +8,7 @@ Updates are applied in order, one at a time, and so would be the computation of 
 values: wrapping negative indices, clamping indices of loads. Those values are staged that save
 the most instructions: SIMD code for the fill, and a load of each.
 
->>> from fnx.core.expr import where
+>>> from fnx.core.ir.expr import where
 >>> r = build.range_(512, 0)
 >>> i = Expr(build.load(build.index_into(build.ref(0, dtypes.int32, (512,)), r)))
 >>> wrapped = build.cast(where(i < 0, i + 9, i).node, dtypes.index)
@@ -26,16 +26,16 @@ import operator
 from collections.abc import Sequence
 from functools import reduce
 
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import buffer, conjuncts, index_node, indices, validity, value
-from fnx.core.expr import Expr
-from fnx.core.target import Target
-from fnx.core.uop import UOp, rebuild, substitute, toposort
-from fnx.lower.kernel.canonicalize import with_stores
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import buffer, conjuncts, index_node, indices, validity, value
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
+from fnx.core.support.target import Target
+from fnx.lower.analysis.canonicalize import with_stores
+from fnx.lower.analysis.workload import extent, is_static, itemsize, stride
 from fnx.lower.schedule.cost_model import WAYS
 from fnx.lower.schedule.legality import ordered_ranges
 from fnx.lower.schedule.statement_cost import UNROLL
-from fnx.lower.schedule.workload import extent, is_static, itemsize, stride
 
 _UNSUPPORTED = frozenset({ops.REDUCE, ops.STAGE, ops.LOOP, ops.CARRY})
 

@@ -5,11 +5,11 @@
 
 This is the form of a CONCAT of thin parts, a stack along the last axis, also below other ops,
 and of nested CONCATs: each element is computed by its own formula, without conditions. Code
-generation writes such neighbors as whole vectors (program/interleave_groups.py). Parts of several
+generation writes such neighbors as whole vectors (emit/interleave_groups.py). Parts of several
 columns get a loop each if that takes fewer instructions or much less code. Parts as wide as a
 vector are left to split_index_sets.py.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> r, c = build.range_(500, 0), build.range_(9, 1)
 >>> *xs, last = [build.load(build.index_into(build.ref(i, dtypes.float32, (500,)), r))
 ...              for i in range(9)]
@@ -28,11 +28,11 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import extent, index_node, indices, value
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import extent, index_node, indices, value
+from fnx.core.ir.uop import UOp, copy_locs, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, copy_locs, toposort
-from fnx.lower.kernel.canonicalize import with_stores
+from fnx.lower.analysis.canonicalize import with_stores
 
 VECTOR_ELEMENTS = 16         # elements of a part that fill a vector by themselves
 MIN_COLUMNS = 8           # columns for which one loop over all of them is as good

@@ -14,11 +14,11 @@ any order, or rounded from a wider carry.
 
 **Loops of commands** (loop_kernels.py): a CMD_LOOP becomes one function if its launches cost more
 than sharing its work among workers would save (a table that is filled cell by cell). The EXEC of
-the CMD_LOOP has a PROGRAM with the lines of all its kernels (program/inline_command_loop.py), in
+the CMD_LOOP has a PROGRAM with the lines of all its kernels (loops/inline_command_loop.py), in
 their order and on their memory, and runs on one thread. A long one is cut in two loops, the outer
 one of commands. A loop with a condition inside other loops is resumable: the kernel leaves after so
-many steps of all loops, stores where it was, and continues there (program/resumable_loop.py); so
+many steps of all loops, stores where it was, and continues there (loops/resumable_loop.py); so
 Ctrl-C waits for about a millisecond. A carry with two buffers is copied back after each step
 (loop_memory.py). Loop counters are not memory (induction_variables.py), so indices that they count
-are neither wrapped nor clamped (program/intervals.py).
+are neither wrapped nor clamped (loops/intervals.py).
 """

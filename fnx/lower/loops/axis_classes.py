@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from fnx.core import ops
-from fnx.core.op_traits import other_axes
-from fnx.core.ops import Op, Shape
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp
 
 NodeAxis = tuple[UOp, int]
 
@@ -22,7 +22,7 @@ NodeAxis = tuple[UOp, int]
 class AxisClasses:
     """Equivalence classes of axes of a length other than 1 (union-find).
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> x = build.param(0, dtypes.float32, (9, 3))
     >>> y = build.add(x, x)
     >>> z = build.shrink(y, [(0, 9), (1, 2)])
@@ -61,7 +61,7 @@ class AxisClasses:
     def separate_repeated(self, nodes: Iterable[UOp]) -> None:
         """Make a class small if a node has it twice: as one range it would be the diagonal.
 
-        >>> from fnx.core import build, dtypes
+        >>> from fnx.core.ir import build, dtypes
         >>> x = build.param(0, dtypes.float32, (9, 9))
         >>> axes, both = AxisClasses(), build.add(x, build.permute(x, (1, 0)))
         >>> axes.add_nodes(both.src)

@@ -7,7 +7,7 @@ For machines without float64. The error of a sum is computed exactly (Knuth's Tw
 are as accurate as with the wider carry; a product's carry is one float32. Only scans whose carry
 nobody reads are changed: an explicit float64 of the user is rejected elsewhere.
 
->>> from fnx.core.dtypes import float32, float64
+>>> from fnx.core.ir.dtypes import float32, float64
 >>> c, u = build.param(0, float64, ()), build.param(1, float32, ())
 >>> total = build.add(c, build.cast(u, float64))
 >>> body = build.function([total, build.cast(total, float32)], 2, "cumsum")
@@ -20,10 +20,10 @@ nobody reads are changed: an explicit float64 of the user is rejected elsewhere.
 
 from __future__ import annotations
 
-from fnx.core import build, build_calls, ops
-from fnx.core.dtypes import float32, float64
-from fnx.core.expr import Expr, where
-from fnx.core.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir.dtypes import float32, float64
+from fnx.core.ir.expr import Expr, where
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 
 
 def double_float_carries(fn: UOp) -> UOp:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fnx.core import accessors, build, build_calls, ops
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.core.ir import accessors, build, build_calls, ops
+from fnx.core.ir.uop import UOp, substitute, toposort
 
 
 def drop_effects(loop: UOp) -> tuple[UOp, dict[int, int]] | None:

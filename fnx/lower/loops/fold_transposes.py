@@ -9,8 +9,8 @@ in scalar code (schedule/heuristics.py). With more work per step, SIMD lanes are
 transposes. A loop along an axis in the middle keeps its lanes, which are contiguous in either
 layout.
 
->>> from fnx.core import dtypes
->>> from fnx.core.array.cumulative import cumulative
+>>> from fnx.core.ir import dtypes
+>>> from fnx.core.formulas.cumulative import cumulative
 >>> from fnx.lower.loops.fuse_loop_into_kernel import fuse_loop_into_kernel
 >>> x = build.param(0, dtypes.float32, (64, 100))
 >>> sums = build.function([cumulative(x, 1, ops.ADD)], 1)
@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fnx.core import accessors, build, ops
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, copy_locs, rebuild, toposort
 
 MAX_WORK = 4  # additions per step and carried value; with more, lanes pay
 

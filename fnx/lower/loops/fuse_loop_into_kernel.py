@@ -14,7 +14,7 @@ unrolled.
 A loop with effects remains as it is for the effects; its values come from a kernel without them.
 For each loop it is reported what becomes of it, and why.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x, u = build.param(0, dtypes.float32, (3,)), build.param(1, dtypes.float32, ())
 >>> body = build.function([build.add(x, build.expand(u, (3,)))], 2, "add")
 >>> sums = build_calls.scan(body, 8, [], [build.param(0, dtypes.float32, (3,))],
@@ -32,10 +32,10 @@ from functools import partial
 
 import numpy as np
 
-from fnx.core import accessors, build, build_calls, dtypes, op_args, ops
-from fnx.core.array.trace import inline_function
-from fnx.core.record import Record
-from fnx.core.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import inline_function
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.loops.axis_classes import AxisClasses, NodeAxis
 from fnx.lower.loops.drop_effects import drop_effects

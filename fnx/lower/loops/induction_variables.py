@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core import accessors, build, dtypes, op_args, ops
-from fnx.core.build_commands import commands, slot
-from fnx.core.record import Record
+from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir.build_commands import commands, slot
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.record import Record
 from fnx.lower.loops.loop_memory import memory_uses, span_of
 
 _INT32_BYTES = 4  # bytes of an int32

@@ -5,7 +5,7 @@
 
 A step of a table algorithm (an edit distance, a sieve, a queue in an array) writes a few elements
 of its carry, so its kernels take some nanoseconds, and a launch takes more. The loop, its test and
-the kernels in it become lines of one PROGRAM (program/inline_command_loop.py), in launch order and
+the kernels in it become lines of one PROGRAM (loops/inline_command_loop.py), in launch order and
 on the same
 memory: so each reads what earlier ones wrote, and nothing has to be proved again. It runs on one
 thread. A cost model decides: the launches saved, against the workers that would share a kernel, and
@@ -15,15 +15,15 @@ As a kernel can't be interrupted, it must end soon. A loop that is predicted to 
 strip-mined: a loop of commands around a kernel of limited cycles (strip_mine.py); of a loop with a
 condition, a limited number of steps is a kernel, in a loop of commands with the same condition. If
 such a loop is nested inside, a limited number of steps of all loops is a strip, and the kernel
-resumes where it left off (program/resumable_loop.py):
+resumes where it left off (loops/resumable_loop.py):
 
     before  CMD_LOOP 400: CMD_LOOP while arena 0: step() -> arena 0
     after   start() -> arena 64;  CMD_LOOP while arena 64: KERNEL CMD_LOOP(arena 0, arena 64)
 
 A double-buffered carry has one buffer inside: the new value is copied over the old one per step.
 
->>> from fnx.core import build, dtypes
->>> from fnx.core.build_commands import commands, exec_, cmd_loop, slot
+>>> from fnx.core.ir import build, dtypes
+>>> from fnx.core.ir.build_commands import commands, exec_, cmd_loop, slot
 >>> place = build.index_into(build.ref(0, dtypes.int32, (1,)), build.index_const(0))
 >>> kernel = build.kernel([build.store(place, build.load(place))], "step", ())
 >>> step = exec_(kernel, [slot("out", 0, 0, 4)], (), "step")
@@ -36,9 +36,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core import accessors, build, build_commands, dtypes, ops
-from fnx.core.target import Target
-from fnx.core.uop import UOp, substitute, toposort
+from fnx.core.ir import accessors, build, build_commands, dtypes, ops
+from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.support.target import Target
+from fnx.lower.analysis.memory import ALIGNMENT
 from fnx.lower.loops import strip_mine
 from fnx.lower.loops.induction_variables import use_loop_counters
 from fnx.lower.loops.loop_memory import (
@@ -50,9 +51,8 @@ from fnx.lower.loops.loop_memory import (
     split_loop,
     use_single_buffers,
 )
+from fnx.lower.loops.resumable_loop import resume_points, state_bytes
 from fnx.lower.loops.scalarize import NotFusable
-from fnx.lower.memory import ALIGNMENT
-from fnx.lower.program.resumable_loop import resume_points, state_bytes
 from fnx.lower.schedule import cost_model
 
 ASSUMED_STEPS = 16            # assumed steps of a loop whose trip count depends on data

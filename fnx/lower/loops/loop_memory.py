@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from fnx.core import accessors, build, dtypes, op_args, ops
-from fnx.core.build_commands import commands, exec_, slot, swap
-from fnx.core.uop import UOp, rebuild
+from fnx.core.ir import accessors, build, dtypes, op_args, ops
+from fnx.core.ir.build_commands import commands, exec_, slot, swap
+from fnx.core.ir.uop import UOp, rebuild
+from fnx.lower.analysis.memory import ALIGNMENT
 from fnx.lower.loops.scalarize import NotFusable
-from fnx.lower.memory import ALIGNMENT
 
 ApplySchedule = Callable[[UOp], UOp]
 Trips = tuple[int, ...]  # trip counts of the loops around a command

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, low_precision, ops
-from fnx.core.dtypes import DType
-from fnx.core.expr import Expr, clamp
+from fnx.core.ir import build, dtypes, low_precision, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr, clamp
+from fnx.core.ir.op_traits import merge_by_axis, other_axes
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, copy_locs
 from fnx.core.levels.interp_kernel import eval_node
-from fnx.core.op_traits import merge_by_axis, other_axes
-from fnx.core.ops import Op
-from fnx.core.record import Record
-from fnx.core.uop import UOp, copy_locs
+from fnx.core.support.record import Record
 from fnx.lower.loops.axis_classes import AxisClasses, NodeAxis
 
 ScalarArray = np.ndarray[Any, Any]  # of nodes

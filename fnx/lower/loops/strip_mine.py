@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fnx.core import accessors, build, build_calls, dtypes, ops
-from fnx.core.array.trace import inline_function
-from fnx.core.uop import UOp, copy_locs, toposort
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir.uop import UOp, copy_locs, toposort
+from fnx.core.tracing.trace import inline_function
 
 # Run time limits of loop kernels, as nothing interrupts them: cycles as schedule/cost_model.py
 # predicts them, about 3 per nanosecond. A launch (cost.LAUNCH) is less than 1/1000 of each of

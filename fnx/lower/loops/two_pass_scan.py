@@ -10,8 +10,8 @@ workers. Chunks depend on the length alone, so results have the same bits for an
 If only the carry is returned, reassociation of its rounding would be visible: then only maxima,
 minima and integers are scanned in chunks, and values rounded from a carry in a wider dtype.
 
->>> from fnx.core import dtypes
->>> from fnx.core.array.cumulative import cumulative
+>>> from fnx.core.ir import dtypes
+>>> from fnx.core.formulas.cumulative import cumulative
 >>> x = build.param(0, dtypes.float32, (131072,))
 >>> found, = two_pass_scan(build.function([cumulative(x, 0, ops.ADD)], 1), Target("cpu")).src
 >>> found.op, found.shape, found.src[0].op, found.src[0].src[0].op
@@ -23,12 +23,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core import build, build_calls, ops
-from fnx.core.array.cumulative import cumulative
-from fnx.core.op import Op
-from fnx.core.record import Record
-from fnx.core.target import Target
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.formulas.cumulative import cumulative
+from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir.op import Op
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 MIN_STEPS = 1 << 13         # least steps for which that pays
 # ... if the length is not a multiple: the remainder is scanned at the end

@@ -8,8 +8,8 @@ range, ``priv`` its own scratch memory. ``HEADER`` precedes all functions of a f
 
 from __future__ import annotations
 
-from fnx.core import ops
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.uop import UOp
 from fnx.lower.render.opencl import INLINE, ROWS, OpenClPrinter
 
 _INTEGERS = {"char": 8, "short": 16, "int": 32, "long": 64}

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from fnx.core import ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import KernelError
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import KernelError
 
 Inline = Mapping[Op, Callable[[Any, UOp], str]]  # operands without a line of their own
 

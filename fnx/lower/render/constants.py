@@ -1,6 +1,6 @@
 """CONSTs in LLVM IR.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> constant(build.const(1.5, dtypes.float32)), constant(build.const(True, dtypes.bool_))
 ('0x3FF8000000000000', 'true')
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 
-from fnx.core import build
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.uop import UOp
 
 
 def constant(node: UOp) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core.uop import UOp
+from fnx.core.ir.uop import UOp
 
 _MAX_DEPTH = 2  # nested shuffles that LLVM may combine
 

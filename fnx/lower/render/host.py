@@ -7,7 +7,7 @@ worker's part of the PAR range (0, 1 without one); scratch is the worker's own m
 alias (an output may be a donated input), so they have no alias attributes. The stack is aligned to
 cache lines for spilled vectors.
 
->>> from fnx.core import build
+>>> from fnx.core.ir import build
 >>> i = UOp(ops.FOR, dtypes.index, (build.index_const(0), build.index_const(4)), 1)
 >>> p = UOp(ops.PROGRAM, dtypes.void, (i, UOp(ops.ENDFOR, dtypes.void, (i,))))
 >>> print(module("f", render(p)).splitlines()[0])
@@ -17,9 +17,9 @@ ptr noalias align 64 %scratch) nounwind alignstack(64) {
 
 from __future__ import annotations
 
-from fnx.core import dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp
 from fnx.lower.render import host_matrix_units, host_memory
 from fnx.lower.render.llvm import Convention, Printer, body, type_of
 

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from fnx.core import dtypes, ops
-from fnx.core.errors import KernelError
-from fnx.core.matrix_units import TILE_LANES, UNITS
-from fnx.core.uop import UOp
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.matrix_units import TILE_LANES, UNITS
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import KernelError
 from fnx.lower.render.host_memory import LINES as LINES_OF_MEMORY
 from fnx.lower.render.llvm import ROWS as ROWS_OF_LLVM
 from fnx.lower.render.llvm import Printer, type_of

@@ -8,7 +8,7 @@
                                     else: load the active lanes one by one
     v = load(p, mask, last, first)  first <= p, too
 
-So no load touches lanes outside a buffer (program/masked_loads.py). Loading one by one is for the
+So no load touches lanes outside a buffer (emit/masked_loads.py). Loading one by one is for the
 last vectors of a buffer: a gather, or for small elements a loop, which is little code.
 
 LLVM (22, x86) turns a masked store with a constant one-lane mask into a scalar store, and ignores
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import ops
-from fnx.core.dtypes import DType
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
-from fnx.lower.program.lane_masks import active_lanes
+from fnx.core.ir import ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.lower.emit.lane_masks import active_lanes
 from fnx.lower.render.llvm import Printer, memory_dtype, suffix_of, type_of, zero_of
 
 _MIN_GATHER_BYTES = 4  # bytes of the smallest elements that processors can gather

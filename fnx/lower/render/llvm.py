@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fnx.core import build, dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import KernelError
-from fnx.core.matrix_units import TILE_LANES
-from fnx.core.ops import Op
-from fnx.core.record import Record
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.matrix_units import TILE_LANES
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import KernelError
+from fnx.core.support.record import Record
 from fnx.lower.render.constants import constant
 from fnx.lower.render.fences import Fences
 from fnx.lower.render.quotient_workaround import quotient

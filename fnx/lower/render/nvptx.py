@@ -4,12 +4,12 @@
 
 ``words`` are the addresses of the buffers, then the scalars, 64 bits each: to launch a recorded
 kernel with new arguments, they are written to the same words. If there are unbounded loops
-(program/unbounded_loops.py), the address of the host word that cancels them follows. Everything
+(legalize/unbounded_loops.py), the address of the host word that cancels them follows. Everything
 else is the host's text (render/llvm.py): pointers are generic, and LLVM infers their address
 spaces. Products and sums are not fused, divisions and square roots are rounded correctly and
 subnormal numbers are kept, since LLVM's PTX has ``.rn`` and no ``.ftz``.
 
->>> from fnx.core import build, op_args
+>>> from fnx.core.ir import build, op_args
 >>> sync = UOp(ops.SYNC, dtypes.void)
 >>> p = UOp(ops.PROGRAM, dtypes.void, (sync,), op_args.ThreadGroup(0, 0, 64, 0, 0))
 >>> print(module("f", render(p)).splitlines()[0])
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import dtypes, ops
-from fnx.core.kernel_interface import ABORT_REGISTER
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
-from fnx.lower.program.unbounded_loops import POLL_INTERVAL, unbounded_loops
+from fnx.core.ir import dtypes, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.kernel_interface import ABORT_REGISTER
+from fnx.lower.legalize.unbounded_loops import POLL_INTERVAL, unbounded_loops
 from fnx.lower.render.host import from_bits
 from fnx.lower.render.llvm import ROWS, Convention, Printer, body, type_of
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import KernelError
-from fnx.core.kernel_interface import ABORT_FLAG
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
-from fnx.lower.program.unbounded_loops import POLL_INTERVAL, unbounded_loops
+from fnx.core.ir import build, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import KernelError
+from fnx.core.support.kernel_interface import ABORT_FLAG
+from fnx.lower.legalize.unbounded_loops import POLL_INTERVAL, unbounded_loops
 from fnx.lower.render.c_like import LOOPS, CLikePrinter, Inline
 
 _TYPES = {"bool": "bool", "int8": "char", "int16": "short", "int32": "int", "int64": "long",

@@ -5,7 +5,7 @@
 
 So quotients of two such vectors are emitted as a constrained intrinsic, which LLVM analyzes less.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> zero, one = (build.const(x, dtypes.float32) for x in (0, 1))
 >>> may_be_zero(zero), may_be_zero(build.mul(zero, one)), may_be_zero(build.add(zero, one))
 (True, True, False)
@@ -13,8 +13,8 @@ So quotients of two such vectors are emitted as a constrained intrinsic, which L
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp
 
 _ZERO_IF_ALL = frozenset({ops.ADD, ops.SUB, ops.MAX, ops.MIN, ops.OR})
 _MAX_NODES = 200  # nodes to visit

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.errors import KernelError
-from fnx.core.kernel_interface import MAX_GROUPS_PER_AXIS
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import KernelError
+from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS
 from fnx.lower.render.c_like import LOOPS, CLikePrinter
 from fnx.lower.render.wgsl_functions import (
     HELPERS,

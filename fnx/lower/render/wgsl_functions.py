@@ -6,8 +6,8 @@ are pairs of 32-bit words, the low one first.
 
 from __future__ import annotations
 
-from fnx.core.dtypes import DType, uint64
-from fnx.core.errors import KernelError
+from fnx.core.ir.dtypes import DType, uint64
+from fnx.core.support.errors import KernelError
 
 _LETTER = {"float": "f", "int": "s", "index": "s", "uint": "u", "bool": "b"}
 _TYPE = {"f": "f32", "s": "i32", "u": "u32", "b": "bool", "w": "vec2<u32>"}

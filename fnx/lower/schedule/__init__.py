@@ -18,6 +18,6 @@ The compiler's own choice (``choose_schedule`` in heuristics.py; contraction_til
 workgroup_heuristics.py for GPUs) follows from which ranges the factors and indices depend on, never
 from the number of workers. It consists of knobs (knobs.py), each with its legal alternatives. So
 ``candidates(kernel, target)`` is one list: the heuristic first, the others by predicted cycles
-(cost_model.py); a search times them (transforms/replay/schedule_search.py). They can be listed and
-compiled for GPUs that this machine does not have.
+(cost_model.py); a search times them (transforms/dispatch/schedule_search.py). They can be listed
+and compiled for GPUs that this machine does not have.
 """

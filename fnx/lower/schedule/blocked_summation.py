@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core import tiling
-from fnx.core.tiling import Transform
+from fnx.core.ir import tiling
+from fnx.core.ir.tiling import Transform
 
 CHAIN_TERMS = 256  # approximate terms per accumulator
 _SINGLE_CHAIN_TERMS = 16  # sums up to this length use a single accumulator

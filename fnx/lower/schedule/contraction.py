@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterable
 from operator import attrgetter
 
-from fnx.core import accessors, build, ops, tiling
-from fnx.core.accessors import bound_ranges, buffer, dims, indices, validity
-from fnx.core.matrix_units import MatrixUnit
-from fnx.core.record import Record
+from fnx.core.ir import accessors, build, ops, tiling
+from fnx.core.ir.accessors import bound_ranges, buffer, dims, indices, validity
+from fnx.core.ir.matrix_units import MatrixUnit
+from fnx.core.ir.tiling import Transform
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Transform
-from fnx.core.uop import UOp, toposort
-from fnx.lower.contraction_factors import two_factors
-from fnx.lower.schedule.loops import ranges_of
-from fnx.lower.schedule.workload import epilogue_cost, extent, leaf_loads, stride, volume
+from fnx.core.support.record import Record
+from fnx.lower.analysis.contraction_factors import two_factors
+from fnx.lower.analysis.loops import ranges_of
+from fnx.lower.analysis.workload import epilogue_cost, extent, leaf_loads, stride, volume
 
 # summed extent over rows from which strided stores across lanes cost less than packing
 _LONG_SUM_RATIO = 16

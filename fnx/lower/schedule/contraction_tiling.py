@@ -16,11 +16,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fnx.core import tiling
-from fnx.core.matrix_units import MatrixUnit
-from fnx.core.target import Target
-from fnx.core.tiling import Transform
-from fnx.core.uop import UOp
+from fnx.core.ir import tiling
+from fnx.core.ir.matrix_units import MatrixUnit
+from fnx.core.ir.tiling import Transform
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
+from fnx.lower.analysis.loops import name_of
+from fnx.lower.analysis.workload import (
+    extent,
+    itemsize,
+    leaf_loads,
+    stride,
+    trip_count,
+    volume,
+)
 from fnx.lower.schedule.blocked_summation import (
     CHAIN_TERMS,
     alternative_chains,
@@ -39,21 +48,12 @@ from fnx.lower.schedule.contraction import (
     word_range,
 )
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
-from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.matrix_units import find_unit
 from fnx.lower.schedule.register_tiles import (
     MAX_TILE_ROWS,
     Tile,
     alternative_tiles,
     choose_register_tile,
-)
-from fnx.lower.schedule.workload import (
-    extent,
-    itemsize,
-    leaf_loads,
-    stride,
-    trip_count,
-    volume,
 )
 
 _MIN_PACK_BYTES = 96 << 10  # bytes of a computed right factor above which packing it pays

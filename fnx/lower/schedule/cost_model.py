@@ -16,7 +16,7 @@ condition on indices ends.
 
 The model ranks the schedules of one kernel. Its first choice takes 1.03 times the best measured for
 products and 1.06 times for other kernels; the best of its first four takes 1.01 and 1.02. It also
-decides whether products are computed in attention regions or stored (lower/blockwise): for 60 pairs
+decides whether products are computed in attention regions or stored (lower/attention): for 60 pairs
 the predicted ratio was mostly within .7 and 1.5 of the measured one.
 """
 
@@ -27,18 +27,18 @@ import math
 import operator
 from collections.abc import Sequence
 
-from fnx.core import accessors, build, dtypes, ops
-from fnx.core.accessors import bound_ranges, buffer, dims
-from fnx.core.cache import cached_property
-from fnx.core.errors import KernelError
-from fnx.core.range_kinds import WORKER_KIND
-from fnx.core.target import Target
-from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.program.conditions import INEQUALITIES, match_masked_reduce
+from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.accessors import bound_ranges, buffer, dims
+from fnx.core.ir.cache import cached_property
+from fnx.core.ir.tiling import Schedule
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.errors import KernelError
+from fnx.core.support.range_kinds import WORKER_KIND
+from fnx.core.support.target import Target
+from fnx.lower.analysis.conditions import INEQUALITIES, match_masked_reduce
+from fnx.lower.analysis.workload import extent, stride
 from fnx.lower.schedule.staging import split_global
 from fnx.lower.schedule.tile import tile
-from fnx.lower.schedule.workload import extent, stride
 
 # cycles of a command besides its kernel, on the thread that walks commands
 LAUNCH_CYCLES = 60
@@ -64,7 +64,7 @@ _WARP_THREADS, _BUSY_GROUPS = 32, 128  # threads in lockstep; workgroups that ke
 def predict_cycles(kernel: UOp, schedule: Schedule, target: Target) -> float:
     """Return the predicted cycles of a kernel under a schedule; infinity if it is illegal.
 
-    >>> from fnx.core import tiling
+    >>> from fnx.core.ir import tiling
     >>> i = build.range_(1 << 20, 0, name="i")
     >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (1 << 20,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])

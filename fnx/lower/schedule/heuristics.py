@@ -15,18 +15,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from fnx.core import accessors, dtypes, ops, tiling
-from fnx.core.accessors import bound_ranges
+from fnx.core.ir import accessors, dtypes, ops, tiling
+from fnx.core.ir.accessors import bound_ranges
+from fnx.core.ir.tiling import Schedule, Transform
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.target import Target
-from fnx.core.tiling import Schedule, Transform
-from fnx.core.uop import UOp, toposort
-from fnx.lower.program.conditions import INEQUALITIES
+from fnx.core.support.target import Target
+from fnx.lower.analysis.conditions import INEQUALITIES
+from fnx.lower.analysis.loops import name_of, ranges_of
+from fnx.lower.analysis.workload import (
+    extent,
+    is_static,
+    itemsize,
+    iteration_ranges,
+    stride,
+    total_work,
+    trip_count,
+    volume,
+)
 from fnx.lower.schedule import contraction, contraction_tiling
 from fnx.lower.schedule.blocked_summation import alternative_chains, balanced_chain, split_sum
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
 from fnx.lower.schedule.legality import carried_ranges, ordered_ranges
-from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.small_inner_dim import transpose_in_registers
 from fnx.lower.schedule.statement_cost import (
     BLOCK_SIDE,
@@ -37,16 +47,6 @@ from fnx.lower.schedule.statement_cost import (
 )
 from fnx.lower.schedule.tile_units import find_tile_unit, schedule_tile_unit
 from fnx.lower.schedule.unroll_and_jam import UnrollAndJam, find_unroll_and_jam
-from fnx.lower.schedule.workload import (
-    extent,
-    is_static,
-    itemsize,
-    iteration_ranges,
-    stride,
-    total_work,
-    trip_count,
-    volume,
-)
 
 # additions (or equivalent work) below which waking a worker does not pay
 _MIN_PARALLEL_WORK = 1 << 16
@@ -64,7 +64,7 @@ def choose_schedule(kernel: UOp, target: Target) -> Schedule:
     and the vector width only, never from the number of workers. The schedule is the first of the
     candidates (candidates.py): the one the cost heuristics prefer.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> i = build.range_(1000, 0)
     >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])
@@ -275,7 +275,7 @@ class LoopPlan:
         self.parts[r] = (loops, lane_names)
 
     def _is_peeled(self, r: UOp) -> bool:
-        """Return whether conditions cut the loop over r (program/loop_peeling.py). Workers then
+        """Return whether conditions cut the loop over r (emit/loop_peeling.py). Workers then
         share the loop over blocks of lanes itself, in which the cuts are constants."""
         return not self.ordered and any(n.op in INEQUALITIES and n.src[0].dtype is dtypes.index
                                      and r in n.ranges for n in self.nodes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from fnx.core.record import Record
+from fnx.core.support.record import Record
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Which loops a kernel may have: checked after a schedule is applied, before anything is built.
 
     PAR      one range, the outermost; every STORE depends on it; no REDUCE or STAGE closes it
-             (the same holds for all parallel kinds: core/range_kinds.py)
+             (the same holds for all parallel kinds: core/support/range_kinds.py)
     VEC      at most one in a value; its extent is a number (so is that of UNROLL)
     REDUCE   loops that it does not close lie outside of its own, so that it needs one accumulator
              for each UNROLL and VEC lane and no more
@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fnx.core import ops
-from fnx.core.accessors import bound_ranges, buffer, indices
-from fnx.core.errors import KernelError
-from fnx.core.range_kinds import LOOP_KINDS, PARALLEL_KINDS, RANGE_KINDS
+from fnx.core.ir import ops
+from fnx.core.ir.accessors import bound_ranges, buffer, indices
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.uop import UOp, toposort
-from fnx.lower.index_injectivity import determined_ranges
-from fnx.lower.schedule.loops import Loops, ScheduledLoop, name_of, quote_names
+from fnx.core.support.errors import KernelError
+from fnx.core.support.range_kinds import LOOP_KINDS, PARALLEL_KINDS, RANGE_KINDS
+from fnx.lower.analysis.index_injectivity import determined_ranges
+from fnx.lower.analysis.loops import Loops, ScheduledLoop, name_of, quote_names
 
 
 def check_loops(kernel: UOp, loops: Loops, stores: Sequence[UOp], order: Sequence[int]) -> None:

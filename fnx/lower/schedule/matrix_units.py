@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import buffer, conjuncts, dims, extent, indices, validity
-from fnx.core.dtypes import DType
-from fnx.core.expr import Expr
-from fnx.core.matrix_units import UNITS, MatrixUnit
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import buffer, conjuncts, dims, extent, indices, validity
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.matrix_units import UNITS, MatrixUnit
+from fnx.core.ir.uop import UOp, rebuild, substitute
 from fnx.core.rewriting import symbolic
-from fnx.core.target import Target
-from fnx.core.uop import UOp, rebuild, substitute
+from fnx.core.support.target import Target
 
 _SIGN_BITS = 0x80808080  # the sign bit of each byte of a word
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fnx.core import ops, tiling
-from fnx.core.accessors import bound_ranges
-from fnx.core.tiling import Schedule
-from fnx.core.uop import UOp, toposort
-from fnx.lower.schedule.loops import name_of, ranges_of
-from fnx.lower.schedule.workload import extent
+from fnx.core.ir import ops, tiling
+from fnx.core.ir.accessors import bound_ranges
+from fnx.core.ir.tiling import Schedule
+from fnx.core.ir.uop import UOp, toposort
+from fnx.lower.analysis.loops import name_of, ranges_of
+from fnx.lower.analysis.workload import extent
 
 _MAX_FACTOR = 1024  # largest split factor
 _UNROLL_FACTOR = 4     # unroll factor of a loop that becomes innermost
@@ -25,7 +25,7 @@ _UNROLL_FACTOR = 4     # unroll factor of a loop that becomes innermost
 def neighbors(kernel: UOp, schedule: Schedule) -> Iterator[Schedule]:
     """Yield schedules that differ from one in a single step; they may be illegal.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> i = build.range_(1000, 0, name="i")
     >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])

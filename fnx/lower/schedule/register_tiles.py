@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fnx.core.record import Record
-from fnx.core.target import Target
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
 
 _MAX_ACCUMULATORS = 16  # most of a tile: they hide the latency of two multiply-adds per cycle
 MAX_TILE_ROWS = 14  # most rows of a tile

@@ -11,13 +11,13 @@ if it is long it makes up most of the code of a kernel.
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.accessors import extent
-from fnx.core.errors import KernelError
-from fnx.core.tiling import Collect
-from fnx.core.uop import UOp, substitute, toposort
-from fnx.lower.kernel.canonicalize import with_stores
-from fnx.lower.schedule.loops import name_of
+from fnx.core.ir import build, ops
+from fnx.core.ir.accessors import extent
+from fnx.core.ir.tiling import Collect
+from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.support.errors import KernelError
+from fnx.lower.analysis.canonicalize import with_stores
+from fnx.lower.analysis.loops import name_of
 
 _REPLICATED_KINDS = ("UNROLL", "VEC")
 
@@ -28,7 +28,7 @@ def roll_epilogue(kernel: UOp, step: Collect) -> UOp:
     Raises:
         KernelError: some result does not depend on the range.
 
-    >>> from fnx.core import dtypes
+    >>> from fnx.core.ir import dtypes
     >>> i, k = build.range_(4, 0, "UNROLL", "i"), build.range_(9, 1, name="k")
     >>> a, o = (build.ref(s, dtypes.float32, d) for s, d in enumerate(((4, 9), (4,))))
     >>> row = build.reduce_ranges(build.load(build.index_into(a, i, k)), ops.ADD, [k])

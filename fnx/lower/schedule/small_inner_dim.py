@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fnx.core import accessors, ops, tiling
-from fnx.core.tiling import Transform
-from fnx.core.uop import UOp, toposort
-from fnx.lower.program.interleaving import MAX_STRIDE
-from fnx.lower.program.transpose import can_transpose
-from fnx.lower.schedule.workload import extent, is_static, stride
+from fnx.core.ir import accessors, ops, tiling
+from fnx.core.ir.tiling import Transform
+from fnx.core.ir.uop import UOp, toposort
+from fnx.lower.analysis.workload import extent, is_static, stride
+from fnx.lower.emit.interleaving import MAX_STRIDE
+from fnx.lower.emit.transpose import can_transpose
 
 # most elements of a row: a block of longer rows is far larger than the registers
 _MAX_ROW_LENGTH = 64

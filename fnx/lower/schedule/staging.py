@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.accessors import (
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.accessors import (
     bound_ranges,
     buffer,
     dims,
@@ -27,14 +27,14 @@ from fnx.core.accessors import (
     value,
     written_slots,
 )
-from fnx.core.errors import KernelError
-from fnx.core.record import Record
+from fnx.core.ir.tiling import StageOperand
+from fnx.core.ir.uop import UOp, consumers, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import StageOperand
-from fnx.core.uop import UOp, consumers, copy_locs, rebuild, substitute, toposort
-from fnx.lower.kernel.canonicalize import canonicalize
-from fnx.lower.schedule.loops import name_of, quote_names
-from fnx.lower.schedule.workload import stride, volume
+from fnx.core.support.errors import KernelError
+from fnx.core.support.record import Record
+from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.analysis.loops import name_of, quote_names
+from fnx.lower.analysis.workload import stride, volume
 
 _MAX_UNROLLED_FILL = 16
 _WORDS_PER_ROW = 16  # register words in a row of a matrix unit's tile
@@ -111,7 +111,7 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
 
 def _join_split_loops(staged: UOp, loops: Sequence[UOp]) -> list[list[UOp]]:
     """Group the loops by dimension of the stage: loops that blocked summation made of one range are
-    joined again, so that vectors fill the stage (program/vectorize_stage_fills.py)."""
+    joined again, so that vectors fill the stage (emit/vectorize_stage_fills.py)."""
     groups: list[list[UOp]] = []
     for r in loops:
         if groups and staged.op is ops.LOAD and _is_even_split(staged, groups[-1][-1], r):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fnx.core import accessors, ops
-from fnx.core.uop import UOp, toposort
-from fnx.lower.program.interleaving import MAX_STRIDE
-from fnx.lower.program.transpose import can_transpose
+from fnx.core.ir import accessors, ops
+from fnx.core.ir.uop import UOp, toposort
+from fnx.lower.analysis.workload import extent, is_static, iteration_ranges, stride, volume
+from fnx.lower.emit.interleaving import MAX_STRIDE
+from fnx.lower.emit.transpose import can_transpose
 from fnx.lower.schedule.small_inner_dim import crosses_rows, small_reduction_range
-from fnx.lower.schedule.workload import extent, is_static, iteration_ranges, stride, volume
 
 CHUNK_WORK = 1 << 14  # additions (or equivalent work) that one parallel iteration should have
 BLOCK_SIDE = 16  # side of a transposed block: a cache line of float32

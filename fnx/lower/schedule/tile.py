@@ -23,20 +23,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
-from fnx.core import build, dtypes, ops
-from fnx.core.accessors import bound_ranges, buffer, dims, index_node, indices, stop_condition
-from fnx.core.errors import KernelError
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import bound_ranges, buffer, dims, index_node, indices, stop_condition
+from fnx.core.ir.tiling import Collect, StageOperand, Transform
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.tiling import Collect, StageOperand, Transform
-from fnx.core.uop import UOp, copy_locs, rebuild, substitute, toposort
-from fnx.lower.contraction_factors import is_zero_unless
-from fnx.lower.kernel.canonicalize import canonicalize
+from fnx.core.support.errors import KernelError
+from fnx.lower.analysis.canonicalize import canonicalize
+from fnx.lower.analysis.contraction_factors import is_zero_unless
+from fnx.lower.analysis.loops import Loops, ScheduledLoop
+from fnx.lower.analysis.workload import stride
 from fnx.lower.schedule.legality import check_loops, has_data_index
-from fnx.lower.schedule.loops import Loops, ScheduledLoop
 from fnx.lower.schedule.matrix_units import lower_to_mma
 from fnx.lower.schedule.rolled_epilogue import roll_epilogue
 from fnx.lower.schedule.staging import place_stages
-from fnx.lower.schedule.workload import stride
 
 
 def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
@@ -45,7 +45,7 @@ def tile(kernel: UOp, schedule: Sequence[Transform]) -> UOp:
     Raises:
         KernelError: the schedule names something that does not exist, or would change the meaning.
 
-    >>> from fnx.core import tiling
+    >>> from fnx.core.ir import tiling
     >>> r = build.range_(100, 0, name="i")
     >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (100,)), r) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy")

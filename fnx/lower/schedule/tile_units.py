@@ -9,16 +9,16 @@ Both factors are staged as contiguous tiles: ``[k][i][t][w]`` and ``[jr][k][j][w
 
 from __future__ import annotations
 
-from fnx.core import tiling
-from fnx.core.matrix_units import MatrixUnit
-from fnx.core.target import Target
-from fnx.core.tiling import Transform
+from fnx.core.ir import tiling
+from fnx.core.ir.matrix_units import MatrixUnit
+from fnx.core.ir.tiling import Transform
+from fnx.core.support.target import Target
+from fnx.lower.analysis.loops import name_of
+from fnx.lower.analysis.workload import extent, trip_count, volume
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.blocked_summation import split_sum
 from fnx.lower.schedule.contraction import Contraction
-from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.matrix_units import find_unit
-from fnx.lower.schedule.workload import extent, trip_count, volume
 
 _REGISTERS_PER_SIDE = 2  # accumulator registers along each side: 4 in all, and 4 of factors
 

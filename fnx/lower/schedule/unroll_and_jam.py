@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import ops
-from fnx.core.accessors import bound_ranges, value
-from fnx.core.record import Record
-from fnx.core.target import Target
-from fnx.core.uop import UOp, toposort
-from fnx.lower.schedule.workload import extent, is_static, stride
+from fnx.core.ir import ops
+from fnx.core.ir.accessors import bound_ranges, value
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
+from fnx.lower.analysis.workload import extent, is_static, stride
 
 _MAX_ROWS, _MAX_VECTORS = 4, 4
 _MAX_TERMS = 8  # longest reduction range that is fully unrolled

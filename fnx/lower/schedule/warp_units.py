@@ -10,18 +10,18 @@ factors, in register words, are SHARED.
 
 from __future__ import annotations
 
-from fnx.core import tiling
-from fnx.core.matrix_units import MatrixUnit
-from fnx.core.range_kinds import RANGE_KINDS
-from fnx.core.target import Target
-from fnx.core.tiling import Bind, Transform
-from fnx.core.uop import UOp
+from fnx.core.ir import tiling
+from fnx.core.ir.matrix_units import MatrixUnit
+from fnx.core.ir.tiling import Bind, Transform
+from fnx.core.ir.uop import UOp
+from fnx.core.support.range_kinds import RANGE_KINDS
+from fnx.core.support.target import Target
+from fnx.lower.analysis.loops import name_of
+from fnx.lower.analysis.workload import extent
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.knobs import TuningKnobs
-from fnx.lower.schedule.loops import name_of
 from fnx.lower.schedule.matrix_units import find_unit
-from fnx.lower.schedule.workload import extent
 
 _WARPS_PER_SIDE = 2           # warps along each side of a block
 _MAX_TILE_ROWS, _MAX_TILE_COLUMNS = 4, 4  # tiles of a warp, at most

@@ -20,19 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import accessors, ops, tiling
-from fnx.core.accessors import bound_ranges
+from fnx.core.ir import accessors, ops, tiling
+from fnx.core.ir.accessors import bound_ranges
+from fnx.core.ir.tiling import Bind, Schedule, Transform
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.target import Target
-from fnx.core.tiling import Bind, Schedule, Transform
-from fnx.core.uop import UOp, toposort
+from fnx.core.support.target import Target
+from fnx.lower.analysis.loops import name_of, ranges_of
+from fnx.lower.analysis.workload import extent, itemsize, leaf_loads, stride, volume
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.contraction import Contraction
 from fnx.lower.schedule.heuristics import LoopPlan
 from fnx.lower.schedule.knobs import HEURISTIC, TuningKnobs
-from fnx.lower.schedule.loops import name_of, ranges_of
 from fnx.lower.schedule.warp_units import find_warp_unit, schedule_warp_unit
-from fnx.lower.schedule.workload import extent, itemsize, leaf_loads, stride, volume
 
 # iterations shared by threads; with fewer, a thread computes a whole row
 _MIN_SHARED_EXTENT = 64
@@ -52,7 +52,7 @@ _MAX_CODE_LINES = 192      # most lines of code for the elements of a thread
 def choose_workgroups(kernel: UOp, target: Target) -> Schedule:
     """Return the schedule of a kernel for a target with workgroups of threads.
 
-    >>> from fnx.core import build, dtypes
+    >>> from fnx.core.ir import build, dtypes
     >>> i = build.range_(1000, 0)
     >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (1000,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", [0])

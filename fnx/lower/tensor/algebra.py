@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, dtypes, ops
-from fnx.core.dtypes import DType
-from fnx.core.numpy_semantics import eval_node
-from fnx.core.op_traits import max_value, min_value
-from fnx.core.ops import Op
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.numpy_semantics import eval_node
+from fnx.core.ir.op_traits import max_value, min_value
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, as_pattern, const, underlying_const, var
 from fnx.core.rewriting.rewrite import RewriteRule
-from fnx.core.uop import UOp
 
 n, i, f, x, t = var("x", "fi"), var("x", "i"), var("x", "f"), var("x"), var("x", "b")
 m, y, z = var("y", "fi"), var("y"), var("z")

@@ -7,7 +7,7 @@ Runs only under ``config.check_index``, before all other passes. It covers every
 indices that are data, also those of calls and gradients; user-written kernels report their own. A
 loop carries the first fault of each index, with its iteration.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> x, i = build.param(0, dtypes.float32, (5,)), build.param(1, dtypes.int32, (3,))
 >>> fn, checks = add_bounds_checks(build.function([build.gather(x, i)], 2))
 >>> len(fn.src), checks[0].length
@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fnx.core import accessors, build, build_calls, dtypes, ops
-from fnx.core.bounds_checks import NO_FAULT, BoundsCheck, bounds_fault, parse_check
-from fnx.core.uop import UOp, copy_locs, rebuild, substitute
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops
+from fnx.core.ir.bounds_checks import NO_FAULT, BoundsCheck, bounds_fault, parse_check
+from fnx.core.ir.uop import UOp, copy_locs, rebuild, substitute
 from fnx.lower.tensor.inline import inline
 
 # [the fault, then the iteration of each enclosing loop, innermost first]

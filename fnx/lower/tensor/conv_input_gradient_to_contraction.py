@@ -10,7 +10,7 @@ there is no inner sum and the rest is the same. With stride 1 a FOLD is an UNFOL
 array with the windows in reverse order. (An infinite weight times these zeros is NaN, as it is in a
 convolution with padding.)
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> g = build.param(0, dtypes.float32, (9, 4))
 >>> w = build.param(1, dtypes.float32, (4, 3))
 >>> both = [build.expand(build.reshape(g, (9, 4, 1)), (9, 4, 3)), build.expand(w, (9, 4, 3))]
@@ -26,9 +26,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fnx.core import build, op_args, ops
+from fnx.core.ir import build, op_args, ops
+from fnx.core.ir.uop import UOp, consumers, rebuild, toposort
 from fnx.core.rewriting.pattern import underlying_const
-from fnx.core.uop import UOp, consumers, rebuild, toposort
 
 _MOVEMENTS = (ops.FOLD, ops.PAD, ops.PERMUTE, ops.RESHAPE)
 AxisChange = Callable[[UOp, int], UOp]

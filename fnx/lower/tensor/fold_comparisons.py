@@ -8,7 +8,7 @@ Each integer gets an interval, operands first. A comparison that the intervals d
 a WHERE on it is the branch taken, and a GATHER at consecutive indices is a SHRINK, which reads no
 index and fuses.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x, i = build.param(0, dtypes.float32, (6, 4)), build.iota(3, dtypes.int32)
 >>> at = build.where(build.lt(i, build.const_like(i, 0)), build.add(i, build.const_like(i, 6)), i)
 >>> made, = fold_comparisons(build.function([build.gather(x, at)], 1)).src
@@ -21,10 +21,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
-from fnx.core import build, ops
-from fnx.core.op_traits import other_axes
-from fnx.core.ops import Op
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp, rebuild, toposort
 
 Interval = tuple[int, int]
 IntervalRule = Callable[[UOp, list[Interval]], Interval]

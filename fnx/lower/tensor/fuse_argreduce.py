@@ -7,7 +7,7 @@
 ``argmax`` and ``argmin`` are written and differentiated in the form before; the computation of x
 fuses into the single loop.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x, places = build.param(0, dtypes.int32, (7,)), build.iota(7)
 >>> m = build.expand(build.reshape(build.reduce(x, ops.MAX, [0]), (1,)), (7,))
 >>> hit = build.where(build.eq(x, m), places, build.const(7, dtypes.int32, (7,)))
@@ -18,9 +18,9 @@ True
 
 from __future__ import annotations
 
-from fnx.core import build, ops
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.rewriting.pattern import underlying_const
-from fnx.core.uop import UOp, rebuild
 
 
 def fuse_argreduce(fn: UOp) -> UOp:

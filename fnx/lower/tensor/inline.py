@@ -7,7 +7,7 @@ A CUSTOM is inlined as its function: its rules are for derivatives only. Calls o
 KERNELs stay. A body that is called ten times is inlined ten times; the ten copies become equal
 kernels, which are one interned node and are compiled once.
 
->>> from fnx.core import build, dtypes
+>>> from fnx.core.ir import build, dtypes
 >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
 >>> twice = build.function([build.add(p, p)], 1)
 >>> result, = build_calls.call(twice, [build.mul(p, q)])
@@ -17,9 +17,9 @@ True
 
 from __future__ import annotations
 
-from fnx.core import accessors, build_calls, ops
-from fnx.core.array import trace
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.ir import accessors, build_calls, ops
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.tracing import trace
 
 MIN_CALLS = 8  # calls of one body, in one FUNCTION or loop, from which it is lowered separately
 

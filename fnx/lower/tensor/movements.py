@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 
-from fnx.core import build, build_calls, ops
+from fnx.core.ir import build, build_calls, ops
+from fnx.core.ir.uop import UOp
 from fnx.core.rewriting.pattern import CONSTANT_OPS, UPat, underlying_const, var
 from fnx.core.rewriting.rewrite import RewriteRule
-from fnx.core.uop import UOp
 from fnx.lower.tensor.algebra import broadcast_like
 
 # parts above which a kernel does not select among them (fusion/concat_in_place.py)

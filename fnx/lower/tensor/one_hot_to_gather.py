@@ -11,7 +11,7 @@ parts remain a product. Values are unchanged: the sum is NaN if any other row of
 finite, so non-finite rows are counted per column. Likewise a column of the scatter-add is NaN if
 any of its updates is not finite.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> i, w = build.param(0, dtypes.int32, (500,)), build.param(1, dtypes.int32, (64, 16))
 >>> hot = build.cast(build.elementwise(ops.CMPEQ, *[build.expand(build.reshape(x, shape), (500, 64))
 ...     for x, shape in ((i, (500, 1)), (build.iota(64, dtypes.int32), (1, 64)))]), dtypes.int32)
@@ -30,13 +30,13 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, ops
-from fnx.core.ops import Shape
-from fnx.core.record import Record
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.rewriting.pattern import underlying_const
-from fnx.core.target import Target
-from fnx.core.uop import UOp, rebuild, toposort
-from fnx.lower.contraction_factors import is_zero
+from fnx.core.support.record import Record
+from fnx.core.support.target import Target
+from fnx.lower.analysis.contraction_factors import is_zero
 
 _ROW_OVERHEAD = 4       # cycles of overhead per indexed row
 _CHAIN_TERMS = 1 << 10  # approximate terms per accumulator

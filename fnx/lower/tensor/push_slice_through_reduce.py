@@ -7,7 +7,7 @@ The gradient of the input of a zero-padded convolution is such a slice: its elem
 are discarded. Movements may lie between the two. Below a RESHAPE of one long axis to rows only
 whole rows are dropped; the rest is sliced after it.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x = build.param(0, dtypes.float32, (9, 4))
 >>> w = build.expand(build.param(1, dtypes.float32, (4,)), (9, 4))
 >>> rows = build.reshape(build.reduce(build.mul(x, w), ops.ADD, [1]), (3, 3))
@@ -21,9 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from fnx.core import build, ops
-from fnx.core.ops import Shape
-from fnx.core.uop import UOp, consumers, rebuild, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp, consumers, rebuild, toposort
 
 _MOVEMENTS = (ops.PERMUTE, ops.RESHAPE, ops.SHRINK)
 

@@ -4,7 +4,7 @@ One bottom-up traversal with the rules in ``algebra.py`` (elementwise values) an
 (shapes, constants). The bodies of CALLs are visited once for each distinct FUNCTION; user-written
 KERNELs are left alone. Unused PARAMs stay, as the signature does not change.
 
->>> from fnx.core import build, dtypes, ops
+>>> from fnx.core.ir import build, dtypes, ops
 >>> x = build.param(0, dtypes.float32, (2, 3))
 >>> y = build.mul(build.neg(build.neg(x)), build.const_like(x, 1.0))
 >>> before = build.function([build.permute(build.permute(y, (1, 0)), (1, 0))], 1)
@@ -17,9 +17,9 @@ machine (``Op.exact`` is false) are not evaluated here.
 
 from __future__ import annotations
 
-from fnx.core.ops import FUNCTION, KERNEL
+from fnx.core.ir.ops import FUNCTION, KERNEL
+from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting.rewrite import RuleSet, graph_rewrite
-from fnx.core.uop import UOp, toposort
 from fnx.lower.tensor import algebra, movements
 
 RULES = RuleSet((*algebra.RULES, *movements.RULES))

@@ -6,7 +6,7 @@
 A CONCAT whose parts are written one after another into its memory is left alone: they are not
 operands of one kernel.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> xs = [build.param(i, dtypes.float32, (2, 1)) for i in range(5)]
 >>> concat = build.function([build.concat(xs, 1)], 5)
 >>> joined, = split_concat_by_buffer_limit(concat, Target("gpu", max_buffers=4)).src
@@ -16,9 +16,9 @@ operands of one kernel.
 
 from __future__ import annotations
 
-from fnx.core import build, ops
-from fnx.core.target import Target
-from fnx.core.uop import UOp, copy_locs, rebuild
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, copy_locs, rebuild
+from fnx.core.support.target import Target
 from fnx.lower.fusion import concat_in_place
 
 

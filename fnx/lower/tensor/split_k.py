@@ -9,7 +9,7 @@ a cache line is evicted before the next tile needs it. A chunk is read in memory
 share chunks. Chunks are long enough that their partial sums, written and read once, are about an
 eighth of both factors.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> def product(m: int, n: int, k: int) -> UOp:
 ...     x, w = build.param(0, dtypes.float32, (m, k)), build.param(1, dtypes.float32, (k, n))
 ...     sides = build.reshape(x, (m, 1, k)), build.reshape(build.permute(w, (1, 0)), (1, n, k))
@@ -27,9 +27,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fnx.core import build, ops
-from fnx.core.target import Target
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.target import Target
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, source_index, squeeze
 
 _MAX_ROWS = 112    # rows from which a product packs its factors

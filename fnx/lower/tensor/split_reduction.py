@@ -9,7 +9,7 @@ across the sum (split_k.py): each chunk is read in memory order.
 How the sum associates follows from the shape and the target's entry (``Target.chunks``: workgroups
 of threads take more of them than workers), never from the number of workers.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x = build.param(0, dtypes.float32, (1 << 24,))
 >>> whole = build.function([build.reduce(x, ops.ADD, [0])], 1)
 >>> total, = split_reduction(whole, Target("cpu")).src
@@ -22,9 +22,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fnx.core import build, ops
-from fnx.core.target import Target
-from fnx.core.uop import UOp, rebuild
+from fnx.core.ir import build, ops
+from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.support.target import Target
 from fnx.lower.tensor.split_k import split_k
 
 MIN_WORK = 1 << 16   # reduced elements in all below which one worker is enough

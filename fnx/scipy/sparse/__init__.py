@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 
 if TYPE_CHECKING:  # loaded on first use
     from fnx.scipy.sparse import linalg

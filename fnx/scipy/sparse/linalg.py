@@ -16,7 +16,7 @@ import fnx.numpy as jnp
 from fnx.core.array import arguments, tree
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
-from fnx.core.errors import ArgumentError, ShapeError
+from fnx.core.support.errors import ArgumentError, ShapeError
 from fnx.flatten_util import ravel_pytree
 from fnx.lax.control_flow import fori_loop, scan, while_loop
 from fnx.lax.implicit import custom_linear_solve

@@ -7,13 +7,16 @@
 
 from typing import TYPE_CHECKING
 
-from fnx.core.errors import lazy_module
-from fnx.scipy.special import elementary, gamma_beta, integrals
-from fnx.scipy.special.elementary import *
-from fnx.scipy.special.gamma_beta import *
-from fnx.scipy.special.integrals import *
+from fnx.core.support.errors import lazy_module
+from fnx.lax import gamma_beta, special_functions, special_integrals
+from fnx.lax.gamma_beta import *
+from fnx.lax.special_functions import *
+from fnx.lax.special_integrals import *
+from fnx.scipy.special import exp_sums
+from fnx.scipy.special.exp_sums import *
 
-__all__ = [*gamma_beta.__all__, *integrals.__all__, *elementary.__all__]
+__all__ = [*gamma_beta.__all__, *special_integrals.__all__, *special_functions.__all__,
+           *exp_sums.__all__]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.scipy.special import gammainc, gammaln
 from fnx.scipy.stats.common import docstring_for, promote_floats
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import fnx.numpy as jnp
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import lazy_module
+from fnx.core.support.errors import lazy_module
 from fnx.nn import log1mexp
 from fnx.scipy.stats.common import docstring_for, promote_floats
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import fnx.numpy as jnp
 from fnx.core.array import arguments
 from fnx.core.array.array import Array, ArrayLike
-from fnx.core.errors import ShapeError, lazy_module
+from fnx.core.support.errors import ShapeError, lazy_module
 from fnx.random.continuous import cholesky_factor
 from fnx.scipy.stats.common import docstring_for, promote_floats
 

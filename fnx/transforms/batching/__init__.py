@@ -16,6 +16,6 @@ name an ``op_args.Axis(name, size, depth)``; the open ones are ``scope.open_axes
 key of every trace. Batching over the axis resolves both: the batched x is what was to be gathered.
 psum and the other collectives are reductions and selections of gathered elements, so their
 derivatives follow. If a branch or a loop uses a collective, all elements run it if any does
-(transforms/loops/uniform_control_flow.py); an inactive element contributes the value that it has,
-and keeps it.
+(transforms/control_flow/uniform_control_flow.py); an inactive element contributes the value that it
+has, and keeps it.
 """

@@ -7,7 +7,7 @@ One walk in topological order. A node that depends on no batched operand stays a
 computed once; any other node gets the rule of its kind, from rules.py or, for ops with bodies,
 from higher_order.py.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x, y = (build.param(i, dtypes.float32, (3,)) for i in (0, 1))
 >>> body = build.function([build.add(x, y), build.neg(y)], 2)
 >>> function, outs = batch(body, 8, (True, False))
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, op_args, ops
-from fnx.core.accessors import bodies
-from fnx.core.derivations import derive, register_derivation
-from fnx.core.recursive_rules import is_rule_local
-from fnx.core.uop import UOp, copy_locs, current_loc, toposort
+from fnx.core.ir import build, op_args, ops
+from fnx.core.ir.accessors import bodies
+from fnx.core.ir.derivations import derive, register_derivation
+from fnx.core.ir.recursive_rules import is_rule_local
+from fnx.core.ir.uop import UOp, copy_locs, current_loc, toposort
 from fnx.transforms.batching.collectives import COLLECTIVES
 from fnx.transforms.batching.higher_order import BODY_RULES
 from fnx.transforms.batching.patterns import (

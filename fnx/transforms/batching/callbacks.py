@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.errors import NotBatchedError
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.uop import UOp
+from fnx.core.support.errors import NotBatchedError
 from fnx.transforms.batching.patterns import BatchAxis, BatchedValue, BatchSteps
 from fnx.transforms.batching.rules import broadcast_batch
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, ops
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, ops
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
 from fnx.transforms.batching.patterns import BatchAxis, BatchedValue
 from fnx.transforms.batching.rules import broadcast_batch
 

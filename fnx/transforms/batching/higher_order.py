@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fnx.core import build, build_calls, dtypes, op_args, ops
-from fnx.core.build_loops import Nodes, build_scan
-from fnx.core.ops import Op
-from fnx.core.recursive_rules import recursive_call_operands, replace_recursive_calls
-from fnx.core.uop import UOp
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.build_loops import Nodes, build_scan
+from fnx.core.ir.ops import Op
+from fnx.core.ir.recursive_rules import recursive_call_operands, replace_recursive_calls
+from fnx.core.ir.uop import UOp
 from fnx.transforms.batching import predication
 from fnx.transforms.batching.callbacks import batch_callback
 from fnx.transforms.batching.kernels import call_kernel

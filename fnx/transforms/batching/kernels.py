@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from fnx.core import build, ops
-from fnx.core.op_args import Call
-from fnx.core.tiling import Order, Parallel, Schedule
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.ir import build, ops
+from fnx.core.ir.op_args import Call
+from fnx.core.ir.tiling import Order, Parallel, Schedule
+from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.transforms.batching.patterns import BatchedValue
-from fnx.transforms.kernels.carried_values import complete_carries
+from fnx.transforms.kernel_lang.carried_values import complete_carries
 
 
 def call_kernel(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], size: int
                 ) -> list[BatchedValue]:
     """Return the results of a CALL of a KERNEL over a batch; they all have a batch axis.
 
-    >>> from fnx.core import dtypes
+    >>> from fnx.core.ir import dtypes
     >>> i = build.range_(4, 0)
     >>> x, o = (build.index_into(build.ref(s, dtypes.float32, (4,)), i) for s in (0, 1))
     >>> copy = build.kernel([build.store(o, build.load(x))], "copy", (0,))

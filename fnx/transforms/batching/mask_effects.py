@@ -6,7 +6,7 @@
 Under predication, batch elements that do not take a branch, or whose loop has ended, compute what
 an active element computes; they must not have effects.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> handle, x = build.param(0, dtypes.uint32, ()), build.param(2, dtypes.float32, ())
 >>> token = build.param(1, *reversed(build_calls.TOKEN))
 >>> fn = build.function(build_calls.callback("print", handle, token, [x], []), 3)
@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fnx.core import accessors, build, build_calls, dtypes, op_args, ops
-from fnx.core.derivations import Derivation, derive, register_derivation
-from fnx.core.record import Record
-from fnx.core.uop import UOp, rebuild, toposort
+from fnx.core.ir import accessors, build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.derivations import Derivation, derive, register_derivation
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.record import Record
 
 
 class MaskEffectsKey(Record):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from fnx.core.op_args import Axis
-from fnx.core.ops import FUNCTION, KERNEL
-from fnx.core.record import Record
-from fnx.core.recursive_rules import is_recursive
-from fnx.core.uop import UOp, toposort
-from fnx.core.weak_tables import WeakMemo
+from fnx.core.ir.op_args import Axis
+from fnx.core.ir.ops import FUNCTION, KERNEL
+from fnx.core.ir.recursive_rules import is_recursive
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.record import Record
+from fnx.core.support.weak_tables import WeakMemo
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class BatchAxis(Record):
     """The batch size, and the name of the batch axis (None: it has no name).
 
     ``rules``: how many enclosing rules are batched together with a body, so that calls of the
-    functions they belong to are batched too (core/recursive_rules.py).
+    functions they belong to are batched too (core/ir/recursive_rules.py).
     """
 
     size: int

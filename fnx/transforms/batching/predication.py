@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fnx.core import build, build_calls, dtypes, ops
-from fnx.core.array.trace import inline_function
-from fnx.core.expr import Expr, clamp
-from fnx.core.uop import UOp
+from fnx.core.ir import build, build_calls, dtypes, ops
+from fnx.core.ir.expr import Expr, clamp
+from fnx.core.ir.uop import UOp
+from fnx.core.tracing.trace import inline_function
 from fnx.transforms.batching.patterns import BatchedFunction, BatchedValue
 from fnx.transforms.batching.rules import broadcast_batch
 

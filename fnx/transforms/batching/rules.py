@@ -9,7 +9,7 @@
 A rule gets the node, its operands in the new graph, which of them have a batch axis (in front),
 and the batch size; it returns the node with a batch axis in front. At least one operand has one.
 
->>> from fnx.core import dtypes
+>>> from fnx.core.ir import dtypes
 >>> x, row = build.param(0, dtypes.float32, (8, 3)), build.param(1, dtypes.float32, (3,))
 >>> one = build.add(build.param(0, dtypes.float32, (3,)), row)
 >>> RULES["elementwise"](one, (x, row), (True, False), 8).shape
@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fnx.core import build, dtypes, op_args, ops
-from fnx.core.op_traits import other_axes
-from fnx.core.ops import Op
-from fnx.core.uop import UOp
+from fnx.core.ir import build, dtypes, op_args, ops
+from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.ops import Op
+from fnx.core.ir.uop import UOp
 
 BatchingRule = Callable[[UOp, tuple[UOp, ...], Sequence[bool], int], UOp]
 

@@ -7,7 +7,7 @@ traced for these values only. What any of them captures is an operand of all. Lo
 function and drops the rules.
 
 A rule that calls its own function contains a CUSTOM that says how many rules further out its rules
-are (core/recursive_rules.py), so derivatives of any order terminate. Under vmap each rule is
+are (core/ir/recursive_rules.py), so derivatives of any order terminate. Under vmap each rule is
 batched; the cotangent of an operand without a batch axis is a sum over the batch. A function that
 is mapped inside its own rule becomes a loop over the elements. A vmap rule (``custom_vmap``,
 ``vmap=``) is traced when a batch asks for it, and once for two elements at the call, which finds

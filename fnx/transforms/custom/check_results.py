@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.trace import function_name
-from fnx.core.dtypes import as_dtype
-from fnx.core.errors import FnxError, Location, RuleError, format_location
-from fnx.core.ops import Shape
-from fnx.transforms.ad.arguments import FLOAT0, Float0, is_no_derivative
+from fnx.core.ir import build
+from fnx.core.ir.dtypes import as_dtype
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import FnxError, Location, RuleError, format_location
+from fnx.core.tracing.trace import function_name
+from fnx.transforms.autodiff.arguments import FLOAT0, Float0, is_no_derivative
 
 
 class SymbolicZero:

@@ -19,19 +19,20 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from fnx.core import build, build_calls, op_args, ops
-from fnx.core.array import scope, tree
+from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.array.equality import StaticValue
-from fnx.core.array.host_callbacks import with_reused_handles
-from fnx.core.array.trace import TracedFunction, close, preserving_locs, trace
-from fnx.core.callbacks import Handle
-from fnx.core.errors import ArgumentError, RuleError, TracedValueError
-from fnx.core.record import Record
-from fnx.core.uop import UOp, substitute, toposort
-from fnx.transforms.replay.signature import ArgFlattener, parameters_of
-from fnx.transforms.replay.trace_cache import TraceCache
+from fnx.core.ir import build, build_calls, op_args, ops
+from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.scope import scope
+from fnx.core.scope.callbacks import Handle
+from fnx.core.support.errors import ArgumentError, RuleError, TracedValueError
+from fnx.core.support.record import Record
+from fnx.core.tracing.host_callbacks import with_reused_handles
+from fnx.core.tracing.trace import TracedFunction, close, preserving_locs, trace
+from fnx.transforms.dispatch.signature import ArgFlattener, parameters_of
+from fnx.transforms.dispatch.trace_cache import TraceCache
 from fnx.transforms.transformed import Transformed
 
 P = ParamSpec("P")

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnx.core import build_calls
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.pytree_registry import register_pytree_node
-from fnx.core.array.trace import ClosedFunction, function_name, trace
-from fnx.core.errors import ArgumentError
+from fnx.core.ir import build_calls
+from fnx.core.support.errors import ArgumentError
+from fnx.core.tracing.trace import ClosedFunction, function_name, trace
 from fnx.transforms.custom.check_results import RuleInfo, check_pair
 from fnx.transforms.custom.vjp import custom_vjp
 

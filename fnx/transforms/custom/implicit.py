@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from fnx.core import build, build_calls
 from fnx.core.array import tree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
-from fnx.core.array.trace import ClosedFunction, function_name, trace
-from fnx.core.errors import GradError, PytreeError, ShapeError
-from fnx.core.ops import Shape
-from fnx.core.record import Record
-from fnx.transforms.ad.arguments import Float0, is_no_derivative
+from fnx.core.ir import build, build_calls
+from fnx.core.ir.ops import Shape
+from fnx.core.support.errors import GradError, PytreeError, ShapeError
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import ClosedFunction, function_name, trace
+from fnx.transforms.autodiff.arguments import Float0, is_no_derivative
 from fnx.transforms.custom.check_results import SymbolicZero
 from fnx.transforms.custom.vmap import CallWithRules
 from fnx.transforms.jvp import jvp

@@ -9,8 +9,8 @@ import numpy as np
 
 from fnx.core.array import tree
 from fnx.core.array.aval import ShapeDtypeStruct
-from fnx.core.errors import ArgumentError
-from fnx.transforms.ad.arguments import FLOAT0
+from fnx.core.support.errors import ArgumentError
+from fnx.transforms.autodiff.arguments import FLOAT0
 from fnx.transforms.custom.check_results import (
     RuleInfo,
     SymbolicZero,

@@ -9,17 +9,17 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from fnx.core import build, op_args, ops
 from fnx.core.array import tree as pytree
 from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval, ShapeDtypeStruct
 from fnx.core.array.convert import SCALAR_DTYPES
-from fnx.core.array.trace import TracedFunction, preserving_locs
-from fnx.core.errors import ArgumentError, FnxError
-from fnx.core.record import Record
-from fnx.core.uop import UOp, substitute, toposort
-from fnx.transforms.ad.arguments import FLOAT0
+from fnx.core.ir import build, op_args, ops
+from fnx.core.ir.uop import UOp, substitute, toposort
+from fnx.core.support.errors import ArgumentError, FnxError
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import TracedFunction, preserving_locs
+from fnx.transforms.autodiff.arguments import FLOAT0
 from fnx.transforms.custom.check_results import (
     RuleInfo,
     SymbolicZero,

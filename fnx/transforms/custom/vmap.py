@@ -13,15 +13,16 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from fnx.core import build
-from fnx.core.array import scope, tree
+from fnx.core.array import tree
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
-from fnx.core.array.host_callbacks import with_reused_handles
-from fnx.core.array.trace import TracedFunction
-from fnx.core.cache import Cache
-from fnx.core.errors import ArgumentError, BatchSizeError, RuleError
-from fnx.core.uop import UOp
+from fnx.core.ir import build
+from fnx.core.ir.cache import Cache
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import ArgumentError, BatchSizeError, RuleError
+from fnx.core.tracing.host_callbacks import with_reused_handles
+from fnx.core.tracing.trace import TracedFunction
 from fnx.transforms.custom.check_results import RuleInfo, check_outs, check_pair
 from fnx.transforms.custom.custom_function import (
     CustomFunction,

@@ -1,0 +1,1 @@
+"""Devices, storage, command buffers and queues, as all backends share them."""

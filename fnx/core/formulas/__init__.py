@@ -1,0 +1,1 @@
+"""Definitions of ops and of special functions as formulas over simpler ops."""

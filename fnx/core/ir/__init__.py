@@ -1,0 +1,1 @@
+"""The graph: op table, dtypes, interned nodes, checked constructors, expressions."""

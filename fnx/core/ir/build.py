@@ -1,0 +1,512 @@
+"""Checked constructors of tensor-level and kernel-level nodes.
+
+Every pass and transform builds nodes through here. A constructor checks its operands (public
+functions may let the errors through to the user, so they name the operands) and leaves out
+movements that move nothing.
+
+>>> x = const(2.0, dtypes.float32)
+>>> add(x, x).op
+ADD
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from fnx.core.ir import dtypes, low_precision, op_args, operand_checks, ops
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.op_traits import gather_shape
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp, toposort
+from fnx.core.support.errors import (
+    AxisError,
+    DTypeError,
+    OutOfBoundsError,
+    OutOfMemoryError,
+    OverflowedError,
+    ShapeError,
+)
+
+# ---- constants --------------------------------------------------------------------------------
+
+
+def const_bits(value: Any, dtype: DType) -> int:
+    """Return the bit pattern of ``value``; an integer that does not fit raises."""
+    if dtype.kind == "bool":
+        return int(bool(value))
+    if dtype.is_float:
+        if dtype.storage is not None:
+            return low_precision.encode_number(value, dtype)
+        try:
+            raw = dtype.packing.pack(float(value))
+        except OverflowError:
+            if isinstance(value, int):
+                raise OverflowedError(f"expected a number that fits {dtype}, got an integer of "
+                                      f"{value.bit_length()} bits",
+                                      hint="write it as a float, such as 1e30") from None
+            raw = dtype.packing.pack(math.copysign(math.inf, value))
+        return int.from_bytes(raw, "little")
+    number = int(value)
+    low, high = dtype.limits
+    if not low <= number <= high:
+        raise OverflowedError(f"expected an integer that fits {dtype}, got {_format_int(number)}",
+                              hint="name a wider dtype, or reduce the value")
+    return number & ((1 << dtype.bits) - 1)
+
+
+def _format_int(number: int) -> str:
+    return str(number) if number.bit_length() <= 128 else f"one of {number.bit_length()} bits"
+
+
+def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
+    """Return a constant, expanded to ``shape``."""
+    node = UOp(ops.CONST, dtype, (), const_bits(value, dtype))
+    if not shape:
+        return node
+    ones = UOp(ops.RESHAPE, dtype, (node,), (1,) * len(shape))  # as expand builds it
+    return ones if ones.shape == shape else UOp(ops.EXPAND, dtype, (ones,), tuple(shape))
+
+
+def const_of(node: UOp) -> Any:
+    """Return the Python value of a CONST node."""
+    bits = node.arg
+    kind = node.dtype.kind
+    if kind == "float":
+        if node.dtype.storage is not None:
+            return low_precision.decode_number(bits, node.dtype)
+        return node.dtype.packing.unpack(bits.to_bytes(node.dtype.itemsize, "little"))[0]
+    if kind == "bool":
+        return bool(bits)
+    negative = kind not in ("uint", "key") and bits >> (node.dtype.bits - 1)
+    return bits - (1 << node.dtype.bits) if negative else bits
+
+
+def is_liftable_const(node: UOp) -> bool:
+    """Return whether a node is a float constant other than 0, 1, -1, inf and NaN.
+
+    Such a constant may become a kernel argument, so that kernels for other values share the code.
+    """
+    if node.op is not ops.CONST or not node.dtype.is_float:
+        return False
+    value = const_of(node)
+    return math.isfinite(value) and value not in (0.0, 1.0, -1.0)
+
+
+def const_like(node: UOp, value: Any) -> UOp:
+    """Return a constant of the dtype and shape of ``node``."""
+    return const(value, node.dtype, node.shape)
+
+
+# ---- elementwise ------------------------------------------------------------------------------
+
+
+def elementwise(op: Op, *src: UOp, arg: Any = None) -> UOp:
+    """Build an elementwise node; operands have one shape, and dtypes that ``op`` accepts."""
+    if op is ops.WHERE:
+        return where(*src)
+    dtype = src[0].dtype
+    shape = src[0].shape
+    for s in src:
+        if s.dtype is not dtype or s.shape != shape:
+            raise operand_checks.operand_error(op, src)
+    fits = len(src) == op.arity and dtype.scalar in op.types
+    if not fits:
+        raise operand_checks.operand_error(op, src)
+    if op.result == "bool":
+        return UOp(op, dtypes.bool_, src, arg)
+    return UOp(op, dtype, src, arg)
+
+
+def cast(x: UOp, dtype: DType) -> UOp:
+    """Convert values: float -> integer truncates and saturates, anything -> bool is != 0."""
+    return x if x.dtype is dtype else UOp(ops.CAST, dtype, (x,))
+
+
+def to_compute(x: UOp) -> UOp:
+    """Promote x to its compute type if its own is storage-only."""
+    return x if x.dtype.storage is None else UOp(ops.CAST, x.dtype.compute, (x,))
+
+
+def bitcast(x: UOp, dtype: DType) -> UOp:
+    """Reinterpret the bits as another dtype of equal width."""
+    if x.dtype.bits != dtype.bits or x.dtype.is_bool or dtype.is_bool:
+        raise DTypeError(f"bitcast: expected types of equal width, got {x.dtype} and {dtype}")
+    return x if x.dtype is dtype else UOp(ops.BITCAST, dtype, (x,))
+
+
+neg = partial(elementwise, ops.NEG)
+exp = partial(elementwise, ops.EXP)
+log = partial(elementwise, ops.LOG)
+sqrt = partial(elementwise, ops.SQRT)
+logical_not = partial(elementwise, ops.NOT)
+add = partial(elementwise, ops.ADD)
+sub = partial(elementwise, ops.SUB)
+mul = partial(elementwise, ops.MUL)
+div = partial(elementwise, ops.DIV)
+idiv = partial(elementwise, ops.IDIV)
+rem = partial(elementwise, ops.REM)
+power = partial(elementwise, ops.POW)
+maximum = partial(elementwise, ops.MAX)
+minimum = partial(elementwise, ops.MIN)
+lt = partial(elementwise, ops.CMPLT)
+le = partial(elementwise, ops.CMPLE)
+eq = partial(elementwise, ops.CMPEQ)
+ne = partial(elementwise, ops.CMPNE)
+and_ = partial(elementwise, ops.AND)
+or_ = partial(elementwise, ops.OR)
+
+
+def where(condition: UOp, a: UOp, b: UOp) -> UOp:
+    """Select ``a`` where ``condition`` holds, else ``b``."""
+    if condition.dtype is not dtypes.bool_ or a.dtype is not b.dtype or \
+            not condition.shape == a.shape == b.shape:
+        raise operand_checks.operand_error(ops.WHERE, (condition, a, b))
+    return UOp(ops.WHERE, a.dtype, (condition, a, b))
+
+
+def mulacc(a: UOp, b: UOp, c: UOp) -> UOp:
+    """Build a * b + c with one rounding."""
+    return elementwise(ops.MULACC, a, b, c)
+
+
+# ---- movement ---------------------------------------------------------------------------------
+
+
+def reshape(x: UOp, shape: Shape) -> UOp:
+    """Return the same elements, in row-major order, with another shape."""
+    shape = tuple(shape)
+    if math.prod(shape) != math.prod(x.shape) or min(shape, default=0) < 0:
+        raise ShapeError(f"reshape: expected {math.prod(x.shape)} elements, got shape {shape}")
+    if shape == x.shape:
+        return x
+    if x.op is ops.RESHAPE:
+        return reshape(x.src[0], shape)
+    return UOp(ops.RESHAPE, x.dtype, (x,), shape)
+
+
+def permute(x: UOp, axes: Sequence[int]) -> UOp:
+    """Permute the axes: axis i of the result is axis ``axes[i]`` of x."""
+    axes = tuple(axes)
+    if sorted(axes) != list(range(len(x.shape))):
+        raise AxisError(f"permute: expected an order of {len(x.shape)} axes, got {axes}")
+    if x.op is ops.PERMUTE:
+        return permute(x.src[0], tuple(x.arg[a] for a in axes))
+    return x if axes == tuple(range(len(axes))) else UOp(ops.PERMUTE, x.dtype, (x,), axes)
+
+
+def expand(x: UOp, shape: Shape) -> UOp:
+    """Broadcast x: add leading axes, and repeat axes of length 1."""
+    shape = tuple(shape)
+    if x.shape == shape:
+        return x
+    missing = len(shape) - len(x.shape)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[missing:])):
+        raise ShapeError(f"expected a shape that broadcasts to {shape}, got {x.shape}",
+                         hint="the last axes have to agree, or be of length 1: insert axes with "
+                              "x[:, None]")
+    if missing:
+        x = reshape(x, (1,) * missing + x.shape)
+    if x.op is ops.EXPAND:
+        x = x.src[0]
+    return x if x.shape == shape else UOp(ops.EXPAND, x.dtype, (x,), shape)
+
+
+def pad(x: UOp, widths: Iterable[tuple[int, int]], fill: Any = 0) -> UOp:
+    """Add ``fill`` (a number, or a 0-d node) before and after each axis; widths >= 0."""
+    arg = tuple((int(lo), int(hi)) for lo, hi in widths)
+    if len(arg) != len(x.shape) or any(lo < 0 or hi < 0 for lo, hi in arg):
+        raise ShapeError(f"pad: expected {len(x.shape)} pairs of widths >= 0, got {arg}")
+    value = fill if isinstance(fill, UOp) else const(fill, x.dtype)
+    return UOp(ops.PAD, x.dtype, (x, value), arg) if any(p != (0, 0) for p in arg) else x
+
+
+def shrink(x: UOp, bounds: Iterable[tuple[int, int]]) -> UOp:
+    """Slice each axis to lo <= i < hi."""
+    arg = tuple((int(lo), int(hi)) for lo, hi in bounds)
+    if len(arg) != len(x.shape) or any(not 0 <= lo <= hi <= n
+                                       for (lo, hi), n in zip(arg, x.shape)):
+        raise OutOfBoundsError(f"shrink: expected bounds inside {x.shape}, got {arg}")
+    is_full = all(lo == 0 and hi == n for (lo, hi), n in zip(arg, x.shape))
+    return x if is_full else UOp(ops.SHRINK, x.dtype, (x,), arg)
+
+
+def flip(x: UOp, axes: Iterable[int]) -> UOp:
+    """Reverse the order along ``axes``."""
+    arg = tuple(sorted(a for a in set(axes) if x.shape[a] > 1))
+    return UOp(ops.FLIP, x.dtype, (x,), arg) if arg else x
+
+
+def unfold(x: UOp, axis: int, offset: int, stride: int = 1, dilation: int = 1,
+           length: int | None = None) -> UOp:
+    """Extract windows (im2col): at i along ``axis`` and j along ``offset``, the result is x at
+    i * stride + j * dilation along ``axis``, and at j.
+
+    If x is constant along its axis ``offset`` these are sliding windows. ``length`` is the number
+    of windows, by default all that fit.
+    """
+    n, size = operand_checks.check_window_axes("unfold", x, axis, offset, stride, dilation)
+    max_count = max(0, (n - max(0, size - 1) * dilation - 1) // stride + 1)
+    count = max_count if length is None else length
+    if count < 0 or size and count > max_count:  # empty windows fit anywhere
+        raise OutOfBoundsError(f"unfold: expected at most {max_count} windows of {size} along axis "
+                               f"{axis} of {x.shape}, got {count}")
+    return UOp(ops.UNFOLD, x.dtype, (x,), op_args.Window(axis, offset, stride, dilation, count))
+
+
+def fold(windows: UOp, axis: int, offset: int, stride: int, dilation: int, length: int) -> UOp:
+    """Build the transpose of ``unfold``: put y[i, j] at index i * stride + j * dilation, and at j.
+
+    The other elements along ``axis``, of the given length, are zero (False). Summing the result
+    over the axis ``offset`` adds overlapping windows (col2im).
+    """
+    count, size = operand_checks.check_window_axes("fold", windows, axis, offset, stride, dilation)
+    if count and size and (count - 1) * stride + (size - 1) * dilation >= length:
+        raise OutOfBoundsError(f"fold: expected {count} windows of {size} to fit, got length "
+                               f"{length}")
+    return UOp(ops.FOLD, windows.dtype, (windows,),
+               op_args.Window(axis, offset, stride, dilation, length))
+
+
+def concat(xs: Sequence[UOp], axis: int) -> UOp:
+    """Concatenate along ``axis``; the other axes agree."""
+    first = xs[0]
+    for x in xs:
+        if x.dtype is not first.dtype:
+            raise DTypeError(f"expected one dtype, got {first.dtype} and {x.dtype}")
+        if x.shape[:axis] + x.shape[axis + 1:] != first.shape[:axis] + first.shape[axis + 1:]:
+            raise ShapeError(f"expected shapes that agree except along axis {axis}, got "
+                             f"{first.shape} and {x.shape}",
+                             hint="insert an axis with x[None], or reshape one of them")
+    return first if len(xs) == 1 else UOp(ops.CONCAT, first.dtype, tuple(xs), axis)
+
+
+def barrier(x: UOp, *after: UOp) -> UOp:
+    """Return x, ordered after ``after``.
+
+    Nodes that use the result are not merged with the same nodes that use x (prevents CSE).
+    """
+    return UOp(ops.BARRIER, x.dtype, (x, *after))
+
+
+def stop_gradient(x: UOp) -> UOp:
+    """Return x as a constant for derivatives; simplify removes the node."""
+    return UOp(ops.STOP_GRADIENT, x.dtype, (x,))
+
+
+def iota(n: int, dtype: DType = dtypes.int32) -> UOp:
+    """0, 1, ... n-1."""
+    return UOp(ops.IOTA, dtype, (), int(n))
+
+
+# ---- reductions, indexed reads and writes -----------------------------------------------------
+
+
+def arg_pair(key: UOp, index: UOp) -> UOp:
+    """Pair keys with indices for an arg-reduction: the least index of the largest or smallest key.
+
+    A NaN counts as the extreme key, as for MAX and MIN.
+
+    >>> x = param(0, dtypes.float32, (5,))
+    >>> reduce(arg_pair(x, iota(5)), ops.MAX, [0]).dtype
+    int32
+    """
+    key = to_compute(key)
+    if key.shape != index.shape or not index.dtype.is_integer or \
+            not ops.MAX.accepts_dtype(key.dtype):
+        raise operand_checks.operand_error(ops.ARG_PAIR, (key, index))
+    return UOp(ops.ARG_PAIR, index.dtype, (key, index))
+
+
+def drop_key(x: UOp) -> UOp:
+    """Return the value of a reduction over no axes: the index of an ARG_PAIR, else x."""
+    return x.src[1] if x.op is ops.ARG_PAIR else x
+
+
+def reduce(x: UOp, monoid: Op, axes: Iterable[int], first_only: bool = False) -> UOp:
+    """Reduce ``axes`` (0 <= axis < ndim) of x with a monoid; they are removed (op_args.Reduce).
+
+    Storage-only dtypes are reduced in their compute type, and rounded once.
+    """
+    arg = tuple(sorted(set(axes)))
+    if any(not 0 <= a < len(x.shape) for a in arg):
+        raise AxisError(f"reduce: expected axes of {x.shape}, got {arg}")
+    operand_checks.check_monoid("reduce", monoid, x.dtype)
+    if not arg:
+        return drop_key(x)
+    wide_x = to_compute(x)
+    return cast(UOp(ops.REDUCE, wide_x.dtype, (wide_x,),
+                    op_args.Reduce(monoid, arg, None, first_only)),
+                x.dtype)
+
+
+def gather(x: UOp, *index: UOp, axes: Sequence[int] | None = None) -> UOp:
+    """Read x at index arrays of one shape along ``axes``, by default the leading ones; clamped.
+
+    The axes of the indices come first in the result, then the other axes of x.
+    """
+    arg = op_args.Gather(operand_checks.check_index_axes(x, index, axes))
+    if 0 in [x.shape[a] for a in arg.axes] and 0 not in index[0].shape:
+        raise OutOfBoundsError(f"gather: expected axes with elements, got shape {x.shape}")
+    return UOp(ops.GATHER, x.dtype, (x, *index), arg)
+
+
+def scatter(x: UOp, index: Sequence[UOp], updates: UOp, monoid: Op | None = None,
+            axes: Sequence[int] | None = None) -> UOp:
+    """Write ``updates`` to x at index, or combine them with the old elements by a monoid.
+
+    The updates have the shape of what ``gather`` reads. Those out of bounds are dropped;
+    duplicates apply in index order. Storage-only dtypes are combined in their compute type, and
+    rounded once.
+    """
+    arg = op_args.Scatter(operand_checks.check_index_axes(x, index, axes), monoid)
+    operand_checks.check_updates(x, gather_shape((x, *index), arg), updates, monoid)
+    if monoid is None or x.dtype.storage is None:
+        return UOp(ops.SCATTER, x.dtype, (x, *index, updates), arg)
+    return cast(scatter(to_compute(x), index, to_compute(updates), monoid, axes), x.dtype)
+
+
+def all_gather(x: UOp, axis: op_args.Axis) -> UOp:
+    """Stack the x of all batch elements of a named axis, along a new leading axis."""
+    return UOp(ops.ALL_GATHER, x.dtype, (x,), axis)
+
+
+def axis_index(axis: op_args.Axis) -> UOp:
+    """Return the index of the batch element along a named axis."""
+    return UOp(ops.AXIS_INDEX, dtypes.int32, (), axis)
+
+
+# ---- scopes -----------------------------------------------------------------------------------
+
+
+def param(slot: int, dtype: DType, shape: Shape) -> UOp:
+    """Return input ``slot`` of the enclosing FUNCTION."""
+    return UOp(ops.PARAM, dtype, (), op_args.Param(slot, tuple(shape)))
+
+
+def function(outs: Iterable[UOp], n_params: int, name: str = "") -> UOp:
+    """Close a graph over PARAM(0..n_params-1)."""
+    return UOp(ops.FUNCTION, dtypes.void, tuple(outs), op_args.Function(name, n_params))
+
+
+def params(fn: UOp) -> dict[int, UOp]:
+    """Return the PARAMs that a FUNCTION reads, by slot."""
+    return {node.arg.slot: node for node in toposort(fn.src) if node.op is ops.PARAM}
+
+
+def results(called: UOp) -> tuple[UOp, ...]:
+    """Return a GETTUPLE for each result of a structural node (CALL, SCAN, ...), a CALLBACK or a
+    LOOP."""
+    return tuple(UOp(ops.GETTUPLE, dtype, (called,), i)
+                 for i, (_, dtype) in enumerate(called.arg.outs))
+
+
+# ---- kernel level -----------------------------------------------------------------------------
+
+
+def index_const(n: int) -> UOp:
+    """Return a constant element count or index.
+
+    Raises:
+        OutOfMemoryError: n does not fit in 64 bits, so no memory has that many elements.
+    """
+    try:
+        return const(n, dtypes.index)
+    except OverflowedError:
+        raise OutOfMemoryError(f"expected arrays of fewer than 2**63 elements, got "
+                               f"{_format_int(n)}",
+                               hint="see whether the shapes are those that are meant") from None
+
+
+def range_(extent: UOp | int, id: int, kind: str = "SEQ", name: str = "") -> UOp:
+    """Return a loop variable 0 <= r < extent."""
+    bound = index_const(extent) if isinstance(extent, int) else extent
+    return UOp(ops.RANGE, dtypes.index, (bound,), op_args.Range(id, kind, name))
+
+
+def ref(slot: int, dtype: DType, dims: Iterable[UOp | int], name: str = "") -> UOp:
+    """Return buffer argument ``slot`` of a kernel; dims are extents (numbers or index nodes)."""
+    src = tuple(index_const(d) if isinstance(d, int) else d for d in dims)
+    return UOp(ops.REF, dtype, src, op_args.Ref(slot, name))
+
+
+def var(slot: int, dtype: DType, low: int = 0, high: int = 1 << 40, name: str = "") -> UOp:
+    """Return scalar argument ``slot`` of a kernel."""
+    return UOp(ops.VAR, dtype, (), op_args.Var(slot, low, high, name))
+
+
+def index_into(buffer: UOp, *index: UOp) -> UOp:
+    """Index a REF or STAGE, with one index per dimension."""
+    if len(index) != (dims := len(buffer.src) - (buffer.op is ops.STAGE)):
+        raise ShapeError(f"expected {dims} indices, got {len(index)}")
+    return UOp(ops.INDEX, buffer.dtype, (buffer, *index))
+
+
+def load(access: UOp, condition: UOp | None = None) -> UOp:
+    """Load from an INDEX; where ``condition`` is false nothing is read, and the value is 0."""
+    return UOp(ops.LOAD, access.dtype, (access,) if condition is None else (access, condition))
+
+
+def store(access: UOp, value: UOp, condition: UOp | None = None, combine: Op | None = None) -> UOp:
+    """Store ``value`` where ``condition``, or combine it with the old element."""
+    if value.dtype is not access.dtype:
+        raise DTypeError(f"store: expected {access.dtype}, got {value.dtype}")
+    src = (access, value) if condition is None else (access, value, condition)
+    return UOp(ops.STORE, dtypes.void, src, combine)
+
+
+def reduce_ranges(value: UOp, monoid: Op, ranges: Sequence[UOp]) -> UOp:
+    """Build a kernel-level REDUCE over ranges."""
+    arg = op_args.Reduce(monoid, (), value.dtype)
+    return UOp(ops.REDUCE, value.dtype, (value, *ranges), arg) if ranges else drop_key(value)
+
+
+def shuffle_xor(x: UOp, thread: UOp, distance: int) -> UOp:
+    """Exchange values in a subgroup: return the ``x`` of thread ``thread ^ distance``."""
+    return UOp(ops.SHUFFLE_XOR, x.dtype, (x, thread), distance)
+
+
+def mma(a: UOp, b: UOp, word_ranges: Sequence[UOp], dtype: DType, unit: str) -> UOp:
+    """Build an MMA: multiply the terms in fragment registers, and sum over the ranges
+    ``word_ranges``."""
+    return UOp(ops.MMA, dtype, (a, b, *word_ranges), op_args.Mma(unit, len(word_ranges)))
+
+
+def carry(id: int, i: int, dtype: DType, ranges: Iterable[UOp]) -> UOp:
+    """Return carried value ``i`` of the LOOP ``id``; its RANGE is the first in ``ranges``."""
+    return UOp(ops.CARRY, dtype, tuple(ranges), op_args.Carry(id, i))
+
+
+def loop(id: int, t: UOp, inits: Sequence[UOp], nexts: Sequence[UOp], stop: UOp | None = None
+         ) -> UOp:
+    """Build the LOOP over t with initial carried values ``inits`` and yielded ``nexts``.
+
+    GETTUPLE and PER_ITERATION read it. The loop ends before the first iteration in which ``stop``
+    holds of the CARRYs.
+    """
+    if [n.dtype for n in inits] != [n.dtype for n in nexts]:
+        raise DTypeError("iterate: expected next values of the types of the first ones, got "
+                         f"{', '.join(n.dtype.name for n in nexts)}")
+    outs = tuple([((), n.dtype) for n in inits])
+    return UOp(ops.LOOP, dtypes.void, (t, *inits, *nexts, *([] if stop is None else [stop])),
+               op_args.Loop(id, outs))
+
+
+def per_iteration(value: UOp, loop: UOp) -> UOp:
+    """Read a value over the CARRYs of a LOOP in each of its iterations."""
+    return UOp(ops.PER_ITERATION, value.dtype, (value, loop, loop.src[0]))
+
+
+def stage(value: UOp, ranges: Sequence[UOp], id: int, space: str = "PRIV", name: str = "",
+          double: bool = False) -> UOp:
+    """Build a small buffer filled over ``ranges`` (its dimensions, outermost first)."""
+    return UOp(ops.STAGE, value.dtype, (value, *ranges), op_args.Stage(id, space, name, double))
+
+
+def kernel(stores: Iterable[UOp], name: str, order: Iterable[int] = (),
+           stores_disjoint: bool = False, index_fits_int32: bool = False) -> UOp:
+    """Build a finished kernel (op_args.Kernel)."""
+    arg = op_args.Kernel(name, tuple(order), stores_disjoint, index_fits_int32)
+    return UOp(ops.KERNEL, dtypes.void, tuple(stores), arg)

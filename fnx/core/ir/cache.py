@@ -1,0 +1,239 @@
+"""Bounded LRU caches.
+
+>>> squares = Cache("squares", 2)
+>>> [squares.get_or_make(n, lambda n=n: n * n) for n in (2, 3, 2, 4)]
+[4, 9, 4, 16]
+>>> squares.get(3) is None, len(squares)
+(True, 2)
+
+If entries differ in size, a cache is also bounded by bytes: ``enforce_bounds`` estimates those of
+an entry. An entry that alone exceeds the bound stays, as the only one: it is in use.
+
+>>> texts = Cache("texts", 100, nbytes=10, weigh=lambda key, text: len(text))
+>>> for text in ("aaaa", "bbbbb", "cc"):
+...     texts.put(text[0], text) and None
+>>> texts.keys(), texts.nbytes
+(['b', 'c'], 7)
+
+All caches can be listed and cleared:
+
+>>> cache_sizes()["squares"]
+2
+>>> clear_caches()
+>>> len(squares)
+0
+
+No lock is held, least of all while a value is made (user code, LLVM). Two threads may make the
+same value; then the first insertion wins, and both get that value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+
+from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record, values
+from fnx.core.support.weak_tables import WeakMemo
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Owner = TypeVar("Owner")
+
+
+NODE_BYTES = 1000  # bytes of a node, measured with its entry in the table, its arg and its sites
+MEGABYTE = 1 << 20
+
+
+def find_graphs(state: Any) -> Sequence[UOp]:
+    """Return the graphs in a value: itself, its ``graphs``, or those of its elements."""
+    if isinstance(state, UOp):
+        return (state,)
+    graphs: Sequence[UOp] | None = getattr(state, "graphs", None)
+    if graphs is not None:
+        return graphs
+    parts = values(state) if isinstance(state, Record) else \
+        state if isinstance(state, (list, tuple)) else ()
+    return [graph for part in parts for graph in find_graphs(part)]
+
+
+def graph_bytes(state: Any) -> int:
+    """Estimate the memory of the graphs in a value.
+
+    The inside of a FUNCTION that they use is left out, as it is cached and counted by itself.
+    """
+    stack = list(find_graphs(state))
+    seen = set(stack)
+    while stack:
+        for node in stack.pop().src:
+            if node not in seen:
+                seen.add(node)
+                if not node.op.is_isolated:
+                    stack.append(node)
+    return NODE_BYTES * len(seen)
+
+
+class Cache(Generic[K, V]):
+    """An LRU cache of at most ``limit`` entries and ``max_bytes`` bytes; statistics show ``name``.
+
+    Attributes:
+        limit: maximum number of entries.
+        max_bytes: maximum number of bytes, as ``enforce_bounds(key, value)`` estimates them.
+        nbytes: bytes of the present entries.
+    """
+
+    __slots__ = ("__weakref__", "limit", "max_bytes", "nbytes", "_entries", "_weigh", "_weights")
+
+    def __init__(self, name: str, limit: int, nbytes: int = 0,
+                 weigh: Callable[[K, V], int] | None = None) -> None:
+        self.limit, self.max_bytes, self._weigh = limit, nbytes, weigh
+        self.nbytes = 0
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._weights: dict[K, int] = {}
+        _names[self] = name
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def values(self) -> list[V]:
+        """Return all values, the most recently used last."""
+        try:
+            return list(self._entries.values())
+        except RuntimeError:  # another thread changed it; this copy, unordered, is atomic
+            return list(dict.values(self._entries))
+
+    def keys(self) -> list[K]:
+        """Return all keys, the most recently used last."""
+        try:
+            return list(self._entries)
+        except RuntimeError:  # as in ``values``
+            return list(dict.keys(self._entries))
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, or None, and mark it as used."""
+        try:
+            self._entries.move_to_end(key)
+            return self._entries[key]
+        except KeyError:
+            return None
+
+    def put(self, key: K, value: V) -> V:
+        """Insert a value unless the key has one; return the value that the key has now."""
+        present = self._entries.setdefault(key, value)
+        if present is value:
+            self.enforce_bounds(key)
+        return present
+
+    def enforce_bounds(self, key: K) -> None:
+        """Enforce the bounds after an entry was added or its value has grown."""
+        if self._weigh is not None and (value := self._entries.get(key)) is not None:
+            weight = self._weigh(key, value)
+            self.nbytes += weight - self._weights.get(key, 0)
+            self._weights[key] = weight
+            if self.nbytes > self.max_bytes:  # recount, as two threads may have added at once
+                self.nbytes = sum(list(self._weights.values()))
+        while len(self._entries) > self.limit or self.nbytes > self.max_bytes and \
+                len(self._entries) > 1:
+            with suppress(KeyError):  # another thread may have evicted it
+                old, _ = self._entries.popitem(last=False)
+                self.nbytes -= self._weights.pop(old, 0)
+
+    def get_or_make(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of a key, made if there is none."""
+        value = self.get(key)
+        return self.put(key, make()) if value is None else value
+
+    def remove(self, key: K) -> None:
+        """Remove a key."""
+        self._entries.pop(key, None)
+        self.nbytes -= self._weights.pop(key, 0)
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()
+        self._weights.clear()
+        self.nbytes = 0
+
+
+_names: WeakMemo[Cache[Any, Any], str] = WeakMemo()  # of all caches
+
+
+def cache_sizes() -> dict[str, int]:
+    """Return the number of entries, by name of cache."""
+    sizes: Counter[str] = Counter()
+    for cache in _names.live_keys():
+        sizes[_names[cache]] += len(cache)
+    return dict(sizes)
+
+
+def cache_bytes() -> dict[str, int]:
+    """Return the bytes of the entries, by name of cache, of caches that are bounded by bytes."""
+    sizes: Counter[str] = Counter()
+    for cache in _names.live_keys():
+        sizes[_names[cache]] += cache.nbytes
+    return dict(+sizes)
+
+
+clear_hooks: list[Callable[[], None]] = []  # hooks of clear_caches: drop what was made from entries
+
+
+def clear_caches() -> None:
+    """Clear all in-memory caches: functions are traced anew.
+
+    >>> clear_caches()
+    """
+    for cache in _names.live_keys():
+        cache.clear()
+    for forget in clear_hooks:
+        forget()
+
+
+class OwnerCaches(Generic[Owner, K, V]):
+    """One Cache per owner, which dies with it: values must not reference their owner."""
+
+    __slots__ = ("_caches", "_make")
+
+    def __init__(self, name: str, limit: int, nbytes: int = 0,
+                 weigh: Callable[[K, V], int] | None = None) -> None:
+        self._make = partial(Cache[K, V], name, limit, nbytes, weigh)
+        self._caches: WeakMemo[Owner, Cache[K, V]] = WeakMemo()
+
+    def __len__(self) -> int:
+        return len(self._caches)
+
+    def for_owner(self, owner: Owner) -> Cache[K, V]:
+        """Return the cache of an owner."""
+        cache = self._caches.get(owner)
+        if cache is None:
+            cache = self._caches[owner] = self._make()
+        return cache
+
+
+class cached_property(Generic[V]):
+    """A property that is computed once.
+
+    Unlike ``functools.cached_property`` of Python 3.11 it has no lock per class, which a forked
+    child could find locked.
+
+    >>> class Circle:
+    ...     @cached_property
+    ...     def area(self):
+    ...         print("computed")
+    ...         return 3.14
+    >>> circle = Circle()
+    >>> circle.area, circle.area
+    computed
+    (3.14, 3.14)
+    """
+
+    def __init__(self, make: Callable[[Any], V]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __get__(self, owner: Any, kind: type) -> V:
+        if owner is None:  # accessed on the class, by documentation tools
+            return cast(V, self)
+        value: V = vars(owner).setdefault(self._make.__name__, self._make(owner))
+        return value

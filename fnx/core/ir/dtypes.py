@@ -1,0 +1,331 @@
+"""Dtypes: one object per type, compared by identity; and JAX's promotion lattice.
+
+>>> promote(int32, False, float32, True)       # int32 with a weak (Python) float
+(float32, True)
+>>> promote(float64, False, float32, True)
+(float64, False)
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import Struct
+from typing import Any, Literal
+from zlib import crc32
+
+import numpy as np
+
+from fnx.core.support.config import config
+from fnx.core.support.errors import DTypeError, TypePromotionError
+
+NDArray = np.ndarray[Any, Any]
+DTypeKind = Literal["bool", "int", "uint", "float", "key", "index", "void"]
+
+
+class DType:
+    """An element type. Interned: compare with ``is``. ``lanes`` > 1 only at program level.
+
+    Attributes:
+        kind, bits: bool, int, uint, float, key (of random numbers), index (integers of a kernel)
+            or void; and the width.
+        is_float, is_integer, is_bool: tests of the kind; attributes, as they are read often.
+        itemsize: bytes of one element in memory.
+        limits: the smallest and the largest value of integers and bools.
+        mantissa, exponent: of a float, the numbers of stored bits of each.
+        integer: the signed integer type of the same width.
+        compute: the type in which ops that the machine lacks are computed.
+        storage: of a storage-only type (every op converts to ``compute`` and back), the unsigned
+            integer type of its bits in memory; else None.
+        finite: of a float, whether it has no infinity, so that overflow gives NaN.
+        packing: its little-endian ``struct`` format.
+        vector_types: vector types by number of lanes.
+    """
+
+    __slots__ = ("name", "code", "kind", "bits", "limits", "mantissa", "exponent", "integer",
+                 "compute", "storage", "has_no_inf", "packing", "lanes", "scalar", "is_float",
+                 "is_integer", "is_bool", "itemsize", "vector_types", "_np")
+
+    def __init__(self, name: str, kind: DTypeKind, bits: int, numpy: str | None = None, *,
+                 mantissa: int = 0, exponent: int = 0, integer: DType | None = None,
+                 compute: DType | None = None, storage: DType | None = None,
+                 finite: bool = False, lanes: int = 1, scalar: DType | None = None) -> None:
+        self.name = name
+        self.code = crc32(name.encode())  # the same in every process
+        self.kind: DTypeKind = kind
+        self.bits = bits
+        self.itemsize = max(1, bits // 8)
+        self.is_float = kind == "float"
+        self.is_bool = kind == "bool"
+        self.is_integer = kind in ("int", "uint", "index")
+        self.limits = _limits(kind, bits)
+        self.mantissa = mantissa
+        self.exponent = exponent
+        self.integer: DType = integer or self
+        self.compute: DType = compute or self
+        self.storage = storage
+        self.has_no_inf = finite
+        self.lanes = lanes
+        self.scalar: DType = scalar or self
+        self.packing = Struct("<x")
+        self._np: np.dtype[Any] | None = None
+        if numpy is not None:
+            self._np = np.dtype(numpy)
+            self.packing = Struct(f"<{self._np.char}")
+        elif storage is not None:
+            self._np = np.dtype([(name, storage.np)])
+        self.vector_types = _Vectors(self)
+
+    @property
+    def bias(self) -> int:
+        """The exponent bias of a float."""
+        return (1 << self.exponent - 1) - 1
+
+    def vec(self, lanes: int) -> DType:
+        """Return the vector type of ``lanes`` elements (program level)."""
+        return self.vector_types[lanes]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype, so that ``np.dtype(fnx.float32)`` works."""
+        return self.np
+
+    @property
+    def np(self) -> np.dtype[Any]:
+        """The NumPy dtype that holds one element (int64 for ``index``).
+
+        A type that NumPy lacks is held as a record of its bits, which ufuncs refuse;
+        core/ir/low_precision.py decodes its values.
+        """
+        if self._np is None:
+            raise DTypeError(f"{self.name} has no NumPy type")
+        return self._np
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> Any:
+        return (dtype_by_name, (self.name,))
+
+
+class _Vectors(dict[int, "DType"]):
+    """Vector types by number of lanes, each made on first use."""
+
+    def __init__(self, element: DType) -> None:
+        self[1] = element
+
+    def __missing__(self, lanes: int) -> DType:
+        element = self[1]
+        name = f"{element.name}x{lanes}"
+        vector = DType(name, element.kind, element.bits, lanes=lanes, scalar=element)
+        return self.setdefault(lanes, vector)
+
+
+def _limits(kind: DTypeKind, bits: int) -> tuple[int, int]:
+    """Return the smallest and the largest integer of a width."""
+    half = 1 << bits >> 1
+    return (0, 2 * half - 1) if kind in ("uint", "bool", "key") else (-half, half - 1)
+
+
+bool_ = DType("bool", "bool", 1, "bool")
+int32 = DType("int32", "int", 32, "int32")
+int8 = DType("int8", "int", 8, "int8", compute=int32)
+int16 = DType("int16", "int", 16, "int16", compute=int32)
+int64 = DType("int64", "int", 64, "int64")
+uint32 = DType("uint32", "uint", 32, "uint32", integer=int32)
+uint8 = DType("uint8", "uint", 8, "uint8", integer=int8, compute=uint32)
+uint16 = DType("uint16", "uint", 16, "uint16", integer=int16, compute=uint32)
+uint64 = DType("uint64", "uint", 64, "uint64", integer=int64)
+index = DType("index", "index", 64, "int64")
+int4 = DType("int4", "int", 4, compute=int32, storage=uint8)
+uint4 = DType("uint4", "uint", 4, integer=int4, compute=uint32, storage=uint8)
+float32 = DType("float32", "float", 32, "float32", mantissa=23, exponent=8, integer=int32)
+float64 = DType("float64", "float", 64, "float64", mantissa=52, exponent=11, integer=int64)
+float16 = DType("float16", "float", 16, "float16", mantissa=10, exponent=5, integer=int16,
+                compute=float32, storage=uint16)
+bfloat16 = DType("bfloat16", "float", 16, mantissa=7, exponent=8, integer=int16,
+                 compute=float32, storage=uint16)
+float8_e4m3fn = DType("float8_e4m3fn", "float", 8, mantissa=3, exponent=4, integer=int8,
+                      compute=float32, storage=uint8, finite=True)
+float8_e5m2 = DType("float8_e5m2", "float", 8, mantissa=2, exponent=5, integer=int8,
+                    compute=float32, storage=uint8)
+key_fry = DType("key<fry>", "key", 64, integer=int64, compute=uint64, storage=uint64)
+void = DType("void", "void", 0)
+
+USER: tuple[DType, ...] = (
+    bool_, int4, int8, int16, int32, int64, uint4, uint8, uint16, uint32, uint64,
+    float8_e4m3fn, float8_e5m2, bfloat16, float16, float32, float64)
+ALL: tuple[DType, ...] = (*USER, key_fry, index, void)
+STORAGE_ONLY = frozenset(t for t in ALL if t.storage is not None)  # storage-only types
+_BY_NAME = {t.name: t for t in ALL}
+_BY_NUMPY = {t.np: t for t in (*USER, key_fry)}  # those of ml_dtypes are added on first use
+NUMPY_DTYPES = frozenset(_BY_NUMPY)
+LOW_PRECISION = {t.name: t for t in USER if t._np is not None and t._np.names}
+
+# Without config.x64, default 64-bit types become 32 bits wide.
+_WITHOUT_X64 = {int64: int32, uint64: uint32, float64: float32}
+_WITHOUT_WIDTH = {"int": int64, "uint": uint64, "float": float64}  # names without a width
+
+
+def dtype_by_name(name: str) -> DType:
+    """Return the type with this name; ``float32x16`` names a vector type."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    base, _, lanes = name.rpartition("x")
+    return _BY_NAME[base].vec(int(lanes))
+
+
+def as_dtype(spec: Any) -> DType:
+    """Convert a DType, a NumPy dtype or scalar type, a name, or Python's bool/int/float to a DType.
+
+    ``float`` and ``int``, as types or strings, and "uint" mean the default width (32 bits, 64
+    under ``config.x64``); a spec that names a width has that width.
+
+    Raises:
+        DTypeError: fnx does not support the type.
+
+    >>> as_dtype("float"), as_dtype(int), as_dtype("float64"), as_dtype(np.int64)
+    (float32, int32, float64, int64)
+    """
+    if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # the usual case
+        return _BY_NUMPY[spec]
+    if isinstance(spec, DType):
+        return spec
+    if spec is bool:
+        return bool_
+    if spec is int:
+        return default_width(int64)
+    if spec is float:
+        return default_width(float64)
+    if isinstance(spec, str):
+        if spec in _WITHOUT_WIDTH:
+            return default_width(_WITHOUT_WIDTH[spec])
+        dtype = LOW_PRECISION.get(spec)
+    else:
+        dtype = getattr(spec, "dtype", None)
+    if isinstance(dtype, DType):
+        return dtype
+    return _from_numpy(spec)
+
+
+def _from_numpy(spec: Any) -> DType:
+    """Return the DType of a spec that NumPy or ml_dtypes understands."""
+    try:
+        np_dtype = np.dtype(spec)
+    except TypeError as e:
+        raise DTypeError(f"expected a dtype, got {spec!r}",
+                         hint="use fnx.numpy.float32, a NumPy dtype or a name") from e
+    dtype = _BY_NUMPY.get(np_dtype)
+    if dtype is None:
+        dtype = LOW_PRECISION.get(np_dtype.name)
+        if dtype is None or np_dtype.itemsize != dtype.itemsize:
+            raise _unsupported_dtype(str(np_dtype))
+        _BY_NUMPY[np_dtype] = dtype
+    return dtype
+
+
+def default_width(t: DType) -> DType:
+    """Return the default form of a 64-bit type: 32 bits wide, unless ``config.x64``.
+
+    >>> default_width(int64)
+    int32
+    """
+    return t if config.x64 else _WITHOUT_X64.get(t, t)
+
+
+def inexact(t: DType) -> DType:
+    """Return the float type that a type converts to in functions of floats.
+
+    >>> inexact(uint8), inexact(int64)
+    (float32, float64)
+    """
+    return t if t.is_float else float64 if t.is_integer and t.bits == 64 else float32
+
+
+def random_key_error() -> DTypeError:
+    """Return the error for random keys where numbers are expected."""
+    return DTypeError("expected numbers, got keys of random numbers",
+                      hint="take their words: fnx.random.key_data(keys)")
+
+
+def complex_error(got: object) -> DTypeError:
+    """Return the error for complex numbers, which are not implemented."""
+    return DTypeError(f"expected real numbers, got {got}: complex numbers come later",
+                      hint="hold the real and the imaginary part as two arrays")
+
+
+def unsigned(t: DType) -> DType:
+    """Return the unsigned integer type of the same width.
+
+    >>> unsigned(int16)
+    uint16
+    """
+    return next(u for u in USER if u.kind == "uint" and u.bits == t.bits)
+
+
+def _unsupported_dtype(name: str) -> DTypeError:
+    if name.startswith("complex"):
+        return complex_error(name)
+    return DTypeError(f"expected one of {', '.join(t.name for t in USER)}; got {name}",
+                      hint="convert the data with .astype(...) first")
+
+
+# ---- promotion ----------------------------------------------------------------------------------
+
+# JAX's lattice: the types that each type promotes to in one step. int* and float* are the weak
+# types of Python numbers.
+_PROMOTES_TO: dict[str, tuple[str, ...]] = {
+    "bool": ("int*",), "int*": ("uint2", "uint4", "uint8", "int2", "int4", "int8"),
+    "int8": ("int16",), "int16": ("int32",), "int32": ("int64",), "int64": ("float*",),
+    "uint8": ("int16", "uint16"), "uint16": ("int32", "uint32"), "uint32": ("int64", "uint64"),
+    "uint64": ("float*",), "int2": (), "uint2": (), "int4": (), "uint4": (),
+    "float*": ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"),
+    "float8_e4m3fn": (), "float8_e5m2": (),
+    "bfloat16": ("float32",), "float16": ("float32",), "float32": ("float64",), "float64": (),
+    "key<fry>": (),
+}
+_WEAK = {"bool": "bool", "int": "int*", "uint": "int*", "index": "int*", "float": "float*",
+         "key": "key<fry>"}
+
+
+@cache
+def least_upper_bound(a: str, b: str) -> str:
+    """Return the narrowest type that both promote to.
+
+    Raises:
+        TypePromotionError: there is none; one operand must be converted.
+    """
+    common = _upper_bounds(a) & _upper_bounds(b)
+    for name in common:
+        if common <= _upper_bounds(name):
+            return name
+    raise TypePromotionError(f"{a} and {b} have no common type to which both promote",
+                             hint="convert one of them with .astype(...)")
+
+
+@cache
+def _upper_bounds(name: str) -> frozenset[str]:
+    """Return the types that a type promotes to, including itself."""
+    return frozenset({name}).union(*[_upper_bounds(wider) for wider in _PROMOTES_TO[name]])
+
+
+def promote(a: DType, a_weak: bool, b: DType, b_weak: bool) -> tuple[DType, bool]:
+    """Return the common type of two operands, and whether it is weak, by JAX's lattice.
+
+    A weak operand (a Python scalar) yields to the other unless it is of a higher kind. Without
+    ``config.x64`` narrower types never promote to a 64-bit type: uint32 with int32 is int32.
+    """
+    return _promote_cached(a, a_weak, b, b_weak, config.x64)
+
+
+@cache
+def _promote_cached(a: DType, a_weak: bool, b: DType, b_weak: bool,
+                    x64: bool) -> tuple[DType, bool]:
+    if a_weak == b_weak:
+        name = least_upper_bound(a.name, b.name)
+        common = _BY_NAME["float64" if name == "float*" else name]
+        keeps_width = x64 or common.bits == max(a.bits, b.bits)
+        return common if keeps_width else _WITHOUT_X64.get(common, common), \
+            (a_weak or name == "float*") and not (a.is_bool and b.is_bool)
+    weak, strong = (a, b) if a_weak else (b, a)
+    name = least_upper_bound(_WEAK[weak.kind], strong.name)
+    return (weak, True) if name.endswith("*") else (strong, False)

@@ -1,0 +1,238 @@
+"""Build elementwise graphs in mathematical notation: ``0.5 * x * (1 + tanh(x))``.
+
+An ``Expr`` wraps a node with Python's operators; each builds a node of the same level by
+``build.elementwise``, so ``//`` and ``%`` round toward zero, as IDIV and REM do. A number operand
+becomes a constant of the Expr's dtype and shape. ``==`` is identity, as between nodes: values are
+compared by ``x.eq(y)`` and ``x.ne(y)``.
+
+A formula is written over Exprs; ``as_node_function`` turns it into a function of nodes.
+
+>>> from fnx.core.ir import dtypes
+>>> x = Expr(build.param(0, dtypes.float32, (3,)))
+>>> (2.0 * x + 1.0).node.op
+ADD
+>>> @as_node_function
+... def softsign(x: Expr) -> Expr:
+...     return x / (1 + abs(x))
+>>> softsign(x.node).op
+DIV
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnx.core.ir import build, ops
+from fnx.core.ir.build import elementwise
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.operators import Operators
+from fnx.core.ir.ops import Op, Shape
+from fnx.core.ir.uop import UOp
+
+
+class Expr(Operators):
+    """A node with Python's operators."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+
+    def __repr__(self) -> str:
+        return f"Expr({self.node!r})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("an Expr has no truth value; choose with where(condition, a, b)")
+
+    def _apply(self, op: Op, *operands: Any) -> Expr:
+        if len(operands) == 2:  # fast path, as the user waits for tracing
+            a, b = operands
+            return Expr(elementwise(op,
+                                    a.node if type(a) is Expr else build.const_like(self.node, a),
+                                    b.node if type(b) is Expr else build.const_like(self.node, b)))
+        return Expr(elementwise(op, *[self._node_of(o) for o in operands]))
+
+    def _node_of(self, x: Expr | float) -> UOp:
+        return x.node if isinstance(x, Expr) else build.const_like(self.node, x)
+
+    def __pow__(self, n: Any) -> Expr:
+        """Raise to a power; an integer power becomes multiplications (and a reciprocal)."""
+        return integer_power(self, n) if type(n) is int else self._apply(ops.POW, self, n)
+
+    def eq(self, other: Any) -> Expr:
+        """Compare the values for equality."""
+        return self._apply(ops.CMPEQ, self, other)
+
+    def ne(self, other: Any) -> Expr:
+        """Compare the values for inequality."""
+        return self._apply(ops.CMPNE, self, other)
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self.node.shape
+
+    def like(self, value: Any) -> Expr:
+        """Return a constant of this dtype and shape."""
+        return Expr(build.const_like(self.node, value))
+
+    def cast(self, dtype: DType) -> Expr:
+        """Convert the values to another dtype."""
+        return Expr(build.cast(self.node, dtype))
+
+    def bitcast(self, dtype: DType) -> Expr:
+        """Reinterpret the bits as another dtype."""
+        return Expr(build.bitcast(self.node, dtype))
+
+    def bits(self) -> Expr:
+        """Return the bit pattern, as a signed integer of the same width."""
+        return Expr(build.bitcast(self.node, self.node.dtype.integer))
+
+
+def as_node_function(formula: Callable[..., Expr]) -> Callable[..., UOp]:
+    """Turn a formula over Exprs into a function of nodes."""
+    @functools.wraps(formula)
+    def apply(*nodes: UOp) -> UOp:
+        return formula(*map(Expr, nodes)).node
+    return apply
+
+
+# ---- functions --------------------------------------------------------------------------------
+
+
+def exp(x: Expr) -> Expr:
+    return Expr(elementwise(ops.EXP, x.node))
+
+
+def expm1(x: Expr) -> Expr:
+    return Expr(elementwise(ops.EXPM1, x.node))
+
+
+def log(x: Expr) -> Expr:
+    return Expr(elementwise(ops.LOG, x.node))
+
+
+def log1p(x: Expr) -> Expr:
+    return Expr(elementwise(ops.LOG1P, x.node))
+
+
+def sqrt(x: Expr) -> Expr:
+    return Expr(elementwise(ops.SQRT, x.node))
+
+
+def sin(x: Expr) -> Expr:
+    return Expr(elementwise(ops.SIN, x.node))
+
+
+def cos(x: Expr) -> Expr:
+    return Expr(elementwise(ops.COS, x.node))
+
+
+def tanh(x: Expr) -> Expr:
+    return Expr(elementwise(ops.TANH, x.node))
+
+
+def arctan(x: Expr) -> Expr:
+    return Expr(elementwise(ops.ATAN, x.node))
+
+
+def arcsin(x: Expr) -> Expr:
+    return Expr(elementwise(ops.ASIN, x.node))
+
+
+def floor(x: Expr) -> Expr:
+    return Expr(elementwise(ops.FLOOR, x.node))
+
+
+def ceil(x: Expr) -> Expr:
+    return Expr(elementwise(ops.CEIL, x.node))
+
+
+def trunc(x: Expr) -> Expr:
+    """Round toward zero."""
+    return Expr(elementwise(ops.TRUNC, x.node))
+
+
+def erf(x: Expr) -> Expr:
+    return Expr(elementwise(ops.ERF, x.node))
+
+
+def lgamma(x: Expr) -> Expr:
+    """Return log |gamma(x)|."""
+    return Expr(elementwise(ops.LGAMMA, x.node))
+
+
+def digamma(x: Expr) -> Expr:
+    """Return the derivative of lgamma."""
+    return Expr(elementwise(ops.DIGAMMA, x.node))
+
+
+def rint(x: Expr) -> Expr:
+    """Round to the nearest integer, ties to even."""
+    return Expr(elementwise(ops.ROUND, x.node))
+
+
+def isnan(x: Expr) -> Expr:
+    return x.ne(x)
+
+
+def maximum(a: Expr, b: Expr | float) -> Expr:
+    return a._apply(ops.MAX, a, b)
+
+
+def minimum(a: Expr, b: Expr | float) -> Expr:
+    return a._apply(ops.MIN, a, b)
+
+
+def clamp(x: Expr, low: float, high: float) -> Expr:
+    """Clamp ``x`` to low .. high."""
+    return minimum(maximum(x, low), high)
+
+
+def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
+    """Select ``a`` where the condition holds, else ``b``; a number takes the other's dtype."""
+    x = a if isinstance(a, Expr) else b
+    assert isinstance(x, Expr), "one of the two has a dtype"
+    return Expr(elementwise(ops.WHERE, condition.node, x._node_of(a), x._node_of(b)))
+
+
+def unlikely(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """Build a ``where`` with an unlikely condition: ``a`` is computed behind a branch."""
+    return Expr(where(condition, a, b).node.replace(arg=ops.UNLIKELY))
+
+
+def mulacc(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
+    """Build a * b + c with one rounding, if the target supports it."""
+    return Expr(elementwise(ops.MULACC, a.node, a._node_of(b), a._node_of(c)))
+
+
+def polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
+    """Evaluate a polynomial by Horner's scheme; coefficients from the constant term up."""
+    *lower, highest = coefficients
+    out = x.like(highest)
+    for c in reversed(lower):
+        out = mulacc(x, out, c)
+    return out
+
+
+def stop_gradient(x: Expr) -> Expr:
+    """Return x as a constant for derivatives (in formulas over arrays)."""
+    return Expr(build.stop_gradient(x.node))
+
+
+def integer_power(x: Expr, n: int) -> Expr:
+    """Raise x to a constant integer power by repeated squaring; take the reciprocal if n < 0."""
+    if n < 0:
+        return 1 / integer_power(x, -n)
+    out: Expr | None = None
+    while n:
+        if n & 1:
+            out = x if out is None else out * x
+        n >>= 1
+        x = x * x if n else x
+    return x.like(1) if out is None else out

@@ -1,0 +1,438 @@
+"""Op attributes: the types of ``UOp.arg``, one class per op.
+
+>>> Var(0, low=1).replace(name="n")
+Var(slot=0, low=1, high=1099511627776, name='n')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fnx.core.ir import dtypes
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.op import Op, Shape
+from fnx.core.support.errors import Location, kernel_label
+from fnx.core.support.record import Record
+
+
+class Param(Record):
+    """An input of a FUNCTION: its slot and shape."""
+
+    slot: int
+    shape: Shape
+
+
+class Leaf(Record):
+    """An input of a trace that is still open. ``id`` is unique in the process."""
+
+    id: int
+    shape: Shape
+
+
+class Buffer(Record):
+    """Memory of a concrete array. ``handle`` is compared by identity; its owner keeps it alive."""
+
+    handle: Any
+    shape: Shape
+
+
+class Reduce(Record):
+    """Reduce ``axes`` (tensor level) or the ranges in src[1:] (kernel level) with ``monoid``.
+
+    At kernel level ``axes`` is empty and the accumulator has dtype ``accumulator``. If several
+    elements are the extreme of a MAX or MIN, all share its derivative; with ``first``, the first
+    in row-major order gets all of it.
+    """
+
+    monoid: Op
+    axes: tuple[int, ...] = ()
+    accumulator: DType | None = None
+    first: bool = False
+
+
+class Window(Record):
+    """Windows along ``axis``; their elements lie along the axis ``offset``.
+
+    Element j of window i is at index i * stride + j * dilation. ``length`` is the length of
+    ``axis`` in the result: the number of windows (UNFOLD), or the length of the axis that they
+    slide over (FOLD).
+    """
+
+    axis: int
+    offset: int
+    stride: int
+    dilation: int
+    length: int
+
+
+class Gather(Record):
+    """The indexed axes of an array: ascending, one for each index array."""
+
+    axes: tuple[int, ...]
+
+
+class Scatter(Record):
+    """The indexed axes of an array: ascending, one for each index array.
+
+    ``monoid`` combines updates with the old elements; None: the last update wins.
+    """
+
+    axes: tuple[int, ...]
+    monoid: Op | None = None
+
+
+class Sort(Record):
+    """Stable sort along the last axis by the first ``n_keys`` operands.
+
+    ``ins`` are (shape, dtype) of the operands, which have one shape. The results are the operands
+    with the indices ``outputs``, in that order; -1 stands for the int32 permutation: the old index
+    of each element. A command may sort any number of rows whose length is between the two
+    ``lengths``: number and length are then run-time scalars, and ``ins`` holds no shape.
+    """
+
+    name: str
+    n_keys: int
+    ins: tuple[tuple[Shape, DType], ...]
+    outputs: tuple[int, ...]
+    lengths: tuple[int, int] | None = None
+
+    @property
+    def outs(self) -> tuple[tuple[Shape, DType], ...]:
+        shape = self.ins[0][0]
+        return tuple([(shape, dtypes.int32) if i < 0 else self.ins[i] for i in self.outputs])
+
+
+class Axis(Record):
+    """A named axis of a vmap that is being traced.
+
+    ``depth`` counts the enclosing axes of the same name, so that reusing a name inside makes
+    another axis.
+    """
+
+    name: Hashable
+    size: int
+    depth: int = 0
+
+
+class Function(Record):
+    """A closed graph: src are its outputs, PARAM(0..n_params-1) its inputs."""
+
+    name: str
+    n_params: int
+
+
+class Call(Record):
+    """A call of src[0] (a FUNCTION, or a user-written KERNEL) with operands src[1:].
+
+    ``outs`` are (shape, dtype) of the results, read by GETTUPLE. ``schedule`` is for kernels;
+    ``policy`` says what a checkpointed FUNCTION saves for its backward pass. With ``is_generated``
+    the KERNEL is not user-written but generated from a loop.
+    """
+
+    name: str
+    outs: tuple[tuple[Shape, DType], ...]
+    schedule: tuple[Any, ...] = ()
+    policy: Any = None
+    is_generated: bool = False
+
+
+class Scan(Record):
+    """``length`` steps of src[0], a FUNCTION (consts, carries, x) -> (carries, y).
+
+    Operands: ``n_consts`` arrays that each step reads, ``n_carries`` initial carries, and arrays
+    of which step t reads x[t] (from the last to the first if ``reverse``). Results: the final
+    carries, and for each y the stacked array of its values. Reverse mode saves the carries of
+    every ``checkpoint``-th step and recomputes the steps between; 0: it saves the residuals of
+    every step.
+    """
+
+    name: str
+    length: int
+    n_consts: int
+    n_carries: int
+    reverse: bool
+    outs: tuple[tuple[Shape, DType], ...]
+    checkpoint: int = 0
+
+
+class While(Record):
+    """As long as src[0] (consts, carries) -> bool: carries = src[1](consts, carries).
+
+    Both FUNCTIONs take all operands, of which the first ``n_consts`` do not change. Results: the
+    final carries. ``max_trips`` is an upper bound of the trip count (0: unknown).
+    """
+
+    name: str
+    n_consts: int
+    outs: tuple[tuple[Shape, DType], ...]
+    max_trips: int = 0
+
+
+class Cond(Record):
+    """Apply the branch that an int32 selects, clamped, to the operands.
+
+    src: ``n_branches`` FUNCTIONs of one signature, the index of the branch, the operands.
+    """
+
+    name: str
+    n_branches: int
+    outs: tuple[tuple[Shape, DType], ...]
+
+
+class Callback(Record):
+    """A call of the Python function that the handle src[0] names, with the operands after it.
+
+    With an ``effect`` src[1] is a token and result 0 the next token, which keeps effects in order
+    and unmerged; without one the call is pure. ``lanes`` holds the batch axes, outermost first:
+    the length of each, and which operands have it (all results but the token do). The function is
+    called once per batch element, in order. If ``masked``, operand 0 is a bool; where it is false
+    there is no call, and the results are zeros. ``ins`` and ``outs`` are the types of operands and
+    results; ``method`` says how a pure call is batched.
+    """
+
+    name: str
+    effect: bool
+    ins: tuple[tuple[Shape, DType], ...]
+    outs: tuple[tuple[Shape, DType], ...]
+    lanes: tuple[tuple[int, tuple[bool, ...]], ...] = ()
+    masked: bool = False
+    method: str = ""
+
+
+def bwd_rule_name(result_indices: Sequence[int], n: int) -> str:
+    """Return the name of the "bwd" rule of a Custom for cotangents of some of its ``n`` float
+    results.
+
+    >>> bwd_rule_name([0, 2], 3), bwd_rule_name([0, 1, 2], 3)
+    ('bwd 0 2', 'bwd')
+    """
+    return " ".join(["bwd", *(str(k) for k in result_indices if len(result_indices) < n)])
+
+
+class Custom(Record):
+    """A function with custom derivative rules: src[0] applied to the operands, under ``rules``.
+
+    src: the function and one FUNCTION for each of the rules, ``n_captures`` arrays that all of
+    them take first (what the user's functions closed over), and the arguments.
+
+        src[0]  (captures, arguments) -> results
+        "jvp"   (captures, arguments, tangents of floats among them) -> results, tangents of
+                the floats among them
+        "fwd"   (captures, arguments) -> results, residuals
+        "bwd"   (captures, residuals, cotangents of float results) -> cotangents;
+                ``cotangent_indices`` holds the index of each argument's cotangent among these,
+                or -1 for zero
+        "bwd 0 2"  the same if only these float results have cotangents: it does not read the
+                others
+
+    If there is a "jvp", it is the first rule. ``recursion_depth`` >= 0 marks a recursive call:
+    inside a rule, the node stands for the CUSTOM whose rule that is, so many levels of rules
+    further out (-1: not recursive). It has no rules itself, as they would be infinite
+    (core/ir/recursive_rules.py). ``lanes`` holds a batching rule: ``function(size, batched)``
+    returns the batched src[0]. With ``effects`` the first argument and the first result are tokens,
+    of the rules too ("bwd": after the captures, and before the cotangents), so that effects of the
+    backward pass are ordered as well. The results are jointly ``n_linear`` in that many of the last
+    arguments, however src[0] computes them.
+    """
+
+    name: str
+    outs: tuple[tuple[Shape, DType], ...]
+    rules: tuple[str, ...]
+    n_captures: int
+    cotangent_indices: tuple[int, ...] = ()
+    recursion_depth: int = -1
+    lanes: Any = None
+    effects: bool = False
+    n_linear: int = 0
+
+    def __repr__(self) -> str:
+        """Omit ``lanes``, which belongs to this process, so that the text is reproducible."""
+        return super(Custom, self.replace(lanes=None)).__repr__()
+
+
+class Range(Record):
+    """A loop of the kernel level. kind: GRID, THREAD, PAR, SEQ, UNROLL or VEC."""
+
+    id: int
+    kind: str
+    name: str = ""
+
+
+class Ref(Record):
+    """A buffer argument of a kernel, aligned to ``alignment`` bytes.
+
+    ``exceeds_cache``: it exceeds the caches, whatever its run-time extents.
+    """
+
+    slot: int
+    name: str = ""
+    alignment: int = 64
+    exceeds_cache: bool = False
+
+
+class Var(Record):
+    """A scalar argument of a kernel (a run-time extent or a lifted constant), with bounds."""
+
+    slot: int
+    low: int = 0
+    high: int = 1 << 40
+    name: str = ""
+
+
+class Stage(Record):
+    """A small buffer inside a kernel.
+
+    space: REG, PRIV (private to a worker), SHARED or GLOBAL. ``double``: double-buffered, filled
+    for the next iteration of its loop while the current one is read.
+    """
+
+    id: int
+    space: str
+    name: str = ""
+    double: bool = False
+
+
+class Mma(Record):
+    """A matrix unit, an entry of core/ir/matrix_units.py.
+
+    The node sums over ``n_words`` ranges, which follow its factors; the remaining operands say how
+    threads hold the factors.
+    """
+
+    unit: str
+    n_words: int = 0
+
+
+class ThreadGroup(Record):
+    """Constants of a program that runs in workgroups.
+
+    Attributes:
+        buffers, scalars: numbers of arguments.
+        threads: threads per group.
+        shared: bytes of shared memory per group.
+        private: bytes of private memory per thread.
+        groups: maximum number of groups.
+        index_fits_int32: whether all indices and lengths are below 2**31 for any arguments (see
+            ``Kernel``).
+    """
+
+    buffers: int
+    scalars: int
+    threads: int
+    shared: int
+    private: int
+    groups: int = 1
+    index_fits_int32: bool = False
+
+
+class Carry(Record):
+    """Loop-carried value ``i`` of the LOOP with this id."""
+
+    id: int
+    i: int
+
+
+class Loop(Record):
+    """A loop with carried values; ``outs`` are their (shape, dtype). GETTUPLE reads the final
+    ones."""
+
+    id: int
+    outs: tuple[tuple[Shape, DType], ...]
+
+
+class Kernel(Record):
+    """A finished kernel: ``order`` lists range ids from the outermost loop inwards.
+
+    Two facts that were proven before constants became arguments: ``stores_disjoint``, each plain
+    store writes locations disjoint from those of the others; ``index_fits_int32``, all indices and
+    lengths fit in 32 bits.
+    """
+
+    name: str
+    order: tuple[int, ...] = ()
+    stores_disjoint: bool = False
+    index_fits_int32: bool = False
+
+
+class Slot(Record):
+    """Memory that a command reads or writes.
+
+    kind: "in" (argument ``index`` of the call), "out" (result ``index``) or "arena"; the slot is
+    its bytes ``offset``..``offset + nbytes``. Each iteration of the loops around the command
+    advances it by ``strides`` bytes (outermost first; a loop that is not listed does not). In a
+    CMD_LOOP that is a kernel "in" is an operand of its EXEC, and word k of "numbers" is the int32
+    k.
+    """
+
+    kind: str
+    index: int
+    offset: int
+    nbytes: int
+    strides: tuple[int, ...] = ()
+
+
+class Linked(Record):
+    """A kernel whose object file is known, with the scalars of one command.
+
+    Attributes:
+        key: digest of its code.
+        writes: slots that it writes.
+        parallel: iterations of the PAR range.
+        scratch: bytes of scratch memory per worker.
+        nanoseconds: estimated run time.
+        flops: number of floating-point operations.
+        arithmetic: the type of most of them (core/ir/peak_rates.py).
+    """
+
+    name: str
+    key: bytes
+    writes: tuple[int, ...]
+    parallel: int
+    scratch: int
+    nanoseconds: float
+    flops: int
+    arithmetic: str
+
+
+class Exec(Record):
+    """Run a kernel."""
+
+    name: str
+    locs: tuple[Location, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name shown in profiles and error messages."""
+        return kernel_label(self.name, self.locs)
+
+
+class CmdLoop(Record):
+    """Run commands ``trips`` times; None: while a condition holds (which a loop inside a kernel
+    may have besides a trip count).
+
+    A kernel with a ``strip_length`` may return after that many steps of all its loops, a strip. It
+    resumes there when it is run again, until the first word of its last operand is 0.
+    """
+
+    name: str
+    trips: int | None
+    locs: tuple[Location, ...] = ()
+    strip_length: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name shown in profiles and error messages."""
+        return kernel_label(self.name, self.locs)
+
+
+class Branch(Record):
+    """Run one of several lists of commands."""
+
+    name: str
+    locs: tuple[Location, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name shown in profiles and error messages."""
+        return kernel_label(self.name, self.locs)

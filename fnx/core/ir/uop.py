@@ -1,0 +1,368 @@
+"""The immutable, interned (hash-consed) graph node; iterative traversal and substitution.
+
+Equal content means the same object, so nodes are compared and hashed by identity. The intern
+table holds them weakly and is thread-safe: ``setdefault`` decides which thread was first, and a
+lock is taken only to replace a dead entry.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.op import Op, scalar
+from fnx.core.support.errors import Location
+from fnx.core.support.process import fork_safe_lock, load
+
+_NO_RANGES: frozenset[UOp] = frozenset()
+_MAX_LOCS = 8
+_numbers = itertools.count()
+
+
+def creation_mark() -> int:
+    """Return a number greater than that of every node made so far."""
+    return next(_numbers)
+
+
+class _Interned(weakref.ref["UOp"]):
+    """A weak reference that remembers its key, so that a dead entry can be dropped."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_table: dict[tuple[Any, ...], _Interned] = {}
+_dead: deque[_Interned] = deque()
+_lock = fork_safe_lock()
+
+
+def drop_dead_entries() -> None:
+    """Drop the table entries of dead nodes.
+
+    The death of a node runs no bytecode (core/support/weak_tables.py). An entry leaves the deque
+    last, so that a Ctrl-C in this function loses none.
+    """
+    with _lock:
+        while _dead:
+            ref = _dead[0]
+            if _table.get(ref.key) is ref:
+                del _table[ref.key]
+            if _dead and _dead[0] is ref:  # else a finalizer ran this function meanwhile
+                del _dead[0]
+            del ref  # this frees the operands of that node: the next iteration finds them
+
+
+class _CurrentLocation(threading.local):
+    loc: Location | None = None
+
+    def set_from(self, node: UOp) -> None:
+        """Give the nodes made next the source lines of this node."""
+        if node.locs:
+            self.loc = node.locs[0] if len(node.locs) == 1 else _AmbiguousLocation(node.locs)
+
+
+class _AmbiguousLocation(tuple[str, int]):
+    """The first of several source lines, with all of them in ``all``."""
+
+    all: tuple[Location, ...]
+
+    def __new__(cls, locs: tuple[Location, ...]) -> _AmbiguousLocation:
+        first = super().__new__(cls, locs[0])
+        first.all = locs
+        return first
+
+    def __reduce__(self) -> Any:
+        """Pickle as a plain line."""
+        return tuple, (tuple(self),)
+
+
+current_loc = _CurrentLocation()
+
+
+class UOp:
+    """A node: ``op``, ``dtype``, ``src`` (nodes), ``arg`` (never a node).
+
+    ``shape`` and ``ranges`` (free ranges, kernel level) are computed once. ``number`` grows with
+    creation. Operands of a commutative op are sorted by ``sort_key``, which depends only on
+    content, so the order is the same in every process. ``locs`` are the user's source lines of the
+    node.
+    """
+
+    __slots__ = ("op", "dtype", "src", "arg", "shape", "ranges", "sort_key", "content_hashes",
+                 "number", "locs", "_digest", "__weakref__")
+    op: Op
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    shape: tuple[int, ...]
+    ranges: frozenset[UOp]
+    sort_key: int
+    content_hashes: tuple[int, int]
+    number: int
+    locs: tuple[Location, ...]
+    _digest: bytes | None
+
+    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        if op.commutative:
+            a, b = src
+            if (a.sort_key, a.number) > (b.sort_key, b.number):
+                src = (b, a)
+        key = (op, dtype, src, arg)
+        ref = _table.get(key)
+        if ref is not None:
+            node = ref()
+            if node is not None:
+                site = current_loc.loc
+                if site is not None and site not in node.locs and len(node.locs) < _MAX_LOCS:
+                    node.locs += ((*site,),)  # a plain line, even from a _OneOf
+                return node
+        return _intern(key)
+
+    def __reduce__(self) -> Any:
+        """Pickle as a list, operands first: graphs are deeper than pickle can recurse."""
+        nodes = toposort([self], into_functions=True)
+        number = {node: i for i, node in enumerate(nodes)}
+        return _unpickle, ([(n.op, n.dtype, [number[s] for s in n.src], n.arg) for n in nodes],)
+
+    def __deepcopy__(self, memo: Any) -> UOp:
+        return self
+
+    def __repr__(self) -> str:
+        arg = "" if self.arg is None else f", {self.arg!r}"
+        return f"<{self.op.name} {self.dtype}{list(self.shape)} of {len(self.src)}{arg}>"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a UOp has no truth value; compare nodes with `is`")
+
+    def replace(self, *, op: Op | None = None, dtype: DType | None = None,
+                src: tuple[UOp, ...] | None = None, arg: Any = None) -> UOp:
+        """Return this node with some fields changed, and with its sites."""
+        new = UOp(op or self.op, dtype or self.dtype, self.src if src is None else src,
+                  self.arg if arg is None else arg)
+        return copy_locs(new, self)
+
+    def with_operands(self, src: tuple[UOp, ...]) -> UOp:
+        """Return this node with other operands, or itself if they are the same."""
+        if src == self.src:
+            return self
+        node = UOp(self.op, self.dtype, src, self.arg)
+        if not node.locs:
+            node.locs = self.locs
+        return node
+
+    @property
+    def loc(self) -> Location | None:
+        """The first of the user's source lines of the node."""
+        return self.locs[0] if self.locs else None
+
+    def digest(self) -> bytes:
+        """Return the Merkle digest of the content, equal in every process.
+
+        Nodes that hold handles have none.
+        """
+        if self._digest is None:
+            hashlib = load("hashlib")  # loads OpenSSL, so not at `import fnx`
+            for node in toposort([self], into_functions=True,
+                                 stop=lambda n: n._digest is not None):
+                if node._digest is None:
+                    h = hashlib.blake2b(digest_size=16)
+                    h.update(f"{node.op.name}|{node.dtype.name}|{node.arg!r}|".encode())
+                    for s in node.src:
+                        assert s._digest is not None
+                        h.update(s._digest)
+                    node._digest = h.digest()
+        assert self._digest is not None
+        return self._digest
+
+
+def _unpickle(rows: list[tuple[Op, DType, list[int], Any]]) -> UOp:
+    nodes: list[UOp] = []
+    for op, dtype, src, arg in rows:
+        nodes.append(UOp(op, dtype, tuple([nodes[i] for i in src]), arg))
+    return nodes[-1]
+
+
+def _intern(key: tuple[Any, ...]) -> UOp:
+    if _dead:
+        drop_dead_entries()
+    op, dtype, src, arg = key
+    node = object.__new__(UOp)
+    node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
+    if op.shape is None:
+        node.shape = src[0].shape if src else ()
+    else:
+        node.shape = () if op.shape is scalar else op.shape(src, arg)
+    node.ranges = _free_ranges(node)
+    node.sort_key, node.content_hashes = _sort_key(op, dtype, src, arg)
+    node.number = next(_numbers)
+    site = current_loc.loc
+    node.locs = () if site is None else site.all if type(site) is _AmbiguousLocation else (site,)
+    node._digest = None
+    ref = _Interned(node, _dead.append)
+    ref.key = key
+    while True:
+        winner = _table.setdefault(key, ref)
+        if winner is ref:
+            return node
+        existing = winner()
+        if existing is not None:
+            return existing
+        with _lock:
+            if _table.get(key) is winner:
+                _table[key] = ref
+                return node
+
+
+def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, tuple[int, int]]:
+    """Return the sort key of a node among operands, and its ``form``.
+
+    Sources with a ``source_key`` come first, constants last; the others are ordered by content.
+
+    The ops of a node and of two levels of operands decide before the inputs below them, so equal
+    layers on different inputs order their operands alike and become the same kernels. ``form``
+    holds two such hashes: of the node alone, and of the node with its operands. Two nodes may
+    have the same rank; ``number`` then decides. (Python does not randomize the hashes of integers
+    and of tuples of them.)
+    """
+    content, source_key = op.content_key, op.source_key
+    arg_hash = 0 if content is None else content(arg)
+    own_hash = hash((op.code, dtype.code, arg_hash))
+    if source_key is not None:
+        kind = op.code if content is None else own_hash
+        return source_key(arg), (kind, kind)
+    if len(src) == 2:  # fast path for most nodes: the same as below, without loops
+        x, y = src
+        form = own_hash, hash((own_hash, x.content_hashes[0], y.content_hashes[0]))
+        near_hash, far_hash = hash((own_hash, x.content_hashes[1],
+                                    y.content_hashes[1])), hash((own_hash, x.sort_key,
+                                                                            y.sort_key))
+    else:
+        form = own_hash, hash((own_hash, *[s.content_hashes[0] for s in src]))
+        near_hash = hash((own_hash, *[s.content_hashes[1] for s in src]))
+        far_hash = hash((own_hash, *[s.sort_key for s in src]))
+    return ((near_hash & 0x3FFFFFFF) + 1 << 32) + (far_hash & 0xFFFFFFFF), form
+
+
+def _free_ranges(node: UOp) -> frozenset[UOp]:
+    """Return the union of the operands' free ranges, without those that the node binds."""
+    free = _NO_RANGES
+    for s in node.src:
+        if s.ranges and s.ranges is not free:
+            free = free | s.ranges if free else s.ranges
+    binds = node.op.binds
+    if binds == "nothing":
+        return free
+    if binds == "itself":
+        return free | {node}
+    if binds == "head":
+        return free.difference(node.src[:1])
+    return free.difference(node.src[1:]) if binds == "tail" else _NO_RANGES
+
+
+def copy_locs(new: UOp, *old: UOp) -> UOp:
+    """Copy the sites of the nodes that a rewritten node replaces to it, if it has none."""
+    if not new.locs:
+        for node in old:
+            if node.locs:
+                new.locs = node.locs
+                break
+    return new
+
+
+def merge_locs(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Return a node with other operands and the sites of both (for ``rebuild``).
+
+    The result may exist already, made from other lines of the user's code: merge the sites.
+    """
+    rebuilt = node.with_operands(src)
+    if rebuilt.locs != node.locs and len(rebuilt.locs) < _MAX_LOCS:
+        rebuilt.locs += tuple([site for site in node.locs if site not in rebuilt.locs])
+    return rebuilt
+
+
+def toposort(roots: Iterable[UOp], *, into_functions: bool = False,
+             stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
+    """Return all nodes reachable from ``roots``, operands first; iterative.
+
+    Does not enter a FUNCTION unless ``into_functions``. A node for which ``stop`` is true is
+    listed, but its operands are not visited.
+    """
+    out: list[UOp] = []
+    seen: set[UOp] = set()
+    stack: list[UOp | None] = [*roots]
+    stack.reverse()
+    while stack:
+        node = stack.pop()
+        if node is None:  # marker: the operands of the next node are listed
+            out.append(stack.pop())  # type: ignore[arg-type]
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        if not node.src or (node.op.is_isolated and not into_functions) or \
+                (stop is not None and stop(node)):
+            out.append(node)
+            continue
+        stack += node, None
+        for s in reversed(node.src):
+            if s not in seen:
+                stack.append(s)
+    return out
+
+
+def ops_and_dtypes(roots: Iterable[UOp]) -> set[Op | DType]:
+    """Return the ops and dtypes of all nodes reachable from ``roots``, also inside FUNCTIONs."""
+    nodes = toposort(roots, into_functions=True)
+    return {n.op for n in nodes} | {n.dtype for n in nodes}
+
+
+Visit = Callable[[UOp, tuple[UOp, ...]], UOp | None]
+
+
+def rebuild(roots: Iterable[UOp], visit: Visit | None = None,
+            known: Mapping[UOp, UOp] | None = None) -> list[UOp]:
+    """Rebuild graphs bottom up; unchanged parts come back as the same objects.
+
+    ``visit(node, src)`` returns the replacement of a node, given its rebuilt operands, or None
+    for the same node over them. Replacements are not visited, and take the node's sites.
+    ``known`` holds replacements that are known beforehand. Does not enter a FUNCTION.
+    """
+    roots = list(roots)
+    done: dict[UOp, UOp] = dict(known or {})
+    for node in toposort(roots, stop=done.__contains__ if done else None):
+        if node in done:
+            continue
+        src = node.src if node.op.is_isolated else tuple([done[s] for s in node.src])
+        replacement = None if visit is None else visit(node, src)
+        if replacement is None:
+            done[node] = node.with_operands(src)
+        else:
+            done[node] = replacement if replacement.locs else copy_locs(replacement, node)
+    return [done[r] for r in roots]
+
+
+def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UOp]:
+    """Replace nodes in graphs; replacements are not searched again."""
+    return rebuild(roots, known=replacements)
+
+
+def consumers(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """Map each node of a toposorted list to its consumers in the list, once per operand."""
+    out: dict[UOp, list[UOp]] = {n: [] for n in nodes}
+    for node in out:
+        if not node.op.is_isolated:
+            for s in node.src:
+                if s in out:
+                    out[s].append(node)
+    return out
+
+
+def live_nodes() -> int:
+    """Return how many nodes are interned now (for leak tests)."""
+    drop_dead_entries()
+    return len(_table)

@@ -1,0 +1,1 @@
+"""What every package needs: errors, configuration, records, facts about targets, process state."""

@@ -1,0 +1,496 @@
+"""The typed configuration: settings, their bounds, and where each value came from.
+
+>>> config.x64
+False
+>>> with override(x64=True):
+...     config.x64
+True
+>>> config.workers = -1                                     # doctest: +IGNORE_EXCEPTION_DETAIL
+Traceback (most recent call last):
+fnx.core.support.errors.ArgumentError: config.workers: expected an integer from 0 to 1024, got -1
+
+An assignment applies to the whole process. A ``with`` block applies to the thread or task that
+entered it and to tasks started inside; others keep the process-wide values. Settings of shared
+resources (worker threads, the cache, the web page) are process-wide even in a block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Literal
+
+from fnx.core.support.errors import ArgumentError, most_similar, suggestion
+from fnx.core.support.record import Record
+
+_BOOL_NAMES = {"1": True, "true": True, "yes": True, "on": True,
+               "": False, "0": False, "false": False, "no": False, "off": False}
+
+
+class Bool(Record):
+    """True or False."""
+
+    description: str = "True or False (as text also 1, 0, yes, no, on, off)"
+
+    def parse(self, text: str) -> Any:
+        return _BOOL_NAMES.get(text.lower())
+
+    def is_valid(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+class Number(Record):
+    """An integer or a float within bounds, as the type of the bounds says."""
+
+    low: float
+    high: float
+
+    @property
+    def description(self) -> str:
+        kind = "an integer" if isinstance(self.low, int) else "a number"
+        return f"{kind} from {self.low:,} to {self.high:,}"
+
+    def parse(self, text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            return type(self.low)(text or 0)
+
+    def is_valid(self, value: Any) -> bool:
+        types = int if isinstance(self.low, int) else (int, float)
+        return isinstance(value, types) and not isinstance(value, bool) \
+            and self.low <= value <= self.high
+
+
+class OneOf(Record):
+    """One of several strings."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        return f"one of {', '.join(self.choices)}"
+
+    def parse(self, text: str) -> Any:
+        return text
+
+    def is_valid(self, value: Any) -> bool:
+        return value in self.choices
+
+
+class Folder(Record):
+    """A path; ``~`` is the home directory. None: the default path. Empty: no folder."""
+
+    description: str = "a path, '' or None"
+
+    def parse(self, text: str) -> Any:
+        return os.path.expanduser(text)
+
+    def is_valid(self, value: Any) -> bool:
+        return value is None or isinstance(value, str)
+
+
+class Field(Record):
+    """A setting.
+
+    Attributes:
+        kind: the type of its values.
+        variable: the environment variable that sets it.
+        affects: what depends on it: generated "code", "calls" (what a call does besides running
+            that code), or "" for neither.
+        doc: a description for users.
+    """
+
+    kind: Bool | Number | OneOf | Folder
+    default: Any
+    variable: str | None
+    affects: Literal["code", "calls", ""]
+    doc: str
+
+
+_TERA = 1 << 40
+DEVICES = {"cpu": "fnx.backends.cpu.device", "cuda": "fnx.backends.cuda",
+           "interp": "fnx.backends.interp", "null": "fnx.backends.null",
+           "opencl": "fnx.backends.opencl", "trace": "fnx.backends.trace",
+           "webgpu": "fnx.backends.webgpu"}  # device -> module
+GPUS = "cuda", "opencl", "webgpu"  # devices with memory of their own, the preferred one first
+# Instruction set levels by architecture, and the features that each adds, by LLVM's names: "x86-64
+# System V psABI", section 3.1.1; "Arm Architecture Reference Manual", profile A, version 8.0.
+INSTRUCTIONS = {
+    "x86_64": {"x86-64": "64bit cmov cx8 fxsr mmx sse sse2",
+               "x86-64-v2": "cx16 popcnt sahf sse3 sse4.1 sse4.2 ssse3",
+               "x86-64-v3": "avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave",
+               "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl"},
+    "aarch64": {"armv8-a": "fp-armv8 neon"},
+}
+# Kinds of fusion that can be disabled: by nodes (lower/fusion/disable_fusion.py), or a pass by its
+# name.
+FUSIONS = ("prologue", "epilogue", "row", "concat", "recompute", "attention",
+           "fuse_loop_into_kernel", "loop_kernels", "row_epilogues", "all")
+FIELDS = {
+    "x64": Field(Bool(), False, "FNX_ENABLE_X64", "code",
+                 "64-bit data from NumPy and Python stays 64 bits wide"),
+    "truncate": Field(Bool(), False, None, "code",
+                      "without x64 a 64-bit dtype that is named becomes 32 bits wide, as in JAX"),
+    "check": Field(OneOf(("", "nan", "inf")), "", None, "calls",
+                   "NaN (or also infinity) in a result raises, and names the op that made it"),
+    "check_index": Field(Bool(), False, None, "code",
+                         "out-of-bounds indices that are data raise, whatever a mode says"),
+    "check_spec": Field(Bool(), False, "FNX_CHECK", "",
+                        "check every graph between all passes"),
+    "tracebacks": Field(OneOf(("user", "all")), "user", "FNX_TRACEBACKS", "",
+                        "frames that tracebacks show: the user's, or also those of fnx"),
+    "device": Field(OneOf(tuple(DEVICES)), "cpu", "FNX_DEVICE", "calls",
+                    "where jit and eager calls run"),
+    "cpu": Field(OneOf(("", *(level for levels in INSTRUCTIONS.values() for level in levels))), "",
+                 "FNX_CPU", "code",
+                 "instructions that kernels on the cpu may have; '': all of this processor"),
+    "viz": Field(Bool(), False, "FNX_VIZ", "",
+                 "a local page shows what jit makes; its address is told on stderr"),
+    "disable_jit": Field(Bool(), False, "FNX_DISABLE_JIT", "calls",
+                         "jitted functions and loops run in Python, one step after the other"),
+    "no_tracing": Field(Bool(), False, None, "",
+                        "a jitted call that would be traced raises"),
+    "workers": Field(Number(0, 1024), 0, "FNX_WORKERS", "",
+                     "worker threads of the cpu queue; 0: one per core"),
+    "cache_dir": Field(Folder(), None, "FNX_CACHE_DIR", "",
+                       "object cache; empty turns it off"),
+    "cache_bytes": Field(Number(0, _TERA), 1 << 30, "FNX_CACHE_BYTES", "",
+                         "size of the object cache above which its oldest entries go"),
+    "flight_bytes": Field(Number(0, _TERA), 0, "FNX_FLIGHT_BYTES", "",
+                          "results and temporaries of unfinished work above which a call waits; "
+                          "0: a quarter of the memory"),
+    "idle_seconds": Field(Number(0.0, 1e9), 20.0, "FNX_IDLE_SECONDS", "",
+                          "after which memory that nothing used goes back to the system; 0: never"),
+    "search": Field(Number(0.0, 1e9), 0.0, "FNX_SEARCH", "code",
+                    "seconds a jitted function's schedules may be searched for, by timing; 0: a "
+                    "model chooses"),
+    "unfused": Field(OneOf(("", *FUSIONS)), "", None, "code",
+                     "a kind of fusion that is left out, to see what it is worth; '': none"),
+    "hoist_bytes": Field(Number(0, _TERA), 1 << 28, None, "code",
+                         "what a scan may keep of all steps to do work of its steps at once"),
+    "time_limit": Field(Number(0.0, 1e9), 0.0, None, "",
+                        "seconds a wait may take; 0: no limit"),
+}
+
+
+# JAX's names of the same settings -> the field here, and its value for each of JAX's values.
+_JAX: dict[str, tuple[str, dict[Any, Any]]] = {
+    "jax_enable_x64": ("x64", {}),
+    "jax_disable_jit": ("disable_jit", {}),
+    "jax_debug_nans": ("check", {True: "nan", False: ""}),
+    "jax_debug_infs": ("check", {True: "inf", False: ""}),
+}
+# JAX settings that cannot be changed here -> the values that are accepted; empty: any value, as
+# nothing depends on it.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "jax_numpy_dtype_promotion": ("standard",),
+    "jax_numpy_rank_promotion": ("allow", "warn"),
+    "jax_threefry_partitionable": (True,),
+    "jax_default_prng_impl": ("threefry2x32",),
+    "jax_platforms": ("cpu", None, ""),
+    "jax_platform_name": ("cpu", None, ""),
+    "jax_default_matmul_precision": (), "jax_check_tracer_leaks": (), "jax_log_compiles": (),
+    "jax_traceback_filtering": (), "jax_compilation_cache_dir": (), "jax_transfer_guard": (),
+    "jax_default_device": (), "jax_explain_cache_misses": (), "jax_enable_compilation_cache": (),
+}
+
+
+# Settings of resources that all threads and tasks share: process-wide even in a block.
+_PROCESS_WIDE = frozenset({"viz", "workers", "cache_dir", "cache_bytes", "flight_bytes",
+                           "idle_seconds"})
+_change_count = [0]  # counts changes of any field, to invalidate the modes of blocks
+# The fields that a cached call depends on: ``config.mode`` is one object for each combination.
+_CALL_FIELDS = tuple([name for name, field in FIELDS.items() if field.affects])
+
+
+def check_fixed(name: str, value: Any) -> None:
+    """Refuse a change of a fixed setting of JAX.
+
+    >>> check_fixed("jax_platforms", "cpu")
+    """
+    fixed = _FIXED[name]
+    if fixed and value not in fixed:
+        raise ArgumentError(f"config: expected {name}={fixed[0]!r}, as it is here; got {value!r}",
+                            hint="print(fnx.config) says what can be set")
+
+
+class Config:
+    """The configuration of this process: an attribute for each entry of ``FIELDS``.
+
+    Args:
+        environment: the mapping in which variables are looked up.
+
+    Raises:
+        ArgumentError: the value of a variable or of an assignment is not valid for its field.
+
+    Attributes:
+        mode: the values that cached calls depend on; equal ones are the same object.
+        placing: whether an array was ever placed on a device other than the configured one.
+    """
+
+    x64: bool
+    truncate: bool
+    check: str
+    check_index: bool
+    check_spec: bool
+    tracebacks: str
+    device: str
+    cpu: str
+    viz: bool
+    disable_jit: bool
+    no_tracing: bool
+    workers: int
+    cache_dir: str | None
+    cache_bytes: int
+    flight_bytes: int
+    idle_seconds: float
+    unfused: str
+    hoist_bytes: int
+    search: float
+    time_limit: float
+    mode: tuple[Any, ...]
+    placing = False
+    _sources: dict[str, str]
+    _listeners: dict[str, list[Callable[[], None]]]
+    _modes: dict[tuple[Any, ...], tuple[Any, ...]]
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self.__dict__.update(_sources={}, _listeners={}, _modes={})
+        for name, field in FIELDS.items():
+            text = None if field.variable is None else environment.get(field.variable)
+            value = field.default if text is None else field.kind.parse(text.strip())
+            if not field.kind.is_valid(value):
+                raise ArgumentError(f"{field.variable}: expected {field.kind.description}, "
+                                    f"got {text!r}", hint=f"it is: {field.doc}")
+            self._set(name, value, "default" if text is None else str(field.variable))
+        self._set("device", self.device, self._sources["device"])  # sets ``mode``: all are known
+        _warn_unknown_vars(environment)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _JAX or name in _FIXED:
+            self.update(name, value)
+            return
+        field = FIELDS.get(name)
+        if field is None:
+            raise ArgumentError(f"config: expected one of {', '.join(FIELDS)}; got {name!r}",
+                                hint=suggestion(name, FIELDS) or "print(fnx.config) says what "
+                                "each of them is")
+        if not field.kind.is_valid(value):
+            raise ArgumentError(f"config.{name}: expected {field.kind.description}, got {value!r}",
+                                hint=f"it is: {field.doc}")
+        if isinstance(field.kind, Folder) and value:
+            value = field.kind.parse(value)
+        block = _setting_block(name)
+        if block is None:
+            self._set(name, value, "assigned")
+        else:
+            block.values[name] = value
+            _change_count[0] += 1
+
+    def update(self, name: str, value: Any) -> None:
+        """Set a field by its name here or in JAX, as ``update("jax_enable_x64", True)``.
+
+        Raises:
+            ArgumentError: no such field, or a value that it does not take.
+        """
+        if name in _FIXED:
+            check_fixed(name, value)
+            return
+        field, meanings = _JAX.get(name, (name, {}))
+        setattr(self, field, meanings.get(value, value))
+
+    def read(self, name: str) -> Any:
+        """Return the value of a field by its name here or in JAX.
+
+        Raises:
+            ArgumentError: no such field.
+        """
+        if _FIXED.get(name):
+            return _FIXED[name][0]
+        field, meanings = _JAX.get(name, (name, {}))
+        if field not in FIELDS:
+            raise ArgumentError(f"expected one of {', '.join((*FIELDS, *_JAX))}; got {name!r}")
+        value = getattr(self, field)
+        return value == meanings[True] if meanings else value
+
+    @property
+    def jax_enable_x64(self) -> bool:
+        """JAX's name of ``x64``."""
+        return self.x64
+
+    @property
+    def x64_enabled(self) -> bool:
+        """JAX's other name of ``x64``."""
+        return self.x64
+
+    def _set(self, name: str, value: Any, source: str) -> None:
+        self.__dict__[name] = value
+        self._sources[name] = source
+        _change_count[0] += 1
+        if name in _CALL_FIELDS and len(self._sources) == len(FIELDS):
+            self.__dict__["mode"] = self._mode_of(self.__dict__)
+        for listener in self._listeners.get(name, ()):
+            listener()
+
+    def _mode_of(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the mode of some values; equal modes are the same object in a process."""
+        mode = (*[values[n] for n in _CALL_FIELDS], self.placing)
+        return self._modes.setdefault(mode, mode)
+
+    def add_listener(self, name: str, listener: Callable[[], None]) -> None:
+        """Register a listener that is called whenever a field is set; it is never removed."""
+        self._listeners.setdefault(name, []).append(listener)
+
+    def begin_placement(self) -> None:
+        """Make calls check the devices of their arguments from now on."""
+        if not self.placing:
+            self.__dict__["placing"] = True
+            self._set("device", self.__dict__["device"], self._sources["device"])
+
+    def _restore(self, saved: dict[str, tuple[Any, str]]) -> None:
+        for name, entry in saved.items():
+            self._set(name, *entry)
+
+    def _source(self, name: str) -> str:
+        """Return where the value of a field came from."""
+        return self._sources[name] if _setting_block(name) is None else "assigned"
+
+    def __repr__(self) -> str:
+        """List the settings, where each value came from, and what it means."""
+        return "\n".join(f"{name} = {getattr(self, name)!r}  ({self._source(name)}): {field.doc}"
+                         for name, field in FIELDS.items())
+
+    def key(self) -> tuple[Any, ...]:
+        """Return the values that change generated code, for cache keys."""
+        return tuple([getattr(self, name) for name, field in FIELDS.items()
+                      if field.affects == "code"])
+
+
+def _warn_unknown_vars(environment: Mapping[str, str]) -> None:
+    """Warn of unknown variables, which are most likely misspelled."""
+    known = [field.variable for field in FIELDS.values() if field.variable is not None]
+    for name in environment:
+        if name.startswith("FNX_") and name not in known:
+            warnings.warn(f"environment variable {name} is not read by fnx; the nearest that is: "
+                          f"{most_similar(known, name)} (all: {', '.join(known)})", stacklevel=2)
+
+
+config = Config()
+
+
+# ---- blocks -------------------------------------------------------------------------------------
+
+
+class _ConfigBlock:
+    """The settings of a ``with`` block, nested in those of ``outer``."""
+
+    def __init__(self, outer: _ConfigBlock | None) -> None:
+        self.values: dict[str, Any] = {}
+        self.outer, self.is_closed = outer, False
+        # the cached mode, and ``_change_count`` at that time
+        self.cached_mode: tuple[Any, int] = None, -1
+
+    def all_values(self) -> dict[str, Any]:
+        """Return the values set by this block and the enclosing ones."""
+        values = {} if self.outer is None else self.outer.all_values()
+        return values if self.is_closed else {**values, **self.values}
+
+    def mode(self) -> tuple[Any, ...]:
+        """Return the mode inside this block."""
+        count = _change_count[0]
+        mode = config._mode_of({**config.__dict__, **self.all_values()})
+        self.cached_mode = mode, count
+        return mode
+
+
+_current_block: ContextVar[_ConfigBlock | None] = ContextVar("fnx settings", default=None)
+_open_blocks: set[_ConfigBlock] = set()  # the open blocks of all threads and tasks
+
+
+def _setting_block(name: str) -> _ConfigBlock | None:
+    """Return the innermost block of this thread or task that sets a field, or None."""
+    block = _current_block.get()
+    while block is not None and (block.is_closed or name not in block.values):
+        block = block.outer
+    return block
+
+
+def _field_property(name: str) -> property:
+    """Make a property that reads a field from a block of this thread or task, else from the
+    process."""
+    def read(self: Config) -> Any:
+        block = _setting_block(name)
+        return self.__dict__[name] if block is None else block.values[name]
+    return property(read)
+
+
+def _current_mode(self: Config) -> tuple[Any, ...]:
+    block = _current_block.get()
+    mode: tuple[Any, ...]
+    if block is None:
+        mode = self.__dict__["mode"]
+        return mode
+    mode, count = block.cached_mode
+    return mode if count == _change_count[0] else block.mode()
+
+
+# The class of ``config`` while any block is open. Otherwise fields are plain attributes, which are
+# several times as fast to read: each cached call reads the mode.
+_BlockConfig = type("Config", (Config,), {
+    "__doc__": Config.__doc__, "__module__": __name__, "mode": property(_current_mode),
+    **{name: _field_property(name) for name in FIELDS if name not in _PROCESS_WIDE}})
+
+
+def _switch_class() -> None:
+    """Switch the class of ``config`` according to whether blocks are open.
+
+    No lock is held: a thread repeats until its choice is still right after setting it.
+    """
+    kind = None
+    while kind is not (kind := _BlockConfig if _open_blocks else Config):
+        object.__setattr__(config, "__class__", kind)
+
+
+@contextlib.contextmanager
+def override(**fields: Any) -> Iterator[None]:
+    """Set fields for the duration of a ``with`` block, in this thread or task.
+
+    Settings of shared resources are set in the whole process.
+    """
+    block = _ConfigBlock(_current_block.get())
+    saved = {name: (getattr(config, name), config._sources[name])
+             for name in fields if name in _PROCESS_WIDE}
+    try:
+        _open_blocks.add(block)
+        _switch_class()
+        _current_block.set(block)
+        for name, value in fields.items():
+            # so that setattr assigns to this block
+            if name in FIELDS and name not in _PROCESS_WIDE:
+                block.values[name] = getattr(config, name)
+            setattr(config, name, value)
+        yield
+    finally:
+        try:
+            _exit_block(block, saved)
+        except BaseException:  # interrupted by Ctrl-C: finish
+            _exit_block(block, saved)
+            raise
+
+
+def _exit_block(ended: _ConfigBlock, saved: dict[str, tuple[Any, str]]) -> None:
+    """End a block, also for tasks started in it.
+
+    A generator may end it in another context, or late.
+    """
+    ended.is_closed = True
+    _change_count[0] += 1
+    current = _current_block.get()
+    while current is not None and current.is_closed:
+        current = current.outer
+    _current_block.set(current)
+    _open_blocks.discard(ended)
+    _switch_class()
+    config._restore(saved)

@@ -1,0 +1,343 @@
+"""Errors: a class, what was expected and what came, the user's file:line, and a hint for the fix.
+
+Every error that a user can see derives from FnxError and from the Python class that one would
+expect (ValueError, TypeError, IndexError ...), so ``except ValueError`` works.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import CodeType, FrameType, MappingProxyType
+from typing import Any
+
+from fnx.core.support.process import load
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
+
+Location = tuple[str, int]  # file, line
+
+
+def user_location(skip: int = 1) -> Location | None:
+    """Return file and line of the innermost frame outside fnx, or None."""
+    frame: FrameType | None = sys._getframe(skip)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_INTERNAL_PATHS) or name.startswith("<ipython"):
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def choose_location(locs: Sequence[Location]) -> Location | None:
+    """Choose the line to report among those of a node.
+
+    Equal graphs are the same nodes, so a node may come from several lines. Prefer a line on the
+    call stack, else the last line in a file on the call stack; None if the choice is ambiguous.
+    """
+    lines, files = set(), set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        files.add(frame.f_code.co_filename)
+        frame = frame.f_back
+    for is_candidate in (lines.__contains__, lambda site: site[0] in files):
+        chosen = next(filter(is_candidate, reversed(locs)), None)
+        if chosen is not None:
+            return chosen
+    return locs[0] if len(locs) == 1 else None
+
+
+def format_location(loc: Location | None) -> str:
+    """Format as ``file:line``, relative to the working directory for files below it."""
+    if loc is None:
+        return "<unknown line>"
+    path = loc[0]
+    if path.startswith(os.getcwd() + os.sep):
+        path = path[len(os.getcwd()) + 1:]
+    return f"{path}:{loc[1]}"
+
+
+def kernel_label(name: str, locs: Sequence[Location]) -> str:
+    """Return the label of a kernel or loop in profiles and errors: its name and the user's lines.
+
+    >>> kernel_label("map_exp", [("/home/me/model.py", 7)])
+    'map_exp (model.py:7)'
+    """
+    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in locs[:2]]
+    return f"{name} ({', '.join(lines)})" if lines else name
+
+
+MAX_SHOWN_TRANSFORMS = 8  # maximum number of open transforms that an error lists
+_open_transforms: Callable[[], Sequence[tuple[str, Location | None]]] = tuple
+
+
+def set_open_transforms(find: Callable[[], Sequence[tuple[str, Location | None]]]) -> None:
+    """Register the function that returns the open transforms, and their lines, for errors."""
+    global _open_transforms
+    _open_transforms = find
+
+
+class FnxError(Exception):
+    """Base class of all errors of fnx.
+
+    Args:
+        message: what was expected and what came.
+        hint: how to fix it.
+        site: the user's (file, line); by default found from the call stack.
+        sites: candidate lines: those of a node, which may come from several functions.
+
+    Attributes:
+        open_transforms: the transforms that were open, the innermost first, each with the user's
+            line.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", loc: Location | None = None,
+                 locs: Sequence[Location] = ()) -> None:
+        self.message = message
+        self.hint = hint
+        self.locs = tuple(locs)
+        self.loc = loc or choose_location(locs) or user_location(2)
+        self.open_transforms = tuple(_open_transforms())
+        super().__init__(message)
+
+    def narrow_location(self, codes: Iterable[CodeType]) -> None:
+        """Narrow the candidate lines to those in the code objects of the function that ran."""
+        candidates = [site for site in self.locs for code in codes if _has_line(code, site)]
+        if candidates:
+            self.loc = self.loc if self.loc in candidates else candidates[-1]
+            self.locs = ()  # decided: outer functions have no better information
+
+    def prefix_caller(self, name: str) -> None:
+        """Prefix the message with the public function that the user called, unless it has one."""
+        if self.message.startswith("expected") and not name.startswith("_"):
+            self.message = f"{name.rpartition('<locals>.')[2]}: {self.message}"
+            self.args = (self.message,)
+
+    def __str__(self) -> str:
+        text = f"{format_location(self.loc)}: {self.message}"
+        if self.open_transforms:
+            text += f"\n  Inside {_format_transforms(self.open_transforms)}"
+        return f"{text}\n  How to mend it: {self.hint}" if self.hint else text
+
+
+def _has_line(code: CodeType, loc: Location) -> bool:
+    """Return whether a line belongs to a function, or to one defined in it."""
+    lines = [line for *_, line in code.co_lines() if line is not None]
+    return code.co_filename == loc[0] and (
+        code.co_firstlineno <= loc[1] <= max(lines, default=code.co_firstlineno)
+        or any(_has_line(c, loc) for c in code.co_consts if isinstance(c, CodeType)))
+
+
+def _format_transforms(inside: Sequence[tuple[str, Location | None]]) -> str:
+    """Format nested transforms: ``scan of cell (m.py:9) in jit of f (m.py:20)``."""
+    names = []
+    for (name, site), run in itertools.groupby(inside):
+        times = len(list(run))
+        names.append(f"{name} ({format_location(site)}){f' {times} times' if times > 1 else ''}")
+    more = len(names) - MAX_SHOWN_TRANSFORMS
+    return " in ".join(names[:MAX_SHOWN_TRANSFORMS]) + (f" in {more} more" if more > 0 else "")
+
+
+class ShapeError(FnxError, TypeError, ValueError):
+    """Shapes that do not fit together."""
+
+
+class DTypeError(FnxError, TypeError):
+    """A dtype that an operation does not accept, or that fnx does not support."""
+
+
+class TypePromotionError(DTypeError):
+    """Operands whose dtypes have no common type: int4 and float8 need explicit conversion."""
+
+
+class AxisError(FnxError, ValueError, IndexError):
+    """An axis outside the array's dimensions, or named twice."""
+
+
+class OutOfBoundsError(FnxError, IndexError):
+    """A static index outside its axis."""
+
+
+class OutOfBoundsWarning(UserWarning):
+    """A static index outside its axis, which reads the nearest element or writes nothing."""
+
+
+class ExchangeError(FnxError, BufferError, ValueError):
+    """Memory that cannot be shared with another library."""
+
+
+class CheckpointError(FnxError, ValueError):
+    """A file that is no complete checkpoint, or not the expected one: names file and byte."""
+
+
+class OverflowedError(FnxError, OverflowError):
+    """An integer that does not fit its dtype."""
+
+
+class TracedValueError(FnxError, TypeError):
+    """The value of a traced array was requested (``if``, ``float()``, ``np.asarray``).
+
+    ``static`` says how to make the value known, by means of the transform that traces.
+    """
+
+    static = ""
+
+    def set_hint(self, how: str) -> None:
+        """Set the hint: how to do without the value, or how to make it known."""
+        self.hint = f"{how}; or {self.static}" if self.static else how
+
+
+class LeakedTracerError(FnxError, RuntimeError):
+    """A traced array was used after the function that made it had returned."""
+
+
+class GradError(FnxError, TypeError):
+    """A derivative was requested of something that has none."""
+
+
+class RuleError(FnxError, TypeError, ValueError, AttributeError):
+    """A custom rule that is missing, or whose results do not fit its function."""
+
+
+class BatchSizeError(RuleError):
+    """A custom rule that closes over other arrays for another batch size."""
+
+
+class NestingError(FnxError, RecursionError):
+    """Traces or containers that nest deeper than fnx supports."""
+
+
+class PytreeError(FnxError, TypeError, ValueError):
+    """Pytrees of arguments or results whose structures do not match."""
+
+
+class StaticArgumentError(FnxError, TypeError, ValueError):
+    """A static argument that cannot be hashed, or that names no parameter."""
+
+
+class AxisNameError(FnxError, NameError):
+    """An axis name that no enclosing vmap defines."""
+
+
+class RetracedError(FnxError, RuntimeError):
+    """A jitted function would be traced while tracing is forbidden."""
+
+
+class DonatedError(FnxError, RuntimeError):
+    """A donated array was used again."""
+
+
+class ArgumentError(FnxError, TypeError, ValueError):
+    """Any other argument that an operation does not accept."""
+
+
+class PlacementError(ArgumentError):
+    """Arrays of one call that are on different devices: names both, and both lines."""
+
+
+class MutationError(FnxError, TypeError):
+    """An attempt to change an immutable array."""
+
+
+class KernelError(FnxError, ValueError):
+    """An invalid user-written kernel, or an invalid schedule for one."""
+
+
+class NotBuiltError(FnxError, NotImplementedError, AttributeError):
+    """A name that is not implemented yet (so ``hasattr`` is false)."""
+
+
+class DeviceError(FnxError, RuntimeError):
+    """A fault on a device: names the kernel and the user's line."""
+
+
+class NotFiniteError(FnxError, FloatingPointError):
+    """A NaN (or an infinity) that ``config.check`` found: names the op that produced it."""
+
+
+class NotBatchedError(FnxError, NotImplementedError):
+    """vmap of a function without a batching rule."""
+
+
+class CallbackError(DeviceError):
+    """A callback that raised, or returned other arrays than declared."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device is out of memory, even after all unused memory was released."""
+
+
+class SpecError(FnxError, ValueError):
+    """A graph that is not legal at its level: a bug in a pass of fnx, never in user code."""
+
+
+class UnknownNameError(FnxError, AttributeError):
+    """A name that a module or an array does not have; the hint is computed when it is shown."""
+
+    def __init__(self, owner: str, name: str, names: Iterable[str], otherwise: str) -> None:
+        super().__init__(f"{owner} has no attribute {name!r}")
+        self.missing, self.names, self.otherwise = name, names, otherwise
+
+    def __str__(self) -> str:
+        known = [name for name in self.names if not name.startswith("_")]
+        self.hint = self.hint or suggestion(self.missing, known) or self.otherwise
+        return super().__str__()
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Suggest the most similar name, by the letter pairs that both have, or "".
+
+    >>> suggestion("axs", ["dtype", "axis"]), suggestion("q", ["axis"])
+    ("did you mean 'axis'?", '')
+    """
+    best = most_similar(names, name)
+    return f"did you mean {best!r}?" if best and similarity(best, name) > 0.5 else ""
+
+
+def most_similar(names: Iterable[str], name: str) -> str:
+    """Return the most similar of some names, or "" if there are none."""
+    return max(names, key=lambda other: similarity(other, name), default="")
+
+
+def similarity(a: str, b: str) -> float:
+    """Return the fraction of letter pairs that two words share (the Dice coefficient)."""
+    pairs_a, pairs_b = ({left + right for left, right in zip(f"<{x}", f"{x}>")} for x in (a, b))
+    return 2 * len(pairs_a & pairs_b) / (len(pairs_a) + len(pairs_b))
+
+
+def lazy_module(module: str, names: Sequence[str], unimplemented: Container[str] = (),
+                modules: Mapping[str, str] = MappingProxyType({})
+                ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for a public module that imports names lazily.
+
+    Args:
+        names: the public names: its ``__all__``.
+        unimplemented: names of JAX that are not implemented yet.
+        modules: name -> the module that defines it (or the module itself), imported on first use to
+            keep ``import fnx`` fast. "module:name" if the name differs there.
+    """
+    def missing(name: str) -> Any:
+        if name in modules:
+            source, _, attribute = modules[name].partition(":")
+            value = load(source)
+            if source != f"{module}.{name}":
+                value = getattr(value, attribute or name)
+            setattr(sys.modules[module], name, value)
+            return value
+        path = f"{module}.{name}"
+        feature = load("fnx.core.support.unimplemented").find_unimplemented(path.partition(".")[2])
+        if feature is not None:
+            raise NotBuiltError(f"{path} is not there yet: {feature[0]} come later",
+                                hint=feature[1])
+        if name in unimplemented:
+            raise NotBuiltError(f"{path} is not there yet", hint="the readme says what is there")
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise UnknownNameError(f"module {module!r}", name, names,
+                               f"dir({module}) lists what it has")
+
+    return missing, lambda: sorted(names)

@@ -1,0 +1,1 @@
+"""Facts about graphs and kernels that several passes share; canonical forms of loops."""

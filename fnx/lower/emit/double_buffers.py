@@ -1,0 +1,128 @@
+"""Double buffers: fill SHARED stages for the next iteration while this one is computed.
+
+    for ko:                      fetch block 0 -> A[0]
+      fill A  (block ko)         for ko:
+      SYNC                         ASYNC_WAIT; SYNC        A[ko % 2] is full, the other one is free
+      products of A                fetch block ko + 1 -> A[(ko + 1) % 2]          if there is one
+      SYNC                         products of A[ko % 2]
+
+``fetch`` is an asynchronous copy (a STORE "ASYNC" of a LOAD, which ``async_copies`` turns into
+ASYNC_COPY) if the target has them and the stage is a copy. Otherwise the loads are here, and the
+stores after the products. At kernel level this is invisible: both buffers hold the value of the
+STAGE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import bound_ranges, extent, value
+from fnx.core.ir.expr import Expr
+from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
+from fnx.core.rewriting import symbolic
+from fnx.core.support.target import Target
+from fnx.lower.emit import stores
+from fnx.lower.emit.builder import ProgramBuilder
+from fnx.lower.emit.loop_nest import LoopNest, Statement
+from fnx.lower.emit.values import Values
+
+ASYNC = "ASYNC"  # the arg of a STORE that is to become an ASYNC_COPY
+
+
+def is_prefetch(s: Statement, depth: int) -> bool:
+    """Return whether a statement prefetches a double buffer in the loop at a depth."""
+    return s.node.op is ops.STAGE and s.node.arg.double and s.own == depth
+
+
+def is_async_copy(stage: UOp, target: Target) -> bool:
+    """Return whether a stage is a plain copy that the target can do asynchronously."""
+    return target.async_copies and value(stage).op is ops.LOAD and stage.dtype.itemsize in (4, 8)
+
+
+class DoubleBuffers:
+    """The double buffers of one loop.
+
+    Attributes:
+        items: the items of the loop's body that fill them, which are not emitted there.
+    """
+
+    def __init__(self, inner: LoopNest, values: Values, lines: ProgramBuilder,
+                 target: Target) -> None:
+        self.inner, self.values, self.lines, self.target = inner, values, lines, target
+        self.items = [item for item in inner.body if isinstance(item, LoopNest)
+                      and all(is_prefetch(s, inner.depth) for s in item.statements)]
+        self.stages = [s.node for item in self.items for s in item.statements]
+        self.waiting: list[stores.Write] = []
+        self.next: UOp | None = None
+
+    def first(self) -> None:
+        """Emit the fill for the first iteration, before the loop."""
+        for r in {r for stage in self.stages
+                  for r in bound_ranges(stage) if r.arg.kind == "THREAD"}:
+            self.values.bind(r, UOp(ops.ID, dtypes.index, (), "THREAD"))
+        start = build.index_const(0)
+        is_nonempty = symbolic.bounds(extent(self._loop()))[0] > 0
+        for stage in self.stages:
+            self._write(stage, self._writes(stage, start, not is_nonempty))
+
+    def start(self, counter: UOp) -> None:
+        """Begin an iteration: bind the range of the next one."""
+        if self.stages:
+            r = self._loop()
+            n = symbolic.simplify((Expr(extent(r)) + 1).node)
+            self.next = build.range_(n, 1 + max(
+                [x.arg.id for stage in self.stages for x in toposort([stage])
+                 if x.op is ops.RANGE]), "SEQ")
+            self.values.bind(self.next, self.lines.plus(counter, 1))
+
+    def load(self) -> None:
+        """Emit the fetch, or the loads, of the next block, before the products."""
+        assert self.next is not None
+        for stage in self.stages:
+            writes = self._writes(stage, self.next, True)
+            if is_async_copy(stage, self.target):
+                self._write(stage, writes)
+            else:
+                self.waiting += writes
+
+    def store(self) -> None:
+        """Emit the stores of what was loaded, after the products."""
+        stores.emit(self.lines, self.waiting)
+        self.waiting = []
+
+    def end(self) -> None:
+        """End an iteration: unbind the range of the next one."""
+        if self.next is not None:
+            self.values.unbind(self.next)
+
+    def _loop(self) -> UOp:
+        r = self.inner.range
+        assert r is not None
+        return r
+
+    def _writes(self, stage: UOp, turn: UOp, tested: bool) -> list[stores.Write]:
+        """Return the writes that fill a stage for iteration ``turn``; ``tested``: if it exists."""
+        fill_value, = substitute([value(stage)], {self._loop(): turn})
+        exists = build.lt(turn, extent(self._loop()))
+
+        def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            if node.op is ops.INDEX:
+                return build.index_into(src[0], *map(symbolic.simplify, src[1:]))
+            if node.op is ops.LOAD and tested and (
+                    turn.op is ops.CONST or turn in node.ranges):
+                valid = src[1:]
+                return build.load(src[0], build.and_(valid[0], exists) if valid else exists)
+            return None
+
+        fill_value, = rebuild([fill_value], visit)
+        buffer_index = symbolic.simplify((Expr(turn) % 2).node)
+        destination = build.index_into(stage, buffer_index, *bound_ranges(stage)[1:])
+        return stores.collect(self.values, build.store(destination, fill_value))
+
+    def _write(self, stage: UOp, writes: Sequence[stores.Write]) -> None:
+        if not is_async_copy(stage, self.target):
+            stores.emit(self.lines, writes)
+            return
+        for w in writes:
+            self.lines.put(ops.STORE, dtypes.void, (w.address, w.value), ASYNC)

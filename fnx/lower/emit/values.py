@@ -1,0 +1,343 @@
+"""Values: map each node, per instance of its UNROLL ranges, to the line that computes it.
+
+A node is computed once per iteration of its innermost free loop and per value of its free UNROLL
+ranges, and memoized until that loop ends. Nodes with a free VEC range are vectors. Known conditions
+emit no code.
+
+    memo    (node, values of its UNROLL ranges) -> line    valid until ``keys`` drops the entry
+    keys    memo keys, by the loop that ends their scope   one list per open loop
+    counter RANGE -> FOR, for the open loops               updated by emit/emit.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.uop import UOp, substitute
+from fnx.core.rewriting import symbolic
+from fnx.core.support.errors import KernelError
+from fnx.lower.analysis.conditions import INEQUALITIES, Conditions, as_positive
+from fnx.lower.emit import interleaving, masked_loads
+from fnx.lower.emit.addresses import Access, Addresses, split_lane_terms
+from fnx.lower.emit.builder import ProgramBuilder
+from fnx.lower.emit.expansion import SINGLE_INSTANCE, ExpansionTable, Instance, extent_of
+
+_Request = tuple[Any, UOp, Instance]  # key of the memo, node, instance
+
+
+class Values:
+    """The values of the nodes of one kernel, emitted to ``lines``."""
+
+    def __init__(self, kernel: UOp, lines: ProgramBuilder, nontemporal: frozenset[int] = frozenset()
+                 ) -> None:
+        self.lines, self.nontemporal = lines, nontemporal
+        self.conditions = Conditions()
+        self.expansions = ExpansionTable(kernel)
+        self.counter: dict[UOp, UOp] = {}
+        self.addresses = Addresses(kernel, lines, self.value, self.counter)
+        self.level: dict[UOp, int] = {}  # the loop depth of a RANGE
+        self._depths: dict[frozenset[UOp], int] = {}  # of free ranges, given the open loops
+        self._known: dict[Any, bool | None] = {}  # (condition, instance), given the open loops
+        self.memo: dict[Any, UOp] = {}
+        self.keys: list[list[Any]] = [[]]
+
+    def enter(self, r: UOp, counter: UOp) -> None:
+        """Enter the loop over a range."""
+        self.counter[r] = counter
+        self.level[r] = len(self.keys)
+        self.keys.append([])
+        self._depths, self._known = {}, {}
+
+    def leave(self, r: UOp) -> None:
+        """Leave the loop and forget the values computed inside."""
+        for key in self.keys.pop():
+            del self.memo[key]
+        del self.counter[r], self.level[r]
+        self._depths, self._known = {}, {}
+
+    def bind(self, r: UOp, counter: UOp) -> None:
+        """Bind a range to a value in the innermost open loop."""
+        self.counter[r] = counter
+        self.level[r] = len(self.keys) - 1
+        self._depths = {}
+
+    def unbind(self, r: UOp) -> None:
+        """Unbind a range whose loop has ended."""
+        del self.counter[r], self.level[r]
+        self._depths = {}
+
+    # ---- conditions -------------------------------------------------------------------------
+
+    def truth(self, condition: UOp, instance: Instance = SINGLE_INSTANCE) -> bool | None:
+        """Return whether a condition holds in all lanes of an instance; None if unknown."""
+        constant_truth = self.conditions.truth(condition)
+        if constant_truth is not None:
+            return constant_truth
+        if condition.op is ops.AND:
+            truths = [self.truth(c, instance) for c in accessors.conjuncts(condition)]
+            return False if False in truths else None if None in truths else True
+        if condition.op not in INEQUALITIES or condition.src[0].dtype is not dtypes.index:
+            return None
+        key = self.key(condition, instance) if instance else condition
+        if key not in self._known:
+            low, high = self.addresses.bounds(*as_positive(condition), instance)
+            self._known[key] = True if low > 0 else False if high <= 0 else None
+        return self._known[key]
+
+    def unproven(self, valid: Sequence[UOp], instance: Instance) -> list[UOp]:
+        """Return the conjuncts of an optional validity that are not known to hold."""
+        return [c for c in self.conditions.unproven(valid) if not self.truth(c, instance)]
+
+    # ---- the memo ---------------------------------------------------------------------------
+
+    def key(self, node: UOp, instance: Instance) -> Any:
+        unrolled = self.expansions[node.ranges].unrolled
+        return (node, *[instance[r] for r in unrolled]) if unrolled else node
+
+    def depth(self, node: UOp) -> int:
+        """Return the depth of the innermost open loop that a node depends on."""
+        depth = self._depths.get(node.ranges)
+        if depth is None:
+            level = self.level
+            depth = max([level[r] for r in node.ranges if r in level], default=0)
+            self._depths[node.ranges] = depth
+        return depth
+
+    def remember(self, node: UOp, instance: Instance, value: UOp, depth: int) -> None:
+        """Memoize a value computed elsewhere, in the loop at ``depth``."""
+        key = self.key(node, instance)
+        self.memo[key] = value
+        self.keys[depth].append(key)
+
+    def value(self, root: UOp, instance: Instance = SINGLE_INSTANCE) -> UOp:
+        """Return the scalar or vector line of a node for one instance."""
+        memo = self.memo
+        root_key = self.key(root, instance)
+        if root_key in memo:
+            return memo[root_key]
+        operand_keys: dict[Any, list[Any]] = {}  # node -> keys of its pending operands
+        stack: list[_Request] = [(root_key, root, instance)]
+        while stack:
+            key, node, at = stack[-1]
+            if key not in memo:
+                keys = operand_keys.pop(key, None)
+                if keys is None:
+                    needs = [(self.key(n, i), n, i) for n, i in self.operands(node, at)]
+                    keys = [k for k, _, _ in needs]
+                    missing = [need for need in needs if need[0] not in memo]
+                    if missing:
+                        operand_keys[key] = keys
+                        stack += reversed(missing)
+                        continue
+                memo[key] = self.make(node, at, [memo[k] for k in keys])
+                self.keys[self.depth(node)].append(key)
+            stack.pop()
+        return memo[root_key]
+
+    # ---- a node from its operands -----------------------------------------------------------
+
+    def operands(self, node: UOp, instance: Instance) -> list[tuple[UOp, Instance]]:
+        """Return the nodes (and instances) whose values ``make`` needs."""
+        op = node.op
+        if op is ops.RANGE or op is ops.CARRY or op is ops.GETTUPLE:
+            return []
+        if op is ops.REDUCE:
+            expansion = self.expansions[frozenset(node.src[1:])]
+            return [(x, i) for x in reduced_values(node) for i in expansion.instances(instance)]
+        if op is ops.LOAD:
+            offset = self.addresses.offset(accessors.index_node(node),
+                                           self.expansions[node.ranges].lane)
+            atoms = {a for terms in (offset.common, offset.lane) for m in terms for a in m}
+            varying_atoms = sorted([a for a in atoms if a not in instance], key=lambda a: a.number)
+            src = (*varying_atoms, *self.unproven(node.src[1:], instance))
+        elif op is ops.PER_ITERATION or op is ops.SHUFFLE_XOR:
+            src = node.src[:1]
+        elif op is ops.WHERE:
+            truth = self.truth(node.src[0], instance)
+            src = node.src if truth is None else node.src[1:2] if truth else node.src[2:]
+        elif node.dtype is dtypes.bool_ and self.truth(node, instance) is not None:
+            return []
+        else:
+            src = node.src
+        return [(s, instance) for s in src]
+
+    def make(self, node: UOp, instance: Instance, src: list[UOp]) -> UOp:
+        op = node.op
+        if op is ops.CONST or op is ops.VAR:
+            return node
+        if op is ops.RANGE:
+            return self.range_value(node, instance)
+        if op is ops.LOAD:
+            return self.load(node, instance)
+        if op is ops.REDUCE:
+            return self.reduced(node, src)
+        if op is ops.PER_ITERATION or op is ops.WHERE and len(src) == 1:
+            return src[0]
+        if op is ops.SHUFFLE_XOR:
+            return self.lines.add(op, node.dtype, (src[0],), node.arg)
+        if op is ops.MMA:  # outside of a sum: accumulate onto zero
+            lanes = self.expansions[node.ranges].lanes
+            operands = [self.lines.widen(s, lanes) for s in (*src, build.const(0, node.dtype))]
+            return self.lines.add(op, node.dtype.vec(lanes), tuple(operands), node.arg)
+        if op not in ops.ELEMENTWISE:
+            raise KernelError(f"expected a value, got {node}")
+        truth = self.truth(node, instance) if node.dtype is dtypes.bool_ else None
+        if truth is not None:
+            return build.const(truth, dtypes.bool_)
+        return self.elementwise(node, instance, src)
+
+    def range_value(self, r: UOp, instance: Instance) -> UOp:
+        if r.arg.kind == "UNROLL":
+            return build.index_const(instance[r])
+        if r.arg.kind == "VEC":
+            lanes = extent_of(r)
+            return UOp(ops.LANES, dtypes.index.vec(lanes)) if lanes > 1 else build.index_const(0)
+        if r not in self.counter:
+            raise KernelError(f"a value is used outside the loop over {r}")
+        return self.counter[r]
+
+    def elementwise(self, node: UOp, instance: Instance, src: list[UOp]) -> UOp:
+        lines = self.lines
+        lane = self.expansions[node.ranges].lane
+        if lane is not None and node.src[0].dtype is dtypes.index:
+            for match in (self.addresses.lane_condition, self.narrow_lane_cast):
+                line = match(node, lane, instance)
+                if line is not None:
+                    return line
+        if node.dtype is dtypes.index and node.op in _INDEX_OPS and \
+                all(s.dtype.lanes == 1 for s in src):
+            return lines.integer(node.op, *src)
+        return lines.across(node.op, node.dtype, src, node.arg)
+
+    def narrow_lane_cast(self, node: UOp, lane: UOp, instance: Instance) -> UOp | None:
+        """Compute a 32-bit CAST of an index linear in the lane in 32 bits (both wrap)."""
+        if node.op is not ops.CAST or not node.dtype.is_integer:
+            return None
+        terms, constant = symbolic.linear_terms(node.src[0])
+        common, varying = split_lane_terms(terms, lane)
+        if list(varying) != [(lane,)]:
+            return None
+        lines, dtype = self.lines, node.dtype
+        total = self.addresses.total(common, constant, instance)
+        first = lines.add(ops.CAST, dtype, (total,))
+        steps = UOp(ops.LANES, dtype.vec(extent_of(lane)))
+        step = varying[(lane,)] % (1 << dtype.bits)
+        if step != 1:
+            steps = lines.across(ops.MUL, dtype, (steps, UOp(ops.CONST, dtype, (), step)))
+        return lines.across(ops.ADD, dtype, (first, steps))
+
+    def reduced(self, node: UOp, values: Sequence[UOp]) -> UOp:
+        """Reduce the values of all instances, then the lanes."""
+        lines, monoid = self.lines, node.arg.monoid
+        lanes = self.expansions[frozenset(node.src[1:])].lanes
+        max_lanes = max([lanes, *[v.dtype.lanes for v in values]])  # some instances may be scalars
+        vectors = [lines.widen(v, max_lanes) for v in values]
+        if node.src[0].op is ops.ARG_PAIR:
+            count = len(vectors) // 2
+            return lines.place_of(monoid, vectors[:count], vectors[count:], lanes > 1)
+        total = lines.total(monoid, vectors)
+        return total if lanes == 1 else lines.reduce_lanes(monoid, total)
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def masks(self, valid: Sequence[UOp], instance: Instance) -> tuple[UOp | None, UOp | None]:
+        """Return the scalar condition and the lane mask of a validity.
+
+        Each is None if there is nothing to test. The scalar condition is FALSE if the validity
+        never holds.
+        """
+        scalar = vector = None
+        for c in self.unproven(valid, instance):
+            if self.truth(c, instance) is False:
+                return FALSE, None
+            v = self.value(c, instance)
+            if v.dtype.lanes == 1:
+                scalar = self.lines.both(scalar, v)
+            else:
+                vector = self.lines.both(vector, v)
+        return scalar, vector
+
+    def load(self, node: UOp, instance: Instance) -> UOp:
+        expansion = self.expansions[node.ranges]
+        _, lane, lanes = expansion
+        lines, dtype, depth = self.lines, node.dtype, self.depth(node)
+        if lane is not None:
+            gap_range = interleaving.find_range(
+                accessors.index_node(node), lines.permuted, self.conditions.unproven(node.src[1:]),
+                self.addresses.offset(accessors.index_node(node), lane), expansion)
+            if gap_range is not None:
+                return self.load_interleaved(node, instance, lane, gap_range)
+        if lane is not None and interleaving.is_strided(
+                accessors.index_node(node), lines.permuted,
+                self.addresses.offset(accessors.index_node(node), lane)):
+            return self.load_strided(node, instance, lane)
+        access = self.addresses.access(accessors.index_node(node), lane, instance)
+        scalar, vector = self.masks(node.src[1:], instance)
+        if scalar is FALSE:
+            return build.const(0, dtype)
+        if access.stride == 0 and vector is None:
+            src = (access.address,) if scalar is None else (access.address, scalar)
+            return lines.add(ops.LOAD, dtype, src, min_depth=depth)
+        mask = lines.both(scalar, vector)
+        if access.stride == 0:
+            assert mask is not None
+            return masked_loads.load_scalar(self.addresses, access, mask, depth)
+        if mask is not None:
+            mask = lines.widen(mask, lanes)
+            if access.stride == -1:
+                mask = lines.reverse(mask)
+        loaded = masked_loads.load(self.addresses, access, dtype.vec(lanes), mask, depth)
+        return lines.reverse(loaded) if access.stride == -1 else loaded
+
+    def load_strided(self, node: UOp, instance: Instance, lane: UOp) -> UOp:
+        """Load lanes with a small stride: load contiguous vectors and shuffle the lanes out."""
+        lines, place, lanes = self.lines, accessors.index_node(node), extent_of(lane)
+        stride = self.addresses.offset(place, lane).stride
+        assert stride is not None
+        first_index, = substitute([place], {lane: build.index_const(0)})
+        first_access = self.addresses.access(first_index, None, instance)
+        mask = lines.both(*self.masks(node.src[1:], instance))
+        if mask is FALSE:
+            return build.const(0, node.dtype)
+        mask = None if mask is None else lines.widen(mask, lanes)
+
+        depth = self.depth(node)
+
+        def load(access: Access, mask: UOp | None) -> UOp:
+            return masked_loads.load(self.addresses, access, node.dtype.vec(lanes), mask, depth)
+        return interleaving.load_strided(lines, first_access, lanes, stride, mask, load)
+
+    def load_interleaved(self, node: UOp, instance: Instance, lane: UOp, gap_range: UOp) -> UOp:
+        """Load one instance; those of all values of ``gap_range`` are loaded together."""
+        lines, lanes, depth = self.lines, extent_of(lane), self.depth(node)
+        count, loads = extent_of(gap_range), []
+        scalar, vector = self.masks(node.src[1:], instance)
+        if scalar is FALSE:
+            return build.const(0, node.dtype)
+        mask = lines.both(scalar, vector)
+        for i in range(count):
+            access = interleaving.access(self.addresses, accessors.index_node(node), gap_range,
+                                         lane, i, instance)
+            lane_mask = None if mask is None else lines.widen(mask, lanes)
+            if lane_mask is not None and vector is not None:
+                lane_mask = interleaving.vector_mask(lines, lane_mask, count, i)
+            loads.append(masked_loads.load(self.addresses, access, node.dtype.vec(lanes), lane_mask,
+                                           depth))
+        instances = interleaving.deinterleave(lines, loads)
+        for i, value in enumerate(instances):
+            other_instance = {**instance, gap_range: i}
+            if i != instance[gap_range] and self.key(node, other_instance) not in self.memo:
+                self.remember(node, other_instance, value, depth)
+        return instances[instance[gap_range]]
+
+
+def reduced_values(reduce: UOp) -> tuple[UOp, ...]:
+    """Return the values that a REDUCE combines: (keys, indices) of an ARG_PAIR, or one value."""
+    x = accessors.value(reduce)
+    return x.src if x.op is ops.ARG_PAIR else (x,)
+
+
+_INDEX_OPS = frozenset({ops.ADD, ops.MUL})
+FALSE = build.const(False, dtypes.bool_)

@@ -1,0 +1,76 @@
+"""Mask inactive lanes in a loop with a stop condition per lane.
+
+    before  LOOP(t, x0, f(CARRY x), stop = x > 4)                     stop over lanes l VEC 16
+            STORE(y[t, l], PER_ITERATION(CARRY x))
+    after   LOOP(t, x0, False, WHERE(e, CARRY x, f(CARRY x)), e, stop = e)    e = CARRY 1 or x > 4
+            STORE(y[t, l], PER_ITERATION(CARRY x), valid = PER_ITERATION(not e))
+
+All lanes and unrolled instances run in one loop, which ends when all of them are inactive.
+
+>>> from fnx.core.ir import dtypes
+>>> t, l = build.range_(9, 0), build.range_(16, 1, "VEC")
+>>> x, zero = build.carry(0, 0, dtypes.float32, (t, l)), build.const(0, dtypes.float32)
+>>> lane = build.cast(l, dtypes.float32)
+>>> loop = build.loop(0, t, [zero], [build.add(x, lane)], build.lt(lane, x))
+>>> o = build.index_into(build.ref(0, dtypes.float32, (16,)), l)
+>>> kernel = build.kernel([build.store(o, build.results(loop)[0])], "count", (0, 1))
+>>> [len(n.arg.outs) for n in toposort([mask_finished_lanes(kernel)]) if n.op is ops.LOOP]
+[2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.accessors import bound_ranges, carries, init_values, next_values, stop_condition
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.support.range_kinds import REPLICATED_KINDS
+
+
+def mask_finished_lanes(kernel: UOp) -> UOp:
+    """Return the KERNEL in which stop conditions per lane or instance are carried values."""
+    nodes = toposort(kernel.src)
+    if not any(n.op is ops.LOOP and _has_lane_stop(n) for n in nodes):
+        return kernel
+    rewritten: dict[UOp, UOp] = {}
+    finished: dict[UOp, UOp] = {}  # old LOOP -> its stop condition, over its CARRYs
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.LOOP and _has_lane_stop(node):
+            rewritten[node], finished[node] = _mask_finished(node.with_operands(src), nodes)
+            return rewritten[node]
+        if node.op is ops.GETTUPLE and node.src[0] in rewritten:
+            return UOp(ops.GETTUPLE, node.dtype, (rewritten[node.src[0]],), node.arg)
+        if node.op is ops.STORE:
+            loops = [n.src[1] for n in toposort([node], stop=lambda n: n.op is ops.PER_ITERATION)
+                     if n.op is ops.PER_ITERATION and n.src[1] in rewritten]
+            at, value, *valid = src
+            for loop in dict.fromkeys(loops):
+                valid.append(build.per_iteration(build.logical_not(finished[loop]),
+                                                 rewritten[loop]))
+            validity = None
+            for condition in valid:
+                validity = condition if validity is None else build.and_(validity, condition)
+            return build.store(at, value, validity, node.arg)
+        return None
+
+    return kernel.with_operands(tuple(rebuild(kernel.src, visit)))
+
+
+def _has_lane_stop(loop: UOp) -> bool:
+    condition = stop_condition(loop)
+    return condition is not None and any(r.arg.kind in REPLICATED_KINDS for r in condition.ranges)
+
+
+def _mask_finished(loop: UOp, nodes: Sequence[UOp]) -> tuple[UOp, UOp]:
+    """Return the LOOP with a carried inactive mask, and that mask within an iteration."""
+    condition, id, t = stop_condition(loop), loop.arg.id, bound_ranges(loop)[0]
+    assert condition is not None
+    ranges = sorted(condition.ranges - {t}, key=lambda r: r.arg.id)
+    was_finished = build.carry(id, len(loop.arg.outs), dtypes.bool_, (t, *ranges))
+    finished = build.or_(was_finished, condition)
+    masked = [build.where(finished, old, value)
+              for old, value in zip(carries(loop, nodes), next_values(loop))]
+    false = build.const(False, dtypes.bool_)
+    return build.loop(id, t, [*init_values(loop), false], [*masked, finished], finished), finished

@@ -1,0 +1,1 @@
+"""Memory: which buffers share, donation, updates in place, and the commands over them."""

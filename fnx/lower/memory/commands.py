@@ -1,0 +1,313 @@
+"""Commands: lower a sequence of kernels to a Block, one EXEC each on slots of memory.
+
+    before  Launch(double, operands (p0, a)), Launch(sum, operands (a, out))     a: 4 KB
+    memory  a: 4096 bytes at 0 of the arena
+    after   COMMANDS(EXEC(double, SLOT in 0, SLOT arena 0), EXEC(sum, SLOT arena 0, SLOT out 0))
+
+>>> from fnx.core.ir import build, dtypes
+>>> r = build.range_(8, 0)
+>>> o = build.index_into(build.ref(0, dtypes.float32, (8,)), r)
+>>> ones = build.kernel([build.store(o, build.const(1, dtypes.float32))], "ones", [0])
+>>> out = build.const(1, dtypes.float32, (8,))
+>>> block = build_block(plan_memory(Launches((out,), (("out", 0),), [Launch(ones, (out,), ())])))
+>>> [(s.arg.kind, s.arg.nbytes) for s in block.commands.src[0].src[1:]]
+[('out', 64)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fnx.core.ir import accessors, build_commands, op_args, ops
+from fnx.core.ir.uop import UOp, rebuild
+from fnx.core.support.errors import Location
+from fnx.core.support.record import Record
+from fnx.lower.analysis import memory
+from fnx.lower.analysis.memory import LaunchOperand, View, nodes_of
+from fnx.lower.fusion.unique_results import Result
+from fnx.lower.memory.buffer_sharing import AliasPair, hoist_readers, share_buffers
+
+GetSlot = Callable[[UOp], UOp]
+
+
+class Launch(Record):
+    """A tiled kernel, the operand of each of its buffers, and a CONST for each VAR.
+
+    Attributes:
+        writes: the nodes whose buffers it writes.
+        shares: (written, read) pairs of nodes that may share one buffer.
+        copy_pair: such a pair if the kernel does nothing but copy one to the other.
+    """
+
+    kernel: UOp
+    operands: tuple[LaunchOperand, ...]
+    scalars: tuple[UOp, ...]
+    locs: tuple[Location, ...] = ()
+    writes: tuple[UOp, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    copy_pair: AliasPair | None = None
+
+    @property
+    def graphs(self) -> tuple[UOp, ...]:
+        return (self.kernel,) if self.kernel.op is ops.KERNEL else ()
+
+    @property
+    def has_effects(self) -> bool:
+        return self.kernel.op is ops.CALLBACK and bool(self.kernel.arg.effect)
+
+    @property
+    def follows_loop(self) -> bool:
+        """Whether it must stay right after the loop before it: it reads one of two buffers, chosen
+        by the trip count of that loop."""
+        return any(isinstance(o, View) and o.odd is not None for o in self.operands)
+
+    @property
+    def uses(self) -> list[UOp]:
+        """The nodes whose buffers it reads or writes."""
+        return nodes_of(self.operands)
+
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
+        """Return its EXEC; ``slot`` maps a node to its SLOT."""
+        slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
+        return [build_commands.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
+                                     self.locs)]
+
+
+class LoopLaunch(Record):
+    """A CMD_LOOP of a Block, before memory is assigned.
+
+    Attributes:
+        trips: the trip count; None: repeat while ``test`` writes a true ``flag``.
+        ins, outs: operands of the parameters and results of the body.
+        workspace: temporary memory of the body and of the test.
+    """
+
+    name: str
+    trips: int | None
+    body: Block
+    ins: tuple[View, ...]
+    outs: tuple[View, ...]
+    workspace: UOp
+    test: Block | None = None
+    flag: UOp | None = None
+    graphs: tuple[UOp, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    copy_pair: AliasPair | None = None
+    follows_loop: bool = False
+    locs: tuple[Location, ...] = ()
+
+    @property
+    def has_effects(self) -> bool:
+        return _have_effects(self.body) or self.test is not None and _have_effects(self.test)
+
+    @property
+    def writes(self) -> list[UOp]:
+        return nodes_of(self.outs)
+
+    @property
+    def uses(self) -> list[UOp]:
+        used = [*nodes_of((*self.ins, *self.outs)), self.workspace]
+        return used if self.flag is None else [*used, self.flag]
+
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
+        ins, outs = ([view.slot(slot) for view in side] for side in (self.ins, self.outs))
+        work = slot(self.workspace)
+        body = relocate(self.body.commands, ins, outs, work, 1)
+        if self.trips is not None:
+            return [build_commands.cmd_loop(body, self.trips, self.name, self.locs)]
+        assert self.test is not None and self.flag is not None
+        flag = slot(self.flag)
+        test = relocate(self.test.commands, ins, [flag], work, 1)
+        return [build_commands.cmd_while(test, flag, body, self.name, self.locs)]
+
+
+class BranchLaunch(Record):
+    """A BRANCH over Blocks, before memory is assigned."""
+
+    name: str
+    which: UOp
+    blocks: tuple[Block, ...]
+    ins: tuple[UOp, ...]
+    outs: tuple[UOp, ...]
+    workspace: UOp
+    graphs: tuple[UOp, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    copy_pair: AliasPair | None = None
+    follows_loop: bool = False
+    locs: tuple[Location, ...] = ()
+
+    @property
+    def has_effects(self) -> bool:
+        return any(map(_have_effects, self.blocks))
+
+    @property
+    def writes(self) -> tuple[UOp, ...]:
+        return self.outs
+
+    @property
+    def uses(self) -> list[UOp]:
+        return [self.which, *self.ins, *self.outs, self.workspace]
+
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
+        ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
+        work = slot(self.workspace)
+        return [build_commands.branch(slot(self.which), [relocate(b.commands, ins, outs, work, 0)
+                                                for b in self.blocks], self.name, self.locs)]
+
+
+class CallLaunch(Record):
+    """The commands of a called Block, before memory is assigned."""
+
+    block: Block
+    ins: tuple[UOp, ...]
+    outs: tuple[UOp, ...]
+    workspace: UOp
+    graphs: tuple[UOp, ...] = ()
+    may_alias: tuple[AliasPair, ...] = ()
+    copy_pair: AliasPair | None = None
+    follows_loop: bool = False
+
+    @property
+    def has_effects(self) -> bool:
+        return _have_effects(self.block)
+
+    @property
+    def writes(self) -> tuple[UOp, ...]:
+        return self.outs
+
+    @property
+    def uses(self) -> list[UOp]:
+        return [*self.ins, *self.outs, self.workspace]
+
+    def commands(self, slot: GetSlot) -> Sequence[UOp]:
+        ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
+        return relocate(self.block.commands, ins, outs, slot(self.workspace), 0).src
+
+
+def _have_effects(block: Block) -> bool:
+    """Whether any kernel has effects, so that its order relative to other effects matters."""
+    kernels = [e.src[0] for e in accessors.all_execs(block.commands)]
+    return any(k.op is ops.CALLBACK and k.arg.effect for k in kernels)
+
+
+LaunchKind = Launch | LoopLaunch | BranchLaunch | CallLaunch
+
+
+class Launches(Record):
+    """The launches of a FUNCTION in order, with its results, before memory is assigned.
+
+    Attributes:
+        carried: (result number, parameter slot): the result takes the parameter's memory if that
+            is proved safe.
+        unaligned: nodes whose buffers are not aligned to a vector register.
+        no_alias: whether parameters and results share their memory with nothing else, so that all
+            other values are in one buffer.
+        memory: maps a node to the node whose buffer it shares, once that is decided.
+        offsets: arena offsets of nodes, once planned.
+        arena: bytes of the arena.
+    """
+
+    outs: tuple[UOp, ...]
+    results: tuple[Result, ...]
+    launches: Sequence[LaunchKind]
+    carried: tuple[tuple[int, int], ...] = ()
+    unaligned: frozenset[UOp] = frozenset()
+    no_alias: bool = False
+    memory: Mapping[UOp, UOp] = {}
+    offsets: Mapping[UOp, int] = {}
+    arena: int = 0
+
+    @property
+    def graphs(self) -> list[UOp]:
+        return [graph for launch in self.launches for graph in launch.graphs]
+
+
+class Block(Record):
+    """The lowered form of a FUNCTION: commands, and what their slots refer to.
+
+    Attributes:
+        commands: the COMMANDS node. Slots "in" are the parameters by number.
+        arena: bytes of intermediate buffers.
+        outs: (shape, dtype) of the buffers of slots "out".
+        results: the slot of each result of the FUNCTION: "in" or "out", and its index.
+        over: (buffer, parameter) pairs: those of ``outs`` that overwrite a parameter.
+    """
+
+    commands: UOp
+    arena: int
+    outs: tuple[UOp, ...]
+    results: tuple[Result, ...]
+    over: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def graphs(self) -> tuple[UOp]:
+        return (self.commands,)
+
+
+def plan_memory(launches_in: Launches) -> Launches:
+    """Decide which nodes share a buffer, and assign arena offsets to intermediate values."""
+    launches_in = launches_in.replace(launches=hoist_readers(launches_in.launches))
+    sharing = share_buffers(launches_in)
+    launches = [launch for i, launch in enumerate(launches_in.launches) if i not in sharing.elided]
+    uses = [[sharing.owner(n) for n in launch.uses] for launch in launches]
+    outs = {sharing.owner(out) for out in launches_in.outs}
+    sizes = {n: memory.size_of(n) for nodes in uses for n in nodes
+             if n.op is not ops.PARAM and n not in outs}
+    offsets, arena = memory.plan_arena(uses, sizes)
+    return launches_in.replace(launches=launches, memory=sharing.memory(), offsets=offsets,
+                               arena=arena)
+
+
+def build_block(planned: Launches) -> Block:
+    """Build the slots of all operands, and the command of each launch."""
+    outs = {node: i for i, node in enumerate(planned.outs)}
+
+    def locate(node: UOp) -> tuple[str, int]:
+        node = planned.memory.get(node, node)
+        return ("in", node.arg.slot) if node.op is ops.PARAM else ("out", outs[node]) \
+            if node in outs else ("arena", 0)
+
+    def slot(node: UOp) -> UOp:
+        kind, index = locate(node)
+        offset = planned.offsets[planned.memory.get(node, node)] if kind == "arena" else 0
+        return build_commands.slot(kind, index, offset, memory.size_of(node))
+
+    results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)
+                     for kind, i in planned.results])
+    command_list = [command for launch in planned.launches for command in launch.commands(slot)]
+    overwritten = tuple([(i, locate(out)[1]) for i,
+                         out in enumerate(planned.outs) if locate(out)[0] == "in"])
+    return Block(build_commands.commands(command_list), planned.arena, planned.outs, results,
+                 overwritten)
+
+
+def relocate(commands: UOp, ins: Sequence[UOp], outs: Sequence[UOp], arena: UOp, depth: int
+             ) -> UOp:
+    """Relocate the COMMANDS of a Block to the memory of its caller.
+
+    Args:
+        commands: with slots "in", "out" and "arena" of their own.
+        ins, outs, arena: the SLOTs or SWAPs of the caller that these stand for.
+        depth: number of loops around the Block that it does not know of.
+    """
+    slots_by_kind = {"in": ins, "out": outs, "arena": (arena,)}
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is ops.SLOT:
+            return _nested_slot(slots_by_kind[node.arg.kind][node.arg.index], node.arg, depth)
+        return node.replace(src=src, arg=node.arg + depth) if node.op is ops.SWAP else None
+
+    kernels = {e.src[0]: e.src[0] for e in accessors.all_execs(commands)}
+    return rebuild([commands], visit, kernels)[0]
+
+
+def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
+    """Return the slot of a part of a memory: the memory moves with the ``depth`` outer loops, the
+    part with the inner ones."""
+    if outer_slot.op is ops.SWAP:
+        return outer_slot.with_operands(tuple([_nested_slot(s, inner_arg, depth)
+                                               for s in outer_slot.src]))
+    arg: op_args.Slot = outer_slot.arg
+    strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
+    return build_commands.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
+                      min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)

@@ -1,0 +1,251 @@
+"""User-facing devices, by the name of their platform.
+
+    fnx.devices()            the devices of the configured platform (``config.device``)
+    fnx.devices("gpu")       another platform; the error of a missing driver says what was searched
+
+There is one device per platform. Devices are opened on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fnx.core.array.call_validation import validate_call
+from fnx.core.support.config import DEVICES, GPUS, config
+from fnx.core.support.errors import ArgumentError, DeviceError, lazy_module
+from fnx.core.support.process import lazy_function
+
+__all__ = [
+    "Device", "default_backend", "device_count", "devices", "local_device_count", "local_devices",
+    "process_count", "process_index", "process_indices",
+]
+
+
+class Device:
+    """A device: its platform, kind and id.
+
+    Args:
+        platform: its name, as in ``config.device``.
+
+    >>> devices()
+    [CpuDevice(id=0)]
+    """
+
+    id = process_index = local_hardware_id = 0
+
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+
+    @property
+    def device_kind(self) -> str:
+        """The vendor's name of the device; for host devices the platform."""
+        driver = getattr(_get_device(self.platform), "driver", None)
+        return self.platform if driver is None else str(driver.kind)
+
+    @property
+    def client(self) -> Device:
+        """The device itself: libraries read ``device.client.platform``."""
+        return self
+
+    def __reduce__(self) -> Any:
+        return device_by_name, (self.platform,)
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id=0)"
+
+    def __str__(self) -> str:
+        return f"{self.platform}:0"
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """Return bytes in use and reserved if the device has its own memory, else None."""
+        device = _get_device(self.platform)
+        if getattr(device, "driver", None) is None:
+            return None
+        stats = device.stats()
+        return {"bytes_in_use": stats["held"] - stats["free"], "bytes_reserved": stats["held"],
+                "bytes_limit": device.driver.limits.memory}
+
+    def synchronize_all_activity(self) -> None:
+        """Wait until all work submitted to the device is done."""
+        _get_device(self.platform).synchronize()
+
+
+_get_device = lazy_function("fnx.transforms.link", "get_device")
+_devices: dict[str, Device] = {}
+
+
+def device_by_name(platform: str) -> Device:
+    """Return the device of a platform, whether it is available or not."""
+    return _devices.setdefault(platform, Device(platform))
+
+
+def open_device(backend: Any) -> Device:
+    """Open and return the device of a backend."""
+    if backend is None:
+        return device_by_name(config.device)
+    if backend == "gpu":
+        return _first_gpu()
+    if backend not in DEVICES:
+        raise ArgumentError(f"expected one of {', '.join(DEVICES)} or gpu, got {backend!r}",
+                            hint="fnx.devices(name) opens a device by its name")
+    _get_device(backend)
+    return device_by_name(backend)
+
+
+def _first_gpu() -> Device:
+    reasons = []
+    for name in GPUS:
+        if name in DEVICES:
+            try:
+                _get_device(name)
+            except DeviceError as error:
+                reasons.append(error.message)
+            else:
+                return device_by_name(name)
+    raise DeviceError(f"expected a GPU: {'; '.join(reasons)}",
+                      hint='fnx.devices("cpu") is always there')
+
+
+@validate_call
+def devices(backend: str | None = None) -> list[Device]:
+    """Return all devices of a platform.
+
+    Args:
+        backend: a name as in ``config.device``; "gpu": the first available GPU; None:
+            ``config.device``.
+
+    Returns:
+        A list of one Device.
+
+    Raises:
+        ArgumentError: an unknown name.
+        DeviceError: the device is not available; the message has the package or file searched.
+
+    >>> devices()
+    [CpuDevice(id=0)]
+    """
+    return [open_device(backend)]
+
+
+@validate_call
+def local_devices(process_index: int | None = None, backend: str | None = None,
+                  host_id: int | None = None) -> list[Device]:
+    """Return the devices of this process.
+
+    Args:
+        process_index: None or 0.
+        backend: as for ``devices``.
+        host_id: None or 0.
+
+    Returns:
+        A list of one Device.
+
+    Raises:
+        ArgumentError: another process, or an unknown backend.
+
+    >>> local_devices()
+    [CpuDevice(id=0)]
+    """
+    if process_index not in (None, 0) or host_id not in (None, 0):
+        raise ArgumentError("expected process 0: there is one")
+    return devices(backend)
+
+
+@validate_call
+def device_count(backend: str | None = None) -> int:
+    """Return the number of devices.
+
+    Args:
+        backend: as for ``devices``.
+
+    Returns:
+        1.
+
+    >>> device_count()
+    1
+    """
+    return len(devices(backend))
+
+
+@validate_call
+def local_device_count(backend: str | None = None) -> int:
+    """Return the number of devices of this process.
+
+    Args:
+        backend: as for ``devices``.
+
+    Returns:
+        1.
+
+    >>> local_device_count()
+    1
+    """
+    return len(devices(backend))
+
+
+@validate_call
+def default_backend() -> str:
+    """Return the platform that is used by default.
+
+    Returns:
+        A str, such as "cpu".
+
+    >>> default_backend()
+    'cpu'
+    """
+    return config.device
+
+
+@validate_call
+def process_index(backend: str | None = None) -> int:
+    """Return the index of this process.
+
+    Args:
+        backend: as for ``devices``.
+
+    Returns:
+        0.
+
+    >>> process_index()
+    0
+    """
+    open_device(backend)
+    return 0
+
+
+@validate_call
+def process_count(backend: str | None = None) -> int:
+    """Return the number of processes that compute together.
+
+    Args:
+        backend: as for ``devices``.
+
+    Returns:
+        1.
+
+    >>> process_count()
+    1
+    """
+    open_device(backend)
+    return 1
+
+
+@validate_call
+def process_indices(backend: str | None = None) -> list[int]:
+    """Return the indices of all processes.
+
+    Args:
+        backend: as for ``devices``.
+
+    Returns:
+        [0].
+
+    >>> process_indices()
+    [0]
+    """
+    open_device(backend)
+    return [0]
+
+
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_module(__name__, __all__)

@@ -1,0 +1,201 @@
+"""The common base of the rules of SCAN, WHILE and COND: they are derived like a FUNCTION.
+
+    SCAN(body, operands)   is   CALL(FUNCTION(SCAN(body, PARAMs)), operands)
+
+So the forward form is a CALL that also returns the residuals, and the backward pass is a CALL too,
+whatever loops these contain. Masks of cotangents and tangents do not cross the loop's boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TypeVar
+
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
+from fnx.core.ir.build_loops import Nodes, build_function
+from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
+from fnx.core.ir.derivations import Derivation
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.uop import UOp
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import inline_function
+from fnx.transforms.autodiff.drop_effects import drop_effects
+from fnx.transforms.autodiff.higher_order import (
+    Activity,
+    HigherOrderRule,
+    JvpForm,
+    Linearized,
+    MaskedTangents,
+    Source,
+)
+from fnx.transforms.autodiff.rules import Cotangent, Tangent, zeros_like
+
+T = TypeVar("T")
+
+MAX_LOOPS = 256
+Reader = Callable[[Source], UOp]
+# A cotangent for each active operand; the token after the last effect, if there are any.
+VjpOuts = tuple[Sequence[UOp | None], UOp | None]
+
+
+class _LoopKey(Record):
+    """The cache key: a higher-order node with the types of its operands (also of those that no
+    body reads), and which operands and results are active."""
+
+    bodies: tuple[UOp, ...]
+    arg: op_args.Scan | op_args.While | op_args.Cond
+    types: tuple[tuple[ops.Shape, DType], ...]
+    in_layout: Activity
+
+
+# Bounded, and not owned by the body: the backward pass of a loop may contain the body itself.
+_loop_cache: Cache[_LoopKey, Linearized] = Cache(
+    "derivatives of loops", MAX_LOOPS, 64 * MEGABYTE, lambda key, made: graph_bytes([key, made]))
+
+
+class LoopRule(HigherOrderRule):
+    """The base class of the rules of SCAN, WHILE and COND."""
+
+    def bodies(self, node: UOp) -> tuple[UOp, ...]:
+        return tuple([s for s in node.src if s.op is ops.FUNCTION])
+
+    def operands(self, node: UOp) -> Sequence[int]:
+        return range(len(self.bodies(node)), len(node.src))
+
+    def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
+              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+        args = [node.src[i] for i in self.operands(node)]
+        activity = Activity(tuple([i for i, a in enumerate(args) if a in active]),
+                            tuple(sorted(out_cts)))
+        types = tuple([(x.shape, x.dtype) for x in args])
+        key = _LoopKey(self.bodies(node), node.arg, types, activity)
+        linearized = _loop_cache.get(key)
+        if linearized is None:
+            linearized = _loop_cache.put(key,
+                                         (yield from self.linearize_uncached(node, args, activity)))
+        return linearized
+
+    def linearize_uncached(self, node: UOp, args: Nodes,
+                           activity: Activity) -> Derivation[Linearized]:
+        """Return the forward and the backward form of the node, for operands like ``args``."""
+        raise NotImplementedError
+
+    def jvp_all(self, node: UOp, tangents: MaskedTangents, needs_mask: Sequence[int],
+                nonfinite: Container[UOp]
+                ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
+        args = [node.src[i] for i in self.operands(node)]
+        tangent_values = {i: t.value for i, t in enumerate(tangents[len(node.src) - len(args):])
+                          if t is not None}
+        results, by_out = yield from self.jvp_values(node, args, tangent_values)
+        return results, [Tangent(by_out[o]) if o in by_out else None for o in range(len(results))]
+
+    def jvp_values(self, node: UOp, args: Nodes, tangents: Mapping[int, UOp]
+                   ) -> Derivation[tuple[Nodes, Mapping[int, UOp]]]:
+        """Return the results of the node, and the tangents of those that have one."""
+        raise NotImplementedError
+
+
+class Sources:
+    """The operands of a backward pass, in order of first use.
+
+    >>> sources = Sources()
+    >>> sources.add(("input", 3)), sources.add(("cotangent", 0)), sources.add(("input", 3))
+    (('input', 3), ('cotangent', 0), ('input', 3))
+    >>> sources.operands
+    (('input', 3), ('cotangent', 0))
+    """
+
+    def __init__(self) -> None:
+        self._number: dict[Source, int] = {}
+
+    @property
+    def operands(self) -> tuple[Source, ...]:
+        return tuple(self._number)
+
+    def add(self, source: Source) -> Source:
+        self._number.setdefault(source, len(self._number))
+        return source
+
+    def build(self, forward: UOp | None, types: Mapping[str, Nodes],
+              backward: Callable[[Reader], VjpOuts], name: str) -> Linearized:
+        """Return the form whose backward pass is ``backward(read)``.
+
+        Args:
+            types: nodes with the types of the inputs, results and cotangents.
+        """
+        result_indices: list[tuple[int | None, int | None]] = []
+        token: list[int] = []
+
+        def outs(params: Nodes) -> list[UOp]:
+            flat: list[UOp] = []
+            cts, last = backward(lambda source: params[self._number[source]])
+            for ct in cts:
+                result_indices.append((None, None) if ct is None else (len(flat), None))
+                if ct is not None:
+                    flat.append(ct)
+            if last is not None:
+                token.append(len(flat))
+                flat.append(last)
+            return flat
+
+        types = {**types, "token": [build_calls.initial_token()]}
+        like = [types[kind][i] for kind, i in self._number]
+        backward_fn = build_function(outs, like, f"{name}.backward")
+        return Linearized(forward, backward_fn, self.operands, tuple(result_indices), *token)
+
+
+def inline_backward(form: Linearized, read: Reader) -> VjpOuts:
+    """Inline the backward pass of a body, with its sources supplied by ``read``."""
+    results = inline_function(form.backward, [read(source) for source in form.sources])
+    return [None if value is None else results[value] for value, _ in form.result_indices], \
+        None if form.token is None else results[form.token]
+
+
+def recompute_form(body: UOp, form: Linearized, n_cotangents: int) -> Linearized:
+    """Return a form without residuals, whose backward pass recomputes the body."""
+    def backward(read: Reader) -> VjpOuts:
+        inputs = {i: read(("input", i)) for i in params}
+        results = inline_function(rerun,
+                                  [inputs.get(i, placeholder) for i in range(body.arg.n_params)])
+
+        def found(source: Source) -> UOp:
+            kind, i = source
+            return results[i] if kind == "result" else read(source)
+        return inline_backward(form, found)
+
+    rerun = drop_effects(form.forward_of(body))
+    placeholder = build.const(0, dtypes.int32)  # placeholder for operands that are not read
+    params = build.params(body) | build.params(form.forward_of(body))
+    sources = Sources()
+    for i in params:
+        sources.add(("input", i))
+    for source in form.sources:
+        if source[0] != "result":
+            sources.add(source)
+    like = {"input": [params.get(i, placeholder) for i in range(body.arg.n_params)],
+            "cotangent": _cotangents_like(form, n_cotangents)}
+    return sources.build(None, like, backward, body.arg.name)
+
+
+def _cotangents_like(form: Linearized, n: int) -> list[UOp]:
+    """Return nodes with the types of the cotangents, as far as they are read."""
+    params = build.params(form.backward)
+    like = {i: params[slot] for slot, (kind, i) in enumerate(form.sources)
+            if kind == "cotangent" and slot in params}
+    return [like.get(i, build.const(0, dtypes.int32)) for i in range(n)]
+
+
+def optional_list(x: T | None) -> list[T]:
+    """Return [x], or [] for None."""
+    return [] if x is None else [x]
+
+
+def or_zeros(value: UOp | None, like: UOp) -> UOp:
+    """Return a cotangent or tangent, materializing a symbolic zero."""
+    return zeros_like(like) if value is None else value
+
+
+def inline_jvp(form: JvpForm, args: Nodes, tangents: Nodes) -> tuple[list[UOp], dict[int, UOp]]:
+    """Inline the jvp form of a body; return its results and their tangents."""
+    results, out_tangents = form.results(inline_function(form.function, [*args, *tangents]))
+    return results, {o: t.value for o, t in enumerate(out_tangents) if t is not None}

@@ -1,0 +1,281 @@
+"""Signatures: the part of a call of a jitted function that its trace depends on.
+
+    f(params, x, n=3), n static   ->   key: (tree, Avals of the leaves, statics,
+                                             device and configuration)
+
+``CallKey`` is the cache key; ``describe_difference`` explains a cache miss in words.
+Static values are compared exactly (core/array/equality.py): 1, 1.0 and True are three signatures.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fnx.core.array import api_boundary, tree
+from fnx.core.array.array import Array
+from fnx.core.array.aval import Aval, ShapeDtypeStruct
+from fnx.core.array.equality import StaticValue
+from fnx.core.array.placement import Placement, common_placement
+from fnx.core.array.pytree_registry import SequenceKey
+from fnx.core.scope import scope
+from fnx.core.support.config import config
+from fnx.core.support.errors import (
+    ArgumentError,
+    DTypeError,
+    FnxError,
+    PlacementError,
+    StaticArgumentError,
+    suggestion,
+)
+from fnx.transforms.dispatch.donation import positions
+
+NamedStatic = tuple[int | str, StaticValue]
+CallKey = tuple[tree.TreeDef, tuple[Aval, ...], tuple[NamedStatic, ...], str, tuple[Any, ...],
+                tuple[Any, ...]]
+
+
+# Types that convert to Arrays directly: NumPy data and numbers.
+CASTABLE = frozenset({np.ndarray, float, int, bool, np.bool_, np.float16, np.float32, np.float64,
+                      np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+                      np.uint64})
+
+
+class ArgFlattener:
+    """Flattens the arguments of a function to leaves and a signature.
+
+    Static arguments, given by position and by name, are constants of the trace.
+    """
+
+    __slots__ = ("numbers", "names", "function", "f")
+
+    def __init__(self, f: Callable[..., Any], name: str, static_argnums: tuple[int, ...] = (),
+                 static_argnames: tuple[str, ...] = ()) -> None:
+        numbers, names = argnums_and_names(f, "static", static_argnums, static_argnames)
+        self.numbers, self.names, self.function, self.f = numbers, frozenset(names), name, f
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], concrete: bool = False,
+            shapes: bool = False) -> tuple[list[Array], CallKey]:
+        """Return the dynamic arguments as Arrays, and the signature.
+
+        ``concrete`` asks for Arrays with memory. ``shapes`` lets ShapeDtypeStructs pass unchanged.
+        """
+        statics: tuple[NamedStatic, ...] = ()
+        if self.numbers or self.names:
+            args, kwargs, statics = self._split(args, kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        return self._key(leaves, in_tree, statics, concrete, shapes)
+
+    def leaves_key(self, leaves: list[Any], in_tree: tree.TreeDef) -> tuple[list[Array], CallKey]:
+        """Return leaves of the dynamic arguments as Arrays with memory, and their signature."""
+        return self._key(leaves, in_tree, (), True, False)
+
+    def _key(self, leaves: list[Any], in_tree: tree.TreeDef, statics: tuple[NamedStatic, ...],
+             concrete: bool, shapes: bool) -> tuple[list[Array], CallKey]:
+        for i, x in enumerate(leaves):
+            if (type(x) is not Array or concrete and x._storage is None) and not (
+                    shapes and isinstance(x, ShapeDtypeStruct)):
+                leaves[i] = self._as_array(x, in_tree, i, concrete)
+        return leaves, (in_tree, tuple([x._aval for x in leaves]), statics, *trace_context())
+
+    def _as_array(self, x: Any, in_tree: tree.TreeDef, i: int, concrete: bool) -> Array:
+        """Convert an argument to an Array; errors name the argument."""
+        try:
+            if concrete and type(x) in CASTABLE:
+                return api_boundary.to_concrete(x)
+            array = api_boundary.asarray(x)
+        except FnxError as e:
+            raise type(e)(f"argument {leaf_path(in_tree, i)} of {self.function}: {e.message}",
+                          hint=self._hint(x) if type(e) is DTypeError else e.hint) from None
+        if concrete and array.is_deleted():
+            raise array._donated_error(f"argument {leaf_path(in_tree, i)} of {self.function}: ")
+        if concrete:
+            api_boundary.evaluate_pending(array)
+        return array
+
+    def _hint(self, x: Any) -> str:
+        """Return a hint on how to pass an argument that is not an array."""
+        method = getattr(type(x), self.function, None)
+        if getattr(method, "__wrapped__", None) is self.f:
+            kind = type(x).__name__
+            return (f"it is the self of a method of {kind}: make {kind} a pytree with "
+                    "fnx.tree_util.register_dataclass, so that its arrays are arguments, or name "
+                    "it in static_argnums=0 if it never changes")
+        static = ("an argument that is neither array nor number goes into static_argnums or "
+                  "static_argnames")
+        if type(x).__module__ in ("builtins", "numpy"):
+            return static
+        return (f"make {type(x).__name__} a pytree with fnx.tree_util.register_dataclass, so that "
+                f"its arrays are arguments; {static}")
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise if the function does not accept these arguments."""
+        try:
+            signature = inspect.signature(self.f)
+        except (ValueError, TypeError):
+            return
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise ArgumentError(f"{self.function}{signature}: {e}",
+                                hint=f"the parameters are {', '.join(signature.parameters)}"
+                                ) from None
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+               ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[NamedStatic, ...]]:
+        """Return dynamic args and kwargs, and the static arguments as part of a key."""
+        static = positions(self.numbers, len(args))
+        values: list[tuple[int | str, Any]] = [(i, args[i]) for i in sorted(static)
+                                               if 0 <= i < len(args)]
+        values += [(k, kwargs[k]) for k in sorted(self.names & kwargs.keys())]
+        for name, value in values:
+            try:
+                hash(value)
+            except TypeError as e:
+                raise StaticArgumentError(
+                    f"expected a hashable value for static argument {name!r} of "
+                    f"{self.function}, got {type(value).__name__}",
+                    hint="pass a tuple or a frozen dataclass instead, or make it dynamic") from e
+        return (tuple([x for i, x in enumerate(args) if i not in static]),
+                {k: v for k, v in kwargs.items() if k not in self.names},
+                tuple([(name, StaticValue(value)) for name, value in values]))
+
+    def merge_dynamic(self, args: tuple[Any, ...], dynamic: tuple[Any, ...]) -> list[Any]:
+        """Return positional arguments with the dynamic ones replaced by traced values."""
+        static = positions(self.numbers, len(args))
+        values = iter(dynamic)
+        return [x if i in static else next(values) for i, x in enumerate(args)]
+
+
+def trace_context() -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
+    """Return what a trace depends on besides its arguments and captures, as part of a key."""
+    return config.device, config.key(), scope.open_axes()
+
+
+def device_of_call(function: str, key: CallKey, memory: Sequence[Any]) -> Placement | None:
+    """Return the common device of the arguments and captures of a call.
+
+    Raises:
+        PlacementError: they are on several devices.
+    """
+    count = len(key[1])
+    try:
+        return common_placement(memory, lambda i: f"argument {leaf_path(key[0], i)}" if i < count
+                                else "an array that it captures")
+    except PlacementError as error:
+        error.prefix_caller(function)
+        raise
+
+
+def as_tuple(x: Any) -> tuple[Any, ...]:
+    """Normalize argument positions or names to a tuple; None gives an empty one."""
+    return (x,) if isinstance(x, (int, str)) else () if x is None else tuple(x)
+
+
+def parameters_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function; ``*args, **kwargs`` if Python cannot inspect it."""
+    try:
+        return list(inspect.signature(f).parameters.values())
+    except (ValueError, TypeError):
+        return [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+                inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)]
+
+
+def positional_names(f: Callable[..., Any], option: str, numbers: tuple[int, ...]) -> list[str]:
+    """Return the names of the positional parameters.
+
+    Raises:
+        StaticArgumentError: one of the ``numbers`` is not the position of a parameter.
+    """
+    parameters = parameters_of(f)
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    has_varargs = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for i in numbers:
+        if not isinstance(i, int):
+            raise StaticArgumentError(f"expected an integer, or several, as {option}; got {i!r}",
+                                      hint="0 is the first argument; names go into "
+                                           "static_argnames")
+        if not has_varargs and not -len(names) <= i < len(names):
+            raise StaticArgumentError(f"expected {option} below {len(names)}, got {i}",
+                                      hint=f"the parameters are {', '.join(names)}")
+    return names
+
+
+def argnums_and_names(f: Callable[..., Any], kind: str, nums: tuple[int, ...],
+                      names: tuple[str, ...]
+                      ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Complete the positions and names of an option such as "static" from each other."""
+    if not nums and not names:
+        return nums, names
+    by_position, parameters = positional_names(f, f"{kind}_argnums", nums), parameters_of(f)
+    known = {p.name for p in parameters}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in names:
+            if name not in known:
+                raise StaticArgumentError(
+                    f"expected parameters as {kind}_argnames, got {name!r}",
+                    hint=suggestion(str(name), known) or
+                    f"the parameters are {', '.join(sorted(known))}")
+    names_of_nums = {by_position[i] for i in nums if -len(by_position) <= i < len(by_position)}
+    nums_of_names = {by_position.index(n) for n in names if n in by_position}
+    return tuple({*nums, *nums_of_names}), tuple({*names, *names_of_nums})
+
+
+# ---- in words -----------------------------------------------------------------------------------
+
+
+def leaf_path(in_tree: tree.TreeDef, i: int) -> str:
+    """Return the path of leaf ``i`` of (args, kwargs): ``args[0]['w']``, ``kwargs['scale']``."""
+    which, *rest = tree.paths(in_tree)[i]
+    return f"{'kwargs' if which.idx else 'args'}{tree.keystr(tuple(rest))}"
+
+
+def leaf_labels(f: Callable[..., Any], key: CallKey) -> list[str]:
+    """Return a name for each leaf of a signature: parameter and path, joined by underscores.
+
+    >>> x = api_boundary.asarray(1.0)
+    >>> def f(params, n, x): ...
+    >>> leaf_labels(f, ArgFlattener(f, "f", (1,)).key(({"w": x}, 3, x), {})[1])
+    ['params_w', 'x']
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters)
+    except (ValueError, TypeError):
+        parameters = []
+    static = {name for name, _ in key[2]}
+    dynamic = [p for i, p in enumerate(parameters) if i not in static]
+    out = []
+    for _, param_key, *rest in tree.paths(key[0]):
+        name = param_key.idx if isinstance(param_key, SequenceKey) else param_key.key
+        if isinstance(name, int):
+            name = dynamic[name] if name < len(dynamic) else f"x{name}"
+        out.append(re.sub(r"\W+", "_", f"{name} {tree.keystr(tuple(rest))}").strip("_"))
+    return out
+
+
+_text = reprlib.Repr()  # truncates early, and tolerates a __repr__ that raises
+_text.maxother = _text.maxstring = _text.maxlong = 60
+
+
+def short_repr(x: Any) -> str:
+    """Return a short text of a value; of an array, which may be pending, only its type."""
+    aval = x._aval if type(x) is Array else x
+    return f"an array {aval}" if type(aval) is Aval else _text.repr(x)
+
+
+def describe_difference(old: Any, new: Any) -> str:
+    """Describe the first difference between two signatures."""
+    if old[0] != new[0]:
+        return tree.first_difference(old[0], new[0])
+    for i, (a, b) in enumerate(zip(old[1], new[1])):
+        if a != b:
+            return f"{leaf_path(new[0], i)}: {a} -> {b}"
+    for (name, a), (_, b) in zip(old[2], new[2]):
+        if a != b:
+            return f"static {name}: {short_repr(a.value)} -> {short_repr(b.value)}"
+    return f"configuration: {old[3:]} -> {new[3:]}"

@@ -1,0 +1,159 @@
+"""Trace cache of a function: by signature, and by the values that it captured.
+
+    flag = True;  f(x)  ->  trace 1     (the signature is not known)
+    flag = False; f(x)  ->  trace 2     (nor is this capture)
+    flag = True;  f(x)  ->  trace 1     (both are cached)
+
+A trace is never patched: another captured value means another trace. Captured arrays are operands
+of the FUNCTION, so traces with captures of equal types give the identical node, and nothing is
+compiled again.
+
+No lock is held while f runs. Two threads may trace the same signature; the first insertion wins.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
+from fnx.core.ir.uop import UOp
+from fnx.core.scope import scope
+from fnx.core.support.errors import user_location
+from fnx.core.support.record import Record
+from fnx.core.tracing.trace import function_name
+from fnx.transforms.dispatch.captures import Captures
+from fnx.transforms.dispatch.signature import describe_difference, short_repr
+
+MAX_SIGNATURES = 256    # cached for each function; also of programs
+TRACE_BYTES = 96 * MEGABYTE  # ... of a function
+MAX_VARIANTS = 8        # traces cached for each signature
+MAX_MISSES = 32         # explanations retained
+WARN_AFTER = 5            # retraces due to one name or argument before a warning
+
+T = TypeVar("T")
+
+
+class CacheInfo(Record):
+    """Counts of a jitted function. ``misses`` says why each trace after the first happened."""
+
+    hits: int
+    traces: int
+    compiles: int
+    entries: int
+    misses: tuple[str, ...]
+
+
+class TraceEntry(Record, Generic[T]):
+    """A trace and its captures."""
+
+    captures: Captures
+    value: T
+
+
+class TraceCache(Generic[T]):
+    """Cache of the traces of ``f``. ``trace_count`` counts traces, ``misses`` explains them.
+
+    A trace is a graph, or has an attribute ``graphs``, whose size counts toward the byte limit.
+
+    ``f`` is called for the function, so that it can be a weak reference.
+    """
+
+    def __init__(self, f: Callable[[], Any]) -> None:
+        self._f = f
+        self._kept: Cache[Any, list[TraceEntry[T]]] = Cache(
+            "traces", MAX_SIGNATURES, TRACE_BYTES,
+            lambda key, variants: graph_bytes([v.value for v in variants]))
+        self._retraces: Counter[str] = Counter()
+        self.hits = self.trace_count = 0
+        self.misses: list[str] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kept.values()))
+
+    def __contains__(self, key: Any) -> bool:
+        return self._kept.get(key) is not None
+
+    def values(self) -> list[TraceEntry[T]]:
+        """Return all cached traces, those of the most recently used signature last."""
+        return [v for variants in self._kept.values() for v in variants]
+
+    def clear(self) -> None:
+        """Clear the cache."""
+        self._kept.clear()
+
+    def find(self, key: Any, make: Callable[[], tuple[T, list[UOp]]]) -> TraceEntry[T]:
+        """Return the trace of a signature; ``make()`` returns a new one and the captured nodes."""
+        entries = self._kept.get(key)
+        hit = None if entries is None else _find_valid(entries)
+        if entries is not None and hit is not None:
+            self.hits += 1
+            if hit is not entries[-1]:  # most recently used last
+                _discard(entries, hit)
+                entries.append(hit)
+            return hit
+        self._explain(key, entries)
+        value, captures = make()
+        entry = TraceEntry(Captures(self._f()), value)
+        if not entry.captures.determines_nodes(captures):
+            self.trace_count += 1
+            return entry
+        entries = self._kept.put(key, []) if entries is None else entries
+        for v in [v for v in entries if v.captures.is_dead()] + entries[:-MAX_VARIANTS + 1]:
+            _discard(entries, v)
+        entries.append(entry)
+        self._kept.enforce_bounds(key)
+        winner = _find_valid(entries) or entry
+        if winner is entry:
+            self.trace_count += 1
+        else:
+            _discard(entries, entry)
+        return winner
+
+    def _explain(self, key: Any, entries: list[TraceEntry[T]] | None) -> None:
+        change = entries[-1].captures.find_change() if entries else None
+        if change is not None:
+            name, old, new = change
+            self._record_miss(f"{name}: {short_repr(old)} -> {short_repr(new)}")
+            if scope.is_open():  # captures often come from the outer trace
+                return
+            self._retraces[name] += 1
+            if self._retraces[name] == WARN_AFTER:
+                _warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because "
+                      f"{name!r}, "
+                      f"which it reads from outside, was rebound (to {short_repr(new)} now): pass "
+                      "it "
+                      "as an argument")
+        elif entries is None and len(self._kept):
+            why = describe_difference(self._kept.keys()[-1], key)
+            self._record_miss(why)
+            name_part = why.partition(":")[0]
+            self._retraces[name_part] += not scope.is_open()
+            if self._retraces[name_part] == WARN_AFTER and not scope.is_open():
+                _warn(f"{function_name(self._f())} was traced again {WARN_AFTER} times because its "
+                      f"arguments differed ({why} now): pad arrays to a few shapes, make a "
+                      "static argument one that is data, or make a function for each")
+
+    def _record_miss(self, why: str) -> None:
+        self.misses = [*self.misses[-MAX_MISSES + 1:], why]
+
+
+def _find_valid(entries: list[TraceEntry[T]]) -> TraceEntry[T] | None:
+    """Return the first variant whose captures are unchanged."""
+    for v in list(entries):
+        if v.captures.find_change() is None:
+            return v
+    return None
+
+
+def _discard(entries: list[TraceEntry[T]], v: TraceEntry[T]) -> None:
+    with suppress(ValueError):  # another thread may have removed it
+        entries.remove(v)
+
+
+def _warn(text: str) -> None:
+    file, line = user_location() or ("<unknown>", 0)
+    warnings.warn_explicit(text, RuntimeWarning, file, line)

@@ -1,0 +1,1 @@
+"""What ``jit(f).lower(...)`` shows: the steps of lowering, roofline, timeline."""
