@@ -1,4 +1,4 @@
-"""Derive the polynomials of fnx/lower/emit/elementary, or check the ones in use.
+"""Derive the polynomials of fnx/lower/legalize/elementary, or check the ones in use.
 
     python scripts/fit_polynomials.py            # print the table
     python scripts/fit_polynomials.py --check    # exit 1 unless the table still has its bounds

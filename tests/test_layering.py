@@ -126,10 +126,37 @@ def circles(imports: dict[str, set[str]]) -> set[str]:
         left = {m: found for m, found in left.items() if m not in ends}
 
 
-def test_no_file_imports_itself_by_way_of_others() -> None:
-    files = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts)
-             .removesuffix(".__init__"): p.read_text() for p in FILES}
+def folders(imports: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return for each folder the others from which one of its own files imports."""
+    packages = {name.rpartition(".")[0] for name in imports}
+    home = {name: name if name in packages else name.rpartition(".")[0] for name in imports}
+    out: dict[str, set[str]] = {folder: set() for folder in home.values()}
+    for name, found in imports.items():
+        out[home[name]] |= {home[module] for module in found} - {home[name]}
+    return out
+
+
+def package_sources() -> dict[str, str]:
+    """Return the source of each module of fnx."""
+    return {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts)
+            .removesuffix(".__init__"): p.read_text() for p in FILES}
+
+
+def test_imports_between_files_have_no_circle() -> None:
+    assert circles(imported(package_sources())) == set()
+
+
+def test_imports_between_folders_have_no_circle() -> None:
+    found = folders(imported(package_sources()))
+    assert len(found) > 30
+    assert circles(found) == set()
+
+
+def test_a_circle_of_folders_is_found() -> None:
+    files = {"fnx": "", "fnx.a": "", "fnx.a.x": "import fnx.b.y", "fnx.b": "", "fnx.b.y": "",
+             "fnx.b.z": "from fnx.a import w", "fnx.a.w": ""}
     assert circles(imported(files)) == set()
+    assert circles(folders(imported(files))) == {"fnx.a", "fnx.b"}
 
 
 def test_a_circle_of_types_is_found() -> None:

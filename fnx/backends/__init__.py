@@ -4,16 +4,16 @@
     interp, trace, null      the NumPy interpreter; the same with a log; a recorder without memory
     opencl, cuda, webgpu     drivers below backends/gpu
 
-A device encodes COMMANDS once (base.py); hcq.py has what all queues share: decoded commands, the
-timeline, and what a call in flight retains. One in-order queue per device.
+A device encodes COMMANDS once (device/base.py); device/hcq.py has what all queues share: decoded
+commands, the timeline, and what a call in flight retains. One in-order queue per device.
 
-**Memory** (allocator.py). Large arrays of zeros are pages that the system has not provided yet
-(``DeviceBase.zeros``). Memory is refused only after work in flight, garbage and free blocks are
+**Memory** (device/allocator.py). Large arrays of zeros are pages that the system has not provided
+yet (``DeviceBase.zeros``). Memory is refused only after work in flight, garbage and free blocks are
 released; unfinished work may hold ``config.flight_bytes``.
 
-**Disk cache** (cache.py, private_files.py, background_writer.py). It is read only if nobody else
-may write it, and stays below ``config.cache_bytes``. Writes happen after the call, on a thread
-for which the end of the process waits a second. ``fnx.cache`` lists, exports and clears it.
+**Disk cache** (backends/disk: cache.py, private_files.py, background_writer.py). It is read only if
+nobody else may write it, and stays below ``config.cache_bytes``. Writes happen after the call, on a
+thread for which the end of the process waits a second. ``fnx.cache`` lists, exports and clears it.
 
 **Ctrl-C, forks, exit.** A first Ctrl-C leaves the wait; another within 2 s, or during the same
 work, aborts what is submitted; workers that do not return within 1 s are abandoned and replaced.
@@ -22,7 +22,8 @@ and modules are complete; no thread is inside LLVM then (core/support/process.py
 more is compiled, and the process waits for LLVM only. ``make attack`` searches for faults in all
 this.
 
-**Profiles** (fnx/profiling.py, profiling.py). All open devices record. On GPUs each command is
-waited for and timed by the host; the cpu's workers write events (cpu/profile_events.py). Time that
-no kernel took (``gaps``, ``outside``) has rows of its own, so a table sums to the elapsed time.
+**Profiles** (fnx/profiling.py, device/profiling.py). All open devices record. On GPUs each command
+is waited for and timed by the host; the cpu's workers write events (cpu/profile_events.py). Time
+that no kernel took (``gaps``, ``outside``) has rows of its own, so a table sums to the elapsed
+time.
 """

@@ -1,18 +1,21 @@
 """Layer 0: what a graph is. Imports nothing else of fnx.
 
-**Nodes** (op.py, uop.py, ops.py, build.py). ``UOp(op, dtype, src, arg)`` is interned: equal content
-is the same object, so comparing graphs is comparing identities, and common subexpressions are
-shared. An ``Op`` object is its own entry of the op table; fusion, schedules and time estimates read
-the same costs from it. Nodes are built by build.py (ops with several results by build_calls.py,
-commands by build_commands.py), which checks operands and orders those of commutative ops. A pass
-rebuilds a graph by ``uop.rebuild(roots, visit)`` or by rewrite rules (core/rewriting). accessors.py
-is the only module that knows the operand layout of kernel-level nodes. Formulas are written over
-``Expr``, a node with Python's operators. A CONST holds a bit pattern. ``node.shape`` (tensor level)
-and ``node.ranges`` (free ranges, kernel level) are computed once per node.
+    support <- ir <- { formulas ; rewriting <- levels -> scope } <- array <- tracing
 
-**Dtypes** (dtypes.py). A dtype carries its format and the dtype that it is computed in; promotion
-is JAX's lattice, as a table of edges. tests/golden/dtypes.json has JAX's answer for every pair of
-dtypes, in both modes.
+**Nodes** (ir/op.py, uop.py, ops.py, build.py). ``UOp(op, dtype, src, arg)`` is interned: equal
+content is the same object, so comparing graphs is comparing identities, and common subexpressions
+are shared. An ``Op`` object is its own entry of the op table; fusion, schedules and time estimates
+read the same costs from it. Nodes are built by ir/build.py (ops with several results by
+ir/build_calls.py, commands by ir/build_commands.py), which checks operands and orders those of
+commutative ops. A pass rebuilds a graph by ``uop.rebuild(roots, visit)`` or by rewrite rules
+(core/rewriting). ir/accessors.py is the only module that knows the operand layout of kernel-level
+nodes. Formulas (core/formulas) are written over ``Expr``, a node with Python's operators. A CONST
+holds a bit pattern. ``node.shape`` (tensor level) and ``node.ranges`` (free ranges, kernel level)
+are computed once per node.
+
+**Dtypes** (ir/dtypes.py). A dtype carries its format and the dtype that it is computed in;
+promotion is JAX's lattice, as a table of edges. tests/golden/dtypes.json has JAX's answer for every
+pair of dtypes, in both modes.
 
 **Storage-only dtypes** (``DType.storage``): int4, uint4, float8, bfloat16 and float16. Each op
 converts its operands to ``compute``, which is exact, and rounds its result once. Reductions,
@@ -31,21 +34,22 @@ default width. The mode is part of the key of every trace.
 selected, compared and carried by loops like a storage-only dtype, and no numeric op takes them;
 fnx/random/keys.py converts words to keys by BITCAST.
 
-**Configuration** (config.py). Assignments to ``config`` are process-wide; ``with`` blocks apply to
-the thread or task that enters them.
+**Configuration** (support/config.py). Assignments to ``config`` are process-wide; ``with`` blocks
+apply to the thread or task that enters them.
 
-**Errors** (errors.py) say what was expected and what came, with the user's line and a hint for the
-fix. tests/attack/mistakes.txt has some 230 mistakes, tests/golden/messages the answers to them.
+**Errors** (support/errors.py) say what was expected and what came, with the user's line and a hint
+for the fix. tests/attack/mistakes.txt has some 230 mistakes, tests/golden/messages the answers to
+them.
 
-**Caches** (cache.py) are bounded LRU caches, limited by entries and, where their sizes differ, by
-an estimate of bytes. No lock is held while user code or LLVM runs: two threads may compute the same
-entry, and the first one wins.
+**Caches** (ir/cache.py) are bounded LRU caches, limited by entries and, where their sizes differ,
+by an estimate of bytes. No lock is held while user code or LLVM runs: two threads may compute the
+same entry, and the first one wins.
 
-**Interrupts, finalizers, forks** (weak_tables.py, process.py). No finalizer runs bytecode: the
-interpreter appends deaths to deques, which are processed later. So no ``functools.cached_property``
-(in Python 3.11 it has a lock), and late modules are loaded by ``process.load``. Thread state is
-restored in the ``finally`` of a function that makes no call before its last one, since a Ctrl-C can
-cut the ``__exit__`` of a block before its first line.
+**Interrupts, finalizers, forks** (support/weak_tables.py, process.py). No finalizer runs bytecode:
+the interpreter appends deaths to deques, which are processed later. So no
+``functools.cached_property`` (in Python 3.11 it has a lock), and late modules are loaded by
+``process.load``. Thread state is restored in the ``finally`` of a function that makes no call
+before its last one, since a Ctrl-C can cut the ``__exit__`` of a block before its first line.
 
 Names that ``jax.core`` has are found here at their first use.
 """

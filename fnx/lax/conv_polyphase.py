@@ -38,8 +38,8 @@ class PhaseGroup(Record):
     Attributes:
         start, width: the first phase, and the number of phases.
         size: the number of kernel elements of each phase.
-        late: the offset of the phases within the windows.
-        lates: 2 if as many phases follow whose offset is one higher, else 1.
+        shift: the offset of the phases within the windows.
+        num_shifts: 2 if as many phases follow whose offset is one higher, else 1.
     """
 
     start: int
@@ -49,7 +49,7 @@ class PhaseGroup(Record):
     num_shifts: int
 
     def split_kernel(self, w: UOp, axis: int, dilation: int) -> UOp:
-        """Split an axis of the kernel into axes (lates, width, size)."""
+        """Split an axis of the kernel into axes (num_shifts, width, size)."""
         count, length = self.num_shifts * self.width, self.size * dilation
         w = _slice_axis(w, axis, 0, min(length, w.shape[axis]))
         w = build.pad(w, [(0, length - n if a == axis else 0) for a, n in enumerate(w.shape)])
@@ -68,11 +68,12 @@ class PolyphasePlan:
         length: the length of the result.
         size: the kernel size.
         before: the number of zeros in front of the dilated input.
-        lhs_dilation: the dilation of the input.
+        dilation: the dilation of the input.
 
     Attributes:
         phase_groups: the runs of phases, in the order of their results.
-        size, lates: size and number of offsets of the windows that contain those of all phases.
+        size, num_shifts: size and number of offsets of the windows that contain those of all
+            phases.
         first: the start of the first window in the input.
         count: the number of windows.
     """

@@ -35,10 +35,10 @@ class ConvWindows:
     Attributes:
         x: the input, of axes (batch, features times phases, spatial...).
         size: the window size in each spatial dimension.
-        long: the window size within the first phase, in each spatial dimension.
+        phase_size: the window size within the first phase, in each spatial dimension.
         phases: the number of phases of a feature in each spatial dimension.
         strides, dilation: those of windows within one phase.
-        late: spatial dimension -> how many times its windows are read, each time one element
+        shift: spatial dimension -> how many times its windows are read, each time one element
             later; ``windows`` adds one axis for each at the end.
         out: the number of windows in each spatial dimension.
         is_flat: whether ``windows`` flattened the spatial dimensions into one axis.

@@ -4,9 +4,9 @@
     near(candidate)               ->    those that differ from it in one knob or one step
     further(candidate)            ->    those that differ from it in two knobs
 
-Knobs (knobs.py) are lanes, tiles, blocks, what is packed and where, unrolling, chunks, units and
-workers; a step is a split factor or a loop order (neighbors.py). The heuristic schedule comes
-first, the others follow by predicted cycles (cost_model.py), and a search
+Knobs (schedule/knobs.py) are lanes, tiles, blocks, what is packed and where, unrolling, chunks,
+units and workers; a step is a split factor or a loop order (schedule/neighbors.py). The heuristic
+schedule comes first, the others follow by predicted cycles (schedule/cost_model.py), and a search
 (transforms/dispatch/schedule_search.py) times them in that order. Candidates with other knob values
 may associate a float sum differently; ``same_bits`` keeps only those that associate it the same
 way.

@@ -13,9 +13,10 @@ negate NEG
 >>> list(driver.milliseconds)
 ['negate']
 
-**Observing.** ``keep`` is called with a ``PassTrace`` after each pass: its name, input and output,
-its time, and the reasons for its decisions. The shared cache is bypassed then, so the observer sees
-every pass of every distinct kernel, in execution order. lower/pipeline.py lists the passes.
+**Observing.** ``on_pass`` is called with a ``PassTrace`` after each pass: its name, input and
+output, its time, and the reasons for its decisions. The shared cache is bypassed then, so the
+observer sees every pass of every distinct kernel, in execution order. lower/pipeline.py lists the
+passes.
 
 **Verification.** If ``config.check_spec`` is set, the input and output of each pass are checked
 against the spec of their level. The error names the pass, the rule, and the offending node.
@@ -49,7 +50,7 @@ class Pass(Record):
         run: the function, applied to the output of the previous pass.
         before, after: the levels whose spec holds before and after it; "text" has none.
         op_filter: ops and dtypes; the pass is skipped if the graph contains none of them.
-        of_target: whether ``run`` also takes the Target.
+        takes_target: whether ``run`` also takes the Target.
         why: maps input and output to a line for each decision, for the observer.
         rules: the rewrite rules it applies, if it is a rewrite.
     """

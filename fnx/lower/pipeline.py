@@ -1,15 +1,16 @@
 """The whole compiler as a readable list of passes: a FUNCTION becomes a Block of commands.
 
-    FUNCTION_PASSES   FUNCTION -> FUNCTION -> groups -> untiled KERNELs
-    KERNEL_PASSES     each KERNEL: fewer loops, canonical numbering
-    machine.tiling    each distinct KERNEL: a schedule, loops, packing kernels
-    machine.code      each distinct tiled KERNEL: elementary ops, a PROGRAM, text
-    COMMAND_PASSES    all launches: memory, then COMMANDS
-    LOOP_PASSES       COMMANDS of the whole program: loops that become kernels
+    TENSOR_PASSES           FUNCTION -> FUNCTION
+    FUSION_PASSES           FUNCTION -> groups -> untiled KERNELs
+    KERNEL_PASSES           each KERNEL: fewer loops, canonical numbering
+    TargetLowering.tiling   each distinct KERNEL: a schedule, loops, packing kernels
+    TargetLowering.code     each distinct tiled KERNEL: elementary ops, a PROGRAM, text
+    COMMAND_PASSES          all launches: memory, then COMMANDS
+    LOOP_PASSES             COMMANDS of the whole program: loops that become kernels
 
 ``passes(target)`` returns all of them in one list; lower/target_lowerings.py has those that depend
 on the kind of target. The driver (lower/driver.py) times each, checks the spec on both sides, and
-reports to ``keep``.
+reports to ``on_pass``.
 
 >>> from fnx.core.ir import build, dtypes
 >>> x = build.param(0, dtypes.float32, (8,))
@@ -95,8 +96,8 @@ tile_attention = lazy_function("fnx.lower.attention.tile_attention", "tile_atten
 
 def lift_to_kernel(run: Callable[[UOp], UOp],
                    user_written: bool = True) -> Callable[[ScheduleInput], ScheduleInput]:
-    """Lift a function of KERNELs to one of Works. ``user_written``: also apply it to user-written
-    kernels."""
+    """Lift a function of KERNELs to one of ScheduleInputs. ``user_written``: also apply it to
+    user-written kernels."""
     @wraps(run)
     def on_work(schedule_input: ScheduleInput) -> ScheduleInput:
         kernel = run(schedule_input.kernel) if user_written or schedule_input.schedule is None \

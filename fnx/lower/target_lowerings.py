@@ -1,4 +1,4 @@
-"""Target backends: what each kind of target adds to the pipeline, in one place.
+"""Target lowerings: what each kind of target adds to the pipeline, in one place.
 
 Facts of a target are in core/support/target.py, a value that is part of cache keys. Its behavior is
 the entry of ``TARGET_LOWERINGS`` for its ``kind``: how kernels get their loops, how a tiled kernel
@@ -53,9 +53,9 @@ class ScheduleInput(Record):
         kernel: the KERNEL.
         schedule: the user's, () to choose one for a user-written kernel; None for a generated
             kernel whose schedule is not chosen yet.
-        general: whether lengths and constants become arguments, if possible.
+        dynamic_shapes: whether lengths and constants become arguments, if possible.
         scalars: the CONST of each VAR slot.
-        of_loop: whether the kernel was generated from a loop, not written by the user.
+        is_generated: whether the kernel was generated from a loop, not written by the user.
     """
 
     kernel: UOp
@@ -90,16 +90,16 @@ class TargetLowering(Record):
         kinds: of ranges that a tiled kernel may have (core/support/range_kinds.py); the first is
             the kind of the outermost parallel range of generated kernels.
         spaces: of stages that a tiled kernel may have.
-        tiling: passes from a Work with an untiled kernel to a Tiled.
+        tiling: passes from a ScheduleInput to ScheduledKernels.
         code: passes from a tiled KERNEL to text; empty: the device takes kernels as they are.
         module: wraps the text of a kernel, given its symbol, for the device's compiler.
         extents: what the device must know to launch a tiled kernel, by name: index expressions
             over its VARs.
         contraction_schedule: the schedule for all contractions like one, whatever their lengths;
             None if each needs a kernel of its own.
-        decided: returns the schedule of a kernel for given decisions, and reports to these which
-            other choices are legal.
-        sorts: whether a SORT is a native program, not run by the host's interpreter.
+        schedule_for_knobs: returns the schedule of a kernel for given knobs, and reports to these
+            which other choices are legal.
+        native_sort: whether a SORT is a native program, not run by the host's interpreter.
         loop_kernels: whether a CMD_LOOP of commands may be a kernel.
     """
 
@@ -189,7 +189,7 @@ def split_packing(kernel: UOp, target: Target) -> ScheduledKernels:
 
 def lift_to_parts(run: Callable[[UOp, Target], UOp]) -> Callable[[ScheduledKernels, Target],
                                                                  ScheduledKernels]:
-    """Lift a function of tiled KERNELs to one of Tileds."""
+    """Lift a function of tiled KERNELs to one of ScheduledKernels."""
     @wraps(run)
     def on_each(tiled: ScheduledKernels, target: Target) -> ScheduledKernels:
         return tiled.replace(parts=tuple([part.replace(kernel=run(part.kernel, target))
@@ -289,7 +289,7 @@ def lower_threads_in_parts(tiled: ScheduledKernels, target: Target) -> Scheduled
 
 
 def gpu_lowering(render: Callable[[UOp], str], module: Callable[[str, str], str]) -> TargetLowering:
-    """Return a backend that runs thread blocks, in a given language."""
+    """Return the lowering of targets that run thread blocks, in a given language."""
     return TargetLowering(
         kinds=("GRID", "THREAD", "SEQ", "UNROLL"), spaces=("PRIV", "SHARED", "GLOBAL"),
         tiling=(*TILING,

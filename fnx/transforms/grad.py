@@ -1,7 +1,7 @@
 """``grad``, ``value_and_grad``: the public API of reverse mode.
 
-    grad(f)(x):  trace f on a fresh leaf  ->  reverse walk from the result (reverse.py)
-                 ->  substitute x for the leaf
+    grad(f)(x):  trace f on a fresh leaf  ->  reverse walk from the result
+                 (autodiff/reverse.py)  ->  substitute x for the leaf
 
 The result is a graph over x: inside another trace it becomes part of that graph, outside it runs
 as one program. The leaf has the value of x if x is concrete, so f may use Python's ``if``.

@@ -1,7 +1,7 @@
 """``jvp``: the public API of forward mode.
 
-    jvp(f, (x,), (t,)):  trace f on a fresh leaf  ->  forward walk with tangent t (forward.py)
-                         ->  substitute x for the leaf
+    jvp(f, (x,), (t,)):  trace f on a fresh leaf  ->  forward walk with tangent t
+                         (autodiff/forward.py)  ->  substitute x for the leaf
 """
 
 from __future__ import annotations

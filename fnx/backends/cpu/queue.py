@@ -137,7 +137,7 @@ class CpuQueue(Signal):
         recording: the event buffer of the workers.
         caller: the kernel of CALLBACK commands.
         last_effect: timeline value of the last submission with side effects.
-        home: address of a word that holds the address of the queue's memory; 0: no workers run.
+        queue_ptr: address of a word that holds the address of the queue's memory; 0: no workers.
     """
 
     def __init__(self, target: Target, pool: Pool) -> None:

@@ -213,8 +213,8 @@ class Pool:
     """Memory blocks by size class.
 
     Attributes:
-        lists: for each size requested so far, how to pop and to free a block of its class.
-        holdings: by address, the last holding of each block. Keeps the weak reference alive.
+        free_lists: for each size requested so far, how to pop and to free a block of its class.
+        owners: by address, the last owner of each block. Keeps the weak reference alive.
         reclaim: called before an allocation fails: frees what it can (waits for work in flight).
     """
 

@@ -108,7 +108,7 @@ class QueueDriver(ABC):
         pid: the process that opened it; in another one a call may hang.
         supports_linking: whether launches are recorded once for any memory (``link``), rather than
             for fixed memory (``record``).
-        reopens: whether the device can be opened again in this process after a failure.
+        can_reopen: whether the device can be opened again in this process after a failure.
     """
 
     supports_linking = False

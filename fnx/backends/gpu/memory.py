@@ -337,7 +337,7 @@ class GpuStorage(DeviceStorage):
 
     Attributes:
         piece: its memory.
-        arriving: an incoming copy that must be completed before the memory is used.
+        incoming: a copy that must be completed before the memory is used.
         timeline: 0, as a reader of ``ptr`` has waited.
     """
 

@@ -63,7 +63,7 @@ class _LaunchRecord:
     Attributes:
         key: memory of each argument.
         fresh: memory of each result, then of the arena.
-        stand_ins: substitute memory of results that callers retain, by their numbers.
+        substitutes: other memory of results that callers retain, by their numbers.
         launches: the driver's record.
     """
 

@@ -1,4 +1,4 @@
-"""The user-facing Array: promotion, indexing, pytrees, and tracing functions to graphs.
+"""The user-facing Array: promotion, indexing, pytrees, devices, and eager calls.
 
 **Arrays.** An ``Array`` is immutable: ``_node`` (a UOp) and, if it is concrete, ``_storage``
 (memory of a device). In a graph a concrete array is ``BUFFER(handle=storage)``. ``weak`` is JAX's
@@ -6,11 +6,11 @@ weak type; it belongs to the Array, never to the graph. ``dtype`` is NumPy's dty
 ``x.dtype == np.float32`` holds. ``Aval(shape, dtype, weak)`` is what is known of an array without
 its value; ``ShapeDtypeStruct`` is its public counterpart.
 
-**Public functions.** A function has one definition. Its meaning is an entry in elementwise.py, or
-above its ``def`` if it is one op; its signature and docstring are a ``def`` in fnx/numpy
-(``@elementwise(entry)`` adds Args, Returns and Raises); lax and nn give it a second name by
-``alias``. Types for annotations are defined where they belong (``ArrayLike`` in array.py,
-``AxisLike`` in axes.py, ``DTypeLike`` in convert.py) and re-exported by fnx/typing.py.
+**Public functions.** A function has one definition. Its meaning is an entry in
+core/formulas/elementwise.py, or above its ``def`` if it is one op; its signature and docstring are
+a ``def`` in fnx/numpy (``@elementwise(entry)`` adds Args, Returns and Raises); lax and nn give it a
+second name by ``alias``. Types for annotations are defined where they belong (``ArrayLike`` in
+array.py, ``AxisLike`` in axes.py, ``DTypeLike`` in convert.py) and re-exported by fnx/typing.py.
 
 **Indexing.** NumPy's indices (indexing.py), JAX's dimension numbers (fnx/lax/gather_scatter.py) and
 dynamic slices all become one GATHER or SCATTER over some axes: indexed axes have index arrays,

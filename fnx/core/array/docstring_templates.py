@@ -38,7 +38,7 @@ class DocTemplate:
 
     Args:
         returns, raises: sections of the docstring; ``raises`` has one text per error.
-        at: the import of the examples.
+        imports: the import of the examples.
         wrap: the decorator of public functions.
         texts: parameter -> its description.
     """

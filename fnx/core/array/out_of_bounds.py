@@ -25,9 +25,9 @@ class OutOfBoundsPolicy:
 
     Args:
         clamp: clamp it to the nearest index; else pass it on as data, for the mode to handle.
-        happens: what the warning says happens; empty (no warning) if the user named a mode.
-        alone: clamp only if the index has no index arrays. With index arrays it becomes one of
-            them, and out-of-bounds elements are read as constants.
+        warning_text: what the warning says happens; empty (no warning) if the user named a mode.
+        only_without_arrays: clamp only if the index has no index arrays. With index arrays it
+            becomes one of them, and out-of-bounds elements are read as constants.
     """
 
     __slots__ = ("_clamp", "_warning_text", "_only_without_arrays")

@@ -1,6 +1,6 @@
 """Arrays committed to a device: computations on them run on that device.
 
-    x = device_put(x, "gpu")     x is committed: its memory has a PlacedAt
+    x = device_put(x, "gpu")     x is committed: its memory has a Placement
     y = x * 2 + z                   runs on the GPU, wherever z is; y is committed, too
     x + device_put(z, "cpu")        an error that names both, and the lines that placed them
 

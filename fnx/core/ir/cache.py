@@ -6,8 +6,8 @@
 >>> squares.get(3) is None, len(squares)
 (True, 2)
 
-If entries differ in size, a cache is also bounded by bytes: ``enforce_bounds`` estimates those of
-an entry. An entry that alone exceeds the bound stays, as the only one: it is in use.
+If entries differ in size, a cache is also bounded by bytes: ``weigh`` estimates those of an entry.
+An entry that alone exceeds the bound stays, as the only one: it is in use.
 
 >>> texts = Cache("texts", 100, nbytes=10, weigh=lambda key, text: len(text))
 >>> for text in ("aaaa", "bbbbb", "cc"):
@@ -81,7 +81,7 @@ class Cache(Generic[K, V]):
 
     Attributes:
         limit: maximum number of entries.
-        max_bytes: maximum number of bytes, as ``enforce_bounds(key, value)`` estimates them.
+        max_bytes: maximum number of bytes, as ``weigh(key, value)`` estimates them.
         nbytes: bytes of the present entries.
     """
 

@@ -2,10 +2,10 @@
 
 An entry holds the levels at which the op is legal, its kind, arity and operand types, how the
 shape and dtype of the result follow, its meaning in NumPy, its cost, how it is batched, and how
-it prints (core/ir/op.py).
-Adding an elementwise op touches five files: its entry here, its derivative in
-transforms/autodiff/derivatives.py, its formula in lower/emit/elementary (or its line in
-lower/render/llvm.py), its public function in numpy, and its name in lax.
+it prints (core/ir/op.py). An elementwise op has its entry here, its rule in
+transforms/autodiff/derivatives.py, its formula in lower/legalize/elementary (or its line in
+lower/render/llvm.py; a composition of ops in core/formulas/formulas.py), its public function in
+numpy/unary_ufuncs.py or binary_ufuncs.py, and its name in lax/elementwise.py.
 
 Levels: t tensor (whole arrays), k kernel (scalars over RANGEs), p program (a linear instruction
 list with explicit vectors), c command (what a queue executes).

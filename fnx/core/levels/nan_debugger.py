@@ -57,8 +57,8 @@ class Origin(Record):
         index: index of the first bad element.
         value: that element.
         loops: the enclosing loops, the innermost first: (iteration, description).
-        site: the user's line of a callback.
-        sites: candidate lines.
+        loc: the user's line of a callback.
+        locs: candidate lines.
     """
 
     description: str

@@ -48,7 +48,7 @@ class Handle:
     Args:
         call: (copies of the operands of one call, shapes of its results) -> results.
         name: the name in errors.
-        site: the user's line.
+        loc: the user's line.
     """
 
     __slots__ = ("__weakref__", "call", "is_aliased", "name", "nbytes", "number", "ptr", "loc",

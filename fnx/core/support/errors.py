@@ -15,7 +15,7 @@ from typing import Any
 
 from fnx.core.support.process import load
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0] + os.sep
 _INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
 
 Location = tuple[str, int]  # file, line
@@ -87,8 +87,8 @@ class FnxError(Exception):
     Args:
         message: what was expected and what came.
         hint: how to fix it.
-        site: the user's (file, line); by default found from the call stack.
-        sites: candidate lines: those of a node, which may come from several functions.
+        loc: the user's (file, line); by default found from the call stack.
+        locs: candidate lines: those of a node, which may come from several functions.
 
     Attributes:
         open_transforms: the transforms that were open, the innermost first, each with the user's

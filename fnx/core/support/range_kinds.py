@@ -27,7 +27,7 @@ class RangeKind(Record):
     """A kind of ranges.
 
     Attributes:
-        becomes: "loop", "instances" or "lanes".
+        lowered_to: "loop", "instances" or "lanes".
         given: whether its iterations run in parallel, and all computation is inside the range.
         has_id: whether a program runs a single iteration, and gets its number.
         max_ranges: maximum number of ranges of this kind in a kernel; None: any number.

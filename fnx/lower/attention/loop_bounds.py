@@ -26,7 +26,7 @@ class LoopBound(Record):
     Attributes:
         condition: over indices; once it fails at a column, it fails at all later ones.
         tests: further conditions for stopping.
-        way: -1 if it holds up to some column, 1 if from one on.
+        direction: -1 if it holds up to some column, 1 if from one on.
         masked: the score where it does not hold.
         data: whether it is loaded from memory.
     """

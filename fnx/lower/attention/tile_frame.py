@@ -55,7 +55,7 @@ class TileFrame:
 
     Attributes:
         along: the axis that is traversed by blocks.
-        more: other reduced axes.
+        extra_reduced: other reduced axes.
         row: of the remaining axes, the tiled one.
         outer: the others.
     """

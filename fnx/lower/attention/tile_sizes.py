@@ -39,7 +39,7 @@ class TileSizes:
         lanes: lengths of the row sums that each block carries.
         itemsize: bytes of an element.
         target: the machine.
-        scaled: whether each block rescales the sums.
+        rescales: whether each block rescales the sums.
     """
 
     def __init__(self, rows: int, length: int, lanes: Sequence[int], itemsize: int,

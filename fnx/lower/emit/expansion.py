@@ -39,7 +39,7 @@ class Expansion(Record):
 
 
 class ExpansionTable(dict[frozenset[UOp], Expansion]):
-    """The Replicas of each set of free ranges of one kernel, created on demand."""
+    """The Expansion of each set of free ranges of one kernel, created on demand."""
 
     def __init__(self, kernel: UOp) -> None:
         self.order = LoopOrder(kernel.arg.order)

@@ -74,7 +74,7 @@ def is_expensive(node: UOp, costs: Mapping[UOp, RecomputeCost]) -> bool:
 def is_only_consumer(readers: Collection[Group]) -> bool:
     """Whether each reader of a CONCAT is its only reader, an elementwise kernel with one result:
     such a kernel is split into a loop for each part, without conditions (kernel/unroll_columns.py,
-    split_index_sets.py)."""
+    analysis/split_index_sets.py)."""
     return all(len(readers) == len(g.roots) == 1 and g.contraction is g.scatter is None
                and not g.reduces and not g.stages for g in readers)
 

@@ -40,8 +40,9 @@ class Group:
         call: the CALL of a user-written kernel that it stands for, or None.
         concat: the CONCAT whose parts other groups write in place, or None.
         work: its cost in additions, roughly the code size of the kernel.
-        ahead: nodes that it reads and that are not placed yet; they cross memory if it ends there.
-        beyond: nodes that it reads from memory because it was full.
+        pending: nodes that it reads and that are not placed yet; they cross memory if it ends
+            there.
+        overflow: nodes that it reads from memory because it was full.
     """
 
     __slots__ = ("number", "space", "roots", "inside", "stages", "rows", "reads", "contraction",

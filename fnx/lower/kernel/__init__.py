@@ -9,13 +9,14 @@ lengths are still numbers and stay in the KERNEL's arg: that stores write disjoi
 that all indices fit in 32 bits. Kernels made of loops take part (``Call.is_generated``),
 user-written ones do not. The left factor of a product is read from the first buffer
 (canonicalize_operand_order.py), as which factor comes first in a graph follows from lengths. Large
-results remain known as such (``Ref.large``), so their stores are nontemporal. jit keeps lengths as
-numbers: masks vanish and tiles fit. ``python benchmarks/new_shapes.py fnx|jax`` counts kernels.
+results remain known as such (``Ref.exceeds_cache``), so their stores are nontemporal. jit keeps
+lengths as numbers: masks vanish and tiles fit. ``python benchmarks/new_shapes.py fnx|jax`` counts
+kernels.
 
 **Loops that select by their counter.** unroll_columns.py: a short one, such as a stack along the
 last axis, becomes a STORE per iteration, and neighbors are written as whole vectors.
-split_index_sets.py: a long one, such as a CONCAT, becomes one loop per part, in chunks that workers
-share. A product, or a reduction along three parts or more, reads a CONCAT from memory.
+analysis/split_index_sets.py: a long one, such as a CONCAT, becomes one loop per part, in chunks
+that workers share. A product, or a reduction along three parts or more, reads a CONCAT from memory.
 
 **Rows.** row_epilogues.py stages the reductions of a block of contiguous rows if what follows is
 expensive, so that it is vectorized. stage_scatter_rows.py does so with the indices and values of a

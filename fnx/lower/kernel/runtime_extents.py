@@ -7,8 +7,9 @@ Lifted are lengths, bounds of masks and clamps, strides of slices, and constants
 arithmetic. Not lifted are 0, 1 and -1, lengths of loops whose index is divided (a RESHAPE that
 splits rows), shift amounts, and in large kernels small strides (``x[::2]``) and divisors: these are
 much faster as constants. For a kernel whose results exceed the caches, that fact
-(``Ref.large``) and which lengths are multiples of a cache line remain static: then stores are
-nontemporal. Also static is whether all indices and lengths fit 32 bits (``Kernel.near``).
+(``Ref.exceeds_cache``) and which lengths are multiples of a cache line remain static: then stores
+are nontemporal. Also static are whether plain stores write disjoint locations, and whether all
+indices and lengths fit 32 bits (``Kernel.stores_disjoint``, ``Kernel.index_fits_int32``).
 A contraction has its schedule before (``contraction_tiling.generic_schedule``).
 
 >>> from fnx.core.ir import dtypes

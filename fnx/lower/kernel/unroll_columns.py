@@ -7,7 +7,7 @@ This is the form of a CONCAT of thin parts, a stack along the last axis, also be
 and of nested CONCATs: each element is computed by its own formula, without conditions. Code
 generation writes such neighbors as whole vectors (emit/interleave_groups.py). Parts of several
 columns get a loop each if that takes fewer instructions or much less code. Parts as wide as a
-vector are left to split_index_sets.py.
+vector are left to analysis/split_index_sets.py.
 
 >>> from fnx.core.ir import dtypes
 >>> r, c = build.range_(500, 0), build.range_(9, 1)

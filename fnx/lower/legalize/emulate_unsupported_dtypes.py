@@ -3,10 +3,11 @@
     before  STORE(o[i], bfloat16(x))                                       o of bfloat16, x float32
     after   STORE(o[i], uint16((u + 0x7FFF + (u >> 16 & 1)) >> 16))        u: the bits of x
 
-Runs after ``widen``, which leaves such types only in memory, selections and CASTs from and to their
-compute dtype. A conversion is integer arithmetic that every machine has, also for vectors, unless
-there is an instruction for it (float16 by F16C); none becomes a library call. All are exact;
-conversions to a float round to nearest, ties to even, and keep subnormal numbers.
+Runs after ``promote_to_compute_dtype``, which leaves such types only in memory, selections and
+CASTs from and to their compute dtype. A conversion is integer arithmetic that every machine has,
+also for vectors, unless there is an instruction for it (float16 by F16C); none becomes a library
+call. All are exact; conversions to a float round to nearest, ties to even, and keep subnormal
+numbers.
 
 >>> from fnx.core.ir import dtypes
 >>> o = build.index_into(build.ref(0, dtypes.bfloat16, (4,)), build.range_(4, 0))

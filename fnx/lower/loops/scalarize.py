@@ -49,7 +49,7 @@ class ScalarizedBody:
     Args:
         axes: the equivalence classes of axes.
         lanes: the RANGE of each class of axes that are lanes.
-        given: cells, or memory, of the nodes that are inputs.
+        inputs: cells, or memory, of the nodes that are inputs.
     """
 
     def __init__(self, axes: AxisClasses, lanes: Mapping[NodeAxis, UOp],

@@ -35,7 +35,7 @@ class Launch(Record):
 
     Attributes:
         writes: the nodes whose buffers it writes.
-        shares: (written, read) pairs of nodes that may share one buffer.
+        may_alias: (written, read) pairs of nodes that may share one buffer.
         copy_pair: such a pair if the kernel does nothing but copy one to the other.
     """
 

@@ -1,8 +1,8 @@
 """Schedules: choose one, check its legality, apply it to a kernel (loops, tiles, packing).
 
-tile.py applies a schedule: loops.py holds the loops, legality.py says which are allowed, tile.py
-rewrites the kernel, staging.py packs, rolled_epilogue.py makes a loop of what follows the sums of a
-tile.
+tile.py applies a schedule: analysis/loops.py holds the loops, legality.py says which are allowed,
+tile.py rewrites the kernel, staging.py packs, rolled_epilogue.py makes a loop of what follows the
+sums of a tile.
 
 - Splits round up. Out of bounds, STOREs do not write, LOADs read 0, and a REDUCE takes the
   identity. A range of the result that is not VEC is clamped in loads instead (``min(14*io + i,
@@ -17,7 +17,7 @@ tile.
 The compiler's own choice (``choose_schedule`` in heuristics.py; contraction_tiling.py for products,
 workgroup_heuristics.py for GPUs) follows from which ranges the factors and indices depend on, never
 from the number of workers. It consists of knobs (knobs.py), each with its legal alternatives. So
-``candidates(kernel, target)`` is one list: the heuristic first, the others by predicted cycles
-(cost_model.py); a search times them (transforms/dispatch/schedule_search.py). They can be listed
-and compiled for GPUs that this machine does not have.
+``candidates(kernel, target)`` in lower/candidates.py is one list: the heuristic first, the others
+by predicted cycles (cost_model.py); a search times them (transforms/dispatch/schedule_search.py).
+They can be listed and compiled for GPUs that this machine does not have.
 """

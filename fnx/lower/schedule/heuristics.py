@@ -62,7 +62,7 @@ _CHAIN_TERMS = 64  # terms of a sum per accumulator
 def choose_schedule(kernel: UOp, target: Target) -> Schedule:
     """Return the schedule of a kernel for a target. How a sum associates follows from the kernel
     and the vector width only, never from the number of workers. The schedule is the first of the
-    candidates (candidates.py): the one the cost heuristics prefer.
+    candidates (lower/candidates.py): the one the cost heuristics prefer.
 
     >>> from fnx.core.ir import build, dtypes
     >>> i = build.range_(1000, 0)

@@ -1,11 +1,11 @@
 """Tuning knobs: the choices that make a schedule, each with its alternatives.
 
-    decisions = Decisions(Plan(unroll=2))
-    decisions.of("unroll", 4, lambda: (1, 2, 8))   ->   2, from the plan; the heuristic gave 4
+    knobs = TuningKnobs(KnobValues(unroll=2))
+    knobs.value("unroll", 4, lambda: (1, 2, 8))    ->   2, as given; the heuristic value is 4
 
 A scheduler asks for each knob with its heuristic value, the one predicted to be the fastest, and
 with the legal alternatives, the most promising first. So the heuristic schedule and what a search
-tries (candidates.py) come from one place.
+tries (lower/candidates.py) come from one place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KnobValues(Record):
         block: row tiles that are packed together.
         left, right: where a factor is packed; "": it is read in place.
         lanes: which of the ways to lay out lanes, counted from the cheapest.
-        side: of a transposed block; 0: none.
+        block_side: side of a transposed block; 0: none.
         unroll_and_jam: whether to unroll and jam rows that share loads.
         unroll: vectors per iteration.
         rows: rows that are reduced together.

@@ -2,10 +2,10 @@
 
     o[16*i + l] = max(k < 15: x[16*i + l, k])      l VEC 16: each lane is in another row
     stage(x, at="i")                               15 vectors of 16 rows, by shuffles
-                                                   (vectorize_stage_fills.py)
+                                                   (emit/vectorize_stage_fills.py)
 
-Otherwise each lane would be a gather. If the rows are shorter (interleaving.py handles up to 8
-elements) or long, lanes go along them.
+Otherwise each lane would be a gather. If the rows are shorter (emit/interleaving.py handles up to
+8 elements) or long, lanes go along them.
 """
 
 from __future__ import annotations

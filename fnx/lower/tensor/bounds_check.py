@@ -146,7 +146,7 @@ class _FaultCarries:
     fault.
 
     Args:
-        found: the faults of an iteration.
+        faults: the faults of an iteration.
         slot: the first free PARAM slot.
         name: the name of the loop.
     """

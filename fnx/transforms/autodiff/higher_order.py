@@ -4,8 +4,8 @@ A walk goes over one graph. At such an op it needs a derived form of the body, a
 ``yield body, key`` hands out the FUNCTION and its activity pattern, and returns the derived
 form (core/ir/derivations.py). So the nesting depth is not limited by Python's stack.
 
-    forward   push_all(node, tangents, ...)     yields (body, Push)      -> Pushed
-    reverse   forms, forward, pull_all          (body, Activity)         -> Linearized
+    forward   jvp_all(node, tangents, ...)      yields (body, JvpKey)      -> JvpForm
+    reverse   vjp_forms, forward, vjp_all       yields (body, Activity)    -> Linearized
 
 A loop makes several requests, until the activity of its carries is a fixpoint.
 """
@@ -135,7 +135,7 @@ class HigherOrderRule(DerivativeRule):
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
         """Return the results of the node and their tangents.
 
-        Requests jvp forms of bodies by ``pushed = yield body, JvpKey(...)``.
+        Requests jvp forms of bodies by ``form = yield body, JvpKey(...)``.
 
         Args:
             node: the node over the operands of the new graph.
@@ -146,7 +146,7 @@ class HigherOrderRule(DerivativeRule):
         raise NotImplementedError
 
     def effect_tangents(self, node: UOp, tangents: MaskedTangents) -> MaskedTangents:
-        """Return the tangents to push if no tangent of the results is read: effects may read
+        """Return the tangents to propagate if no tangent of the results is read: effects may read
         them."""
         return tangents
 

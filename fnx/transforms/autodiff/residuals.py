@@ -3,10 +3,10 @@
     body: y = sum(exp(x))       forward:  x -> y, exp's sum as residual where it is read
     ct -> ct * exp(x)           backward: x, ct -> ct * exp(x)      (exp is recomputed)
 
-Saved are results that are expensive or impossible to recompute (``dear`` in derivatives.py):
-reductions, gathers, scatters, calls and random bits; and values that are results anyway. Other
-elementwise and movement ops are recomputed from these and the inputs: they fuse into the kernels
-that read them, and cost less than their memory traffic.
+Saved are results that are expensive or impossible to recompute (``save_residual`` in
+derivatives.py): reductions, gathers, scatters, calls and random bits; and values that are results
+anyway. Other elementwise and movement ops are recomputed from these and the inputs: they fuse into
+the kernels that read them, and cost less than their memory traffic.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Dispatch of jitted calls: signatures, captures, caches, fast path; and lowering for readers.
+"""Dispatch of jitted calls: signatures, captures, caches, fast path, schedule search.
 
-    call      -> native call, if all arguments are Arrays given by position  (core/ir/native_call.py)
+    call      -> native call, if all arguments are Arrays by position       (core/ir/native_call.py)
               -> fast path: a generated Python function of straight-line checks     (fastpath.py)
               -> signature: tree, Avals, statics, device, configuration            (signature.py)
     signature -> traces, one for each set of captured values          (trace_cache.py, captures.py)
-    trace     -> Executable, cached by FUNCTION                    (executable.py, link.py compiles)
+    trace     -> Executable, cached by FUNCTION                    (executable.py; link.py compiles)
 
 Signatures are compared exactly: 1, 1.0 and True are three static values. What f reads from outside
 (closure cells, named globals, through the Python functions that it calls) is compared at each call:
@@ -34,9 +34,8 @@ later calls and processes compute the same bits. A small number such as 1e-9 use
 searches next to nothing. ``show("schedules")`` says who chose each schedule: heuristic, search or
 user.
 
-**Limits and profiles.** machine_limits.py measures arithmetic of each type by a register tile over
-factors in the L1 cache, and the read bandwidth of each level of memory by sums, on all workers;
-roofline.py compares each kernel with them. A matrix unit is assumed to do all terms of a word of
-each lane at once. timeline.py profiles one call on the arguments that ``lower`` was given, or, if
-it was given types, on numbers that skip no work (zeros would be masks that end loops).
+**Limits.** machine_limits.py measures arithmetic of each type by a register tile over factors in
+the L1 cache, and the read bandwidth of each level of memory by sums, on all workers;
+inspect/roofline.py compares each kernel with them. A matrix unit is assumed to do all terms of a
+word of each lane at once.
 """

@@ -3,7 +3,7 @@
     FUNCTION  -lower->  COMMANDS and code  -encode->  command buffer
     run([storages of arguments and captures])  ->  [storages of results]
 
-The compiler and the devices are passed in by jit.py, which alone may import them; this module
+The compiler and the devices are passed in by transforms/jit.py, which may import them; this module
 declares protocols of what it uses.
 """
 
@@ -259,10 +259,10 @@ class CachedTrace:
     Attributes:
         storages: the memory of the captures; None for a leaf of an enclosing trace.
         kind: the kind of the arguments, as from ``fastpath.kind_of``.
-        family: the code key of its function when it was traced.
+        code_key: the code key of its function when it was traced.
         fastpath: the launcher, once it was worth making one.
         native_call: the native call that needs no launcher, if its device has one.
-        calls_before_launcher: the number of slow-path calls until a launcher is made.
+        calls_before_fastpath: the number of slow-path calls until a launcher is made.
     """
 
     __slots__ = ("closed", "milliseconds", "storages", "executable", "fastpath", "native_call",

@@ -32,7 +32,7 @@ class LivingBuffer(Record):
         offset: its offset in the arena of the call.
         first, last: the numbers of the first and the last command that use it.
         name: the name of the kernel that writes it.
-        sites: the user's lines that it belongs to.
+        locs: the user's lines that it belongs to.
     """
 
     nbytes: int

@@ -44,7 +44,7 @@ class Trials:
         call: the CALL of a KERNEL.
         kernel: the KERNEL with the range names that schedules use.
         device: the device that runs them.
-        begin: compiles a FUNCTION to a program.
+        compile_fn: compiles a FUNCTION to a program.
     """
 
     def __init__(self, call: UOp, kernel: UOp, device: Any, compile_fn: CompileFn) -> None:

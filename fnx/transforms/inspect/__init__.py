@@ -1,1 +1,7 @@
-"""What ``jit(f).lower(...)`` shows: the steps of lowering, roofline, timeline."""
+"""What ``jit(f).lower(...)`` shows: the steps of lowering, roofline, timeline.
+
+lowering.py recomputes the steps on demand, as text or by lowering_html.py for notebooks.
+roofline.py compares the time of each kernel with the limits of the machine. timeline.py profiles
+one call on the arguments that ``lower`` was given, or, if it was given types, on numbers that skip
+no work (zeros would be masks that end loops).
+"""

@@ -3,8 +3,8 @@
     least = max(flops / peak arithmetic, bytes / bandwidth of the level that holds them)
     limit = least / measured                  the fraction of the machine's limit that it reaches
 
-The limits of the machine are measured (machine_limits.py). The predicted time is the estimate by
-which the queue splits work among workers; it is accurate to a small factor.
+The limits of the machine are measured (dispatch/machine_limits.py). The predicted time is the
+estimate by which the queue splits work among workers; it is accurate to a small factor.
 """
 
 from __future__ import annotations
