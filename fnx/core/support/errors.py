@@ -15,7 +15,7 @@ from typing import Any
 
 from fnx.core.support.process import load
 
-PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0] + os.sep
+PACKAGE = os.path.abspath(__file__).rpartition(os.path.join("", "core", "support", ""))[0]
 _INTERNAL_PATHS = (PACKAGE, os.path.dirname(os.__file__) + os.sep + "contextlib.py", "<")
 
 Location = tuple[str, int]  # file, line
