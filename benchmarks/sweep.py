@@ -334,7 +334,7 @@ def sweep(options: argparse.Namespace, done: dict[str, Record]) -> None:
     if options.one_core:
         on_one_core(torch)
     spaces = {name: load(name)[0] for name in ("jax", "fnx") if name == "fnx" or not options.alone}
-    for family, case in cases(options.count, options.seed, options.code_key or list(FAMILIES)):
+    for family, case in cases(options.count, options.seed, options.family or list(FAMILIES)):
         known = done.get(case.name)
         if options.only not in case.name or not is_due(known, now, options) \
                 or options.alone and not known:

@@ -317,7 +317,7 @@ def gathers(draw: Draw) -> Case:
     name, limits = f"{kind} {count} of {rows}x{width}", ((1, rows),)
     if kind == "take":
         return Case(name, shapes, lambda ns: lambda x, i: x[i],
-                    lambda t: lambda x, i: x[i.phase_size()], limits)
+                    lambda t: lambda x, i: x[i.long()], limits)
     if kind == "grad":
         return Case(name, shapes, lambda ns: ns.jax.grad(lambda x, i: (x[i] ** 2).sum()),
                     lambda t: _torch_grad(t, lambda x, i: (x[i] ** 2).sum(), 1), limits)

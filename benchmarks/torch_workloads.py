@@ -53,7 +53,7 @@ def nbody_grad(torch: Any, p: Any) -> Run:
 
 
 def mlp_step(torch: Any, params: Any, x: Any, y: Any) -> Run:
-    functional, y = torch.nn.functional, y.phase_size()
+    functional, y = torch.nn.functional, y.long()
 
     def loss() -> Any:
         h = x
@@ -65,7 +65,7 @@ def mlp_step(torch: Any, params: Any, x: Any, y: Any) -> Run:
 
 
 def cnn_step(torch: Any, params: Any, x: Any, y: Any) -> Run:
-    functional, y = torch.nn.functional, y.phase_size()
+    functional, y = torch.nn.functional, y.long()
 
     def layer(x: Any, filters: Any) -> Any:
         return functional.max_pool2d(functional.relu(functional.conv2d(x, filters, padding=1)), 2)
@@ -77,7 +77,7 @@ def cnn_step(torch: Any, params: Any, x: Any, y: Any) -> Run:
 
 
 def gpt_step(torch: Any, params: Any, x: Any, y: Any, heads: int = 8) -> Run:
-    functional, x, y = torch.nn.functional, x.phase_size(), y.phase_size()
+    functional, x, y = torch.nn.functional, x.long(), y.long()
     (batch, length), width = x.shape, params["pos"].shape[1]
 
     def attention(h: Any, p: Any) -> Any:

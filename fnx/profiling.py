@@ -341,6 +341,6 @@ def _roofline_fraction(row: KernelTime, machine_limits: PeakRates | None) -> flo
     """Return the fraction of the machine's peak rate that a row reaches; 0 if it is not known."""
     if machine_limits is None or not row.nanoseconds or row.device != "cpu":
         return 0.0
-    min_time, _ = machine_limits.min_time(row.flops // row.count, row.nbytes // row.count,
-                                       row.arithmetic)
+    min_time, _ = machine_limits.min_time(
+        row.flops // row.count, row.nbytes // row.count, row.arithmetic)
     return min_time * row.count / row.nanoseconds

@@ -46,7 +46,7 @@ def leaves(x: Any) -> list[Any]:
 def plain(x: Any) -> Any:
     """Convert a value for comparison: to a NumPy array, or else to text."""
     if hasattr(x, "__array_namespace__"):
-        return np.asarray(x._as_array if hasattr(x, "_as_array") else x)
+        return np.asarray(x._array if hasattr(x, "_as_array") else x)
     return str(x).rpartition(".")[2] if not isinstance(x, (bool, int, float)) else x
 
 

@@ -50,7 +50,7 @@ def names(package: str) -> dict[str, Any]:
     x64 = bool(top.config.jax_enable_x64)
     found: dict[str, Any] = golden("inputs").names(top, jnp, lax, nn, random)
     probe = functools.partial(golden("differences").probe, top, jnp)
-    return {**found, **golden("name_cases").extra_reduced(jnp),
+    return {**found, **golden("name_cases").more(jnp),
             **golden("wide_cases").operands(jnp, x64),
             "top": top, "special": special, "stats": stats, "probe": probe}
 

@@ -15,9 +15,8 @@ from fnx.core.ir.uop import UOp, substitute
 from tests.graphs import ALL_OPS, STEPS, Builder, values
 
 # Float reductions round in an order of their own.
-EXACT = frozenset(op for op in ALL_OPS if op.exact) - ops.MULTI_RESULT - {ops.GETTUPLE,
-                                                                          ops.FUNCTION,
-                                                                        ops.REDUCE}
+EXACT = frozenset(op for op in ALL_OPS if op.exact) - ops.MULTI_RESULT - \
+    {ops.GETTUPLE, ops.FUNCTION, ops.REDUCE}
 TYPES = (dtypes.float32, dtypes.int32, dtypes.bool_, dtypes.uint32)
 
 

@@ -200,7 +200,7 @@ class CudaDriver(AbortableDriver):
 
     def _attribute(self, name: str) -> int:
         return self._query_int("cuDeviceGetAttribute", ENUMS[f"CU_DEVICE_ATTRIBUTE_{name}"],
-                            self.device)
+                               self.device)
 
     def _enter(self) -> None:
         """Make the context current in the calling thread."""

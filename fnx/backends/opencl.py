@@ -202,8 +202,8 @@ class OpenClDriver(AbortableDriver):
         self.cl = _load_functions(library)
         self.platform, self.device = self._select_device()
         has_command_buffers = b"cl_khr_command_buffer" in self._text(_EXTENSIONS).encode().split()
-        self.recording = _load_khr_functions(library,
-                                             self.platform) if has_command_buffers else None
+        self.recording = _load_khr_functions(library, self.platform) \
+            if has_command_buffers else None
         handle = (c_void_p * 1)(self.device)
         self.context = self.cl.clCreateContext(None, 1, handle, None, None)
         self.queue = self.cl.clCreateCommandQueue(self.context, self.device, 0)

@@ -87,8 +87,8 @@ class LinkedPass:
             memory_indices += [-1, -1, *[number for number, _ in launch.buffers]]
             words += [0] * (-len(words) % (_ALIGNMENT // 4))
             memory_indices += [-1] * (len(words) - len(memory_indices))
-        self.words, self.memory_indices = np.array(words, np.int64), np.array(memory_indices,
-                                                                              np.int64)
+        self.words = np.array(words, np.int64)
+        self.memory_indices = np.array(memory_indices, np.int64)
         self.nbytes = 4 * len(words)
         self.params: Any = None
         self.held: bytes | None = None
@@ -466,9 +466,8 @@ class WebGpuDriver(InterruptibleDriver):
         if self._is_software and queued and not copies_after:  # as in ``_room``
             if not self._wait_for_copy(queued[-1], limit):
                 return False
-        return self._wait_for_copy(copies_after[0] if copies_after
-                                   else self.fetch(self._marker_memory, 0,
-                                                   4), limit)
+        return self._wait_for_copy(
+            copies_after[0] if copies_after else self.fetch(self._marker_memory, 0, 4), limit)
 
     def _wait_for_copy(self, copy: MappedCopy, limit: float) -> bool:
         start = time.monotonic()

@@ -67,8 +67,8 @@ def is_plain(value: Any) -> bool:
     """Return whether a value is a number, a short text, an op, a dtype, or a record or tuple of
     such."""
     if isinstance(value, Record):
-        return all(_has_type(field, hint) for field,
-                   hint in zip(values(value), _field_types(type(value))))
+        return all(_has_type(field, hint)
+                   for field, hint in zip(values(value), _field_types(type(value))))
     if type(value) is tuple:
         return all(map(is_plain, value))
     return value is None or type(value) in (bool, float) or isinstance(value, Op | dtypes.DType) \
@@ -92,8 +92,8 @@ def _has_type(value: Any, hint: Any) -> bool:
     if kind is tuple:
         item_types = parameters[:1] * len(value) \
             if type(value) is tuple and parameters[-1] is Ellipsis else parameters
-        return type(value) is tuple and len(value) == len(item_types) and all(map(_has_type, value,
-                                                                                  item_types))
+        return type(value) is tuple and len(value) == len(item_types) and \
+            all(map(_has_type, value, item_types))
     if hint is int:
         return type(value) is int and -1 << 63 <= value < 1 << 64
     if hint is str:

@@ -62,8 +62,8 @@ def written(graph: ExportedGraph) -> dict[str, bytes]:
             kernels[code.symbol] = len(texts)
             texts.append(share_bindings(code.text(), [0] * len(memory)))
         n_scalars = max([n.arg.slot + 1 for n in toposort([kernel]) if n.op is ops.VAR], default=0)
-        buffer_offsets = [offsets[first_block[kind] + index] + offset for kind, index,
-                          offset in memory]
+        buffer_offsets = [offsets[first_block[kind] + index] + offset
+                          for kind, index, offset in memory]
         parameters = [0, groups, *buffer_offsets, *signed[:n_scalars]]
         launches.append({"kernel": kernels[code.symbol], "label": label,
                          "words": len(parameters) + 3 & ~3, "at": 4 * len(params),

@@ -142,8 +142,8 @@ def fori_loop(lower: int | ArrayLike, upper: int | ArrayLike,
     """
     first, last = _loop_bound("lower", lower), _loop_bound("upper", upper)
     if isinstance(first, int) and isinstance(last, int):
-        result: CarryT = load(_SCAN).fori_loop(body_fun, first, last, init_val,
-                                             _resolve_unroll(unroll))
+        result: CarryT = load(_SCAN).fori_loop(
+            body_fun, first, last, init_val, _resolve_unroll(unroll))
         return result
     if unroll not in (None, False, 1):
         raise ArgumentError("expected bounds that are Python integers where unroll= is given, got "

@@ -85,14 +85,13 @@ class PolyphasePlan:
         if not remainder and 2 * first == dilation:
             self.phase_groups = [PhaseGroup(0, first, quotient, 0, 2)]
         else:
-            ranges = [(low, high, shift) for shift, low,
-                      high in ((0, 0, first), (1, first, dilation))]
-            self.phase_groups = [PhaseGroup(start, stop - start, quotient + (start < remainder),
-                                            shift, 1)
-                          for low, high, shift in ranges
-                          for start,
-                          stop in ((max(low, remainder), high), (low, min(high, remainder)))
-                          if start < stop]
+            ranges = [(low, high, shift)
+                      for shift, low, high in ((0, 0, first), (1, first, dilation))]
+            self.phase_groups = [
+                PhaseGroup(start, stop - start, quotient + (start < remainder), shift, 1)
+                for low, high, shift in ranges
+                for start, stop in ((max(low, remainder), high), (low, min(high, remainder)))
+                if start < stop]
         self.size = max([p.shift + p.size for p in self.phase_groups if p.size])
         self.num_shifts = self.phase_groups[0].num_shifts
 
@@ -146,7 +145,7 @@ def contract_phases(w: UOp, patches: UOp, labels: Labels, plans: Mapping[int, Po
         *phases, batch, groups, outs, _ = total.shape
         total = conv_input.restore_axes(build.reshape(total,
                                                       (math.prod(phases) * batch, groups * outs,
-                                                          total.shape[-1])))
+                                                       total.shape[-1])))
         tail_labels = ["batch", "group", "out", *[("at", i) for i in range(len(conv_input.out))]]
         total = build.reshape(total, (*phases, *[lengths[x] for x in tail_labels]))
     order = [axes.index(x[1]) if x[0] == "late" else len(axes) + tail_labels.index(x)

@@ -49,8 +49,8 @@ class ConvWindows:
         self.x, self.size, self.phase_size, self.phases = x, size, list(size), [1] * len(size)
         self.strides, self.dilation = list(strides), list(dilation)
         self.shift = dict(shift or {})
-        extents = [(k - 1) * d + self.shift.get(i, 1) for i,
-                   (k, d) in enumerate(zip(size, dilation))]
+        extents = [(k - 1) * d + self.shift.get(i, 1)
+                   for i, (k, d) in enumerate(zip(size, dilation))]
         self.out = tuple([max(0, (m - r) // s + 1) if r > 0 else -(-m // s)
                           for m, r, s in zip(x.shape[2:], extents, strides)])
         self.is_flat = False
@@ -86,8 +86,8 @@ class ConvWindows:
         n, x = len(self.strides), self.x
         rows = [math.prod(x.shape[3 + i:]) for i in range(n)]
         self.is_flat = may_flatten and n > 1 and max(self.strides) == 1 and \
-            0 not in (*self.out, *self.size) and self._is_flat_cheaper(self.out[0] * rows[0],
-                                                                       depthwise)
+            0 not in (*self.out, *self.size) and \
+            self._is_flat_cheaper(self.out[0] * rows[0], depthwise)
         steps = [(i, self.phase_size[i], self.dilation[i]) for i in range(n)]
         for i, times in self.shift.items():
             steps.insert([i for i, *_ in steps].index(i) + 1, (i, times, 1))

@@ -408,8 +408,8 @@ def _channels_last(n: int) -> tuple[str, str, str]:
         raise ArgumentError(f"expected dimension_numbers for {n + 2} axes, got None",
                             hint=_LAYOUT_HINT)
     spatial = _SPATIAL_LETTERS[n]
-    return (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C") if n < 3 else ("NHWDC", "HWDIO",
-                                                                           "NHWDC")
+    return (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C") if n < 3 else \
+        ("NHWDC", "HWDIO", "NHWDC")
 
 
 def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:

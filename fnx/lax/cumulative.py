@@ -78,8 +78,8 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
 
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
         with scope.named_region(scope_name, site):
-            results, result_structure = tree.flatten(fn(structure.unflatten(a),
-                                                        structure.unflatten(b)))
+            results, result_structure = tree.flatten(
+                fn(structure.unflatten(a), structure.unflatten(b)))
         if result_structure != structure:
             raise PytreeError("expected fn to return a tree like its arguments: "
                               f"{tree.first_difference(structure, result_structure)}")
@@ -124,10 +124,10 @@ def _prefix_scan(xs: list[Array], n: int, combine: Combine) -> list[Array]:
     odd_prefixes = _prefix_scan(pairs, n // 2, combine)
     first = [_take_rows(x, 1) for x in xs]
     inner_count = (n - 1) // 2
-    even_prefixes = first if not inner_count else [_concat_rows([a, b]) for a,
-                                                   b in zip(first, combine(
-        [_take_rows(x, inner_count) for x in odd_prefixes],
-        [Array(_slice_rows(x._node, 1, inner_count + 1), x.weak) for x in even]))]
+    even_prefixes = first if not inner_count else [
+        _concat_rows([a, b]) for a, b in zip(first, combine(
+            [_take_rows(x, inner_count) for x in odd_prefixes],
+            [Array(_slice_rows(x._node, 1, inner_count + 1), x.weak) for x in even]))]
     return [_interleave(a, b) for a, b in zip(even_prefixes, odd_prefixes)]
 
 

@@ -87,10 +87,8 @@ def _check_operands(operands: Any, init_values: Any) -> tuple[list[UOp], list[UO
 def _reduce(f: Callable[[Any, Any], Any], structure: tree.TreeDef, arrays: Sequence[UOp],
             inits: Sequence[UOp], reduce_axes: Sequence[int], api_name: str,
             mask: UOp | None = None, first_wins: bool = False) -> Any:
-    results = load("fnx.transforms.control_flow.reductions").reduce_axes(f, structure, arrays,
-                                                                         inits, reduce_axes,
-                                                                         api_name, mask,
-                                                                          first_wins)
+    results = load("fnx.transforms.control_flow.reductions").reduce_axes(
+        f, structure, arrays, inits, reduce_axes, api_name, mask, first_wins)
     return structure.unflatten([Array(x) for x in results])
 
 
@@ -179,8 +177,8 @@ def resolve_padding(padding: Any, shape: Shape, extents: Shape,
         for n, r, s in zip(shape, extents, strides):
             total = max(0, (-(-n // s) - 1) * s + r - n)
             smaller = total // 2
-            out.append((smaller, total - smaller) if padding == "SAME" else (total - smaller,
-                                                                             smaller))
+            out.append((smaller, total - smaller) if padding == "SAME" else
+                       (total - smaller, smaller))
         return out
     try:
         pairs = [(operator.index(lo), operator.index(hi)) for lo, hi in padding]

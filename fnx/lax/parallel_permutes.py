@@ -49,8 +49,8 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
         raise ArgumentError(f"ppermute: expected pairs (from, to) of lanes, got {perm!r}"
                             ) from None
     for indices in zip(*pairs):
-        if len(set(indices)) < len(indices) or not all(0 <= i < named_axis.axis_size
-                                                       for i in indices):
+        if len(set(indices)) < len(indices) or \
+                not all(0 <= i < named_axis.axis_size for i in indices):
             raise ArgumentError(f"ppermute: expected each of {named_axis.axis_size} lanes at most "
                                 "once "
                                 "as "

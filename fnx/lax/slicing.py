@@ -228,8 +228,8 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
     if 0 in value.shape:
         return x
     if not any(isinstance(s, UOp) for s in starts):
-        entries = tuple(builtins.slice(lo, hi) for lo,
-                        hi in _static_bounds(starts, new.shape, x.shape))
+        entries = tuple(builtins.slice(lo, hi)
+                        for lo, hi in _static_bounds(starts, new.shape, x.shape))
         return Array(indexing.write(x._node, entries, value), x.weak)
     partial = [a for a, n in enumerate(x.shape) if new.shape[a] < n]
     index = _slice_indices({a: starts[a] for a in partial}, new.shape, x.shape)

@@ -49,8 +49,8 @@ class WindowPlan(Record):
     @property
     def indexed_axes(self) -> list[int]:
         """Return the axes that need an index: moved, sliced, collapsed or batch axes."""
-        return [a
-                for a in range(len(self.shape)) if a not in self.window_dims or a in self.index_map
+        return [a for a in range(len(self.shape))
+                if a not in self.window_dims or a in self.index_map
                 or self.size[a] < self.shape[a]]
 
     def _type(self, axis: int) -> DType:

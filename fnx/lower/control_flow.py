@@ -157,8 +157,8 @@ def _carry_pairs(first: int, finals: Sequence[UOp]) -> CarriedPairs:
 
 def _double_buffers(block: Block, finals: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
     """Return the result and the second buffer of each carry; equal if it is updated in place."""
-    return [(c, c if block.results[k][0] == "in" else _buffer_like(c)) for k,
-            c in enumerate(finals)]
+    return [(c, c if block.results[k][0] == "in" else _buffer_like(c))
+            for k, c in enumerate(finals)]
 
 
 def _in_place_updates(branches: Sequence[UOp]) -> CarriedPairs:

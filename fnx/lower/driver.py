@@ -139,7 +139,7 @@ class Driver:
             if self.on_pass is not None:
                 why = () if step.why is None else tuple(step.why(state, after))
                 self.on_pass(PassTrace(step.name, state, after, elapsed_ms, why,
-                                    _rule_counts(counts_before, step.rules)))
+                                       _rule_counts(counts_before, step.rules)))
             state = after
         return state
 

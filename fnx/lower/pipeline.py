@@ -151,8 +151,8 @@ def loop_kernels(commands: UOp, target: Target) -> UOp:
         return commands
 
     def tiled(kernel: UOp) -> UOp:
-        made: ScheduledKernels = Driver(target).run_cached(lowering.tiling,
-                                                           ScheduleInput(kernel, None))
+        made: ScheduledKernels = Driver(target).run_cached(
+            lowering.tiling, ScheduleInput(kernel, None))
         return made.parts[-1].kernel
     converted: UOp = convert_loops(commands, target, tiled)
     return converted
@@ -406,8 +406,8 @@ class Blocks:
             block = self.cache[key] = self.lower(distinct_results(fn), False, ins, outs, carried)
             self.bodies -= 1
             target = self.driver.target
-            if not (TARGET_LOWERINGS[target.kind].loop_kernels and is_candidate(block.commands,
-                                                                                target)):
+            if not (TARGET_LOWERINGS[target.kind].loop_kernels and
+                    is_candidate(block.commands, target)):
                 for run in accessors.all_execs(block.commands):
                     if run.src[0].op is not ops.CALLBACK:
                         self.ready(run.src[0])

@@ -123,8 +123,8 @@ def choose_schedule(work: ScheduleInput, target: Target) -> ScheduleInput:
     """Choose the schedule: the user's, else the compiler's."""
     if work.schedule:
         return work
-    schedule = TARGET_LOWERINGS[target.kind].schedule_for_knobs(work.kernel, target,
-                                                                TuningKnobs(HEURISTIC))
+    schedule = TARGET_LOWERINGS[target.kind].schedule_for_knobs(
+        work.kernel, target, TuningKnobs(HEURISTIC))
     return work.replace(schedule=schedule)
 
 
@@ -187,13 +187,14 @@ def split_packing(kernel: UOp, target: Target) -> ScheduledKernels:
     return ScheduledKernels((*packs, main), tuple(temporaries))
 
 
-def lift_to_parts(run: Callable[[UOp, Target], UOp]) -> Callable[[ScheduledKernels, Target],
-                                                                 ScheduledKernels]:
+def lift_to_parts(
+    run: Callable[[UOp, Target], UOp],
+) -> Callable[[ScheduledKernels, Target], ScheduledKernels]:
     """Lift a function of tiled KERNELs to one of ScheduledKernels."""
     @wraps(run)
     def on_each(tiled: ScheduledKernels, target: Target) -> ScheduledKernels:
         return tiled.replace(parts=tuple([part.replace(kernel=run(part.kernel, target))
-                                           for part in tiled.parts]))
+                                          for part in tiled.parts]))
     return on_each
 
 

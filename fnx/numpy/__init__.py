@@ -134,4 +134,4 @@ __all__ = [
 
 if not TYPE_CHECKING:  # __getattr__ would make every name exist for type checkers
     __getattr__, __dir__ = lazy_module(__name__, __all__, ["bfloat16", *np.__all__],
-                                        _HOMES)
+                                       _HOMES)

@@ -273,8 +273,8 @@ def histogramdd(sample: ArrayLike, bins: Any = 10, range: Any = None,
     is_density = _check_flag("density", density)
     specs = list(bins) if isinstance(bins, Sequence) and not isinstance(bins, str) else [bins] * d
     ranges = [None] * d if range is None else list(range) if isinstance(range, Sequence) else range
-    if not isinstance(ranges, list) or len(specs) != d or len(ranges) != d or isinstance(range,
-                                                                                         str):
+    if not isinstance(ranges, list) or len(specs) != d or len(ranges) != d or \
+            isinstance(range, str):
         raise ArgumentError(f"expected bins and ranges for {d} axes, got {bins!r} and {range!r}")
     edges = [histogram_bin_edges(points[:, i], b, r) for i, (b, r) in
              enumerate(zip(specs, ranges))]

@@ -51,8 +51,8 @@ def norm(x: ArrayLike, ord: Any = None, axis: AxisLike = None, keepdims: bool = 
     if len(dims) == 1:
         return Array(_vector_norm(node, ord, dims, keepdims))
     if len(dims) == 2 and ord in (1, -1, float("inf"), float("-inf")):
-        order = axes.normalize_axis_tuple(axis, len(node.shape)) if isinstance(axis,
-                                                                               Sequence) else dims
+        order = axes.normalize_axis_tuple(axis, len(node.shape)) \
+            if isinstance(axis, Sequence) else dims
         inner_axis, outer_axis = order if ord in (1, -1) else order[::-1]
         sums = reduce_axes(abs(Expr(node)).node, ops.ADD, inner_axis, True)
         out = reduce_axes(sums, ops.MAX if ord > 0 else ops.MIN, outer_axis, True)

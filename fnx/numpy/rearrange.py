@@ -221,7 +221,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     count = max(0, min(n - down, m - right))
     bounds = [*[(0, k) for k in x.shape[:-2]], (down, down + count), (right, right + count)]
     return wrap_like(x, matrix_diagonal(build.shrink(x._node, bounds) if count else
-                                   build.shrink(x._node, [*bounds[:-2], (0, 0), (0, 0)])))
+                                        build.shrink(x._node, [*bounds[:-2], (0, 0), (0, 0)])))
 
 
 def matrix_diagonal(x: UOp) -> UOp:

@@ -225,9 +225,8 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, 
     return sqrt(_nan_var(a, axis, dtype, ddof, keepdims, where, mean))
 
 
-_cum_doc = {"axis": "the axis; None flattens the array first.", "returns": "An Array of the shape "
-                                                                         "of a, or a vector if "
-                                                                         "the axis is None."}
+_cum_doc = {"axis": "the axis; None flattens the array first.",
+            "returns": "An Array of the shape of a, or a vector if the axis is None."}
 
 
 @_docstr(**_cum_doc)

@@ -108,11 +108,8 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: No
         raise ArgumentError(f"expected edge_order=None, got {edge_order!r}")
     x = Array(domain_node("inexact", f))
     dims = tuple(range(x.ndim)) if axis is None else \
-        axes.normalize_axis_tuple(axis, x.ndim) if isinstance(axis,
-                                                              (tuple,
-                                                               list)) \
-                                                                   else (axes.normalize_axis(axis,
-                                                                                             x.ndim),)
+        axes.normalize_axis_tuple(axis, x.ndim) if isinstance(axis, (tuple, list)) else \
+        (axes.normalize_axis(axis, x.ndim),)
     if len(varargs) not in (0, 1, len(dims)):
         raise ArgumentError(f"expected 0, 1 or {len(dims)} spacings, got {len(varargs)}")
     steps = [1.0] * len(dims) if not varargs else list(varargs) * (

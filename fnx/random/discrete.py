@@ -78,8 +78,8 @@ def _poisson_knuth(key: ArrayLike, mean: Array, size: tuple[int, ...]) -> Array:
         count = jnp.where(total > -mean, count + 1, count)
         return i + 1, count, k, total + jnp.log(uniform(subkey, size, "float32"))
     start = (asarray(0), jnp.zeros_like(mean), asarray(key), jnp.zeros_like(mean))
-    counts: Array = _while_loop(lambda s: (s[3] > -mean).any() & (s[0] < _MAX_STEPS), step,
-                                start)[1]
+    counts: Array = _while_loop(
+        lambda s: (s[3] > -mean).any() & (s[0] < _MAX_STEPS), step, start)[1]
     return counts - 1
 
 

@@ -276,4 +276,4 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = 
     t = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
     return array_operators.astype(2 * bernoulli(key, 0.5,
                                                 axes.normalize_shape(shape)).astype(int) - 1,
-                       t)
+                                  t)

@@ -124,8 +124,8 @@ def _read_directory(file: MappedFile) -> tuple[list[zipfile.ZipInfo], int]:
     _, disk, start_disk, disk_count, count, size, start, _ = _END.unpack(
         file.bytes(end, end + _END.size, "the directory"))
     zip64_record = file.memory[max(0, end - _END64.size):end].tobytes()
-    if len(zip64_record) == _END64.size and (zip64_record[:4], zip64_record[-20:-16]) == (b"PK\6\6",
-                                                                                          b"PK\6\7"):
+    if len(zip64_record) == _END64.size and \
+            (zip64_record[:4], zip64_record[-20:-16]) == (b"PK\6\6", b"PK\6\7"):
         end -= _END64.size
         _, _, _, _, disk, start_disk, disk_count, count, size, start, *_ = _END64.unpack(
             zip64_record)

@@ -29,8 +29,8 @@ _DTYPES: dict[str, DType] = {
     "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3fn, "F8_E5M2": dtypes.float8_e5m2,
     "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
 _EXTRA_TYPES = {dtypes.key_fry.name: dtypes.key_fry}  # written as U64, and named in the metadata
-_CODES_BY_DTYPE = {t: code for code, t in _DTYPES.items()} | dict.fromkeys(_EXTRA_TYPES.values(),
-                                                                           "U64")
+_CODES_BY_DTYPE = {t: code for code, t in _DTYPES.items()} | \
+    dict.fromkeys(_EXTRA_TYPES.values(), "U64")
 _MAX_HEADER_BYTES = 100_000_000  # most bytes of a header, as in other readers
 _CHECKSUMS_KEY = "crc32"
 _TYPES_KEY = "types"  # metadata key: JSON of name -> type for the arrays in ``_EXTRA_TYPES``
@@ -62,9 +62,8 @@ def write(file: BinaryIO, arrays: Mapping[str, NDArray]) -> None:
         tensors[name] = {"dtype": code, "shape": shape, "data_offsets": [end, end + value.nbytes]}
         checksums.append(f"{_checksum(name, t, value):08x}")
         end += value.nbytes
-    metadata = {**_FORMAT_MARK,
-                _CHECKSUMS_KEY: " ".join(checksums)} | ({_TYPES_KEY: json.dumps(types)} if types
-                                                        else {})
+    metadata = {**_FORMAT_MARK, _CHECKSUMS_KEY: " ".join(checksums)} | \
+        ({_TYPES_KEY: json.dumps(types)} if types else {})
     header = json.dumps({_METADATA_KEY: metadata, **tensors}, separators=(",", ":"),
                         ensure_ascii=False).encode()
     header += b" " * (-(8 + len(header)) % 64)

@@ -221,8 +221,8 @@ def _jvp_columns(closed: ClosedFunction, args: Sequence[UOp], k: int, effects: b
     units = _standard_basis(x)
     results = contract_basis(build_calls.call(batched.function, [*args, units]), units)
     return [block(out, *((None, False) if t is None else (results[t], batched.outs[t])))
-            for out,
-            (t, _) in zip(closed.outs, form.result_indices)], results[:len(form.result_indices)]
+            for out, (t, _) in zip(closed.outs, form.result_indices)], \
+        results[:len(form.result_indices)]
 
 
 def _int_zeros(shape: Shape) -> UOp:

@@ -294,8 +294,8 @@ class Jitted(Transformed[P, R_co]):
                 fast_paths.append(launch)
         self._fast_paths_by_type = by_kind
         records = [v.value.native_call for v in reversed(self._traces.values())]
-        self._native_calls = tuple([record
-                                    for record in records if record is not None][:MAX_NATIVE])
+        self._native_calls = tuple([record for record in records
+                                    if record is not None][:MAX_NATIVE])
 
     # ---- looking inside
 
@@ -333,8 +333,8 @@ class Jitted(Transformed[P, R_co]):
         return signed
 
     def _compiled(self, lowering: Lowering, signed: SpecializedCall, n: int) -> Compiled:
-        executable = signed.cached_trace.executable or self._link(signed.cached_trace, signed.key,
-                                                                  n)
+        executable = signed.cached_trace.executable or \
+            self._link(signed.cached_trace, signed.key, n)
         compiled: Compiled = load("fnx.transforms.stages").Compiled(
             signed, self._arguments, executable, lowering,
             lambda: self._memory(signed.cached_trace, signed.key, n), self._device or signed.key[3],

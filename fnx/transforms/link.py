@@ -47,8 +47,8 @@ def link(fn: UOp, device: DeviceBase, runtime_extents: bool = False, donated: Se
     if not use_stored or config.check_index or config.check_spec or not device.target.compiler or \
             _is_searched(fn):
         return _compile(fn, device, runtime_extents, donated)
-    store = load("fnx.transforms.dispatch.program_cache").ProgramEntry(fn, device, disk_cache(),
-                                                                       donated)
+    store = load("fnx.transforms.dispatch.program_cache").ProgramEntry(
+        fn, device, disk_cache(), donated)
     executable: Executable | None = preserving_locs(store.restore_program, lambda block: Executable(
         fn, device, block, {}, lambda: _compile(fn, device, donated=donated).lowered))
     if executable is None:

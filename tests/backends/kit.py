@@ -75,9 +75,9 @@ def scaled(n: int, repeats: int = 1, name: str = "scaled") -> tuple[UOp, Code]:
             value = build.add(build.mul(value, factor), a)
     else:
         r = build.range_(repeats, 1, "SEQ")
-        value = build.reduce_ranges(build.mul(build.add(build.load(build.index_into(x, i)),
-                                                        build.cast(
-            r, dtypes.float32)), a), ops.ADD, (r,))
+        value = build.reduce_ranges(
+            build.mul(build.add(build.load(build.index_into(x, i)),
+                                build.cast(r, dtypes.float32)), a), ops.ADD, (r,))
     kernel = build.kernel([build.store(build.index_into(o, i), value)], name, (0,))
     symbol = f"{name}_{n}_{repeats}"
     return kernel, Code(symbol, SCALED.format(symbol=symbol, repeats=repeats), n)

@@ -29,13 +29,12 @@ def test_operators_build_the_nodes_of_build(dtype: DType, shape: Shape) -> None:
     a, b = _operands(dtype, shape)
     x, y = Expr(a), Expr(b)
     assert (x + y).node is build.add(a, b) and (1 - x).node is build.sub(build.const_like(a, 1), a)
-    assert (x * 2.5).node is build.mul(a, build.const_like(a, 2.5)) and (x / y).node is build.div(a,
-                                                                                                  b)
+    assert (x * 2.5).node is build.mul(a, build.const_like(a, 2.5))
+    assert (x / y).node is build.div(a, b)
     assert (x > y).node is build.lt(b, a) and (0.0 < x).node is build.lt(build.const_like(a, 0), a)
     assert x.eq(0).node is build.eq(a, build.const_like(a, 0)) and x.ne(y).node is build.ne(a, b)
-    assert (x**y).node is build.power(a, b) and (x**0.5).node is build.power(a,
-                                                                             build.const_like(a,
-                                                                                              0.5))
+    assert (x**y).node is build.power(a, b)
+    assert (x**0.5).node is build.power(a, build.const_like(a, 0.5))
     assert where(x <= y, x, 0).node is build.where(build.le(a, b), a, build.const_like(a, 0))
     assert where(x <= y, 0, x).node is build.where(build.le(a, b), build.const_like(a, 0), a)
     assert expr.mulacc(x, 2, y).node is build.mulacc(a, build.const_like(a, 2), b)

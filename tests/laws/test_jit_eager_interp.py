@@ -49,8 +49,8 @@ def one_by_one(fn: UOp, args: Sequence[NDArray]) -> list[NDArray]:
         if node.op is ops.PARAM:
             values[node] = args[node.arg.slot]
         elif node.op is not ops.FUNCTION and node.op not in ops.MULTI_RESULT:
-            reads = [*dict.fromkeys(accessors.operands(node.src[0] if node.op is ops.GETTUPLE
-                                                       else node))]
+            reads = [*dict.fromkeys(accessors.operands(
+                node.src[0] if node.op is ops.GETTUPLE else node))]
             params = {r: build.param(i, r.dtype, r.shape) for i, r in enumerate(reads)}
             alone = build.function(substitute([node], params), len(reads))
             values[node], = run(alone, [values[r] for r in reads], DEVICE, True)

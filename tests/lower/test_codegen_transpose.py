@@ -99,8 +99,8 @@ def test_lanes_with_other_instances_between(m, count, lanes, unrolled, shift, tu
     along = (i, j), (count, m + shift)
     beside = (j, i), (m, count)
     sides = (beside, along) if turned else (along, beside)
-    places = [build.index_into(build.ref(s, dtype, shape), *at) for s,
-              (at, shape) in enumerate(sides)]
+    places = [build.index_into(build.ref(s, dtype, shape), *at)
+              for s, (at, shape) in enumerate(sides)]
     x = build.load(places[0], j_ok)
     kernel = build.kernel([build.store(places[1], x, j_ok)], "short", (10, 11, 12, 0))
     (_, given_shape), (_, out_shape) = sides

@@ -316,8 +316,7 @@ def test_operations_on_numbers_are_numbers_of_every_type(dtype: dtypes.DType) ->
 @pytest.mark.parametrize("shape, axis", [((9, 20, 32), 1), ((3, 5, 20, 8, 4), 2)])
 def test_a_fold_along_a_middle_axis_reads_rows_where_they_lie(shape, axis):
     x = build.param(0, dtypes.float32, shape)
-    fn = turned_pass.fold_transposes(fuse_loop_into_kernel(build.function([cumulative(x, axis,
-                                                                                      ops.ADD)],
-                                                                          1)))
+    scan = build.function([cumulative(x, axis, ops.ADD)], 1)
+    fn = turned_pass.fold_transposes(fuse_loop_into_kernel(scan))
     assert not any(n.op is ops.PERMUTE and n.arg != tuple(sorted(n.arg))
                    for n in toposort(fn.src))

@@ -91,9 +91,8 @@ BEFORE_EXPECTED: dict[str, tuple[Callable[[UOp], UOp], UOp, UOp]] = {
         partial(split_reduction, target=Target("cpu")), fn(b.reduce(p(0, 1 << 12), ops.ADD, [0])),
         fn(b.reduce(p(0, 1 << 12), ops.ADD, [0]))),
     "decide: a number that is never negative": (
-        fold_comparisons, fn(b.gather(p(0, 6, 4), b.where(b.lt(IOTA, b.const_like(IOTA, 0)),
-                                                         b.add(IOTA, b.const_like(IOTA, 6)),
-                                                          IOTA))),
+        fold_comparisons, fn(b.gather(p(0, 6, 4), b.where(
+            b.lt(IOTA, b.const_like(IOTA, 0)), b.add(IOTA, b.const_like(IOTA, 6)), IOTA))),
         fn(b.shrink(p(0, 6, 4), [(0, 3), (0, 4)]))),
     "decide: neighbours from a number on": (
         fold_comparisons, fn(b.gather(p(0, 6), b.add(IOTA, b.const_like(IOTA, 2)))),

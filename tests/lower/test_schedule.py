@@ -305,9 +305,8 @@ def test_rows_that_a_tile_reads_at_once(m: int, n: int, k: int, rows: int) -> No
 
 def test_the_schedule_does_not_depend_on_the_workers() -> None:
     kernel = matmul(300, 200, 100)
-    assert choose_schedule(kernel, Target("cpu", cores=1)) == choose_schedule(kernel,
-                                                                              Target("cpu",
-                                                                                     cores=64))
+    assert choose_schedule(kernel, Target("cpu", cores=1)) == \
+        choose_schedule(kernel, Target("cpu", cores=64))
 
 
 @settings(deadline=None, max_examples=10)

@@ -229,5 +229,5 @@ def test_equal_kernels_are_the_identical_node() -> None:
         return build.kernel([build.store(place, build.load(
             build.index_into(build.ref(0, F, (8, 5)), r, c)))], "copy", (id, id + 2))
     assert canonicalize(copy(3)) is canonicalize(copy(9))
-    assert tile(canonicalize(copy(3)), [split("r0", 3)]) is tile(canonicalize(copy(1)),
-                                                                 [split("r0", 3)])
+    assert tile(canonicalize(copy(3)), [split("r0", 3)]) is \
+        tile(canonicalize(copy(1)), [split("r0", 3)])

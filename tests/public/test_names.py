@@ -54,7 +54,7 @@ def seen() -> dict[str, Any]:
     """Return the names in the expressions."""
     probe = functools.partial(DIFFERENCES.probe, fnx, fnx.numpy)
     return {**load(GOLDEN / "inputs.py").names(fnx, fnx.numpy, fnx.lax, fnx.nn, fnx.random),
-            **CASES.extra_reduced(fnx.numpy), "special": fnx.scipy.special,
+            **CASES.more(fnx.numpy), "special": fnx.scipy.special,
             "stats": fnx.scipy.stats, "top": fnx, "probe": probe,
             **WIDE_CASES.operands(fnx.numpy, bool(fnx.config.x64))}
 

@@ -88,7 +88,7 @@ def _try_lead() -> IRFunction:
     with f.if_then(f.compare("eq", queue, 0)):
         f.ret(0)
     with f.if_then(f.compare("ult", f.load(queue, layout.SCRATCH_CAPACITY),
-                          f.load(f["known"], SCRATCH_CAPACITY))):
+                             f.load(f["known"], SCRATCH_CAPACITY))):
         f.ret(0)
     refused = call_c(f, "pthread_mutex_trylock", f.word_address(queue, layout.LEADER))
     with f.if_then(f.emit(f"icmp ne i32 {refused}, 0", "c")):

@@ -36,9 +36,8 @@ _OBJECTS = ("python", "array", "host", "borrowed", "holding", "open", "scopes", 
             "clear", "true", "false", "none", "zero")
 _ARRAY_SLOTS = ("_uop", "_storage", "_value", "_shape", "_dtype", "weak")
 _STORAGE_SLOTS = ("ptr", "nbytes", "signal", "timeline", "is_aliased")
-_CONSTANTS = {name: i for i,
-              name in enumerate((*_OBJECTS, *_ARRAY_SLOTS, *_STORAGE_SLOTS, "of holding",
-                                 "records"))}
+_CONSTANTS = {name: i for i, name in enumerate(
+    (*_OBJECTS, *_ARRAY_SLOTS, *_STORAGE_SLOTS, "of holding", "records"))}
 
 # Words of a record after those of an entry, then words per row of each of its tables.
 _ARGUMENTS, _WATCHES, _SINGLE_RESULT, _QUEUE, _MODE, _OWNERS, _HITS, _TABLES = range(
@@ -206,8 +205,8 @@ def _retain_storages() -> IRFunction:
             storage.set(f.load(captures, f.sub(i, count)))
         held_storage = storage.get()
         kind = f.load(held_storage, _TYPE)
-        with _if_differs(f, kind, _constant(f, "host")), _if_differs(f, kind,
-                                                                     _constant(f, "borrowed")):
+        with (_if_differs(f, kind, _constant(f, "host")),
+              _if_differs(f, kind, _constant(f, "borrowed"))):
             f.call("let_go", f["to"], i)
             f.ret(0)
         f.call("Py_IncRef", held_storage)
@@ -362,7 +361,7 @@ def _call_python() -> IRFunction:
     with f.count(count) as i:
         f.store(f.word_address(objects, f.add(i, 1)), 0, f.load(f.word_address(f["arguments"], i)))
     f.ret(f.call("PyObject_Vectorcall", _constant(f, "python"), objects, f.add(f["count"], 1),
-                  f["names"]))
+                 f["names"]))
     return f
 
 

@@ -210,8 +210,8 @@ def get_device(name: str) -> DeviceBase:
         raise ArgumentError(f"expected one of {', '.join(DEVICES)}; got {name!r}",
                             hint="set fnx.config.device to one of them")
     # Checked up front, as Python's own memory errors would not name the cause.
-    load("fnx.backends.device.allocator").require_address_space(_LOAD_ADDRESS_SPACE,
-                                                                f"to load the device {name}")
+    load("fnx.backends.device.allocator").require_address_space(
+        _LOAD_ADDRESS_SPACE, f"to load the device {name}")
     for hook in _creation_hooks:
         hook(name)
     module = load(DEVICES[name])

@@ -23,8 +23,8 @@ def profile_entry(command: Command) -> KernelRun:
     nbytes = sum([accessors.possible_slots(slot)[0].nbytes for slot in command.slots])
     scalars = [to_signed(s) for s in command.scalars]
     arg = command.node.arg
-    flop_count = count_flops(command.kernel, scalars) if command.kernel.op in (ops.KERNEL,
-                                                                               ops.LINKED) else 0
+    flop_count = count_flops(command.kernel, scalars) \
+        if command.kernel.op in (ops.KERNEL, ops.LINKED) else 0
     return KernelRun(arg.name, arg.locs, nbytes, flop_count,
                      arithmetic=arithmetic_type(command.kernel))
 

@@ -193,7 +193,7 @@ class _Submission:
         slot = accessors.resolve_slot(memory, self.iteration)
         if slot.kind == "in" and not self.device.is_on_device(self.ins[slot.index]):
             window: HostBytes = self.ins[slot.index].view(np.dtype(np.uint8),
-                                                      (self.ins[slot.index].nbytes,))
+                                                          (self.ins[slot.index].nbytes,))
             return window[slot.offset:slot.offset + slot.nbytes].copy()
         if not slot.nbytes:
             return aligned_empty(0)

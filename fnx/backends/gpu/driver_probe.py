@@ -41,8 +41,8 @@ def probe_driver(name: str) -> None:
     Raises:
         DeviceError: it ends the process that uses it, or hangs.
     """
-    if os.environ.get(_CHILD_VARIABLE) == name or not sys.executable or getattr(sys, "frozen",
-                                                                                False):
+    if os.environ.get(_CHILD_VARIABLE) == name or not sys.executable or \
+            getattr(sys, "frozen", False):
         return
     key = _environment_key(name, os.environ)
     outcome = _outcomes.get(key)

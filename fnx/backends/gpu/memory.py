@@ -444,7 +444,7 @@ class GpuStorage(DeviceStorage):
         """Copy the elements of an array here, row-major."""
         if value.nbytes:
             self.pool.call_driver(self.pool.driver.write, self.memory, 0,
-                             np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+                                  np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         self.written()
 
 

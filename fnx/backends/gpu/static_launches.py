@@ -126,7 +126,7 @@ class StaticLaunchPlan:
                                (*arg_memory, *[piece.memory for piece in new_memory]))
             return
         record = self._find_or_record(arg_memory, new_memory, {s.piece for s in ins},
-                          [s.nbytes for s in outs]) \
+                                      [s.nbytes for s in outs]) \
             if self._can_record else None
         if record is not None and record.launches is not None:
             self.driver.replay(record.launches)

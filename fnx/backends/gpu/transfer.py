@@ -60,7 +60,7 @@ class Transfer:
                 # Written again if Ctrl-C comes here, which is safe: nobody has used the memory
                 # before.
                 self._destination.call_driver(self._destination.driver.write, self._memory, start,
-                                         fetched.content())
+                                              fetched.content())
                 self._drop()
 
     def drop(self) -> None:

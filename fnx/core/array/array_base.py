@@ -210,8 +210,8 @@ class ArrayBase:
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        return load("fnx.core.array.dlpack").export_capsule(self, stream, max_version, dl_device,
-                                                            copy)
+        return load("fnx.core.array.dlpack").export_capsule(
+            self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the host

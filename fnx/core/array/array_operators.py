@@ -148,8 +148,8 @@ _OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
 
 def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
     """Apply the Python operator that core/ir/operators.py represents by an op."""
-    call = _OPERATOR_CALLS[op] if op is not ops.POW or type(operands[1]) not in (int,
-                                                                                 float) else power
+    call = _OPERATOR_CALLS[op] \
+        if op is not ops.POW or type(operands[1]) not in (int, float) else power
     if not scope.is_open():
         result = cached_dispatch(call, operands, {})
         if result.__class__ is not CacheMiss:

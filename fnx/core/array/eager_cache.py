@@ -224,8 +224,8 @@ def lift_indices(x: Array, index: Any, wrap_negative: bool = True) -> Any:
         return index
     if type(index) is int:
         n = shape[0] if shape else 0
-        return index_array(index % n if wrap_negative
-                           else index) if -n <= index < n <= _MAX_AXIS else index
+        return index_array(index % n if wrap_negative else index) \
+            if -n <= index < n <= _MAX_AXIS else index
     if type(index) is not tuple or not _STATIC_TYPES.issuperset(map(type, index)) \
             or len(index) > len(shape):
         return index
@@ -255,8 +255,8 @@ def cached_dispatch(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
                memory[0] is memory[1])
         if _placement_active:
             key = (*key, placed_device(memory[0]), placed_device(memory[1]))
-    elif len(args) == 2 and f in _lifting_functions and float in (type(args[0]),
-                                                                  type(args[1])) and \
+    elif len(args) == 2 and f in _lifting_functions and \
+            float in (type(args[0]), type(args[1])) and \
             (lifted_key := _lifted_key(f, args)) is not None:
         key, memory = lifted_key
     else:

@@ -299,9 +299,8 @@ class _IndexPlan:
                    if d not in by_axis and a is not None and not self.slices[a].is_whole}
         rank, window_axes = len(indices[0].shape), [*partial,
                                                     *[d for d in rest_axes if d not in partial]]
-        return broadcast_indices(by_axis, partial), [*range(rank),
-                                                     *[rank + rest_axes.index(d)
-                                                       for d in window_axes]]
+        return broadcast_indices(by_axis, partial), [
+            *range(rank), *[rank + rest_axes.index(d) for d in window_axes]]
 
     def index_axis_order(self, rank: int) -> tuple[int, ...]:
         """Return the permutation that moves the index axes from the front to NumPy's position.

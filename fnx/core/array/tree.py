@@ -207,7 +207,7 @@ def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
     if entry is None:
         return next(leaves)
     return entry.unflatten(treedef.data, [next(leaves) if c is LEAF else _unflatten(c, leaves)
-                                     for c in treedef.subtrees])
+                                          for c in treedef.subtrees])
 
 
 def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:

@@ -204,9 +204,8 @@ def zeta(s: Expr, q: Expr) -> Expr:
     pole = (q <= 0) & q.eq(floor(q))
     offset = where(pole | ~is_negative, 0.5, offset)
     above = _hurwitz(s, where(is_negative, 1 + offset, q))
-    mirrored = _hurwitz(s, where(is_negative, 1 - offset, 1)) - _hurwitz(s,
-                                                                         where(is_negative, 1 - q,
-                                                                               1))
+    mirrored = _hurwitz(s, where(is_negative, 1 - offset, 1)) - \
+        _hurwitz(s, where(is_negative, 1 - q, 1))
     first, odd = abs(offset) ** (-s), (s - 2 * floor(0.5 * s)).ne(0)
     all_terms = where(odd & (offset < 0), -first, first) + above + where(odd, -mirrored, mirrored)
     is_undefined = (s < 1) | (is_negative & ~pole & s.ne(floor(s)))

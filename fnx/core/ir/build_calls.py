@@ -111,5 +111,5 @@ def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = N
     ins = tuple([(x.shape, x.dtype) for x in promoted])
     arg = op_args.Sort(name, n_keys, ins, tuple(range(len(ins)) if outputs is None else outputs))
     results = build.results(UOp(ops.SORT, dtypes.void, promoted, arg))
-    return tuple([x if i < 0 else build.cast(x, operands[i].dtype) for x,
-                  i in zip(results, arg.outputs)])
+    return tuple([x if i < 0 else build.cast(x, operands[i].dtype)
+                  for x, i in zip(results, arg.outputs)])

@@ -133,8 +133,8 @@ def max_value(t: DType) -> Any:
 
 
 def _max_float(t: DType) -> float:
-    return low_precision.decode_number(low_precision.infinity_bits(t),
-                                       t) if t.has_no_inf else np.inf
+    return low_precision.decode_number(low_precision.infinity_bits(t), t) \
+        if t.has_no_inf else np.inf
 
 
 def zero(t: DType) -> Any:

@@ -31,8 +31,8 @@ class PeakRates(Record):
         a memory level."""
         rates = dict(self.flops)
         work = flops / rates.get(dtype, rates["float32"])
-        name, _, rate = next(level
-                             for level in self.memory_levels if nbytes <= level[1] or not level[1])
+        name, _, rate = next(level for level in self.memory_levels
+                             if nbytes <= level[1] or not level[1])
         moved = nbytes / rate
         return (work, dtype) if work > moved else (moved, name)
 

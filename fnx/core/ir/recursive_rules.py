@@ -54,9 +54,8 @@ def _rule_depth(node: UOp) -> int:
 
 def unroll_recursion(custom: UOp, rule: UOp) -> UOp:
     """Return a rule of a CUSTOM with the recursive calls replaced by CUSTOMs that have rules."""
-    return replace_recursive_calls(rule,
-                                   lambda src: custom.replace(src=(*accessors.bodies(custom),
-                                                                   *src[1:])))
+    return replace_recursive_calls(
+        rule, lambda src: custom.replace(src=(*accessors.bodies(custom), *src[1:])))
 
 
 def replace_recursive_calls(rule: UOp, visit: Callable[[tuple[UOp, ...]], UOp | None],

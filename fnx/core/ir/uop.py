@@ -238,9 +238,8 @@ def _sort_key(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int
     if len(src) == 2:  # fast path for most nodes: the same as below, without loops
         x, y = src
         form = own_hash, hash((own_hash, x.content_hashes[0], y.content_hashes[0]))
-        near_hash, far_hash = hash((own_hash, x.content_hashes[1],
-                                    y.content_hashes[1])), hash((own_hash, x.sort_key,
-                                                                            y.sort_key))
+        near_hash = hash((own_hash, x.content_hashes[1], y.content_hashes[1]))
+        far_hash = hash((own_hash, x.sort_key, y.sort_key))
     else:
         form = own_hash, hash((own_hash, *[s.content_hashes[0] for s in src]))
         near_hash = hash((own_hash, *[s.content_hashes[1] for s in src]))

@@ -250,8 +250,8 @@ class _StoreRun:
         for window in iter_windows(sizes, self.extent):
             scope = {**inner, **window}
             changed = [r for r in {*closed, *sizes} if r in window or r in windows]
-            scope_values = {n: v for n,
-                            v in values.items() if not any(r in n.ranges for r in changed)}
+            scope_values = {n: v for n, v in values.items()
+                            if not any(r in n.ranges for r in changed)}
             value = self._evaluate(accessors.value(node), scope, scope_values)
             if node.op is ops.MMA:
                 self._evaluate(node.src[1], scope, scope_values)
@@ -317,7 +317,7 @@ class _StoreRun:
         return out
 
     def _variant_nodes(self, node: UOp, roots: list[UOp], windows: WindowBounds,
-                values: NodeValues) -> list[UOp]:
+                       values: NodeValues) -> list[UOp]:
         """Return the nodes that vary with the iterations of a LOOP, operands first, and evaluate
         the invariant ones."""
         t, = accessors.bound_ranges(node)
@@ -406,7 +406,7 @@ class _StoreRun:
     # ---- indices ----
 
     def _check_indices(self, access: UOp, values: NodeValues, valid: NDArray,
-                extents: Sequence[int]) -> list[NDArray]:
+                       extents: Sequence[int]) -> list[NDArray]:
         """Return the index of each dimension, bounds-checked; 0 where not valid."""
         out = []
         for dim, (index, n) in enumerate(zip(accessors.indices(access), extents)):
@@ -495,8 +495,8 @@ def _stores_sharing_loops(store: UOp, kernel: UOp) -> list[UOp]:
     """Return a STORE and those that share a LOOP with it, directly or transitively."""
     loops = {s: {n for n in toposort([s]) if n.op is ops.LOOP} for s in kernel.src}
     group, group_loops = [store], set(loops[store])
-    while more := [s
-                   for s in kernel.src if s not in group and not group_loops.isdisjoint(loops[s])]:
+    while more := [s for s in kernel.src
+                   if s not in group and not group_loops.isdisjoint(loops[s])]:
         group += more
         group_loops.update(*[loops[s] for s in more])
     return [s for s in kernel.src if s in group]

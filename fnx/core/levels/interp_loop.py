@@ -66,8 +66,8 @@ class LoopState:
 
     def _stack(self, history: Sequence[NDArray], trips: int, dtype: np.dtype[Any]) -> NDArray:
         ndim = self.last[0].ndim
-        shape = [1] * ndim if not history else list(np.broadcast_shapes(*{s.shape
-                                                                          for s in history}))
+        shape = [1] * ndim if not history else \
+            list(np.broadcast_shapes(*{s.shape for s in history}))
         shape[self.axis] = trips
         out = np.zeros(shape, dtype)
         for i, s in enumerate(history):

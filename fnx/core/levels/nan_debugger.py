@@ -97,8 +97,8 @@ def check_results(fn: UOp, args: Sequence[NDArray], results: Sequence[NDArray], 
 def find_origin(fn: UOp, args: Sequence[NDArray], result: int, check: str) -> Origin | None:
     """Return the origin of the NaN in a result; None if recomputing gives no NaN."""
     with np.errstate(all="ignore"):
-        result_origin = callbacks.suppress_effects(lambda: _Search(fn, args,
-                                                                   check).find(fn.src[result]))
+        result_origin = callbacks.suppress_effects(
+            lambda: _Search(fn, args, check).find(fn.src[result]))
     if isinstance(result_origin, int):
         return Origin(f"argument {result_origin}", *_first_bad(args[result_origin], check))
     return result_origin

@@ -233,8 +233,8 @@ class _ElementFormula:
 
     def fold(self, node: UOp, index: IndexNodes) -> Text:
         w, count = node.arg, node.src[0].shape[node.arg.axis]
-        position = symbolic.simplify((Expr(index[w.axis]) - Expr(index[w.offset]) *
-                                      w.dilation).node)
+        position = symbolic.simplify(
+            (Expr(index[w.axis]) - Expr(index[w.offset]) * w.dilation).node)
         inner = symbolic.simplify((Expr(position) // w.stride).node)
         condition = f"0 <= {self.letter(inner)} < {count}"
         if w.stride > 1:

@@ -110,9 +110,8 @@ def _commands(commands: UOp, names: Callable[[UOp], str], inputs: Sequence[str],
             out.append(_command(node, names, inputs))
             if node.src[0].op is ops.CMD_LOOP:
                 memory_names = [f"m{i}" for i in range(len(node.src) - 1)]
-                out += ["  " + line
-                        for line in _commands(node.with_operands(node.src[:1]), names, memory_names,
-                                              0)]
+                out += ["  " + line for line in _commands(
+                    node.with_operands(node.src[:1]), names, memory_names, 0)]
             continue
         inner = depth + (node.op is ops.CMD_LOOP)
         bodies = [_commands(s, names, inputs, inner) for s in node.src if s.op is ops.COMMANDS]

@@ -242,8 +242,8 @@ def _call(node: UOp) -> bool:
     body, args = node.src[0], node.src[1:]
     if body.op is ops.KERNEL:
         dtypes_given = [a.dtype for a in args] + [dtype for _, dtype in node.arg.outs]
-        return all(slot < len(dtypes_given) and dtypes_given[slot] is dtype for slot,
-                   dtype in _refs(body))
+        return all(slot < len(dtypes_given) and dtypes_given[slot] is dtype
+                   for slot, dtype in _refs(body))
     return _takes(body, _types(args)) and node.arg.outs == _types(body.src)
 
 
@@ -282,10 +282,10 @@ def _scan(node: UOp) -> bool:
     fixed, xs = types[:x_start], types[x_start:]
     body_types = _types(body.src)
     ys = [((arg.length, *shape), dtype) for shape, dtype in body_types[arg.n_carries:]]
-    return arg.length >= 0 and all(shape[:1] == (arg.length,) for shape, _ in xs) and _takes(
-        body, [*fixed, *((shape[1:], dtype) for shape, dtype in xs)]) and \
-        body_types[:arg.n_carries] == fixed[arg.n_consts:] and arg.outs == (*fixed[arg.n_consts:],
-                                                                            *ys)
+    return arg.length >= 0 and all(shape[:1] == (arg.length,) for shape, _ in xs) and \
+        _takes(body, [*fixed, *((shape[1:], dtype) for shape, dtype in xs)]) and \
+        body_types[:arg.n_carries] == fixed[arg.n_consts:] and \
+        arg.outs == (*fixed[arg.n_consts:], *ys)
 
 
 def _while(node: UOp) -> bool:
@@ -336,8 +336,8 @@ def _custom(node: UOp) -> bool:
             if not _takes(bwd, [*captures, *tokens, *residuals, *tangents]) or \
                     rule_types[:len(tokens)] != tuple(tokens) or \
                     len(arg.cotangent_indices) != len(arg_types) or \
-                    any(i >= 0 and rule_types[i] != t for i,
-                        t in zip(arg.cotangent_indices, arg_types)):
+                    any(i >= 0 and rule_types[i] != t
+                        for i, t in zip(arg.cotangent_indices, arg_types)):
                 return False
     return True
 

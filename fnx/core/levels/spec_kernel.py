@@ -188,8 +188,8 @@ def _parallel(kernel: UOp) -> bool:
     parallel_ids = {n.arg.id: n.arg.kind for n in toposort([kernel])
                     if n.op is ops.RANGE and n.arg.kind in PARALLEL_KINDS}
     order = kernel.arg.order
-    return all(n <= (RANGE_KINDS[kind].max_ranges or n) for kind,
-               n in Counter(parallel_ids.values()).items()) \
+    return all(n <= (RANGE_KINDS[kind].max_ranges or n)
+               for kind, n in Counter(parallel_ids.values()).items()) \
         and (not order or set(order[:len(parallel_ids)]) == parallel_ids.keys())
 
 

@@ -86,8 +86,8 @@ def _dtype_bounds(atom: UOp) -> Bounds:
     """Bound loaded data by the limits of its dtype (before a cast), clipped to those of index."""
     t = atom.src[0].dtype if atom.op is ops.CAST else atom.dtype
     index_limits = dtypes.index.limits
-    return t.limits if (t.is_integer or
-                        t.is_bool) and t.limits[1] <= index_limits[1] else index_limits
+    return t.limits if (t.is_integer or t.is_bool) and t.limits[1] <= index_limits[1] else \
+        index_limits
 
 
 def _interval_rule(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], Bounds]:
@@ -328,9 +328,9 @@ def _min_max(node: UOp, done: _NormalForms) -> Polynomial:
     return _min_or_max(a, b, node.op)
 
 
-def _arithmetic_rule(f: Callable[[Polynomial, Polynomial],
-                                 Polynomial]) -> Callable[[UOp, _NormalForms],
-                                                         Polynomial]:
+def _arithmetic_rule(
+    f: Callable[[Polynomial, Polynomial], Polynomial],
+) -> Callable[[UOp, _NormalForms], Polynomial]:
     def rule(node: UOp, done: _NormalForms) -> Polynomial:
         a, b = _operand_forms(node.src, done)
         return _recombine(f(a, b)) if len(a) * len(b) <= MAX_TERMS else _atom_polynomial(node)

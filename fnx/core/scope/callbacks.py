@@ -137,8 +137,8 @@ def _call_batch(arg: op_args.Callback, handle: Handle, operands: Sequence[Any],
     try:
         _calls.depth = depth + 1
         for lane in np.ndindex(*[n for n, _ in arg.lanes]):
-            operands_here = [np.array(x[_batch_index(arg, k, lane)]) for k,
-                             x in enumerate(operands)]
+            operands_here = [np.array(x[_batch_index(arg, k, lane)])
+                             for k, x in enumerate(operands)]
             if arg.masked and not operands_here.pop(0):
                 continue
             for out, value in zip(outs[arg.effect:], _call(handle, operands_here, shapes)):

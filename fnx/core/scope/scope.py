@@ -68,8 +68,8 @@ class _TraceState(threading.local):
 
 thread_state = _state = _TraceState()
 # The user's named scopes of this thread or task: (depth among the traces, name, location).
-_named_regions: ContextVar[tuple[tuple[int, str, Location | None], ...]] = ContextVar("fnx names",
-                                                                                      default=())
+_named_regions: ContextVar[tuple[tuple[int, str, Location | None], ...]] = ContextVar(
+    "fnx names", default=())
 
 
 class Scope:

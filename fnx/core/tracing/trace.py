@@ -90,8 +90,8 @@ class TracedFunction(Record):
 
     def close(self) -> ClosedFunction:
         """Close it to a FUNCTION. The traces of its captures must be open."""
-        precomputed = precomputed_nodes(self.nodes,
-                                        self.start_number) if scope.is_open() else frozenset[UOp]()
+        precomputed = precomputed_nodes(self.nodes, self.start_number) if scope.is_open() else \
+            frozenset[UOp]()
         function, captures = preserving_locs(close, self.nodes, self.leaves, self.name,
                                              last=self.tokens[:1], whole=precomputed)
         return ClosedFunction(function, captures, self.out_tree,

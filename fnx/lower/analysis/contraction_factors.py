@@ -99,8 +99,8 @@ def is_zero_unless(value: UOp, conditions: Sequence[UOp]) -> bool:
     for node in toposort([value], stop=lambda n: n.op in (ops.LOAD, ops.REDUCE)):
         src = [is_zero_there[s] for s in node.src if s in is_zero_there]
         if node.op is ops.LOAD:
-            is_zero_there[node] = _implies(validity(node), conditions) or _is_staged_zero(node,
-                                                                                          conditions)
+            is_zero_there[node] = _implies(validity(node), conditions) or \
+                _is_staged_zero(node, conditions)
         elif node.op is ops.WHERE:
             is_zero_there[node] = is_zero(node.src[2]) and _implies(node.src[0], conditions)
         else:

@@ -166,8 +166,8 @@ class Loops:
             name = name_of(r)
             if name in self.leaves:
                 raise KernelError(f"expected ranges of different names, got two named {name!r}")
-            self.of[r] = self.leaves[name] = ScheduledLoop(name, extent(r), r.arg.kind,
-                                                            r in carried_ranges)
+            self.of[r] = self.leaves[name] = ScheduledLoop(
+                name, extent(r), r.arg.kind, r in carried_ranges)
 
     def apply(self, schedule: Iterable[Transform]) -> None:
         """Apply splits, orders and kinds in sequence."""
@@ -267,8 +267,8 @@ class Loops:
             if loop in self.blocked_sums and partial_sums[-1]:
                 partial_sums.append([])
             partial_sums[-1].append(final)
-        replicated = [f
-                      for loop in sum_loops if loop.kind in REPLICATED_KINDS and
+        replicated = [f for loop in sum_loops
+                      if loop.kind in REPLICATED_KINDS and
                       (f := loop.final_range) is not None
                       and f.op is ops.RANGE]
         return [*[part[::-1] for part in partial_sums[:-1]], [*partial_sums[-1][::-1], *replicated]]

@@ -24,8 +24,8 @@ UNKNOWN_STRIDE = 1 << 20  # stride assumed if it is data, or known only at run t
 def extent(r: UOp) -> int:
     """Return the extent of a range, or the value assumed for it."""
     n = accessors.extent(r)
-    return int(build.const_of(n)) if n.op is ops.CONST else min(ASSUMED_EXTENT,
-                                                                symbolic.bounds(n)[1])
+    return int(build.const_of(n)) if n.op is ops.CONST else \
+        min(ASSUMED_EXTENT, symbolic.bounds(n)[1])
 
 
 def trip_count(r: UOp, step: int = 1) -> int | None:

@@ -100,8 +100,8 @@ def _data_bound(frame: TileFrame, terms: Sequence[RegionTerm], mask: _TermMask) 
     if frame.j not in is_unmasked.ranges:
         return is_unmasked
     column, length = frame.j, frame.shape[frame.along]
-    column_index = column if mask.direction < 0 else build.sub(build.index_const(length - 1),
-                                                               column)
+    column_index = column if mask.direction < 0 else \
+        build.sub(build.index_const(length - 1), column)
     column_index = build.cast(column_index, dtypes.int32)
     zero = build.const_like(column_index, 0)
     value = build.where(is_unmasked, build.add(column_index, build.const_like(column_index, 1)),
@@ -142,8 +142,8 @@ def _precompute_max(frame: TileFrame, terms: Sequence[RegionTerm], value: UOp) -
     reduce_loops = sorted(value.ranges & reduced_loops, key=lambda r: r.arg.id)
     result_loops = sorted(value.ranges - reduced_loops, key=lambda r: r.arg.id)
     shape = tuple([extent(r) for r in result_loops])
-    (max_value,), operands = frame.renumber_slots([build.reduce_ranges(value, ops.MAX,
-                                                                       reduce_loops)])
+    (max_value,), operands = frame.renumber_slots(
+        [build.reduce_ranges(value, ops.MAX, reduce_loops)])
     target = build.index_into(build.ref(len(operands), dtypes.int32, shape), *result_loops)
     kernel = build.kernel([build.store(target, max_value)], "any_other",
                           [r.arg.id for r in (*result_loops, *reduce_loops)])

@@ -202,9 +202,9 @@ def _build_region(facts: RegionAnalysis, products: Sequence[UOp], inside: Sequen
                 and any(s in computed_after for s in node.src):
             computed_after.add(node)
 
-    prepared = _materialized_factors(facts, [factor for n in (*products, *reductions)
-                                             if n in facts.contractions
-                                             for factor in facts.factors(n)], inside_set)
+    prepared = _materialized_factors(
+        facts, [factor for n in (*products, *reductions) if n in facts.contractions
+                for factor in facts.factors(n)], inside_set)
 
     def is_memory(node: UOp) -> bool:
         if node in stored or node.op is ops.REDUCE:
@@ -271,7 +271,7 @@ def _match_reduction(node: UOp, result: UOp, products: Sequence[UOp],
     if result is not node:
         index = tuple([index[a] for a in result.arg])
     return RegionReduce(node, result, product, index, renamed(inner),
-                frozenset(axes), tuple(lanes))
+                        frozenset(axes), tuple(lanes))
 
 
 def _loop_to_axis(index: Tokens, shape: ops.Shape) -> dict[Token, Token]:

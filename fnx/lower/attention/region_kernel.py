@@ -95,8 +95,8 @@ class RegionKernel:
                for t in self.terms):
             return False  # a single loop over lanes
         term = frame.term(reduction)
-        exp_form_match = algebra.match_exp_linear(term.weights,
-                                                  frame.j) if term.monoid is ops.ADD else None
+        exp_form_match = algebra.match_exp_linear(term.weights, frame.j) \
+            if term.monoid is ops.ADD else None
         score = self.score
         if depends_on_kernel or self.online:
             if term.monoid is ops.MAX and term.other is None and not depends_on_kernel and \
@@ -188,8 +188,8 @@ class RegionKernel:
         self.stages: dict[UOp, UOp] = {}
         bound = loop_bound(frame, [*self.terms, *self.row_terms], self.score)
         last = build.index_const(-(-length // self.block) - 1)
-        block_index = build.sub(last,
-                                self.t) if bound is not None and bound.direction > 0 else self.t
+        block_index = build.sub(last, self.t) \
+            if bound is not None and bound.direction > 0 else self.t
         self.start = (Expr(block_index) * self.block).node
         nexts = self._next_values(bound)
         stop = None if bound is None else self._stop_condition(bound)
@@ -256,8 +256,8 @@ class RegionKernel:
     def _mask_bounds(self, value: UOp, otherwise: float, r: UOp) -> UOp:
         """Replace a value out of bounds of the axis by ``otherwise``."""
         inside = self._inside(r)
-        return value if inside is None else build.where(inside, value,
-                                                        build.const_like(value, otherwise))
+        return value if inside is None else \
+            build.where(inside, value, build.const_like(value, otherwise))
 
     def _carry(self, init: float, like: UOp, ranges_in: Iterable[UOp]) -> UOp:
         """Add a carried value."""
@@ -298,8 +298,8 @@ class RegionKernel:
                                             name=f"jj{number}")
                 # the last columns contribute
                 is_reversed = bound is not None and bound.direction > 0
-                column = build.sub(build.index_const(self.block - 1),
-                                   reduce_range) if is_reversed else reduce_range
+                column = build.sub(build.index_const(self.block - 1), reduce_range) \
+                    if is_reversed else reduce_range
                 term_value, = substitute([term.value],
                                          {term.weights: self._stage(term_value, self.jx, column)})
                 term_value = self._at_block(term_value, column)
@@ -332,9 +332,8 @@ class RegionKernel:
                 value = top
             else:
                 shift, *others = substitute([term.exp_form.shift, *[
-                    original if other is None else other for _, other,
-                    original in term.exp_form.outer]],
-                    known_loads)
+                    original if other is None else other
+                    for _, other, original in term.exp_form.outer]], known_loads)
                 outer = tuple([(op, None if other is None else others[i], original)
                                for i, (op, other, original) in enumerate(term.exp_form.outer)])
                 factor = build.exp(build.sub(_finite_max(top), shift))

@@ -230,8 +230,8 @@ def _check_price(facts: RegionAnalysis, region: AttentionRegion, built: Sequence
 def _isolate(facts: RegionAnalysis, region: AttentionRegion,
              built: Sequence[ReduceKernel]) -> tuple[UOp, UOp]:
     """Return FUNCTIONs of the region's inputs that compute it by its kernels, and as it is."""
-    nodes, region_nodes = set(facts.nodes), {n for f in region.reductions
-                                             for n in (f.node, f.result)}
+    nodes = set(facts.nodes)
+    region_nodes = {n for f in region.reductions for n in (f.node, f.result)}
     operand_nodes = {n for m in built for n in m.operands}
 
     def is_read(node: UOp) -> bool:

@@ -94,9 +94,8 @@ class TileSizes:
             if n.op is ops.LOAD and buffer(n).op is ops.REF:
                 column_range = next((r for r in n.ranges if name_of(r) == "jl"), None)
                 is_row_invariant = all(name_of(r) != "i" for r in n.ranges)  # common to all rows
-                if column_range is not None and is_row_invariant and stride(n,
-                                                                            column_range) not in (0,
-                                                                                                  1):
+                if column_range is not None and is_row_invariant and \
+                        stride(n, column_range) not in (0, 1):
                     packed[buffer(n).arg.slot] = None
         return (*steps, *[tiling.stage(slot, None, "GLOBAL", "jl") for slot in packed])
 

@@ -35,8 +35,8 @@ def merge_bounds_checks(kernel: UOp) -> UOp:
             return None
         tests = conjuncts(src[2])
         merged = _merge_conditions(tests)
-        return None if len(merged) == len(tests) else node.with_operands((*src[:2],
-                                                                 reduce(build.and_, merged)))
+        return None if len(merged) == len(tests) else \
+            node.with_operands((*src[:2], reduce(build.and_, merged)))
 
     return kernel.with_operands(tuple(rebuild(kernel.src, visit)))
 

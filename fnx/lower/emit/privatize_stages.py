@@ -31,8 +31,8 @@ def privatize_stages(kernel: UOp, target: Target) -> UOp:
     free: dict[UOp, tuple[tuple[UOp, ...], tuple[UOp, ...]]] = {}
     for n in toposort(kernel.src):
         if n.op is ops.STAGE and any(r.arg.kind in REPLICATED_KINDS for r in n.ranges):
-            free[n] = order.select_kinds(n.ranges, ("UNROLL",)), order.select_kinds(n.ranges,
-                                                                                    ("VEC",))
+            free[n] = (order.select_kinds(n.ranges, ("UNROLL",)),
+                       order.select_kinds(n.ranges, ("VEC",)))
     if not free:
         return kernel
 

@@ -66,8 +66,8 @@ def generalize_length(sort: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     There is one for lengths that are ranked, and one for all others.
     """
     scalars = rows_and_length(sort)
-    lengths = (0, MAX_RANKED) if build.const_of(scalars[1]) <= MAX_RANKED else (MAX_RANKED + 1,
-                                                                                MAX_LENGTH)
+    lengths = (0, MAX_RANKED) if build.const_of(scalars[1]) <= MAX_RANKED else \
+        (MAX_RANKED + 1, MAX_LENGTH)
     ins = tuple([((), t) for _, t in sort.arg.ins])
     return sort.replace(arg=sort.arg.replace(ins=ins, lengths=lengths)), scalars
 

@@ -125,8 +125,8 @@ def _interleave(values: Values, store: UOp, replicas: Expansion, gap_range: UOp)
             access = interleaving.access(values.addresses, accessors.index_node(store), gap_range,
                                          lane, i, instance)
             lane_mask = None if mask is None else interleaving.vector_mask(lines, mask, count, i)
-            streaming = mask is None and is_nontemporal(values, store) and fits_line(access.address,
-                                                                                     vector)
+            streaming = mask is None and is_nontemporal(values, store) and \
+                fits_line(access.address, vector)
             out.append(Write(access.address, vector, condition, lane_mask, None, streaming))
     return out
 

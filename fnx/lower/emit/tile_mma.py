@@ -44,8 +44,8 @@ def multiplied(values: Values, mma: UOp, instances: Sequence[Instance], totals: 
         raise KernelError(f"tensorize: expected 16 unrolled rows and 16 lanes for {mma.arg.unit}")
     out = []
     for at, total in zip(_first_rows(row, instances), totals):
-        tiles = [_tile(values, factor, pair, at) for factor,
-                 pair in ((a, (row, k)), (b, (k, lane)))]
+        tiles = [_tile(values, factor, pair, at)
+                 for factor, pair in ((a, (row, k)), (b, (k, lane)))]
         out.append(values.lines.add(ops.MMA, total.dtype, (*tiles, total), mma.arg))
     return out
 

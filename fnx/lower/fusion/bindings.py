@@ -87,9 +87,9 @@ class _Bindings:
             out = frozenset((self._place(node) if node in roots else _ARENA,))
             yield from self._cut(_value_operands(node), bound_after_cuts, out, cut, node)
             bound_after_cuts[node] = self._needed(_value_operands(node), bound_after_cuts, node,
-                                                    cut)
-        if len(written_buffers | self._needed(output_values, bound_after_cuts, None,
-                                                cut)) > self.limit:
+                                                  cut)
+        if len(written_buffers | self._needed(
+                output_values, bound_after_cuts, None, cut)) > self.limit:
             if len(roots) > 1:
                 yield from roots
             else:
@@ -119,7 +119,7 @@ class _Bindings:
             yield best
 
     def _needed(self, values: Iterable[UOp], bound: dict[UOp, _BoundBuffers],
-                  reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _BoundBuffers:
+                reader: UOp | None = None, cut: Iterable[UOp] = ()) -> _BoundBuffers:
         """Return the buffers to bind to compute some values, and for a GATHER the array it
         reads."""
         buffers: set[UOp | None] = set()

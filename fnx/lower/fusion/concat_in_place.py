@@ -44,8 +44,8 @@ def is_profitable(node: UOp, cost: Mapping[UOp, RecomputeCost], in_memory: bool)
         return False
     if has_many_parts(node):
         return True
-    if in_memory and len(node.src) >= MIN_EQUAL_PARTS and len({s.shape
-                                                               for s in node.src}) == 1 and \
+    if in_memory and len(node.src) >= MIN_EQUAL_PARTS and \
+            len({s.shape for s in node.src}) == 1 and \
             math.prod(node.src[0].shape) >= MIN_ELEMENTS:
         return True
     return all(any(n.op is ops.REDUCE for n in cost[s].loads) for s in node.src)

@@ -92,8 +92,8 @@ class Fusion:
         self.cost = cost.costs(self.nodes)
         self.varies = cost.varying_axes(self.nodes)
         self.contractions = cost.contractions(self.nodes, self.varies)
-        self.materialized = cost.materialized_sums(self.nodes, self.contractions,
-                                                   roots) | self.forced_buffers
+        self.materialized = cost.materialized_sums(
+            self.nodes, self.contractions, roots) | self.forced_buffers
         self.depth = cost.reduction_depths(self.nodes)
 
     @property
@@ -231,9 +231,8 @@ class Fusion:
     def _is_cheap_in_rows(self, node: UOp, group: Group, indices: list[Tokens]) -> bool:
         """Whether it is cheap given row reductions, which are available: x - max, read twice."""
         node_cost = self.cost[node]
-        remaining_cost = node_cost.replace(loads=frozenset([n
-                                                            for n in node_cost.loads
-                                                            if n.op is not ops.REDUCE]))
+        remaining_cost = node_cost.replace(
+            loads=frozenset([n for n in node_cost.loads if n.op is not ops.REDUCE]))
         return group.contraction is None and cost.is_cheap(remaining_cost) and \
             all(can_reduce_all_in(group, node, index, self.cost) for index in indices)
 
@@ -272,8 +271,8 @@ class Fusion:
         """Whether fusing it would fuse a reduction below that is no row reduction of the group."""
         if not cost.has_reductions(self.cost[node]):
             return False
-        has_row = common_prefix(index, group.own_index) or can_reduce_all_in(group, node, index,
-                                                                       self.cost)
+        has_row = common_prefix(index, group.own_index) or \
+            can_reduce_all_in(group, node, index, self.cost)
         return (group.contraction is not None or not has_row) and not cost.is_broadcast_scale(node)
 
     def _may_merge(self, uses: dict[Group, list[Tokens]]) -> bool:
@@ -310,8 +309,8 @@ class Fusion:
         fill_index = min(indices, key=self._loop_order)  # in the loop that runs first
         differing = [i for i, ts in enumerate(zip(*indices)) if len(set(ts)) > 1]
         row_bytes = math.prod(node.shape[i] for i in differing) * node.dtype.itemsize
-        if row_bytes > MAX_STAGE_BYTES or any(type(t) is not int for index in indices
-                                              for t in index) \
+        if row_bytes > MAX_STAGE_BYTES \
+                or any(type(t) is not int for index in indices for t in index) \
                 or any(fill_index[i] not in self._loop_depth for i in differing):
             return False
         group.stages[node] = fill_index

@@ -182,9 +182,9 @@ class _Builder:
     def _results(self) -> tuple[list[UOp], list[UOp]]:
         values = [(node, index, self._read(node, index)) for node, index in self.group.roots]
         scatter_target = self.group.base_of  # a scatter's base is written to the scatter's buffer
-        stores = [build.store(self._place(node if scatter_target is None else scatter_target,
-                                          index), value)
-                  for node, index, value in values]
+        stores = [build.store(
+            self._place(node if scatter_target is None else scatter_target, index), value)
+            for node, index, value in values]
         return stores, [node if scatter_target is None else scatter_target for node, _, _ in values]
 
     def _name(self) -> str:
@@ -383,8 +383,8 @@ class _Builder:
         if node.arg.monoid is not None:
             simplified = _simplify_indices([target, value, *bound_checks])
             used_nodes = set(toposort(simplified))
-            unused_ranges = [r
-                             for i in update_index if (r := self._index(i)).op is ops.RANGE and
+            unused_ranges = [r for i in update_index
+                             if (r := self._index(i)).op is ops.RANGE and
                              r not in used_nodes]
             if unused_ranges:
                 target, value, *bound_checks = simplified

@@ -80,8 +80,8 @@ def is_profitable(node: UOp, recompute_set: RecomputeSet, copies: int) -> bool:
     elements = math.prod(node.shape)
     rate = DRAM_BYTES_PER_CYCLE if _nbytes(node) >= UNCACHED_BYTES else CACHE_BYTES_PER_CYCLE
     memory_cycles = elements * node.dtype.itemsize * (2 + copies) / rate
-    recompute_cycles = elements * recompute_set.weight * (copies -
-                                                          1) * node.dtype.itemsize / VECTOR_BYTES
+    recompute_cycles = elements * recompute_set.weight * (copies - 1) * \
+        node.dtype.itemsize / VECTOR_BYTES
     return recompute_cycles < memory_cycles
 
 

@@ -48,8 +48,8 @@ def coalesce(kernel: UOp) -> UOp:
             return build.index_into(coalesced_ref, *[now for _, now in remaining_dims])
         if merged_away.isdisjoint(node.src):
             return None
-        return node.with_operands(tuple([now for old,
-                                         now in zip(node.src, src) if old not in merged_away]))
+        return node.with_operands(tuple([
+            now for old, now in zip(node.src, src) if old not in merged_away]))
 
     return with_stores(kernel, rebuild(kernel.src, visit, merged), kernel.arg.order)
 

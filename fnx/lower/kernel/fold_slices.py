@@ -38,8 +38,8 @@ class _RowSlice(Record):
     dropped: int
 
 
-def fold_slices(steps: Sequence[KernelStep | ControlFlowStep]) -> list[KernelStep |
-                                                                       ControlFlowStep]:
+def fold_slices(
+        steps: Sequence[KernelStep | ControlFlowStep]) -> list[KernelStep | ControlFlowStep]:
     """Replace operands of the steps by slices of them, where a kernel only reads a slice."""
     return [_fold_step_slices(step) if isinstance(step, KernelStep) and step.reads_slices else step
             for step in steps]

@@ -40,8 +40,8 @@ def hoist_scalar_factors(kernel: UOp) -> UOp:
             hoisted = _hoist(node)
             if hoisted is not None:
                 replacements[node] = copy_locs(hoisted, node)
-    return kernel.with_operands(tuple(substitute(kernel.src,
-                                                 replacements))) if replacements else kernel
+    return kernel.with_operands(tuple(substitute(kernel.src, replacements))) \
+        if replacements else kernel
 
 
 def _hoist(reduce: UOp) -> UOp | None:

@@ -93,8 +93,8 @@ def _add_unit_loop(kernel: UOp, nodes: list[UOp]) -> UOp:
     if any(map(indices, access_buffers)):
         return kernel
     unit_range = build.range_(1, 0)
-    replacements = {n: build.index_into(b.replace(src=unit_range.src), unit_range) for n,
-                    b in access_buffers.items()}
+    replacements = {n: build.index_into(b.replace(src=unit_range.src), unit_range)
+                    for n, b in access_buffers.items()}
     return build.kernel(rebuild(kernel.src, known=replacements), kernel.arg.name, (0,))
 
 
@@ -176,8 +176,8 @@ class _Generalizer:
                 nonlinear += node.src[:1] if node.src[0].op is ops.RANGE else []
             elif node.op not in _LINEAR_OPS:
                 nonlinear += [s for s in node.src if s.dtype is dtypes.index]
-        return {r for n in nonlinear for r in n.ranges} | {n
-                                                           for n in nonlinear if n.op is ops.RANGE}
+        return {r for n in nonlinear for r in n.ranges} | \
+            {n for n in nonlinear if n.op is ops.RANGE}
 
     def _static_constants(self) -> set[UOp]:
         """Return the constants with which an op is much faster than with a variable."""

@@ -59,8 +59,8 @@ def stage_scatter_rows(kernel: UOp, target: Target) -> UOp:
         return kernel  # workers may share a row, and each of them would fill the stages
     staged_values = _StageSelection(r, outer_ranges, lanes).of(store.src)
     return _stage_rows(kernel, staged_values, r,
-                       _block_rows(staged_values, extent(r), lanes,
-                                   target)) if staged_values else kernel
+                       _block_rows(staged_values, extent(r), lanes, target)) \
+        if staged_values else kernel
 
 
 def _reads_target(node: UOp, store: UOp) -> bool:
@@ -86,9 +86,8 @@ class _StageSelection:
             combined = tuple(dict.fromkeys(v for _, values in operand_choices for v in values))
             combined_saving = sum(self._best[v][0] for v in combined)
             own_saving = self._net_saving(node) if self._can_stage(node) else 0.0
-            self._best[node] = (own_saving,
-                                (node,)) if own_saving > combined_saving else (combined_saving,
-                                                                               combined)
+            self._best[node] = (own_saving, (node,)) if own_saving > combined_saving else \
+                (combined_saving, combined)
         return tuple(dict.fromkeys(v for s in roots for v in self._best[s][1]))
 
     def _collect(self, node: UOp) -> None:
@@ -114,9 +113,8 @@ class _StageSelection:
         """Return the instructions per row that SIMD saves, less those to store and load the
         value."""
         below = self._below[node]
-        return sum([saved * (below & alike).bit_count() for saved,
-                    alike in self._by_saving.items()]) \
-            - 1.0 - 1 / self.lanes
+        return sum([saved * (below & alike).bit_count()
+                    for saved, alike in self._by_saving.items()]) - 1.0 - 1 / self.lanes
 
     def _own_saving(self, node: UOp) -> float:
         """Return the instructions of a node by itself that SIMD saves."""

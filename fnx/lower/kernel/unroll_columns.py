@@ -111,8 +111,8 @@ def _loops_cost(work: Sequence[int], widths: Sequence[int]) -> float:
 def _columns_cost(work: Sequence[int], widths: Sequence[int]) -> float:
     """Return the cycles for a row if vectors go across rows: then loads are strided, too."""
     reads = [1 if n == 1 else 2 * min(n, MIN_COLUMNS) for n in widths]
-    return sum([n * (w + r + TRANSPOSE_COST) for w, n,
-                r in zip(work, widths, reads)]) / VECTOR_ELEMENTS
+    return sum([n * (w + r + TRANSPOSE_COST)
+                for w, n, r in zip(work, widths, reads)]) / VECTOR_ELEMENTS
 
 
 def _select_ranges(store: UOp, nodes: Sequence[UOp]) -> list[UOp]:

@@ -123,8 +123,8 @@ def _encode_float(x: Expr, t: DType) -> Expr:
     subnormal = (size.bitcast(float32) + anchor).bitcast(int32) - anchor.bitcast(int32)
     encoded = where(size < (128 - t.bias << 23), subnormal, rounded)
     inf = low_precision.infinity_bits(t)
-    encoded = where(encoded > inf, low_precision.nan_bits(t),
-                    encoded) if t.has_no_inf else minimum(encoded, inf)
+    encoded = where(encoded > inf, low_precision.nan_bits(t), encoded) if t.has_no_inf else \
+        minimum(encoded, inf)
     encoded = where(size > 0x7F800000, low_precision.nan_bits(t), encoded)
     return (encoded | (u >> 31 & 1) << t.bits - 1).cast(_storage_dtype(t))
 

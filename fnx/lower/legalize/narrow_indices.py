@@ -261,7 +261,7 @@ class _IndexNarrower:
         if node.op is ops.CAST and src[0].dtype is dtype:
             self.made[node] = src[0]
             return None
-        rewritten = node.with_operands(src) if dtype is node.dtype else node.replace(dtype=dtype,
-                                                                                     src=src)
+        rewritten = node.with_operands(src) if dtype is node.dtype else \
+            node.replace(dtype=dtype, src=src)
         self.made[node] = rewritten
         return rewritten

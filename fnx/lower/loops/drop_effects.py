@@ -23,8 +23,7 @@ def drop_effects(loop: UOp) -> tuple[UOp, dict[int, int]] | None:
     operands, arg = accessors.operands(loop), loop.arg
     token_operands = {i for i, x in enumerate(operands) if build_calls.is_token(x)}
     value_operands = [i for i in range(len(operands)) if i not in token_operands]
-    bodies = [b
-              for body in accessors.bodies(loop)
+    bodies = [b for body in accessors.bodies(loop)
               if (b := _drop_from_body(body, token_operands, value_operands)) is not None]
     if len(bodies) < len(accessors.bodies(loop)) or not bodies[-1].src:
         return None
@@ -36,8 +35,8 @@ def drop_effects(loop: UOp) -> tuple[UOp, dict[int, int]] | None:
         last = sum(i < arg.n_consts + arg.n_carries for i in value_operands)
         results = build_calls.scan(bodies[0], arg.length, arguments[:n], arguments[n:last],
                                    arguments[last:], arg.reverse, arg.name, arg.checkpoint)
-    outs = [i for i,
-            out in enumerate(accessors.bodies(loop)[-1].src) if not build_calls.is_token(out)]
+    outs = [i for i, out in enumerate(accessors.bodies(loop)[-1].src)
+            if not build_calls.is_token(out)]
     return results[0].src[0], {i: n for n, i in enumerate(outs)}
 
 

@@ -75,8 +75,8 @@ def _layout_changes(call: UOp, readers: Mapping[UOp, Sequence[UOp]]) -> DimOrder
             dim_orders[slot] = tuple([operand.arg.index(a) for a in range(len(operand.arg))])
     for result in readers.get(call, ()):
         consumers = readers.get(result, ())
-        if consumers and len({(n.op, n.arg)
-                              for n in consumers}) == 1 and consumers[0].op is ops.PERMUTE:
+        if consumers and len({(n.op, n.arg) for n in consumers}) == 1 and \
+                consumers[0].op is ops.PERMUTE:
             dim_orders[_result_slot(result)] = consumers[0].arg
     traversed: set[int] = set()
     traversals: set[bool] = set()  # whether the loop traverses rows

@@ -137,8 +137,8 @@ def _loop_results(node: UOp, used: set[int], buffers: int) -> dict[int, UOp]:
 
 def _build_kernels(node: UOp, used: Sequence[int], buffers: int) -> dict[int, UOp]:
     build_results = partial(kernel_results, buffers=buffers)
-    return build_results(node, used) if node.op is ops.SCAN else strip_mine_while(node, used,
-                                                                                  build_results)
+    return build_results(node, used) if node.op is ops.SCAN else \
+        strip_mine_while(node, used, build_results)
 
 
 def _unroll(scan: UOp) -> list[UOp]:

@@ -98,9 +98,8 @@ def _rewrite_commands(node: UOp, depth: int, loop_cost: _LoopCost,
                                              loop_cost, apply_schedule))
         elif not is_converted:
             rewritten.append(command)
-        elif len(set((settled_command := read_first_buffer(command,
-                                                           depth)).src[1:])) > 1 or \
-                                                                   settled_command is command:
+        elif len(set((settled_command := read_first_buffer(command, depth)).src[1:])) > 1 or \
+                settled_command is command:
             rewritten.append(settled_command)
     return build_commands.commands(rewritten)
 

@@ -81,8 +81,8 @@ def use_single_buffers(node: UOp, depth: int, apply_schedule: ApplySchedule) -> 
         for s in node.src:
             if s.op in (ops.CMD_LOOP, ops.BRANCH, ops.COMMANDS):
                 after_loop = s.op is ops.CMD_LOOP
-                s = use_single_buffers(s, depth, apply_schedule) if after_loop else rewrite_body(s,
-                                                                                                 depth)
+                s = use_single_buffers(s, depth, apply_schedule) if after_loop else \
+                    rewrite_body(s, depth)
             elif after_loop:  # the copies after it
                 before, s = s, read_first_buffer(s, depth)
                 if s is not before and len(set(s.src[1:])) == 1:

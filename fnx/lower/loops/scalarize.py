@@ -112,8 +112,8 @@ class ScalarizedBody:
     def address(self, node: UOp, memory: ScalarBuffer, position: Sequence[int]) -> UOp:
         """Return the address of the cell ``position`` of a node that is in memory."""
         axis_lanes = [self.lane(node, a) for a in range(len(position))]
-        index = [build.index_const(i) if lane is None else lane for i,
-                 lane in zip(position, axis_lanes)]
+        index = [build.index_const(i) if lane is None else lane
+                 for i, lane in zip(position, axis_lanes)]
         return build.index_into(memory.ref, *memory.prefix, *index)
 
     def _loaded(self, node: UOp) -> ScalarArray:
@@ -148,9 +148,8 @@ class ScalarizedBody:
 
     def _pad(self, node: UOp) -> ScalarArray:
         out = _full_array(self.shape(node), self.scalars_of(node.src[1]).item(()))
-        out[tuple([slice(lo, lo + n) for (lo, _), n in
-                   zip(node.arg,
-                       self.scalars_of(node.src[0]).shape)])] = self.scalars_of(node.src[0])
+        x = self.scalars_of(node.src[0])
+        out[tuple([slice(lo, lo + n) for (lo, _), n in zip(node.arg, x.shape)])] = x
         return out
 
     def _shrink(self, node: UOp) -> ScalarArray:
@@ -169,8 +168,8 @@ class ScalarizedBody:
     def _reduce(self, node: UOp) -> ScalarArray:
         x, axes, monoid = self.scalars_of(node.src[0]), node.arg.axes, node.arg.monoid
         result_axes = [a for a in range(x.ndim) if a not in axes]
-        rows = np.transpose(x, (*result_axes, *axes)).reshape(*[x.shape[a] for a in result_axes],
-                                                              -1)
+        rows = np.transpose(x, (*result_axes, *axes)).reshape(
+            *[x.shape[a] for a in result_axes], -1)
         out = np.empty(rows.shape[:-1], object)
         for at in np.ndindex(out.shape):
             out[at] = reduce_scalars(monoid, list(rows[at]), node.dtype)
@@ -223,8 +222,8 @@ class ScalarizedBody:
                     old, value = out[(*position, *tail_index)], update_values[(*at, *tail_index)]
                     if monoid is not None:
                         value = make_scalar(monoid, node.dtype, (old, value))
-                    out[(*position, *tail_index)] = make_scalar(ops.WHERE, node.dtype,
-                                                                (is_target, value, old))
+                    out[(*position, *tail_index)] = make_scalar(
+                        ops.WHERE, node.dtype, (is_target, value, old))
         return result
 
 

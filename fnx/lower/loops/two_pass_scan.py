@@ -55,8 +55,8 @@ def two_pass_scan(fn: UOp, target: Target) -> UOp:
     for node in nodes:
         if node.op is ops.GETTUPLE and node.src[0].op is ops.SCAN:
             used.setdefault(node.src[0], set()).add(int(node.arg))
-    matches = {scan: fold for scan,
-               slots in used.items() if (fold := _match_cumulative(scan, slots))}
+    matches = {scan: fold for scan, slots in used.items()
+               if (fold := _match_cumulative(scan, slots))}
     rewritten: dict[UOp, tuple[UOp, UOp]] = {}
 
     def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -108,8 +108,8 @@ def _scan_chunks(scan: UOp, fold: _CumulativeReduction) -> tuple[UOp, UOp]:
         return last, build.permute(ys, order)
     bounds = [(0, m) for m in source.shape]
     parts = []
-    for part in ((remainder, n), (0, remainder)) if reverse else ((0, n - remainder),
-                                                                  (n - remainder, n)):
+    for part in ((remainder, n), (0, remainder)) if reverse else \
+            ((0, n - remainder), (n - remainder, n)):
         bounds[axis] = part
         parts.append(build.shrink(source, bounds))
     last, ys = _scan_equal_chunks(scan, fold, parts[0], order)
@@ -137,8 +137,8 @@ def _scan_equal_chunks(scan: UOp, fold: _CumulativeReduction, x: UOp,
     inner_totals = build.shrink(totals, bounds)
     starts = cumulative(build.concat([inner_totals, init] if reverse else [init, inner_totals], 0),
                         0, fold.monoid, reverse)
-    carry, element = build.param(0, carry_dtype, starts.shape), build.param(1, x.dtype,
-                                                                            starts.shape)
+    carry = build.param(0, carry_dtype, starts.shape)
+    element = build.param(1, x.dtype, starts.shape)
     folded = build.elementwise(fold.monoid, carry, build.cast(element, carry_dtype))
     step = build.function([folded, build.cast(folded, result_dtype)], 2, body.arg.name)
     scan_order = [axis + 1, axis, *[a + (a > axis) for a in order[1:]]]

@@ -261,8 +261,8 @@ class BufferSharing:
         next_write = min([w for w in new.writes if w > position], default=len(self.launches))
         if new.first != position or old.last > next_write or any(w >= position for w in old.writes):
             return
-        if old.last == next_write < len(self.launches) and not self._may_overwrite(next_write, new,
-                                                                                   old):
+        if old.last == next_write < len(self.launches) and \
+                not self._may_overwrite(next_write, new, old):
             return
         self.elided.add(position)
         self._merge_buffers(a, b)

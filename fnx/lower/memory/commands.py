@@ -275,8 +275,8 @@ def build_block(planned: Launches) -> Block:
     results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)
                      for kind, i in planned.results])
     command_list = [command for launch in planned.launches for command in launch.commands(slot)]
-    overwritten = tuple([(i, locate(out)[1]) for i,
-                         out in enumerate(planned.outs) if locate(out)[0] == "in"])
+    overwritten = tuple([(i, locate(out)[1])
+                         for i, out in enumerate(planned.outs) if locate(out)[0] == "in"])
     return Block(build_commands.commands(command_list), planned.arena, planned.outs, results,
                  overwritten)
 
@@ -310,4 +310,4 @@ def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
     arg: op_args.Slot = outer_slot.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
     return build_commands.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
-                      min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)
+                               min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)

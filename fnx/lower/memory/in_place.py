@@ -40,8 +40,8 @@ def aliasable_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
     for store in kernel.src:
         stores.setdefault(accessors.buffer(store).arg.slot, []).append(store)
     one_loop = _is_one_loop(kernel, nodes)
-    ancestors_of = {store: set(toposort([store]))
-                    for store in kernel.src} if len(kernel.src) > 1 else {}
+    ancestors_of = {store: set(toposort([store])) for store in kernel.src} \
+        if len(kernel.src) > 1 else {}
     readers = {slot: {store for store in ancestors_of if not ancestors_of[store].isdisjoint(reads)}
                for slot, reads in loads.items() if slot not in stores}
 

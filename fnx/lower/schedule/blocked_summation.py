@@ -66,8 +66,7 @@ def alternative_chains(chain: int) -> list[int]:
     >>> alternative_chains(64), alternative_chains(256), alternative_chains(8)
     ([128, 256, 32], [128], [16, 32])
     """
-    return [n
-            for n in (2 * chain, 4 * chain, chain // 2)
+    return [n for n in (2 * chain, 4 * chain, chain // 2)
             if _SINGLE_CHAIN_TERMS // 2 < n <= CHAIN_TERMS]
 
 

@@ -113,8 +113,8 @@ def word_range(matmul: Contraction, unit: MatrixUnit) -> UOp:
 
     def fitness(r: UOp) -> tuple[bool, int, int]:
         padded = -(-extent(r) // unit.terms_per_word) * unit.terms_per_word
-        return padded <= _MAX_WORD_PADDING * extent(r), sum(stride(x, r) == 1
-                                                            for x in loads), extent(r)
+        return (padded <= _MAX_WORD_PADDING * extent(r),
+                sum(stride(x, r) == 1 for x in loads), extent(r))
 
     return max(matmul.summed, key=fitness)
 
@@ -132,8 +132,8 @@ def is_word_aligned(load: UOp, sum_range: UOp, unit: MatrixUnit) -> bool:
 def is_packed_words(factor: UOp, sum_range: UOp, unit: MatrixUnit) -> bool:
     """Return whether a factor lies in memory as the register words that the unit takes."""
     load = factor.src[0] if factor.op is ops.CAST else factor
-    return unit.left is unit.right and is_plain(load) and is_word_aligned(load, sum_range,
-                                                                          unit) and \
+    return unit.left is unit.right and is_plain(load) and \
+        is_word_aligned(load, sum_range, unit) and \
         indices(load)[-1] is sum_range and dims(buffer(load))[-1] is accessors.extent(sum_range)
 
 

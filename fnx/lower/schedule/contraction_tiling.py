@@ -91,9 +91,9 @@ def schedule(matmul: Contraction, target: Target, knobs: TuningKnobs) -> list[Tr
         form = "dots"
     elif not tiles.is_right_strided and has_overlap(matmul.right):
         lanes, depth = tiles.tile.lanes, volume(matmul.summed)
-        form = "windows" if depth / _lane_utilization(extent(tiles.column), lanes) <= \
-            (depth + _STRIDED_STORE_COST) / _lane_utilization(volume(matmul.rows),
-                                                              lanes) else "turned"
+        windows_cost = depth / _lane_utilization(extent(tiles.column), lanes)
+        turned_cost = (depth + _STRIDED_STORE_COST) / _lane_utilization(volume(matmul.rows), lanes)
+        form = "windows" if windows_cost <= turned_cost else "turned"
     elif tiles.shares_panels():
         form = "windows"
     form = knobs.value("form", form, lambda: [
@@ -161,7 +161,7 @@ def _schedule_dots(matmul: Contraction, sum_range: UOp, target: Target, unit: Ma
     tile_rows, tile_columns = (min(n, extent(r)) for n, r in zip(tile_size, (row, column)))
     terms = unit.terms_per_word if unit is not None else 1
     lanes = target.vector_lanes(4 if unit is not None else
-                         itemsize([matmul.reduce, matmul.left, matmul.right]))
+                                itemsize([matmul.reduce, matmul.left, matmul.right]))
     m, n, r = name_of(row), name_of(column), name_of(sum_range)
     other_loops = [name_of(x) for x in (*matmul.rows, *matmul.columns) if x not in (row, column)]
     outer = [*map(name_of, matmul.batch), f"{m}_o", f"{n}_o", *other_loops]
@@ -222,9 +222,9 @@ class _Tiling:
         default = choose_register_tile(rows, columns, self.itemsize, self.target,
                                        processors=_MIN_PROCESSORS if is_narrow else 1,
                                        max_rows=self._max_tile_rows())
-        tile_rows, vectors = self.knob("tile", (default.rows, default.vectors),
-                                       lambda: alternative_tiles(
-            rows, columns, default.lanes, self.target))
+        tile_rows, vectors = self.knob(
+            "tile", (default.rows, default.vectors),
+            lambda: alternative_tiles(rows, columns, default.lanes, self.target))
         return Tile(tile_rows, vectors, default.lanes)
 
     def _max_tile_rows(self) -> int:
@@ -235,8 +235,8 @@ class _Tiling:
                      for x in leaf_loads(self.matmul.left)], default=0)
         is_read_once = self.width <= self.target.vector_lanes(self.itemsize)
         has_many_rows = volume(self.matmul.rows) > _MIN_STREAMED_ROWS
-        return _MAX_STREAM_ROWS if has_many_rows and (is_read_once or pitch and
-                                                      pitch % _PAGE_BYTES == 0) else MAX_TILE_ROWS
+        return _MAX_STREAM_ROWS if has_many_rows and (
+            is_read_once or pitch and pitch % _PAGE_BYTES == 0) else MAX_TILE_ROWS
 
     def _choose_unit(self) -> MatrixUnit | None:
         """Return the matrix unit to use, if there is enough work to pay for laying out register
@@ -252,8 +252,8 @@ class _Tiling:
         end."""
         lanes, terms = self.tile.lanes, extent(sum_range)
         packing = self.is_right_strided and terms >= _MIN_DOT_VECTORS * lanes and \
-            volume(self.matmul.rows) * lanes <= min(_DOT_REDUCTION_COST * terms,
-                                                   _MAX_DOT_ROWS * lanes)
+            volume(self.matmul.rows) * lanes <= \
+            min(_DOT_REDUCTION_COST * terms, _MAX_DOT_ROWS * lanes)
         return 2 * extent(self.column) <= lanes <= terms or packing
 
     def shares_panels(self) -> bool:
@@ -281,12 +281,11 @@ class _Tiling:
         register words), consists of overlapping windows, or its rows are so far apart that caches
         evict the lines of one tile before the next."""
         left = self.matmul.left
-        is_strided = count_contiguous(left,
-                                      self.matmul.summed) == 0 and \
-                                          self._left_bytes_total() > _MAX_STRIDED_LEFT_BYTES
+        is_strided = count_contiguous(left, self.matmul.summed) == 0 and \
+            self._left_bytes_total() > _MAX_STRIDED_LEFT_BYTES
         if self.unit is not None:
-            return is_strided or not is_packed_words(left, word_range(self.matmul, self.unit),
-                                                     self.unit)
+            return is_strided or \
+                not is_packed_words(left, word_range(self.matmul, self.unit), self.unit)
         return self._is_wide() and (is_strided or has_overlap(left) or not is_plain(left))
 
     def _packs_right(self) -> bool:
@@ -420,8 +419,8 @@ class _Tiling:
                                   ["PRIV"] * (not has_windows))
         panel_loops = {f"{n}_jr",
                        *[name_of(r) for r in (*matmul.batch, *matmul.columns) if self._moves(r)]}
-        right_stages = self._stage_factor(matmul.right, _innermost_of(loops, panel_loops),
-                                    space) if space else []
+        right_stages = self._stage_factor(
+            matmul.right, _innermost_of(loops, panel_loops), space) if space else []
         return [*steps, *left_stages, *right_stages]
 
     def _sum_loops(self) -> tuple[list[Transform], list[str], list[str]]:

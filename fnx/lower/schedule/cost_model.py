@@ -142,7 +142,7 @@ class _Access:
         touched_bytes = [self._touched(ranges[at:]) for at in range(len(ranges) + 1)]
         self.lines = [lines for lines, _, _ in touched_bytes]
         self.footprint = [[max(lines, rows * min(apart, held // WAYS)) for held in caches]
-                     for lines, rows, apart in touched_bytes]
+                          for lines, rows, apart in touched_bytes]
         lane = next((r for r in ranges if r.arg.kind == "VEC"), None)
         self.is_strided = lane is not None and self.steps[lane] > self._size
         self.crosses_lines = lane is not None and self.steps[lane] == self._size \
@@ -210,8 +210,8 @@ class _Statement:
             self.loops and self.loops[-1] in bound_ranges(self.node)
         return sum([(max(computed, moved,
                          _ADD_LATENCY if is_dependent_sum and depth == len(self.loops) else 0)
-                     + _LOOP_CYCLES + _MEMORY_OVERHEAD * moved) * math.prod(map(extent,
-                                                                                self.loops[:depth]))
+                     + _LOOP_CYCLES + _MEMORY_OVERHEAD * moved)
+                    * math.prod(map(extent, self.loops[:depth]))
                     for depth, (computed, moved) in costs.items()])
 
     def _memory_instructions(self, n: UOp, ranges: Sequence[UOp]) -> float:

@@ -94,9 +94,9 @@ class LoopPlan:
         self.nodes = toposort(kernel.src)
         self.ranges = ranges_of(kernel)
         self.ordered = {r for s in kernel.src
-                     for r in ordered_ranges(s)}.union(carried_ranges(self.nodes))
+                        for r in ordered_ranges(s)}.union(carried_ranges(self.nodes))
         self.common_ranges = [r for r in self.ranges if r not in self.ordered
-                       and all(r in s.ranges for s in kernel.src)]
+                              and all(r in s.ranges for s in kernel.src)]
         self.target, self.lanes = target, target.vector_lanes(itemsize(self.nodes))
         if len(kernel.src) > UNROLL * len({*map(accessors.buffer, kernel.src)}):
             self.lanes = min(BLOCK_SIDE, self.lanes)  # each store is a row of columns
@@ -114,8 +114,8 @@ class LoopPlan:
                            target.permute_bytes) for s in kernel.src]
         # reductions inside loops of other reductions: a node may depend on ranges of both
         loops = {r for n in closing if n.op is ops.REDUCE for r in bound_ranges(n)}
-        self.nested_reductions = [n
-                                  for n in closing if n.op is ops.REDUCE and
+        self.nested_reductions = [n for n in closing
+                                  if n.op is ops.REDUCE and
                                   not loops.isdisjoint(n.ranges)]
         self.unrolled = self._find_unrolled()
         self.transposed_operands: list[int] = []
@@ -196,9 +196,8 @@ class LoopPlan:
         gaps = {find_gap_range(n, r, self.target.permute_bytes) for s in self.statements
                 for n in s.nodes
                 for r in lanes if n.op in (ops.LOAD, ops.STORE) and r in n.ranges}
-        return [r
-                for r in self.ranges if r in gaps and r not in (*lanes, *self.ordered,
-                                                                *self.unrolled)
+        return [r for r in self.ranges
+                if r in gaps and r not in (*lanes, *self.ordered, *self.unrolled)
                 and all(r not in s.ranges or r in self.common_ranges for s in self.stores)]
 
     def _per_statement(self) -> tuple[list[UOp], float]:
@@ -278,21 +277,20 @@ class LoopPlan:
         """Return whether conditions cut the loop over r (emit/loop_peeling.py). Workers then
         share the loop over blocks of lanes itself, in which the cuts are constants."""
         return not self.ordered and any(n.op in INEQUALITIES and n.src[0].dtype is dtypes.index
-                                     and r in n.ranges for n in self.nodes)
+                                        and r in n.ranges for n in self.nodes)
 
     def _find_unrolled(self) -> list[UOp]:
         """Return the ranges to unroll: those of short rows; reductions of a few terms inside loops
         of other reductions, and short ranges of the results that such a reduction does not depend
         on."""
-        nested_reductions = [n
-                             for n in self.nested_reductions if all(_is_short_range(r)
-                                                                    for r in bound_ranges(n))]
+        nested_reductions = [n for n in self.nested_reductions
+                             if all(_is_short_range(r) for r in bound_ranges(n))]
         unrolled = {r for n in (self.closers if self._are_rows_short() else nested_reductions)
                     for r in bound_ranges(n)}
         unrolled |= {r for r in self.outer if nested_reductions and _is_short_range(r)
                      and all(r not in n.ranges for n in nested_reductions)}
-        return [r
-                for r in self.ranges if r in unrolled and r not in self.ordered and
+        return [r for r in self.ranges
+                if r in unrolled and r not in self.ordered and
                 r not in self.stage_ranges]
 
     def _are_rows_short(self) -> bool:
@@ -454,8 +452,8 @@ class LoopPlan:
     def _is_small_reduction(self, reduction: UOp) -> bool:
         """Return whether a reduction takes only a few vectors, or is small compared with a worker's
         chunk."""
-        return volume(reduction.ranges.union(bound_ranges(reduction))) <= max(4 * self.lanes,
-                                                                              CHUNK_WORK // 64)
+        return volume(reduction.ranges.union(bound_ranges(reduction))) <= \
+            max(4 * self.lanes, CHUNK_WORK // 64)
 
     def _chunk_size(self, r: UOp) -> int:
         """Return how many iterations of r make a parallel iteration worth its overhead."""

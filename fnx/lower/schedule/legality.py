@@ -50,8 +50,8 @@ def _check_parallel(stores: Sequence[UOp], loops: Loops) -> None:
     parallel_loops = [loop for loop in loops.leaves.values() if loop.kind in PARALLEL_KINDS]
     counts = Counter(loop.kind for loop in parallel_loops)
     outermost = list(loops.leaves.values())[:len(parallel_loops)]
-    if parallel_loops != outermost or any(n > (RANGE_KINDS[k].max_ranges or n) for k,
-                                          n in counts.items()):
+    if parallel_loops != outermost or \
+            any(n > (RANGE_KINDS[k].max_ranges or n) for k, n in counts.items()):
         raise KernelError(f"parallel: expected the outermost range {outermost[0].name!r}, got "
                           f"{quote_names(loop.name for loop in parallel_loops)}",
                           hint="put one range first with order(...) and make that parallel")
@@ -127,8 +127,8 @@ def _check_order(store: UOp, ordered: Sequence[ScheduledLoop], loops: Loops) -> 
                           "order "
                           f"for {description}; got {quote_names(leaf.name for leaf in actual)}")
     for leaf in expected:
-        if leaf.kind in PARALLEL_KINDS | {"VEC"} or (leaf.kind == "UNROLL" and
-                                                     leaf is not expected[-1]):
+        if leaf.kind in PARALLEL_KINDS | {"VEC"} or \
+                (leaf.kind == "UNROLL" and leaf is not expected[-1]):
             raise KernelError(f"expected a plain loop {leaf.name!r} for {description}; got "
                               f"{leaf.kind}",
                               hint="two of its iterations may write one place")

@@ -85,8 +85,8 @@ def lower_to_mma(product: UOp, unit: MatrixUnit, term_ranges: Sequence[UOp],
     offset = _is_offset(left, unit)
     if (offset or unit.left is unit.right) and _is_right_operand(left, right, unit):
         left, right = right, left
-    a, b = _pack_word(left, term_range, unit.terms_per_word), _pack_word(right, term_range,
-                                                                         unit.terms_per_word)
+    a = _pack_word(left, term_range, unit.terms_per_word)
+    b = _pack_word(right, term_range, unit.terms_per_word)
     if not offset:
         return build.mma(a, b, word_ranges, unit.result, unit.name), None
     signs = build.const(_SIGN_BITS, dtypes.uint32)
@@ -140,8 +140,8 @@ def _word_load(value: UOp, term_range: UOp, count: int) -> UOp | None:
     view = UOp(ops.REF, dtypes.uint32, (*ref.src[:-1], build.index_const(n // count)), ref.arg)
     first, *valid = substitute([last, *conditions], {term_range: build.index_const(0)})
     index = build.index_into(view, *outer, symbolic.simplify((Expr(first) // count).node))
-    conditions_left = [c
-                       for c in map(symbolic.simplify, valid) if c.op is not ops.CONST or not c.arg]
+    conditions_left = [c for c in map(symbolic.simplify, valid)
+                       if c.op is not ops.CONST or not c.arg]
     return build.load(index, reduce(build.and_, conditions_left) if conditions_left else None)
 
 

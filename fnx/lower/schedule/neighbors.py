@@ -75,9 +75,8 @@ def _unroll_inner(kernel: UOp, schedule: Schedule, fixed_loops: set[str]) -> Ite
         if name in split_loops | mapped_loops | fixed_loops or extent(r) < 2 * _UNROLL_FACTOR:
             continue
         outer, inner = f"{name}_s", f"{name}_i"
-        order = [_split_in_order(step, name, outer, inner, mapped_loops) if isinstance(step,
-                                                                                       tiling.Order)
-                 else step for step in schedule]
+        order = [_split_in_order(step, name, outer, inner, mapped_loops)
+                 if isinstance(step, tiling.Order) else step for step in schedule]
         position = next((i for i, step in enumerate(order) if isinstance(step, tiling.Order)),
                         len(order))
         yield (*order[:position], tiling.split(name, _UNROLL_FACTOR, outer, inner),

@@ -59,8 +59,8 @@ def _tile_cycles(rows: int, columns: int, tile_rows: int, tile_width: int, lanes
     """Return the approximate cycles of all tiles for one step of the sum."""
     tiles = -(-rows // (tile_rows * processors)) * processors * -(-columns // tile_width)
     vectors = tile_width // lanes
-    return tiles * (max(tile_rows * vectors, tile_rows + vectors,
-                        8) + 0.5 + (tile_rows + vectors) / 8)
+    return tiles * (max(tile_rows * vectors, tile_rows + vectors, 8)
+                    + 0.5 + (tile_rows + vectors) / 8)
 
 
 def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> list[tuple[int, int]]:
@@ -69,8 +69,8 @@ def alternative_tiles(rows: int, columns: int, lanes: int, target: Target) -> li
     ranked = sorted((_tile_cycles(rows, columns, height, vectors * lanes, lanes), i,
                      (height, vectors))
                     for i, (height, vectors) in enumerate(_all_tiles(rows, target)))
-    return [tile for cost, _,
-            tile in ranked[:_MAX_ALTERNATIVES] if cost < _MAX_COST_RATIO * ranked[0][0]]
+    return [tile for cost, _, tile in ranked[:_MAX_ALTERNATIVES]
+            if cost < _MAX_COST_RATIO * ranked[0][0]]
 
 
 def _max_tile_rows(vectors: int, target: Target, max_rows: int = MAX_TILE_ROWS) -> int:

@@ -58,11 +58,9 @@ def roll_epilogue(kernel: UOp, step: Collect) -> UOp:
     replacements = dict(loop_ranges)
     for i, reduction in enumerate(reductions):
         reduction_ranges = [r for r in tile if r in reduction.ranges]
-        replacements[reduction] = build.load(build.index_into(build.stage(reduction,
-                                                                          reduction_ranges,
-                                                                          stage_id + i),
-                                                              *[loop_ranges[r]
-                                                                for r in reduction_ranges]))
+        staged = build.stage(reduction, reduction_ranges, stage_id + i)
+        position = [loop_ranges[r] for r in reduction_ranges]
+        replacements[reduction] = build.load(build.index_into(staged, *position))
     return with_stores(kernel, substitute(kernel.src, replacements),
                        (*kernel.arg.order, *[r.arg.id for r in loop_ranges.values()]))
 

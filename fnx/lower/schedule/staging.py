@@ -82,8 +82,8 @@ def _place_stage(kernel: UOp, step: StageOperand, names: Sequence[str]) -> UOp:
             closed_ranges.sort(key=strides.__getitem__)
         if staged in replacements or not closed_ranges:
             continue
-        loop_groups = [[r] for r in closed_ranges] if is_shared else _join_split_loops(staged,
-                                                                                       closed_ranges)
+        loop_groups = [[r] for r in closed_ranges] if is_shared else \
+            _join_split_loops(staged, closed_ranges)
         fill_ranges = [build.range_(_joined_extent(rs), range_id + i, "SEQ" if is_shared else
                                     _fill_kind(staged, rs[-1], rs[-1] is closed_ranges[-1]),
                                     name_of(rs[-1]) + "_") for i, rs in enumerate(loop_groups)]
@@ -133,8 +133,8 @@ def _is_even_split(load: UOp, r: UOp, inner_range: UOp) -> bool:
     coefficients = [(symbolic.coefficient(i, r), symbolic.coefficient(i, inner_range))
                     for i in indices(load)]
     return any(step for step, _ in coefficients) and all(
-        isinstance(step, int) and isinstance(by, int) and step == n * by for step,
-        by in coefficients)
+        isinstance(step, int) and isinstance(by, int) and step == n * by
+        for step, by in coefficients)
 
 
 def _joined_extent(loops: Sequence[UOp]) -> UOp:
@@ -175,8 +175,8 @@ def _loop_position(names: Sequence[str], step: StageOperand) -> int:
 
 def _depends_on_loop(load: UOp, loop_name: str | None) -> bool:
     """Return whether a load depends on a loop, or on one that it was split into."""
-    return loop_name is None or any(f"{name_of(r)}_".startswith(f"{loop_name}_")
-                                    for r in load.ranges)
+    return loop_name is None or \
+        any(f"{name_of(r)}_".startswith(f"{loop_name}_") for r in load.ranges)
 
 
 def _grow_elementwise(load: UOp, consumers_of: dict[UOp, list[UOp]], stored: set[UOp]) -> UOp:
@@ -266,13 +266,12 @@ def _pack_kernel(kernel: UOp, stage: UOp, ref: UOp, kind: str) -> SplitKernel:
     first_range, *inner_ranges = bound_ranges(stage)
     outer_range = first_range
     if first_range.arg.kind == "SEQ":
-        outer_range = first_range.replace(arg=op_args.Range(first_range.arg.id, kind,
-                                                            first_range.arg.name))
+        outer_range = first_range.replace(
+            arg=op_args.Range(first_range.arg.id, kind, first_range.arg.name))
     store, = substitute([build.store(build.index_into(ref, first_range, *inner_ranges),
                                      value(stage))], {first_range: outer_range})
-    return extract_kernel([store], op_args.Kernel(f"{kernel.arg.name}_pack",
-                                                  tuple([r.arg.id
-                                                         for r in (outer_range, *inner_ranges)])))
+    range_ids = tuple([r.arg.id for r in (outer_range, *inner_ranges)])
+    return extract_kernel([store], op_args.Kernel(f"{kernel.arg.name}_pack", range_ids))
 
 
 def extract_kernel(stores: Sequence[UOp], arg: op_args.Kernel) -> SplitKernel:

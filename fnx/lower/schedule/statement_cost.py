@@ -57,8 +57,8 @@ class StatementCost:
             elif find_gap_range(n, lane, self.permuted) is not None or n.op is ops.LOAD \
                     and 2 <= stride(n, lane) <= MAX_STRIDE and n.dtype.itemsize >= self.permuted:
                 total += count * min(stride(n, lane) / lanes, _STRIDED_COST[n.op])
-            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 and self.transposes_store(n, lane,
-                                                                                          lanes) \
+            elif n.op is ops.STORE and abs(stride(n, lane)) > 1 \
+                    and self.transposes_store(n, lane, lanes) \
                     or self.transposes_load(n, lane, lanes):
                 total += count * _TRANSPOSED_COST
             elif n.op in _STRIDED_COST and abs(stride(n, lane)) > 1:

@@ -89,8 +89,8 @@ class _Rewriter:
             conditions = list(loop.guards())
             if conditions:
                 self.range_guards[r] = _conjunction(conditions)
-                if r not in clampable or any(leaf.kind in _CONCURRENT_KINDS
-                                             for leaf in loop.leaves()):
+                if r not in clampable or \
+                        any(leaf.kind in _CONCURRENT_KINDS for leaf in loop.leaves()):
                     continue
                 self.always_valid.add(r)
                 shifted_tail = loop.shift_tail() if shares_loads else None
@@ -154,8 +154,8 @@ class _Rewriter:
                 reduced = build.where(in_bounds, reduced, build.const(identity, reduced.dtype))
             return self.reduce_levels(node, reduced)
         unit, words = self.loops.units[word]
-        term_loops = [loop.final_range
-                      for loop in (word, words) if loop is not None and
+        term_loops = [loop.final_range for loop in (word, words)
+                      if loop is not None and
                       loop.final_range is not None]
         products = lower_to_mma(reduced, unit, term_loops, in_bounds)
         if products is None:
@@ -179,8 +179,8 @@ class _Rewriter:
             levels = self.loops.levels(bound_ranges(node))
         for ranges in levels:
             remaining = [r for r in ranges if r not in excluded]
-            reduced = node.with_operands((reduced,
-                                          *remaining)) if remaining else build.drop_key(reduced)
+            reduced = node.with_operands((reduced, *remaining)) if remaining else \
+                build.drop_key(reduced)
         return reduced
 
     def iterate(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:

@@ -36,8 +36,8 @@ def find_tile_unit(matmul: Contraction, target: Target) -> MatrixUnit | None:
 
 def schedule_tile_unit(matmul: Contraction, unit: MatrixUnit) -> list[Transform]:
     """Return the schedule of a contraction."""
-    row, column, sum_range = matmul.rows[-1], matmul.columns[-1], contraction.word_range(matmul,
-                                                                                         unit)
+    row, column = matmul.rows[-1], matmul.columns[-1]
+    sum_range = contraction.word_range(matmul, unit)
     m, n, k = map(name_of, (row, column, sum_range))
     steps: list[Transform] = [
         tiling.split(m, _REGISTERS_PER_SIDE * unit.m, f"{m}_io", f"{m}_b"),

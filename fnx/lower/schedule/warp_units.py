@@ -38,8 +38,8 @@ def schedule_warp_unit(matmul: Contraction, unit: MatrixUnit, row: UOp, column: 
                        knobs: TuningKnobs) -> list[Transform]:
     """Return the schedule of a contraction with these ranges as rows, columns and terms."""
     m, n, s = map(name_of, (row, column, k))
-    default = _tile_count(row, unit.m, _MAX_TILE_ROWS), _tile_count(column, unit.n,
-                                                                    _MAX_TILE_COLUMNS)
+    default = (_tile_count(row, unit.m, _MAX_TILE_ROWS),
+               _tile_count(column, unit.n, _MAX_TILE_COLUMNS))
     tile_rows, tile_columns = knobs.value("tile", default, lambda: [
         (h, w) for h in (4, 2, 1)
         for w in (8, 4, 2, 1) if h * w <= _MAX_TILE_ROWS * _MAX_TILE_COLUMNS])

@@ -105,23 +105,22 @@ def _choose_tile(kernel: UOp, matmul: Contraction, target: Target, knobs: Tuning
     is_expensive = any(n.op.cost > _EXPENSIVE_COST for n in epilogue)
 
     def block_count(rows: int, columns: int) -> int:
-        return -(-row // (_BLOCK_SIDE * rows)) * -(-column //
-                                                   (_BLOCK_SIDE * columns)) * other_results
+        return -(-row // (_BLOCK_SIDE * rows)) * \
+            -(-column // (_BLOCK_SIDE * columns)) * other_results
 
     def fits_registers(rows: int, columns: int, spare_registers: int = _SPARE_REGISTERS) -> bool:
         words = size // 4 or 1
-        return words * (rows * columns + rows +
-                        columns) + spare_registers <= target.vector_registers and \
+        return words * (rows * columns + rows + columns) + spare_registers \
+            <= target.vector_registers and \
             2 * _BLOCK_SIDE * _BLOCK_SIDE * (rows + columns) * size <= target.shared
 
     def tile_count(rows: int, columns: int) -> int:
         return block_count(rows, columns) * rows * columns
 
     min_tiles, tiles = tile_count(1, 1), [tile for tile in _TILES if fits_registers(*tile)]
-    default = next((tile
-                    for tile in tiles if fits_registers(*tile,
-                                                        3 * _SPARE_REGISTERS if is_expensive
-                                                        else _SPARE_REGISTERS)
+    spare_registers = 3 * _SPARE_REGISTERS if is_expensive else _SPARE_REGISTERS
+    default = next((tile for tile in tiles
+                    if fits_registers(*tile, spare_registers)
                     and tile_count(*tile) <= _MAX_PADDING * min_tiles
                     and block_count(*tile) >= min(_BUSY_GROUPS, block_count(2, 2))), (1, 1))
     return knobs.value("tile", default, lambda: tiles)
@@ -210,8 +209,8 @@ class _WorkgroupPlan:
         shared_ranges = list(dict.fromkeys(shared_ranges))
         is_nested = any(not n.ranges <= rows for n in plan.closers
                         if not set(shared_ranges).isdisjoint(bound_ranges(n)))
-        return [] if is_nested or max(map(extent, shared_ranges),
-                                      default=0) < _MIN_SHARED_EXTENT else shared_ranges
+        return [] if is_nested or \
+            max(map(extent, shared_ranges), default=0) < _MIN_SHARED_EXTENT else shared_ranges
 
     def _column_block_ranges(self) -> list[UOp]:
         """Return the ranges, the longest of each reduction and store, that threads share while

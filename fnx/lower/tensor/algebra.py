@@ -48,9 +48,9 @@ def fold_constants(node: UOp) -> UOp | None:
     return build.expand(UOp(ops.CONST, node.dtype, (), bits), node.shape)
 
 
-FOLD_CONSTANTS = RewriteRule(UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None,
-                                  "node"),
-                   fold_constants, name="evaluate constants", required_ops=CONSTANT_OPS)
+FOLD_CONSTANTS = RewriteRule(
+    UPat(frozenset(op for op in ops.ELEMENTWISE if op.exact), None, "node"),
+    fold_constants, name="evaluate constants", required_ops=CONSTANT_OPS)
 
 
 # ---- identities, absorbing elements -----------------------------------------------------------

@@ -86,14 +86,14 @@ def _merge_sums(node: UOp, length: int) -> UOp:
     for _ in range(length):
         chain.append(node_below)
         node_below = node_below.src[0]
-    product, axes = (node_below.src[0],
-                     node_below.arg.axes) if _is_sum(node_below) else (node_below, ())
+    product, axes = (node_below.src[0], node_below.arg.axes) if _is_sum(node_below) else \
+        (node_below, ())
     n_summed = len(axes)
     order = [*[a for a in range(len(product.shape)) if a not in axes], *axes]
     factors = [build.permute(s, order) for s in product.src]  # summed axes go last
     for movement, folds in _group_folds(chain[::-1]):
-        moved_factors = _fold_factor(folds, factors) if folds else _move_factors(movement, factors,
-                                                                                 n_summed)
+        moved_factors = _fold_factor(folds, factors) if folds else \
+            _move_factors(movement, factors, n_summed)
         if moved_factors is None:
             return node
         factors = moved_factors
@@ -143,8 +143,8 @@ def _pad_factor(factors: list[UOp], axis: int, widths: tuple[int, int]) -> list[
 
     for i, constant_factor in enumerate(factors):
         expanded = _change_at_origin(constant_factor, axis, length, None)
-        padded_factor = None if expanded is None else _change_at_origin(factors[1 - i], axis,
-                                                                        length, pad_base)
+        padded_factor = None if expanded is None else \
+            _change_at_origin(factors[1 - i], axis, length, pad_base)
         if expanded is not None and padded_factor is not None:
             return [expanded, padded_factor] if i == 0 else [padded_factor, expanded]
     return None
@@ -171,9 +171,8 @@ def _fold_as_unfold(x: UOp, folds: list[op_args.Window]) -> UOp:
     axis, n, length = folds[0].axis, x.shape[folds[0].axis], folds[-1].length
     reach = sum([(x.shape[w.offset] - 1) * w.dilation for w in folds])
     row_length = _row_length(x, axis)
-    padding_before, padding_after = -(-reach // row_length) * row_length, -(-max(0,
-                                                                                 length - n) //
-                                                                            row_length) * row_length
+    padding_before = -(-reach // row_length) * row_length
+    padding_after = -(-max(0, length - n) // row_length) * row_length
 
     def pad_base(base: UOp, at: int) -> UOp:
         if base.op is ops.RESHAPE and row_length > 1:  # add whole rows

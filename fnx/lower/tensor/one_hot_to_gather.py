@@ -127,10 +127,9 @@ def _one_hot_axes(factor: AxisView) -> list[int]:
     one-hot."""
     base = factor.base
     if base.op is ops.CONCAT:
-        base_axes = [base.arg] if any(_one_hot_index(_strip_movements(s).base,
-                                                     _strip_movements(s).at(base.arg)) is not None
-                                      for s in base.src
-                                      if base.arg in _strip_movements(s).mapped_axes) else []
+        base_axes = [base.arg] if any(
+            _one_hot_index(_strip_movements(s).base, _strip_movements(s).at(base.arg)) is not None
+            for s in base.src if base.arg in _strip_movements(s).mapped_axes) else []
     else:
         base_axes = [a for a in range(len(base.shape)) if _one_hot_index(base, a) is not None]
     return [axis for a in base_axes if (axis := factor.axes[a]) is not None]
@@ -250,10 +249,9 @@ class _OneHotProduct:
             nonfinite_count = build.reduce(build.cast(_not_finite(rows), dtypes.int32), ops.ADD,
                                            [other_axis])
             selected_nonfinite = build.and_(in_bounds, _not_finite(row))
-            only_selected = build.elementwise(ops.CMPEQ,
-                                              build.cast(selected_nonfinite, dtypes.int32),
-                                              _broadcast_axes(
-                nonfinite_count, row.shape, range(rank, len(row.shape))))
+            only_selected = build.elementwise(
+                ops.CMPEQ, build.cast(selected_nonfinite, dtypes.int32),
+                _broadcast_axes(nonfinite_count, row.shape, range(rank, len(row.shape))))
             value = build.where(only_selected, build.add(value, zero),
                                 build.const_like(row, math.nan))
         axes = (*[a for a in index.axes if a is not None],
@@ -315,9 +313,8 @@ class _OneHotProduct:
                                        [*range(len(index_axes))])
             sums = build.add(sums,
                              _broadcast_axes(nan_or_zero, sums.shape, range(1, len(sums.shape))))
-        inverse = [a + 1 for a in range(result_axis)] + [0] + [a + 1
-                                                               for a in range(result_axis,
-                                                                              len(row_shape))]
+        inverse = [a + 1 for a in range(result_axis)] + [0] + \
+            [a + 1 for a in range(result_axis, len(row_shape))]
         return build.permute(sums, tuple(inverse))
 
 

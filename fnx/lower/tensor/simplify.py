@@ -32,6 +32,6 @@ def simplify(fn: UOp) -> UOp:
         if node.op is KERNEL:
             rewritten[node] = node
         elif node.op is FUNCTION:
-            rewritten[node] = node.with_operands(tuple(graph_rewrite(node.src, RULES,
-                                                                     known=rewritten)))
+            rewritten[node] = node.with_operands(
+                tuple(graph_rewrite(node.src, RULES, known=rewritten)))
     return rewritten[fn]

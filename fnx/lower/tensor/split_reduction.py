@@ -79,8 +79,8 @@ def _is_long(node: UOp) -> bool:
     if math.prod(node.shape) <= MAX_RESULTS:
         return True
     chain = math.prod(x.shape[a] for a in axes)
-    return chain >= LONG_CHAIN and len(x.shape) - 1 not in axes and x.op not in (ops.MUL,
-                                                                                 ops.ARG_PAIR)
+    return chain >= LONG_CHAIN and len(x.shape) - 1 not in axes and \
+        x.op not in (ops.MUL, ops.ARG_PAIR)
 
 
 def _split(node: UOp, max_chunks: int) -> UOp:
@@ -107,8 +107,8 @@ def _split(node: UOp, max_chunks: int) -> UOp:
     partial: UOp
     if x.op is ops.ARG_PAIR:  # both results of each chunk, from one pass over it
         key, place = x.src
-        key, place = reshape_chunks(key, monoid.identity(key.dtype)), reshape_chunks(place,
-                                                                                     place.dtype.limits[1])
+        key = reshape_chunks(key, monoid.identity(key.dtype))
+        place = reshape_chunks(place, place.dtype.limits[1])
         partial = build.arg_pair(build.reduce(key, monoid, inner_axes),
                                  build.reduce(build.arg_pair(key, place), monoid, inner_axes))
     else:

@@ -228,9 +228,8 @@ def _gmres_cycle(apply: Callable[[Array], Array], r: Array, m: int) -> Array:
 
     def row(y: Array, i: Any) -> tuple[Array, None]:
         is_nonzero = R[i, i] != 0
-        return y.at[i].set(jnp.where(is_nonzero,
-                                     (g[i] - R[i] @ y) / jnp.where(is_nonzero, R[i, i], 1),
-                                     0)), None
+        return y.at[i].set(jnp.where(
+            is_nonzero, (g[i] - R[i] @ y) / jnp.where(is_nonzero, R[i, i], 1), 0)), None
 
     length = norm(r)
     Q = jnp.zeros((m + 1, r.size), r.dtype).at[0].set(r / jnp.where(length > 0, length, 1))

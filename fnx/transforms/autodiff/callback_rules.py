@@ -33,7 +33,7 @@ class CallbackRule(HigherOrderRule):
         return outs, [None] * len(outs)
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         _raise_no_derivative(node)
 
 

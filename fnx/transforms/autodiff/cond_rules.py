@@ -128,7 +128,7 @@ class _CondReverse:
                   if any(form.result_indices[k][0] is not None for form in self.vjp_forms)]
         outs = build_calls.cond([self._vjp_branch(form, places, active, sources, operands)
                                  for form, places in zip(self.vjp_forms, self.slots)],
-                           read(("input", 0)), operands, f"{self.arg.name}.backward")
+                                read(("input", 0)), operands, f"{self.arg.name}.backward")
         by_number = dict(zip(active, outs))
         return [by_number.get(k) for k in range(len(self.in_layout.inputs))], \
             outs[len(active)] if self.effects else None
@@ -142,8 +142,8 @@ class _CondReverse:
                                          lambda source: values[self._map_source(source, slots)])
             last = [values[TOKEN] if token is None else token] if self.effects else []
             like = [self.args[self.in_layout.inputs[k]] for k in active]
-            return [*[zeros_like(x) if (ct := cts[k]) is None else ct for k,
-                      x in zip(active, like)],
+            return [*[zeros_like(x) if (ct := cts[k]) is None else ct
+                      for k, x in zip(active, like)],
                     *last]
         return build_function(outs, operands, form.backward.arg.name)
 

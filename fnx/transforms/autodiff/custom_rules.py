@@ -73,8 +73,8 @@ class CustomOpRule(HigherOrderRule):
         """
         args, arg, bwd = accessors.operands(node), node.arg, drop_effects(self._rule(node, "bwd"))
         n, outs = len(arg.outs), build_calls.call(self._rule(node, "fwd"), args)
-        active = [(i, t.value) for i,
-                  t in zip(arg.cotangent_indices, tangents) if t is not None and i >= 0]
+        active = [(i, t.value) for i, t in zip(arg.cotangent_indices, tangents)
+                  if t is not None and i >= 0]
         if not active:
             return outs[:n], [None] * n
         saved = [*args[:arg.n_captures + arg.effects], *outs[n:]]
@@ -97,7 +97,7 @@ class CustomOpRule(HigherOrderRule):
         return [frozenset(differentiable)] * len(node.arg.outs)
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         if not node.arg.rules:
             return (yield from _CALL.vjp_forms(_as_call(node), out_cts, active, needs_mask,
                                                nonfinite))
@@ -126,19 +126,19 @@ class CustomOpRule(HigherOrderRule):
                 to[x] = build.param(len(sources) + cts_of_outs.index(o), x.dtype, x.shape) \
                     if o in out_cts else zeros_like(x)
             elif left_out and i >= arg.n_captures:
-                to[x] = zeros_like(x) if i == arg.n_captures else build.param(i - 1, x.dtype,
-                                                                              x.shape)
+                to[x] = zeros_like(x) if i == arg.n_captures else \
+                    build.param(i - 1, x.dtype, x.shape)
         sources += [("cotangent", k) for k in range(len(cts_of_outs))]
         backward = build.function(substitute(bwd.src, to), len(sources), bwd.arg.name)
         args = accessors.operands(node)[arg.n_captures:]
-        ct_indices = [None if i < 0 else i for i,
-                      a in zip(arg.cotangent_indices, args) if a in active]
+        ct_indices = [None if i < 0 else i
+                      for i, a in zip(arg.cotangent_indices, args) if a in active]
         result_indices = (*_capture_cts(node, active), *[(i, None) for i in ct_indices])
         return Linearized(fwd, backward, tuple(sources), result_indices, 0 if has_effects else None)
 
     def _vjp_by_transpose(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-                    needs_mask: Container[UOp],
-                    nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                          needs_mask: Container[UOp],
+                          nonfinite: Container[UOp]) -> Derivation[Linearized]:
         """Transpose the tangents of the jvp."""
         args, slots, outs = accessors.operands(node), _tangent_slots(node), _tangent_outs(node)
 

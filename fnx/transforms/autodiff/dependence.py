@@ -50,8 +50,7 @@ class ActivityAnalysis:
         if active_outs is None:
             active = {i for i, k in enumerate(rule.operands(node)) if node.src[k] in self.active}
             active_outs = self.deps[node] = frozenset([
-                o for o,
-                read in enumerate(run_derivation(rule.depends(node)))
+                o for o, read in enumerate(run_derivation(rule.depends(node)))
                 if not read.isdisjoint(active)])
         return part.arg in active_outs
 

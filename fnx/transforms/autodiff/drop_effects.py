@@ -38,6 +38,6 @@ def drop_effects(body: UOp, what: str = "a loop that reverse mode runs again",
     rebuilt: dict[UOp, UOp] = {}
     for fn in nodes:
         if fn.op is ops.FUNCTION:
-            rebuilt[fn] = fn.with_operands(tuple(rebuild(substitute(fn.src, rebuilt),
-                                                         without_effect)))
+            rebuilt[fn] = fn.with_operands(
+                tuple(rebuild(substitute(fn.src, rebuilt), without_effect)))
     return rebuilt[body]

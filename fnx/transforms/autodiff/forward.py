@@ -155,8 +155,8 @@ class _ForwardWalk:
                 if any(t is not None for t in in_dots):
                     nonfinite = {self.primals[s] for s in node.src if s in self.may_be_nonfinite}
                     needs_mask = sorted(self.masked_results.get(node, ()))
-                    self.results[node] = yield from rule.jvp_all(primal, in_dots, needs_mask,
-                                                                 nonfinite)
+                    self.results[node] = yield from rule.jvp_all(
+                        primal, in_dots, needs_mask, nonfinite)
             else:
                 t = self._tangent(rule, node, primal, in_dots)
                 if t is not None:

@@ -159,7 +159,7 @@ class HigherOrderRule(DerivativeRule):
         return [frozenset(range(len(self.operands(node))))] * len(node.arg.outs)
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         """Linearize the node, as a FUNCTION of its operands.
 
         Requests linearized bodies by ``form = yield body, Activity(...)``. The cotangents are those
@@ -181,8 +181,8 @@ class HigherOrderRule(DerivativeRule):
                 ) -> tuple[list[tuple[UOp, Cotangent | None]], UOp | None]:
         """Return what the cotangents of the results contribute to those of the operands, and the
         token after the effects."""
-        args, given = [node.src[i] for i in self.operands(node)], [out_cts[o]
-                                                                   for o in sorted(out_cts)]
+        args = [node.src[i] for i in self.operands(node)]
+        given = [out_cts[o] for o in sorted(out_cts)]
         cts = [ct.value for ct in given] + [ct.mask for ct in given if ct.mask is not None]
         results = build.results(self.forward(node, node.src, form))
         arg_cts, token = form.vjp(args, results, cts, token)
@@ -231,10 +231,10 @@ class CallRule(HigherOrderRule):
                 ) -> Derivation[tuple[Sequence[UOp], MaskedTangents]]:
         body, args, given = self._body(node), node.src[1:], tangents[1:]
         masked = tuple([i for i, t in enumerate(given) if t is not None and t.mask is not None])
-        risky = tuple([i for i,
-                       a in enumerate(args) if a in nonfinite]) if masked or needs_mask else ()
+        risky = tuple([i for i, a in enumerate(args) if a in nonfinite]) \
+            if masked or needs_mask else ()
         form: JvpForm = yield body, JvpKey(tuple([i for i, t in enumerate(given) if t is not None]),
-                                  masked, tuple(needs_mask), risky)
+                                           masked, tuple(needs_mask), risky)
         values = [t.value for t in given if t is not None]
         masks = [t.mask for t in given if t is not None and t.mask is not None]
         outs = build_calls.call(form.function, [*args, *values, *masks], node.arg.name,
@@ -247,11 +247,11 @@ class CallRule(HigherOrderRule):
         return deps
 
     def forward(self, node: UOp, src: Sequence[UOp], form: Linearized) -> UOp:
-        return super().forward(node, src,
-                               form) if self.bodies(node) else node.with_operands(tuple(src))
+        return super().forward(node, src, form) if self.bodies(node) else \
+            node.with_operands(tuple(src))
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         body, args = self._body(node), node.src[1:]
 
         def those(nodes: Container[UOp]) -> tuple[int, ...]:

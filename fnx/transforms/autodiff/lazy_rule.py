@@ -36,5 +36,5 @@ class LazyRule(HigherOrderRule):
         return self._rule.jvp_all(node, tangents, needs_mask, nonfinite)
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         return self._rule.vjp_forms(node, out_cts, active, needs_mask, nonfinite)

@@ -63,7 +63,7 @@ class LoopRule(HigherOrderRule):
         return range(len(self.bodies(node)), len(node.src))
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         args = [node.src[i] for i in self.operands(node)]
         activity = Activity(tuple([i for i, a in enumerate(args) if a in active]),
                             tuple(sorted(out_cts)))

@@ -72,8 +72,8 @@ def partial_eval(outs: Sequence[UOp], later: Sequence[UOp], sources: Container[U
     nodes: dict[UOp, _Split] = {}
     for node in needed:
         if node in primal and node.op in _SPLIT_RULES and not policies.has_own_policy(node):
-            wanted = tuple(sorted({g.arg
-                                   for g in needed if g.op is ops.GETTUPLE and g.src[0] is node
+            wanted = tuple(sorted({g.arg for g in needed
+                                   if g.op is ops.GETTUPLE and g.src[0] is node
                                    and not saves(g)}))
             split = yield from _SPLIT_RULES[node.op](node, wanted, policy)
             if split is not None:

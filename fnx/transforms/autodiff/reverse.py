@@ -163,8 +163,8 @@ class _ReverseWalk:
             if isinstance(rule, HigherOrderRule):
                 out_cts = self.results.pop(node, None)
                 if out_cts is not None:
-                    form = yield from rule.vjp_forms(node, out_cts, self.active, self.needs_mask,
-                                                 self.may_be_nonfinite)
+                    form = yield from rule.vjp_forms(
+                        node, out_cts, self.active, self.needs_mask, self.may_be_nonfinite)
                     self.vjp_forms[node] = form
                     cts, self.token = rule.vjp_all(node, out_cts, self.active, form, self.token)
                     for operand, ct in cts:

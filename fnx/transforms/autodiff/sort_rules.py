@@ -78,6 +78,6 @@ class SortRule(CallRule):
         return [frozenset(() if i < 0 else (i,)) for i in node.arg.outputs]
 
     def vjp_forms(self, node: UOp, out_cts: Mapping[int, Cotangent], active: Container[UOp],
-              needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
+                  needs_mask: Container[UOp], nonfinite: Container[UOp]) -> Derivation[Linearized]:
         return (yield from super().vjp_forms(_as_call(node), out_cts, active, needs_mask,
                                              nonfinite))

@@ -64,8 +64,8 @@ def transpose_to_jvp(linearized: Linearized) -> tuple[TransposeForm, tuple[int, 
     have one; the numbers of these come second. Effects of the backward pass are dropped.
     """
     linear = tuple([i for i, (kind, _) in enumerate(linearized.sources) if kind == "cotangent"])
-    active = tuple([k for k,
-                    (value, _) in enumerate(linearized.result_indices) if value is not None])
+    active = tuple([
+        k for k, (value, _) in enumerate(linearized.result_indices) if value is not None])
     outputs = tuple([v for v, _ in linearized.result_indices if v is not None])
     backward = drop_effects(linearized.backward, "a linear map", "use vjp, whose pullback calls it")
     return transpose(backward, linear, outputs), active

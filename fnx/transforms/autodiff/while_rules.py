@@ -121,8 +121,8 @@ class _WhileReverse:
         self.like = params_like(args)
         self.saved = [c for c in range(self.n)
                       if not build_calls.is_token(self.like[self.first + c])]
-        self.result_indices = {i: place for i,
-                               (place, _) in zip(inputs, form.result_indices) if place is not None}
+        self.result_indices = {
+            i: place for i, (place, _) in zip(inputs, form.result_indices) if place is not None}
 
     def build(self, activity: Activity) -> Linearized:
         forward = build_function(self.forward, self.args, self.arg.name)
@@ -162,9 +162,9 @@ class _WhileReverse:
             stride = where(is_full, 2 * Expr(stride), Expr(stride)).node
             slots = build_calls.cond([build_function(lambda p: p, slots, "keep all"),
                                       build_function(_take_even, slots, "keep every second")],
-                                build.cast(is_full.node, dtypes.int32), slots)
-            slots = [write_slot(p, as_index(saved), c) for p,
-                     c in zip(slots, self._savable(carries))]
+                                     build.cast(is_full.node, dtypes.int32), slots)
+            slots = [write_slot(p, as_index(saved), c)
+                     for p, c in zip(slots, self._savable(carries))]
             end = (Expr(steps) + Expr(stride)).node
 
             def in_chunk(consts: Nodes, states: Nodes) -> UOp:

@@ -142,8 +142,8 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
                        for i, x in enumerate(node.src[n:])])
         if grown == flags:
             break
-        args = [broadcast_batch(x, b, batch.size) if w else x for x, b,
-                w in zip(args, flags, grown)]
+        args = [broadcast_batch(x, b, batch.size) if w else x
+                for x, b, w in zip(args, flags, grown)]
         flags = grown
     differ = list(has_axis)  # which results differ between batch elements: a vmap rule may say
     if arg.lanes is None:
@@ -153,8 +153,7 @@ def _custom(node: UOp, src: tuple[UOp, ...], batched: tuple[bool, ...], batch: B
     outs = tuple([((batch.size, *shape) if b else shape, dtype)
                   for b, (shape, dtype) in zip(has_axis, arg.outs)])
     custom_arg = op_args.Custom(arg.name, outs, arg.rules, arg.n_captures, arg.cotangent_indices,
-                                arg.recursion_depth,
-                      effects=arg.effects, n_linear=arg.n_linear)
+                                arg.recursion_depth, effects=arg.effects, n_linear=arg.n_linear)
 
     def again(operands: tuple[UOp, ...]) -> UOp:
         batched_args = [broadcast_batch(x, len(x.shape) == len(y.shape), batch.size)
@@ -193,8 +192,8 @@ def _batch_rules(node: UOp, flags: tuple[bool, ...], has_axis: tuple[bool, ...],
             saved = batched_rule.outs[len(has_axis):]
         else:
             tokens = (False,) * arg.effects
-            wanted = tokens + tuple([b for i,
-                                     b in sorted(zip(arg.cotangent_indices, arg_flags)) if i >= 0])
+            wanted = tokens + tuple([
+                b for i, b in sorted(zip(arg.cotangent_indices, arg_flags)) if i >= 0])
             batched_rule = yield inner_axis.of(body, captured + tokens + saved + floats, wanted)
             batched_rule = _sum_unbatched(batched_rule, wanted)
         functions.append(batched_rule.function)

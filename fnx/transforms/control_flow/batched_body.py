@@ -12,8 +12,8 @@ from fnx.transforms.batching.batch import batch
 from fnx.transforms.control_flow.bodies import Body
 
 MAX_SIZES = 8  # cached batch sizes for each function
-_batched: OwnerCaches[UOp, tuple[int, int], UOp] = OwnerCaches("bodies for several elements",
-                                                               MAX_SIZES)
+_batched: OwnerCaches[UOp, tuple[int, int], UOp] = OwnerCaches(
+    "bodies for several elements", MAX_SIZES)
 
 
 def batch_body(body: Body, batch_size: int) -> UOp:

@@ -22,8 +22,8 @@ from fnx.core.ir.cache import OwnerCaches
 from fnx.core.ir.uop import UOp
 
 MAX_UNROLLED = 8  # cached for each body
-_repeated_bodies: OwnerCaches[UOp, tuple[Any, ...], UOp] = OwnerCaches("unrolled bodies",
-                                                                       MAX_UNROLLED)
+_repeated_bodies: OwnerCaches[UOp, tuple[Any, ...], UOp] = OwnerCaches(
+    "unrolled bodies", MAX_UNROLLED)
 
 
 def unrolled_scan(body: UOp, length: int, consts: Sequence[UOp], carries: Sequence[UOp],

@@ -30,8 +30,8 @@ from fnx.transforms.control_flow.bodies import (
 )
 from fnx.transforms.control_flow.scan import indexed_body
 
-_counting_loops: OwnerCaches[UOp, tuple[int, ...], tuple[UOp, UOp]] = OwnerCaches("counting loops",
-                                                                                  8)
+_counting_loops: OwnerCaches[UOp, tuple[int, ...], tuple[UOp, UOp]] = OwnerCaches(
+    "counting loops", 8)
 
 
 def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) -> Any:
@@ -56,9 +56,8 @@ def while_loop(condition: Callable[..., Any], f: Callable[..., Any], init: Any) 
     if cond_body.effects or axes:
         effects = cond_body.effects, body.effects
         effectful = cond_body if cond_body.effects else body
-        outs = effectful.results(uniform_control_flow.while_loop(cond_fn, step, captures,
-                                                                 effectful.carry(carry), effects,
-                                                                 axes))
+        outs = effectful.results(uniform_control_flow.while_loop(
+            cond_fn, step, captures, effectful.carry(carry), effects, axes))
     else:
         outs = body.results(build_calls.while_(cond_fn, step, captures, body.carry(carry)))
     return init_tree.unflatten([Array(x, a.weak) for x, a in zip(outs, body.outs)])

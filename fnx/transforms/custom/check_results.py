@@ -110,8 +110,8 @@ class RuleInfo:
         self.rule, self.kind = rule, kind
         self.text = f"the {kind} rule {function_name(rule)} of {of}"
         code = getattr(inspect.unwrap(rule), "__code__", None)
-        self.loc: Location | None = None if code is None else (code.co_filename,
-                                                               code.co_firstlineno)
+        self.loc: Location | None = None if code is None else \
+            (code.co_filename, code.co_firstlineno)
         if self.loc is not None:
             self.text = f"the {kind} rule {function_name(rule)} " \
                 f"({format_location(self.loc)}) of {of}"
@@ -149,8 +149,8 @@ def check_outs(out: Any, out_tree: tree.TreeDef, outs: Sequence[Aval],
         raise info.error(f"results like the function, {out_tree}", f"{structure}",
                          f"{tree.first_difference(out_tree, structure)}: return what the function "
                          "returns")
-    arrays = [_as_array(x, info, tree.keystr(path)) for x,
-              path in zip(leaves, tree.paths(out_tree))]
+    arrays = [_as_array(x, info, tree.keystr(path))
+              for x, path in zip(leaves, tree.paths(out_tree))]
     for x, want, path in zip(arrays, outs, tree.paths(out_tree)):
         if x._aval[:2] != want[:2]:
             raise info.error(f"result{tree.keystr(path)} like the function, {_type_text(want)}",

@@ -158,8 +158,8 @@ def root(f: Callable[..., Any], guess: Any, solve: Solver, tangent_solve: Solver
         dx = _check_solution("custom_root", tangent_solve, tangent_solve(
             lambda v: _zeros_for_ints(jvp(lambda x: equation.at(x, consts), (x,),
                                           (_float_tangent(v, x),))[1], x), moved), moved)
-        return _join(x, aux, has_aux), _join(_float_tangent(_negate(dx), x, SymbolicZero),
-                                             _zero_tangent(aux), has_aux)
+        return _join(x, aux, has_aux), _join(
+            _float_tangent(_negate(dx), x, SymbolicZero), _zero_tangent(aux), has_aux)
 
     find.__name__ = f"root of {equation.name}"
     find_root: Callable[..., Any] = CallWithRules(find, jvp=rule, stops=True)

@@ -68,8 +68,8 @@ class Accesses:
     @property
     def arena(self) -> int:
         """The bytes of the arena that the commands access."""
-        return max([_span(slot, loops)[1] for slot,
-                    loops in self.slots_in_loops if slot.kind == "arena"],
+        return max([_span(slot, loops)[1]
+                    for slot, loops in self.slots_in_loops if slot.kind == "arena"],
                    default=0)
 
     def _visit_commands(self, commands: UOp, loops: LoopTrips, after_loop: bool) -> None:
@@ -176,8 +176,8 @@ def is_valid_block(block: Record, fn: UOp, nodes: Sequence[UOp], donated: Collec
     uses = Accesses(commands, longest_loop(nodes))
     memory = {("in", i): n for i, n in params.items()} | {("out", i): n for i, n in enumerate(outs)}
     sizes = {buffer: _align(_nbytes(n)) for buffer, n in memory.items()} | {("arena", 0): arena}
-    spans = [(_span(slot, loops), sizes[slot.kind, slot.index]) for slot,
-             loops in uses.slots_in_loops]
+    spans = [(_span(slot, loops), sizes[slot.kind, slot.index])
+             for slot, loops in uses.slots_in_loops]
     written = {*results, *[("out", i) for i, _ in over]}
     return all(n.op is ops.PARAM for n in outs) and arena == uses.arena \
         and _counts(arena, *[i for _, i in results], *[i for pair in over for i in pair]) \

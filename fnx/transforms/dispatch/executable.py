@@ -204,8 +204,8 @@ class Executable:
         args = [s.view(params[i].dtype.np, params[i].shape) if i in params else np.zeros(())
                 for i, s in enumerate(ins)]
         values = [s.view(n.dtype.np, n.shape) for s, n in zip(storages, self.function.src)]
-        load("fnx.core.levels.nan_debugger").check_results(self.function, args, values,
-                                                           config.check)
+        load("fnx.core.levels.nan_debugger").check_results(
+            self.function, args, values, config.check)
 
 
 class ExecutableCache:
@@ -318,9 +318,9 @@ class EagerEvaluator(ExecutableCache):
             fn, captures = trace.close(nodes, (), numbers=MAX_CONSTS)
         try:
             ins = [self._memory(c) for c in captures]
-            placement = committed.common_placement(ins, lambda i: f"an array {captures[i].dtype}"
-                                                   f"{list(captures[i].shape)}") if config.placing \
-                                                       else None
+            placement = committed.common_placement(
+                ins, lambda i: f"an array {captures[i].dtype}{list(captures[i].shape)}") \
+                if config.placing else None
             executable = self.find(fn, (), None if placement is None else placement.device)
             outs = executable.run(ins)
             committed.commit(outs, placement, ins)

@@ -64,12 +64,10 @@ class _Source:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.namespace: dict[str, Any] = {"Array": Array, "MISS": MISS, "make": from_storage,
-                                      "make_all": from_storages,
-                                      "common_place": common_placement, "commit": commit,
-                                      "PlacementError": PlacementError, "config": config,
-                                      "convert": to_concrete, "MISSING": MISSING,
-                                      "same": exactly_equal}
+        self.namespace: dict[str, Any] = {
+            "Array": Array, "MISS": MISS, "make": from_storage, "make_all": from_storages,
+            "common_place": common_placement, "commit": commit, "PlacementError": PlacementError,
+            "config": config, "convert": to_concrete, "MISSING": MISSING, "same": exactly_equal}
         self._constants: dict[tuple[str, int], str] = {}
         self.names = 0
 
@@ -93,7 +91,7 @@ class _Source:
 def make_fastpath(key: CallKey, positions: Sequence[int], entries: Sequence[tuple[Any, str, Any]],
                   storages: Sequence[Any], out_tree: tree.TreeDef, outs: Sequence[Aval],
                   program: Executable, donated: Sequence[int], recipient: str,
-              device: str | None = None, fixed: Placement | None = None) -> Fastpath | None:
+                  device: str | None = None, fixed: Placement | None = None) -> Fastpath | None:
     """Generate the launcher of a signature.
 
     None if it has too many leaves, or dict keys that may equal keys of another type.

@@ -52,8 +52,8 @@ def find_limits(device: Any, compile_fn: CompileFn, disk: ByteCache,
     """
     target: Target = device.target
     workers = config.workers or target.cores
-    key = hashlib.sha256(source_digest(PACKAGES) + repr(("limits 1", target,
-                                                         workers)).encode()).digest()
+    content = source_digest(PACKAGES) + repr(("limits 1", target, workers)).encode()
+    key = hashlib.sha256(content).digest()
     result = _limits_cache.get(key) or _decode(disk.get(key))
     known = result
     if result is None or exceeded and key not in _remeasured:
@@ -172,8 +172,8 @@ def _decode(data: bytes | None) -> PeakRates | None:
     try:
         flops, levels = json.loads(data or b"")
         limits = PeakRates(tuple([(str(name), float(rate)) for name, rate in flops]),
-                           tuple([(str(name), int(size), float(rate)) for name, size,
-                                  rate in levels]))
+                           tuple([(str(name), int(size), float(rate))
+                                  for name, size, rate in levels]))
         limits.min_time(1, 1 << 60)
         return limits
     except (ValueError, TypeError, LookupError, ArithmeticError, StopIteration,

@@ -132,8 +132,8 @@ def memory_use_of_call(executable: Executable, arguments: Sequence[Aval], captur
     """Return the memory use of a call of a program, given its arguments and captured memory."""
     arg_sizes = [dtype.itemsize * math.prod(shape) for shape, dtype, _ in arguments]
     arg_sizes += [memory.nbytes for memory in captured if memory is not None]
-    result_sizes = [nbytes for i,
-                    nbytes in enumerate(executable.sizes) if i not in dict(executable.over)]
+    result_sizes = [nbytes for i, nbytes in enumerate(executable.sizes)
+                    if i not in dict(executable.over)]
     aliased = sum([arg_sizes[slot] for _, slot in executable.over])
     return memory_use(executable.block.commands, executable.buffer, arg_sizes, result_sizes,
                       aliased, executable.device.held)

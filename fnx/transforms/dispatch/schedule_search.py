@@ -111,8 +111,8 @@ def search_calls(fn: UOp, device: Any, compile_fn: CompileFn, space: Space, disk
         src = tuple([rewritten.get(s, s) for s in src])
         if not needs_search(node):
             return node.with_operands(src)
-        schedule = _search_call(node, device, compile_fn, space,
-                                disk) if device.target.is_compiled else ()
+        schedule = _search_call(node, device, compile_fn, space, disk) \
+            if device.target.is_compiled else ()
         call = op_args.Call(node.arg.name, node.arg.outs, schedule, node.arg.policy)
         return copy_locs(UOp(ops.CALL, node.dtype, src, call), node)
 
@@ -284,9 +284,8 @@ class _HillClimb:
         """Try a batch, make its fastest candidate the best, and return whether it is faster."""
         best_before = self.best
         links = [(candidate, link) for candidate in batch
-                 if (link := self._call_safely(partial(self.trials.start_compile,
-                                                       candidate.schedule,
-                                               self.task.base)))]
+                 if (link := self._call_safely(partial(
+                     self.trials.start_compile, candidate.schedule, self.task.base)))]
         ready = [(candidate, program) for candidate, link in links
                  if (program := self._call_safely(link)) is not None]
         for candidate, program in ready:

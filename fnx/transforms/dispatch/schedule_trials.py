@@ -68,9 +68,8 @@ class Trials:
             [len(code.text()) for code in reference.lowered.code.values()], default=0)
         arg = op_args.Call(self.call.arg.name, self.call.arg.outs, schedule)
         node = UOp(ops.CALL, dtypes.void, (self.kernel, *self.params), arg)
-        return self._compile_function(build.function(build.results(node), len(self.params),
-                                                     arg.name),
-                           max_code)
+        return self._compile_function(
+            build.function(build.results(node), len(self.params), arg.name), max_code)
 
     def results(self, program: Any) -> list[NDArray]:
         """Return the results of a program on each set of inputs, as bytes."""

@@ -198,8 +198,8 @@ class Lowering(SignatureInfo):
         for ran in self.passes:
             if ran.name not in self.milliseconds:
                 pass_ms[ran.name] = pass_ms.get(ran.name, 0.0) + ran.milliseconds
-        return ", ".join(f"{name} {pass_ms[name]:.1f} ms" for name,
-                         pass_step in self._step_of.items()
+        return ", ".join(f"{name} {pass_ms[name]:.1f} ms"
+                         for name, pass_step in self._step_of.items()
                          if pass_step == step and name in pass_ms) or "no pass of its own"
 
     def llvm(self) -> str:

@@ -118,10 +118,10 @@ def _start(form: AffineIndex) -> int:
     return form.shift - (_size(form) - 1 if _is_backwards(form) else 0)
 
 
-def _reduce_unindexed(monoid: ops.Op, indices: Sequence[RangedArray], value: RangedArray,
-                      valid: RangedArray | None,
-                      axes: tuple[UOp, ...]) -> tuple[RangedArray, RangedArray | None,
-                                                      tuple[UOp, ...]]:
+def _reduce_unindexed(
+    monoid: ops.Op, indices: Sequence[RangedArray], value: RangedArray,
+    valid: RangedArray | None, axes: tuple[UOp, ...],
+) -> tuple[RangedArray, RangedArray | None, tuple[UOp, ...]]:
     """Reduce over the ranges that no index depends on before scattering."""
     indexed = tuple([r for r in axes if any(r in i.axes for i in indices)])
     if indexed == axes:

@@ -148,7 +148,7 @@ def collect_prints(tracing: KernelTrace, first_slot: int) -> tuple[Prints, list[
             tracing.stores[tracing.stores.index(store)] = indexed
             refs.append((ref, shape))
         placed.append(PlacedPrint(printed, _next_path(nest, counts, ranges),
-                          tuple([(shape, accessors.buffer(s).dtype) for s in stores])))
+                                  tuple([(shape, accessors.buffer(s).dtype) for s in stores])))
     return Prints(tuple(placed)), refs
 
 

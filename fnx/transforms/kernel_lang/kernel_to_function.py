@@ -388,8 +388,8 @@ class _LoopConverter:
             stop = scope.value(self.stop)
             active = RangedArray(build.logical_not(expand_to(stop, self.mask_axes)), self.mask_axes)
             active = active if active_before is None else scope.both(active_before, active)
-        nexts = [expand_to(scope.value(x), axes) for x,
-                 axes in zip(accessors.next_values(self.loop), self.axes)]
+        nexts = [expand_to(scope.value(x), axes)
+                 for x, axes in zip(accessors.next_values(self.loop), self.axes)]
         if active is None:
             return nexts, None
         return [build.where(expand_to(active, axes), after, before)

@@ -133,7 +133,7 @@ def when(condition: Any, then: Callable[[], Any], otherwise: Sequence[Any]) -> A
     if len(values) != len(otherwise):
         raise KernelError(f"when: expected {len(values)} values where it does not hold, as "
                              f"many as `then` returns; got {len(otherwise)}",
-                             hint="k.when(condition, then, otherwise, ...)")
+                          hint="k.when(condition, then, otherwise, ...)")
     return _build_conditional(tracing, scope, (t, id, before), (c, guard), values, otherwise)
 
 

@@ -95,10 +95,10 @@ def _initialize_output(o: Reference, tracing: KernelTrace) -> None:
     if plain and len(plain[0].src) == 3 and not carried_values.is_in_loop(plain[0]):
         access, value, valid = plain[0].src
         unmasked = build.store(access, build.where(valid, value, initial))
-        outside = any(any(accesses.may_be_outside(i, n, None)) for i,
-                      n in zip(accessors.indices(access), o.shape))
-        if not outside and accesses.is_written_once(unmasked) and accesses.covers_buffer([unmasked],
-                                                                                         size):
+        outside = any(any(accesses.may_be_outside(i, n, None))
+                      for i, n in zip(accessors.indices(access), o.shape))
+        if not outside and accesses.is_written_once(unmasked) and \
+                accesses.covers_buffer([unmasked], size):
             tracing.stores[tracing.stores.index(plain[0])] = copy_locs(unmasked, plain[0])
             return
     index = [build.index_const(0) if n == 1 else

@@ -199,10 +199,10 @@ def _find_conflict(kernel: UOp, spend: Spend) -> NodeFault:
         buffer = accessors.buffer(store)
         others = stores_to.setdefault(buffer, [])
         spend(len(others))
-        needs_proof = store.arg is None and not accesses.is_mixed_radix(store,
-                                                                        accesses.free_ranges(store))
-        spend(_proof_cost([store]) * (needs_proof + sum(not _shares_rows(store, b)
-                                                        for b in others)))
+        needs_proof = store.arg is None and \
+            not accesses.is_mixed_radix(store, accesses.free_ranges(store))
+        spend(_proof_cost([store])
+              * (needs_proof + sum(not _shares_rows(store, b) for b in others)))
         if needs_proof and not accesses.is_written_once(store):
             return store, f"each place of {name_of(buffer)!r} to be written once", \
                 "places that two iterations may share"

@@ -197,8 +197,8 @@ def _detail(node: UOp) -> str:
     """Return the arg of a node and its constant operands as text."""
     arg = format_const(node).text if node.op is ops.CONST else \
         "" if node.arg is None else show.python_arg(node.arg, False)
-    constants = [f"[{i}]={format_const(s).text}" for i,
-                 s in enumerate(node.src) if s.op is ops.CONST]
+    constants = [f"[{i}]={format_const(s).text}"
+                 for i, s in enumerate(node.src) if s.op is ops.CONST]
     return " ".join(filter(None, [arg, *constants]))[:200]
 
 
