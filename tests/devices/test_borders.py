@@ -138,7 +138,8 @@ def _child(device: Any, x: Any, y: Any, f: Any) -> None:
         lambda: np.asarray(y), lambda: f(x), lambda: x + 1, lambda: jnp.ones(5) * 2,
         lambda: fnx.device_put(np.ones(3), device.name), lambda: fnx.device_put(x, "cpu"),
         lambda: y.block_until_ready(), lambda: float(y[0]), lambda: fnx.jit(lambda x: x * 7)(x),
-        device.synchronize, device.pool.trim, lambda: device.own(y._storage).copy_to(y._storage),
+        device.synchronize, device.pool.trim,
+        lambda: device.to_device(y._storage).copy_to(y._storage),
         lambda: setattr(y, "_storage", None) or device.pool.stats(), device._at_exit]
     said = 0
     for attempt in attempts:

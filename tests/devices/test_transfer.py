@@ -26,7 +26,7 @@ PAIRS = [("opencl", "webgpu"), ("webgpu", "opencl"), ("cuda", "opencl"), ("openc
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two devices that copy in small chunks. A recording one checks its calls."""
     for module in (transfer, memory):
-        monkeypatch.setattr(module, "BLOCK", CHUNK)
+        monkeypatch.setattr(module, "MAX_BLOCK", CHUNK)
     with ExitStack() as stack:
         if "cuda" in request.param:
             stack.enter_context(recording(monkeypatch))

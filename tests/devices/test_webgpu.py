@@ -387,7 +387,7 @@ def counted(outer: int, inner: int) -> Any:
 def test_loops_that_a_driver_would_end_are_refused(loops: Any, webgpu: Any) -> None:
     """Mesa's lavapipe silently ends a thread's loops after 65,535 iterations in total."""
     x, (outer, inner) = jnp.ones(4, "int32"), loops
-    if webgpu.target.steps and outer * (inner + 1) >= webgpu.target.steps:
+    if webgpu.target.max_steps and outer * (inner + 1) >= webgpu.target.max_steps:
         with pytest.raises(KernelError, match="at most 65,535 iterations in a thread") as why:
             counted(outer, inner)(x)
         assert "test_webgpu.py" in str(why.value) and "in parts" in str(why.value)
