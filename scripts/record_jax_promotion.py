@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 
 def kinds_module() -> ModuleType:
     """Import tests/golden/kinds.py, by path, so that tests/ need not be a package."""
-    spec = importlib.util.spec_from_file_location("kinds", GOLDEN / "enums.py")
+    spec = importlib.util.spec_from_file_location("kinds", GOLDEN / "kinds.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

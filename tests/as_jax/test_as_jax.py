@@ -114,9 +114,9 @@ def test_jax_itself_is_not_mixed_in() -> None:
 
 def test_scripts_and_modules_run_as_by_python(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import sys, jax, beside\n"
-                      "print(__name__, sys.argv[1:], beside.n, __file__)")
-    (tmp_path / "unroll_and_jam.py").write_text("from jax import numpy\n"
+    script.write_text("import sys, jax, neighbor\n"
+                      "print(__name__, sys.argv[1:], neighbor.n, __file__)")
+    (tmp_path / "neighbor.py").write_text("from jax import numpy\n"
                                                 "n = int(numpy.sum(numpy.arange(4)))")
     status, out, err = python("-m", "fnx.as_jax", str(script), "-v", "b")
     assert (status, out) == (0, f"__main__ ['-v', 'b'] 6 {script}\n"), err

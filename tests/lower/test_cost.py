@@ -50,7 +50,7 @@ def test_lanes_tiles_and_workers_pay() -> None:
     naive, model = predict_cycles(kernel, (), CPU), cost(kernel)
     assert model < naive / 30
     assert cost(kernel, tile=(1, 1)) > 2 * model
-    assert cost(kernel, shared=False) > 1.5 * model
+    assert cost(kernel, parallel=False) > 1.5 * model
     assert model < cost(kernel, Target("cpu", cores=1)) < 2.1 * model
 
 

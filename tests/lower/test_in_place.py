@@ -227,7 +227,7 @@ class Step(Record):
     name: str
     uses: tuple[UOp, ...]
     writes: tuple[UOp, ...] = ()
-    copies: tuple[UOp, UOp] | None = None
+    copy_pair: tuple[UOp, UOp] | None = None
     follows_loop: bool = False
     may_alias: tuple[tuple[UOp, UOp], ...] = ()
     has_effects: bool = False

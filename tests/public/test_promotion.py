@@ -29,7 +29,7 @@ MODULES = {"jnp": jnp, "lax": lax, "nn": nn}
 
 
 def _kinds() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kinds", GOLDEN / "enums.py")
+    spec = importlib.util.spec_from_file_location("kinds", GOLDEN / "kinds.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
