@@ -78,7 +78,8 @@ for name in fnx.__all__:
         except BaseException as error:
             print(name, error, flush=True)
             os._exit(1)
-    os.waitpid(child, 0)
+    if status := os.waitpid(child, 0)[1]:
+        print(name, "ended the child with status", status, flush=True)
 """
     assert python(code) == ""
 

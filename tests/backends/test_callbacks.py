@@ -256,7 +256,7 @@ def test_a_fork_while_a_callback_runs_and_in_one() -> None:
         if not pid:
             print(y, f(X), flush=True)
             os._exit(0)
-        os.waitpid(pid, 0)
+        assert os.waitpid(pid, 0)[1] == 0
         print(y, fnx.jit(lambda x: fnx.pure_callback(forks, X, x))(X), flush=True)
         """)
     assert done.stdout == "[1. 2. 3.] [1. 2. 3.]\n[1. 2. 3.] [0. 1. 2.]\n", done.stderr

@@ -43,6 +43,7 @@ def test_what_ends_or_hangs_the_child_is_an_error(monkeypatch, code, said):
 def test_what_the_driver_returns_is_for_who_opens_it(monkeypatch, code):
     child(monkeypatch, code)
     driver_probe.probe_driver("opencl")
+    assert [*driver_probe._outcomes.values()] == [b""]  # by a child, and it was no crash
 
 
 def test_a_driver_is_tried_once_for_an_environment(monkeypatch, tmp_path):
@@ -67,6 +68,7 @@ def test_in_the_child_nothing_is_tried(monkeypatch):
     child(monkeypatch, "import os; os.abort()")
     monkeypatch.setenv(driver_probe._CHILD_VARIABLE, "opencl")
     driver_probe.probe_driver("opencl")
+    assert not driver_probe._outcomes
 
 
 def test_without_tools_a_driver_is_there_or_named_but_the_process_lives(tmp_path):

@@ -115,8 +115,11 @@ def test_what_a_pass_is_passed_by_with_it_would_not_change(step: Pass) -> None:
 
 def test_what_is_not_checked_runs() -> None:
     step = next(p for p in passes(HOST) if p.name == "inline")
+    wrong = with_wrong_dtype(layer())
     with override(check_spec=False):
-        Driver(HOST).run([step], with_wrong_dtype(layer()))
+        assert Driver(HOST).run([step], wrong) is not None
+    with pytest.raises(SpecError):
+        Driver(HOST).run([step], wrong)
 
 
 # ---- observers -----------------------------------------------------------------------------------

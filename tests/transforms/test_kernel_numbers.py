@@ -36,6 +36,14 @@ NUMPY = {"erf": math.erf, "erfc": math.erfc, "rsqrt": lambda x: 1 / np.sqrt(x),
          "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
 
 
+def test_the_functions_of_numbers_are_all_tested() -> None:
+    """They are found by their docstrings: what remains is no function of a number."""
+    assert {*k.__all__} - {*UNARY} == {
+        "Reference", "Value", "all", "any", "cast", "clip", "collect", "grid", "local", "loop",
+        "max", "min", "order", "parallel", "print", "prod", "range", "split", "stage", "subtotal",
+        "sum", "tensorize", "thread", "unroll", "vectorize", "when", "where"}
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_every_function_is_that_of_numpy(device: str, name: str) -> None:
     f, bits = getattr(k, name), "i, 1" in getattr(k, name).__doc__ or "(i)" in \
