@@ -214,7 +214,7 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
         A list of Arrays of the dtype of the array.
 
     Raises:
-        ArgumentError: there are too many parts.
+        ArgumentError: there are too many parts, or none.
         AxisError: the axis is out of range.
 
     >>> import fnx.numpy as jnp
@@ -226,6 +226,8 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
     n = x.shape[ax]
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
+        if k < 1:
+            raise ArgumentError(f"expected at least 1 section, got {k:,}")
         if k > n + _MAX_EXTRA_SECTIONS:
             raise ArgumentError(f"expected at most {n + _MAX_EXTRA_SECTIONS:,} sections, got {k:,}")
         bounds = [i * (n // k) + min(i, n % k) for i in range(k + 1)]

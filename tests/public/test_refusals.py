@@ -97,6 +97,13 @@ def test_shapes() -> None:
     _all(calls())
 
 
+@pytest.mark.parametrize("name", ["split", "array_split"])
+@pytest.mark.parametrize("sections", [0, -1])
+def test_parts_of_a_split_are_at_least_one(name: str, sections: int) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected .*, got {sections}"):
+        getattr(jnp, name)(X, sections)
+
+
 def test_shapes_that_do_not_fit() -> None:
     apart = (((2, 3), (2,)), ((3,), (4,)), ((0,), (2,)), ((2, 1, 3), (3, 2)))
 

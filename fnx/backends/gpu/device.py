@@ -291,7 +291,7 @@ class GpuDevice(DeviceBase):
         self.pool = GpuPool(driver)
         self.allocate = self._allocate
         self.lock = fork_safe_lock()
-        self.submissions = self.launched = 0
+        self.submissions = 0
         self.runs: SynchronousProfiler | None = None
         self._kernels: dict[bytes, LoadedKernel] = {}
         self._copies: WeakMemo[Any, GpuStorage] = WeakMemo()

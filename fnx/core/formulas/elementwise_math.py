@@ -213,14 +213,6 @@ def fractional_part(x: Expr) -> Expr:
     return where(isinf(x), where(is_negative, x.like(-0.0), x.like(0.0)), difference)
 
 
-def is_negative_infinity(x: Expr) -> Expr:
-    return x.eq(-math.inf)
-
-
-def is_positive_infinity(x: Expr) -> Expr:
-    return x.eq(math.inf)
-
-
 # fmt: off
 ARCSIN = ElementwiseFn("arcsin", "inexact", ops.ASIN)
 ARCCOS = ElementwiseFn("arccos", "inexact", arccos)

@@ -25,7 +25,8 @@ def count_flops(kernel: UOp, scalars: Sequence[Any]) -> int:
         known: int = kernel.arg.flops
         return known
     if kernel.op is ops.CMD_LOOP:
-        return (kernel.arg.trips or 1) * sum([_command_flops(c) for s in kernel.src for c in s.src])
+        trips = 1 if kernel.arg.trips is None else kernel.arg.trips
+        return trips * sum([_command_flops(c) for s in kernel.src for c in s.src])
     total = 0
     for node in toposort([kernel]):
         if node.op.kind == "elementwise" and node.dtype.is_float:
