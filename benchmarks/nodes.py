@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
-from fnx.core.rewriting.pattern import UPat
-from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, UPat, graph_rewrite
 from fnx.lower.tensor.simplify import simplify
 
 F = dtypes.float32

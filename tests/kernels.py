@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from fnx.core.ir import build, build_commands, dtypes, op_args, ops
+from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp, toposort
 
 F = dtypes.float32
@@ -127,7 +127,7 @@ def commands_of(seed: int) -> UOp:
                 kind, i, offset if kind == "arena" else 0, nbytes)))
             offset += -(-nbytes // 64) * 64
         execs.append(UOp(ops.EXEC, dtypes.void, (kernel, *slots, *scalars), op_args.Exec("step")))
-    return build_commands.commands([*execs, *[around(rng, e) for e in execs if rng.random() < 0.5]])
+    return build_calls.commands([*execs, *[around(rng, e) for e in execs if rng.random() < 0.5]])
 
 
 def around(rng: random.Random, execution: UOp) -> UOp:
@@ -137,12 +137,12 @@ def around(rng: random.Random, execution: UOp) -> UOp:
     for i, s in enumerate(src):
         if kind != "branch" and s.op is ops.SLOT and s.arg.kind != "arena":
             a = s.arg
-            rows = [build_commands.slot(a.kind, j, 0, a.nbytes, (a.nbytes,)) for j in (a.index, 9)]
-            src[i] = build_commands.swap(*rows, 0) if rng.random() < 0.5 else rows[0]
-    body = build_commands.commands([execution.replace(src=tuple(src))])
-    flag = build_commands.slot("arena", 0, 1 << 20, 64)
+            rows = [build_calls.slot(a.kind, j, 0, a.nbytes, (a.nbytes,)) for j in (a.index, 9)]
+            src[i] = build_calls.swap(*rows, 0) if rng.random() < 0.5 else rows[0]
+    body = build_calls.commands([execution.replace(src=tuple(src))])
+    flag = build_calls.slot("arena", 0, 1 << 20, 64)
     if kind == "for":
-        return build_commands.cmd_loop(body, rng.randint(0, 3), "step")
+        return build_calls.cmd_loop(body, rng.randint(0, 3), "step")
     if kind == "while":
-        return build_commands.cmd_while(body, flag, body, "step")
-    return build_commands.branch(flag, [body] * rng.randint(1, 2), "choice")
+        return build_calls.cmd_while(body, flag, body, "step")
+    return build_calls.branch(flag, [body] * rng.randint(1, 2), "choice")

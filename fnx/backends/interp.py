@@ -28,7 +28,7 @@ from fnx.backends.device.hcq import (
     run_callback,
     run_sort,
 )
-from fnx.core.ir import accessors, build_commands, ops
+from fnx.core.ir import accessors, build_calls, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.uop import UOp, toposort
@@ -81,7 +81,7 @@ class InterpCommand:
 
 def _run_loop(loop: UOp, memory: Sequence[Bytes]) -> None:
     """Run a CMD_LOOP of commands as a kernel."""
-    commands = decode_commands(build_commands.commands([loop]))
+    commands = decode_commands(build_calls.commands([loop]))
     calls = {c: InterpCommand(c) for c in collect_execs(commands)}
     submission = Submission(calls, (), (), 0)
     submission.memory["in"] = list(memory)

@@ -6,7 +6,7 @@
 content is the same object, so comparing graphs is comparing identities, and common subexpressions
 are shared. An ``Op`` object is its own entry of the op table; fusion, schedules and time estimates
 read the same costs from it. Nodes are built by ir/build.py (ops with several results by
-ir/build_calls.py, commands by ir/build_commands.py), which checks operands and orders those of
+ir/build_calls.py, commands by ir/build_calls.py), which checks operands and orders those of
 commutative ops. A pass rebuilds a graph by ``uop.rebuild(roots, visit)`` or by rewrite rules
 (core/rewriting). ir/accessors.py is the only module that knows the operand layout of kernel-level
 nodes. Formulas (core/formulas) are written over ``Expr``, a node with Python's operators. A CONST
@@ -45,7 +45,7 @@ them.
 by an estimate of bytes. No lock is held while user code or LLVM runs: two threads may compute the
 same entry, and the first one wins.
 
-**Interrupts, finalizers, forks** (support/weak_tables.py, process.py). No finalizer runs bytecode:
+**Interrupts, finalizers, forks** (ir/cache.py, process.py). No finalizer runs bytecode:
 the interpreter appends deaths to deques, which are processed later. So no
 ``functools.cached_property`` (in Python 3.11 it has a lock), and late modules are loaded by
 ``process.load``. Thread state is restored in the ``finally`` of a function that makes no call

@@ -18,7 +18,7 @@ import numpy as np
 from fnx.core.ir import ops
 from fnx.core.ir.dtypes import DType, NDArray
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.target import Target
 from fnx.exporting.graph_file import ExportedGraph

@@ -22,7 +22,7 @@ import numpy as np
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import ArgumentError
 from fnx.core.support.kernel_interface import MAX_GROUPS_PER_AXIS, share_bindings
 from fnx.exporting.graph_file import ExportedGraph

@@ -14,7 +14,7 @@ from fnx.core.array.promotion import as_node
 from fnx.core.ir import build
 from fnx.core.ir.expr import Expr, maximum, minimum, where
 from fnx.core.ir.index_arrays import index_dtype
-from fnx.core.ir.op_traits import inverse_permutation, other_axes
+from fnx.core.ir.op import inverse_permutation, other_axes
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import OutOfBoundsError, ShapeError
 

@@ -19,7 +19,7 @@ Some decisions that are not obvious:
   with products, loops or scatters that would be there eight times is a Block of its own, whose
   commands are relocated to each call.
 - A donated argument is overwritten if the plan can prove that nothing reads it afterwards
-  (memory/donation.py, memory/buffer_sharing.py) and nobody else has its memory (``is_aliased``);
+  (memory/in_place.py, memory/buffer_sharing.py) and nobody else has its memory (``is_aliased``);
   else its memory returns to the pool after the call is submitted.
 - Whatever changes how a float sum associates follows from shapes and the target, never from the
   number of workers or the device that was found.
@@ -29,7 +29,7 @@ are disjoint and their sizes agree, or if a kernel reads each element no later t
 carry is updated in place if its body allows that; other carries SWAP between two buffers. Copies
 are elided if the source is not read after the copy is written, once its pure readers have run: so
 ``x.at[:, i].set(v)`` in a loop, or of a donated array, touches one column, whatever the axis and
-the spelling. A static block is written alone, too (memory/partial_updates.py); updates that read
+the spelling. A static block is written alone, too (memory/in_place.py); updates that read
 other elements of the array they update get a buffer (fusion/scatter_hazards.py). Bodies of loops
 and branches are lowered to Blocks, each once (control_flow.py), and their slots are then bound
 (``commands.relocate``). The alignment of rows is in the REFs of a kernel, and so in its key.

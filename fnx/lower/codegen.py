@@ -17,7 +17,7 @@ from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.process import lazy_function
 from fnx.core.support.source_digests import source_digest
 from fnx.lower.driver import Driver

@@ -23,7 +23,7 @@ from fnx.lower.analysis.memory import ALIGNMENT, LaunchOperand, View, size_of
 from fnx.lower.fusion.group import memory_of
 from fnx.lower.fusion.ranges import ControlFlowStep, KernelStep, copy_step
 from fnx.lower.memory.commands import Block, BranchLaunch, CallLaunch, LoopLaunch
-from fnx.lower.memory.donation import updated_parameter
+from fnx.lower.memory.in_place import updated_parameter
 
 GetAlignment = Callable[[UOp], int]
 CarriedPairs = tuple[tuple[int, int], ...]  # (result, parameter) of a body

@@ -36,7 +36,7 @@ from fnx.core.ir.dtypes import STORAGE_ONLY
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Schedule
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import kernel_label
 from fnx.core.support.process import lazy_function
 from fnx.core.support.record import Record
@@ -62,9 +62,7 @@ from fnx.lower.kernel.runtime_extents import generalize
 from fnx.lower.kernel.unroll_columns import unroll_columns
 from fnx.lower.memory.buffer_sharing import AliasPair
 from fnx.lower.memory.commands import Block, Launch, Launches, LaunchKind, build_block, plan_memory
-from fnx.lower.memory.donation import donated_pairs
-from fnx.lower.memory.in_place import aliasable_slots, copied_slots
-from fnx.lower.memory.partial_updates import scatter_updates
+from fnx.lower.memory.in_place import aliasable_slots, copied_slots, donated_pairs, scatter_updates
 from fnx.lower.schedule import contraction
 from fnx.lower.schedule.cost_model import kernel_cycles
 from fnx.lower.target_lowerings import TARGET_LOWERINGS, ScheduledKernels, ScheduleInput

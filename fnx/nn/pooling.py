@@ -11,7 +11,7 @@ from fnx.core.array.api_boundary import asarray, public_api
 from fnx.core.array.array import Array, ArrayLike
 from fnx.core.array.docstring_templates import DocTemplate
 from fnx.core.ir import build
-from fnx.core.ir.op_traits import max_value, min_value
+from fnx.core.ir.op import max_value, min_value
 from fnx.core.support.errors import DTypeError, ShapeError
 from fnx.lax.generic_reductions import Padding, ints_per_axis, reduce_window
 

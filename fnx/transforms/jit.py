@@ -20,14 +20,13 @@ from fnx.core.array import array
 from fnx.core.array.call_validation import validate_call
 from fnx.core.array.eager_cache import record_placement
 from fnx.core.array.placement import Placement, commit, requested_device
-from fnx.core.ir.cache import clear_hooks
+from fnx.core.ir.cache import WeakMemo, clear_hooks
 from fnx.core.ir.ops import PARAM
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope
 from fnx.core.support.config import config
 from fnx.core.support.errors import ArgumentError, RetracedError, user_location
 from fnx.core.support.process import load
-from fnx.core.support.weak_tables import WeakMemo
 from fnx.core.tracing.trace import ClosedFunction, trace
 from fnx.transforms.dispatch.captures import Captures
 from fnx.transforms.dispatch.donation import Donation, positions

@@ -30,12 +30,11 @@ import fnx
 import fnx.numpy as jnp
 from fnx.backends.cpu import queue
 from fnx.backends.device.base import get_device
-from fnx.core.ir.cache import clear_caches
+from fnx.core.ir.cache import WeakMemo, clear_caches
 from fnx.core.ir.uop import current_loc, live_nodes
 from fnx.core.scope import scope
 from fnx.core.support.config import override
 from fnx.core.support.errors import DeviceError, DonatedError
-from fnx.core.support.weak_tables import WeakMemo
 
 STEPS = 200  # of a training run, which then restarts
 HANG = 120.0  # seconds without progress

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fnx.core.array import axes
 from fnx.core.ir import build, build_calls, dtypes, ops
-from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.uop import UOp
 from fnx.core.support import errors
 from fnx.core.support.errors import (

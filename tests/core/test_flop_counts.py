@@ -2,8 +2,8 @@
 
 import pytest
 
-from fnx.core.ir import build, build_commands, dtypes
-from fnx.core.ir.flop_counts import count_flops
+from fnx.core.ir import build, build_calls, dtypes
+from fnx.core.ir.peak_rates import count_flops
 from fnx.core.ir.uop import UOp
 
 F = dtypes.float32
@@ -15,21 +15,21 @@ def double_of(n: int) -> UOp:
     x, y = (build.index_into(build.ref(i, F, (n,)), r) for i in (0, 1))
     loaded = build.load(x)
     kernel = build.kernel([build.store(y, build.add(loaded, loaded))], "double", [0])
-    slots = [build_commands.slot("in", 0, 0, 4 * n), build_commands.slot("out", 0, 0, 4 * n)]
-    return build_commands.exec_(kernel, slots, [], "double")
+    slots = [build_calls.slot("in", 0, 0, 4 * n), build_calls.slot("out", 0, 0, 4 * n)]
+    return build_calls.exec_(kernel, slots, [], "double")
 
 
 @pytest.mark.parametrize("trips", [0, 1, 3])
 def test_a_loop_of_commands_counts_its_trips(trips: int) -> None:
-    body = build_commands.commands([double_of(8)])
-    loop = build_commands.cmd_loop(body, trips, "again")
+    body = build_calls.commands([double_of(8)])
+    loop = build_calls.cmd_loop(body, trips, "again")
     assert count_flops(loop, []) == trips * 8
-    outer = build_commands.cmd_loop(build_commands.commands([loop]), 2, "outer")
+    outer = build_calls.cmd_loop(build_calls.commands([loop]), 2, "outer")
     assert count_flops(outer, []) == 2 * trips * 8
 
 
 def test_of_a_while_loop_one_iteration_counts() -> None:
-    body = build_commands.commands([double_of(8)])
-    flag = build_commands.slot("arena", 0, 0, 1)
-    loop = build_commands.cmd_while(build_commands.commands([]), flag, body, "while")
+    body = build_calls.commands([double_of(8)])
+    flag = build_calls.slot("arena", 0, 0, 1)
+    loop = build_calls.cmd_while(build_calls.commands([]), flag, body, "while")
     assert count_flops(loop, []) == 8

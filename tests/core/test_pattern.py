@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
 from fnx.core.ir.uop import UOp, current_loc, toposort
-from fnx.core.rewriting.pattern import UPat, build_from, const, match, underlying_const, var
-from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import (
+    RewriteRule,
+    RuleSet,
+    UPat,
+    build_from,
+    const,
+    graph_rewrite,
+    match,
+    underlying_const,
+    var,
+)
 from fnx.core.support.errors import SpecError
 from tests.graphs import Graph, graphs
 

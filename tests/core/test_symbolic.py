@@ -12,7 +12,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.build import index_const
 from fnx.core.ir.uop import UOp, live_nodes, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 
 BINARY = (build.add, build.sub, build.mul, build.idiv, build.rem, build.minimum, build.maximum)
 COMPARISONS = (build.lt, build.le, build.eq, build.ne)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fnx.core.support.weak_tables import DeathQueue, WeakMemo
+from fnx.core.ir.cache import DeathQueue, WeakMemo
 
 
 class Key:
@@ -55,7 +55,7 @@ def test_no_interrupt_is_lost_where_nodes_blocks_and_memos_die() -> None:
         from fnx.backends.device.allocator import PoolBlock, Pool
         from fnx.core.ir import build, dtypes
         from fnx.core.ir.uop import live_nodes
-        from fnx.core.support.weak_tables import WeakMemo
+        from fnx.core.ir.cache import WeakMemo
         pool, memo, numbers = Pool(), WeakMemo(), itertools.count()
         held = [0, 0]
         def work():

@@ -13,8 +13,7 @@ from fnx.core.ir.uop import UOp, consumers, substitute, toposort
 from fnx.core.levels import show, spec
 from fnx.core.levels.interp import evaluate
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.pattern import UPat, var
-from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, graph_rewrite
+from fnx.core.rewriting.rewrite import RewriteRule, RuleSet, UPat, graph_rewrite, var
 from fnx.core.scope import scope
 from fnx.core.support.target import Target
 from fnx.lower.legalize.decompose import decompose

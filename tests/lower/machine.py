@@ -15,7 +15,7 @@ from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.codegen import kernel_code
 from fnx.lower.driver import Driver

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fnx
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.op_traits import max_value
+from fnx.core.ir.op import max_value
 from tests.graphs import COMPUTED
 from tests.lower.machine import both, kernel_over, same_bits, split
 

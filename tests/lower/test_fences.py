@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fnx.core.ir import build, dtypes, ops
-from fnx.core.ir.build_commands import cmd_loop, commands, exec_, slot
+from fnx.core.ir.build_calls import cmd_loop, commands, exec_, slot
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.uop import UOp
 from fnx.core.support.target import Target

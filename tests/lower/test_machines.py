@@ -23,7 +23,7 @@ from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.ir.tiling import Bind
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 from fnx.lower.analysis.loops import name_of, ranges_of

@@ -14,7 +14,7 @@ from fnx.backends.llvm import binding as llvm
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.levels import spec
 from fnx.core.levels.interp_kernel import run_kernel
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.codegen import kernel_code

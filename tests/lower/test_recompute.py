@@ -16,7 +16,7 @@ from fnx.backends.device.base import get_device
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import interp
-from fnx.lower.fusion import recompute
+from fnx.lower.fusion import cost
 from fnx.lower.fusion.kernelize import Fusion
 from fnx.lower.tensor.inline import inline
 from fnx.lower.tensor.simplify import simplify
@@ -30,9 +30,9 @@ F = dtypes.float32
 @pytest.fixture
 def small(monkeypatch: Any) -> Iterator[None]:
     """Values of a few elements count as large, and nothing is too expensive."""
-    monkeypatch.setattr(recompute, "UNCACHED_BYTES", 32)
-    monkeypatch.setattr(recompute, "MIN_EXPANSION", 1)
-    monkeypatch.setattr(recompute, "DRAM_BYTES_PER_CYCLE", 1e-3)
+    monkeypatch.setattr(cost, "UNCACHED_BYTES", 32)
+    monkeypatch.setattr(cost, "MIN_EXPANSION", 1)
+    monkeypatch.setattr(cost, "DRAM_BYTES_PER_CYCLE", 1e-3)
     fnx.clear_caches()
     yield
     fnx.clear_caches()
@@ -135,13 +135,13 @@ def test_what_is_small_or_as_large_as_its_operands_is_written_once() -> None:
     p, x = build.param(0, F, (64, 3)), build.param(1, F, (2048, 2048))
 
     def made(x: UOp) -> Any:
-        return recompute.find_recompute_set(build.exp(x))
+        return cost.find_recompute_set(build.exp(x))
     assert made(p) is None and made(x) is None
     row = build.param(0, F, (2048, 1))
     wide = build.expand(row, (2048, 2048))
     found = made(build.exp(wide))
-    assert found is not None and recompute.is_profitable(wide, found, 2)
-    assert not recompute.is_profitable(wide, found.replace(weight=1000), 2)
+    assert found is not None and cost.is_profitable(wide, found, 2)
+    assert not cost.is_profitable(wide, found.replace(weight=1000), 2)
 
 
 def test_a_sum_of_negated_terms_keeps_the_sign_of_zero() -> None:

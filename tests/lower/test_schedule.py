@@ -15,7 +15,7 @@ from fnx.core.ir.tiling import Parallel, Split, StageOperand, Vectorize
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec
 from fnx.core.levels.interp import run_kernel
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.analysis.canonicalize import canonicalize
 from fnx.lower.emit.emit import emit_program

@@ -1,4 +1,4 @@
-"""Products of few rows are split along k, into a sum over chunks (lower/tensor/split_k.py)."""
+"""Products of few rows are split along k, into a sum over chunks (tensor/split_reduction.py)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from fnx.core.levels.interp import evaluate
 from fnx.core.support.target import Target
 from fnx.lower.analysis.contraction_factors import two_factors
 from fnx.lower.pipeline import lower
-from fnx.lower.tensor.split_k import split_k
-from fnx.lower.tensor.split_reduction import split_reduction
+from fnx.lower.tensor.split_reduction import split_k, split_reduction
 
 COMPILED = True
 SMALL = Target("interp", kind="kernels", l2=256)

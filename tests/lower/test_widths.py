@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp
 from fnx.core.levels import spec
-from fnx.core.rewriting.evaluate import trunc
+from fnx.core.rewriting.algebra import trunc
 from fnx.core.support.errors import KernelError, OverflowedError
 from fnx.core.support.target import Target
 from fnx.lower.emit.emit import emit_program

@@ -47,14 +47,13 @@ from fnx.backends.device.hcq import (
 from fnx.backends.llvm import binding
 from fnx.backends.llvm.host_cpu import cache_bytes
 from fnx.backends.llvm.kernel_cache import KernelCache, LinkedKernel
-from fnx.core.ir import accessors, build_commands, ops
-from fnx.core.ir.flop_counts import count_flops
+from fnx.core.ir import accessors, build_calls, ops
 from fnx.core.ir.kernel_code import KernelCode, MissingObjectError, RunTrace, linked_code
 from fnx.core.ir.native_call import NativeCall
 from fnx.core.ir.op_args import Linked
-from fnx.core.ir.peak_rates import arithmetic_type
+from fnx.core.ir.peak_rates import arithmetic_type, count_flops
 from fnx.core.ir.uop import UOp, drop_dead_entries, substitute
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.scope import callbacks as host
 from fnx.core.support.config import config
 from fnx.core.support.errors import OutOfMemoryError, SpecError
@@ -116,7 +115,7 @@ def _linked_exec(command: Command, plan: _KernelPlan) -> UOp:
     arg = Linked(kernel.arg.name, plan.kernel.key, tuple(sorted(accessors.written_slots(kernel))),
                  plan.iterations, plan.scratch, plan.work, count_flops(kernel, scalars),
                  arithmetic_type(kernel))
-    return command.node.replace(src=(build_commands.linked_callee(arg), *command.node.src[1:]))
+    return command.node.replace(src=(build_calls.linked_callee(arg), *command.node.src[1:]))
 
 
 def _total_ns(commands: Commands, cost_of: Mapping[Command, float]) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fnx.core.ir import build, ops
 from fnx.core.ir.accessors import buffer, dims, extent, index_node
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 
 VECTOR_NS = 1 / 32  # nanoseconds per element in vector code
 SCALAR_NS = 1 / 2  # ... and in scalar code

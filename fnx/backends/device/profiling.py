@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from fnx.backends.device.hcq import Command, to_signed
 from fnx.core.ir import accessors, ops
-from fnx.core.ir.flop_counts import count_flops
 from fnx.core.ir.kernel_code import KernelRun
-from fnx.core.ir.peak_rates import arithmetic_type
+from fnx.core.ir.peak_rates import arithmetic_type, count_flops
 
 _MAX_RUNS = 1 << 18  # commands in a profile
 

@@ -46,12 +46,12 @@ from fnx.backends.gpu.memory import ArenaMemory, GpuPool, GpuStorage, aligned_em
 from fnx.backends.gpu.static_launches import LaunchRecords, StaticLaunchPlan, static_launch_plan
 from fnx.backends.gpu.transfer import send
 from fnx.core.ir import accessors, ops
+from fnx.core.ir.cache import DeathQueue, WeakMemo
 from fnx.core.ir.kernel_code import KernelCode, RunTrace
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.errors import CallbackError, DeviceError, Location, OutOfMemoryError
 from fnx.core.support.process import fork_safe_lock
-from fnx.core.support.weak_tables import DeathQueue, WeakMemo
 
 _IN_FLIGHT, _MAX_REPORTED = 16, 4  # submissions that a fault may name, and kernels
 

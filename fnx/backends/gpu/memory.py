@@ -26,6 +26,7 @@ from fnx.backends.device.allocator import size_class
 from fnx.backends.device.base import DeviceStorage
 from fnx.backends.gpu.driver import AsyncRead, DeviceMemory, HostBytes, QueueDriver
 from fnx.backends.gpu.pinned_memory import MAX_BLOCK, MAX_PINNED
+from fnx.core.ir.cache import DeathQueue
 from fnx.core.ir.uop import current_loc
 from fnx.core.support.errors import (
     DeviceError,
@@ -35,7 +36,6 @@ from fnx.core.support.errors import (
     format_location,
 )
 from fnx.core.support.process import fork_safe_lock
-from fnx.core.support.weak_tables import DeathQueue
 
 MAX_FREE_BYTES = 1 << 28  # bytes of free memory at most
 SMALL_COPY = 1 << 14  # bytes up to which a copy is faster than recording again

@@ -34,10 +34,10 @@ from fnx.backends.llvm.host_cpu import (
     restrict_features,
     vector_registers,
 )
+from fnx.core.ir.cache import DeathQueue
 from fnx.core.support.errors import DeviceError, SpecError
 from fnx.core.support.process import at_fork, block_at_exit, fork_safe_lock
 from fnx.core.support.target import Target
-from fnx.core.support.weak_tables import DeathQueue
 
 SUPPORTED = (22,)  # LLVM's major versions that are known to have these prototypes
 

@@ -22,12 +22,11 @@ from fnx.backends.disk import background_writer
 from fnx.backends.disk.cache import DiskCache, directory
 from fnx.backends.llvm import binding as llvm
 from fnx.backends.llvm import object_files
-from fnx.core.ir.cache import MEGABYTE, Cache
+from fnx.core.ir.cache import MEGABYTE, Cache, DeathQueue
 from fnx.core.ir.kernel_code import KernelCode
 from fnx.core.support.errors import DeviceError, FnxError, user_location
 from fnx.core.support.process import block_at_exit, fork_safe_lock
 from fnx.core.support.target import Target
-from fnx.core.support.weak_tables import DeathQueue
 
 _MAX_RECENT = 1024  # linked kernels retained without a command buffer
 _MAX_RECENT_BYTES = 48 * MEGABYTE

@@ -24,7 +24,7 @@ from fnx.core.array.call_validation import (
 from fnx.core.array.eager_cache import CacheMiss, cached_dispatch
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.uop import current_loc
 from fnx.core.scope import scope, storage
 from fnx.core.support.config import config

@@ -21,7 +21,7 @@ from fnx.core.array.convert import DTypeLike
 from fnx.core.array.device_mixin import ArrayDeviceMixin
 from fnx.core.ir import dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType, NDArray
-from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import scope, storage

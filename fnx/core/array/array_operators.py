@@ -147,7 +147,7 @@ _OPERANDS = (Array, bool, int, float, np.ndarray, np.generic)
 
 
 def _operator(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Apply the Python operator that core/ir/operators.py represents by an op."""
+    """Apply the Python operator that core/ir/expr.py represents by an op."""
     call = _OPERATOR_CALLS[op] \
         if op is not ops.POW or type(operands[1]) not in (int, float) else power
     if not scope.is_open():

@@ -28,7 +28,7 @@ from fnx.core.array.out_of_bounds import OutOfBoundsPolicy
 from fnx.core.ir import build, dtypes
 from fnx.core.ir.expr import Expr, maximum, minimum, where
 from fnx.core.ir.index_arrays import broadcast_indices, index_dtype, index_range
-from fnx.core.ir.op_traits import inverse_permutation, max_value, min_value, other_axes
+from fnx.core.ir.op import inverse_permutation, max_value, min_value, other_axes
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp
 from fnx.core.scope import storage

@@ -373,7 +373,7 @@ ARCTAN2 = ElementwiseFn("arctan2", "inexact", arctan2)
 SIGMOID = ElementwiseFn("sigmoid", "inexact", sigmoid)
 # fmt: on
 
-# Python's operators, keyed by the op that core/ir/operators.py uses for them.
+# Python's operators, keyed by the op that core/ir/expr.py uses for them.
 OPERATORS: dict[Op, ElementwiseFn] = {
     ops.ADD: ADD, ops.SUB: SUBTRACT, ops.MUL: MULTIPLY, ops.DIV: DIVIDE,
     ops.IDIV: FLOOR_DIVIDE, ops.REM: REMAINDER, ops.POW: POWER, ops.AND: BITWISE_AND,

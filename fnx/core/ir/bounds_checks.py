@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fnx.core.ir import build, dtypes
-from fnx.core.ir.op_traits import max_value, min_value
+from fnx.core.ir.op import max_value, min_value
 from fnx.core.ir.uop import UOp
 from fnx.core.support.errors import Location, OutOfBoundsError
 from fnx.core.support.record import Record

@@ -18,7 +18,7 @@ from typing import Any
 
 from fnx.core.ir import dtypes, low_precision, op_args, operand_checks, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.op_traits import gather_shape
+from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.errors import (

@@ -1,21 +1,40 @@
-"""Constructors of ops with several results, read by GETTUPLE: calls, control flow, effects, sorts.
+"""Constructors of ops with several results, read by GETTUPLE: calls, control flow, effects, sorts;
+of the bodies of loops; and of the command level: memory slots and commands.
 
 >>> x = build.param(0, dtypes.int32, ())
 >>> twice = build.function([build.add(x, x)], 1, "twice")
 >>> call(twice, [build.const(3, dtypes.int32)])[0].dtype
 int32
+
+Bodies of loops are built from Python functions of their PARAMs:
+
+    (total, last), sums = build_scan(step, 8, [w], [zero, x0], [xs])
+
+calls ``step([w], [total, last], [x])`` once, on PARAMs of the operands' types, and closes the
+result. The step may read nothing but its operands.
+
+>>> from fnx.core.ir import build, dtypes
+>>> xs = build.param(0, dtypes.float32, (8,))
+>>> (total,), () = build_scan(lambda consts, carries, x: ([build.add(carries[0], x[0])], []),
+...                          8, [], [build.const(0, dtypes.float32)], [xs], name="sum")
+>>> total
+<GETTUPLE float32[] of 1, 0>
+
+>>> nothing = commands([])
+>>> cmd_loop(nothing, 3, "again").arg
+CmdLoop(name='again', trips=3, locs=(), strip_length=0)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp
-from fnx.core.support.errors import ArgumentError, ShapeError
+from fnx.core.support.errors import ArgumentError, Location, ShapeError
 
 
 def call(fn: UOp, args: Sequence[UOp], name: str = "", policy: Any = None) -> tuple[UOp, ...]:
@@ -60,7 +79,7 @@ def custom(functions: Sequence[UOp], arg: op_args.Custom, args: Sequence[UOp]) -
     return build.results(UOp(ops.CUSTOM, dtypes.void, (*functions, *args), arg))
 
 
-# ---- effects ----------------------------------------------------------------------------------
+# ---- effects ------------------------------------------------------------------------------------
 
 
 TOKEN = ((0,), dtypes.bool_)  # type of the tokens that order effects: arrays without elements
@@ -113,3 +132,109 @@ def sort(operands: Sequence[UOp], n_keys: int, outputs: Iterable[int] | None = N
     results = build.results(UOp(ops.SORT, dtypes.void, promoted, arg))
     return tuple([x if i < 0 else build.cast(x, operands[i].dtype)
                   for x, i in zip(results, arg.outputs)])
+
+
+# ---- bodies of loops, from Python functions -----------------------------------------------------
+
+
+Nodes = Sequence[UOp]
+StepFn = Callable[[Nodes, Nodes, Nodes], tuple[Nodes, Nodes]]  # consts, carries, x -> carries, y
+
+
+def build_function(f: Callable[[Nodes], Iterable[UOp]], like: Nodes, name: str) -> UOp:
+    """Return the FUNCTION of ``f`` for operands of the types of ``like``."""
+    return build.function(f(params_like(like)), len(like), name)
+
+
+def params_like(nodes: Nodes) -> list[UOp]:
+    """Return PARAM 0, 1, ... with the types of some nodes."""
+    return [build.param(i, x.dtype, x.shape) for i, x in enumerate(nodes)]
+
+
+def build_scan(step: StepFn, length: int, consts: Nodes, carries: Nodes, xs: Nodes, *,
+               reverse: bool = False, checkpoint: int = 0, name: str = "step"
+               ) -> tuple[tuple[UOp, ...], tuple[UOp, ...]]:
+    """Return the final carries and the stacked ys of a SCAN."""
+    carry_start, x_start = len(consts), len(consts) + len(carries)
+    elements = [build.param(0, x.dtype, x.shape[1:]) for x in xs]
+    params = params_like([*consts, *carries, *elements])
+    states, ys = step(params[:carry_start], params[carry_start:x_start], params[x_start:])
+    body = build.function([*states, *ys], len(params), name)
+    results = scan(body, length, consts, carries, xs, reverse, name, checkpoint)
+    return results[:len(carries)], results[len(carries):]
+
+
+def build_while(condition: Callable[[Nodes, Nodes], UOp],
+                step: Callable[[Nodes, Nodes], Nodes], consts: Nodes, carries: Nodes, *,
+                name: str = "step", max_trips: int = 0) -> tuple[UOp, ...]:
+    """Return the final carries of a WHILE; both functions take consts and carries.
+
+    ``max_trips`` is an upper bound of the trip count (0: unknown).
+    """
+    n, params = len(consts), params_like([*consts, *carries])
+    stop = build.function([condition(params[:n], params[n:])], len(params), f"{name}.goes_on")
+    body = build.function(step(params[:n], params[n:]), len(params), name)
+    return while_(stop, body, consts, carries, name, max_trips)
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+def slot(kind: str, index: int, offset: int, nbytes: int, strides: Iterable[int] = ()) -> UOp:
+    """Return memory of a call: argument or result ``index`` ("in", "out"), or arena bytes."""
+    moves = tuple(strides)
+    while moves and not moves[-1]:
+        moves = moves[:-1]
+    return UOp(ops.SLOT, dtypes.void, (), op_args.Slot(kind, index, offset, nbytes, moves))
+
+
+def swap(even: UOp, odd: UOp, loop: int) -> UOp:
+    """Return memory that is one SLOT in even iterations of a loop, and another in odd ones.
+
+    ``loop`` counts from the outermost loop around the command. After a loop, the parity is that
+    of its trip count.
+    """
+    return UOp(ops.SWAP, dtypes.void, (even, odd), loop)
+
+
+def exec_(fn: UOp, slots: Iterable[UOp], scalars: Iterable[UOp], name: str,
+          locs: tuple[Location, ...] = ()) -> UOp:
+    """Run a KERNEL, with a SLOT per REF slot and a CONST per VAR slot, or another callee."""
+    return UOp(ops.EXEC, dtypes.void, (fn, *slots, *scalars), op_args.Exec(name, locs))
+
+
+def callback_callee(host: UOp) -> UOp:
+    """Return the callee of a CALLBACK command, which takes handle, operands and results
+    (``exec_``)."""
+    return UOp(ops.CALLBACK, dtypes.void, (), host.arg)
+
+
+def sort_callee(sort: UOp) -> UOp:
+    """Return the callee of a SORT command, which takes operands and results (``exec_``)."""
+    return UOp(ops.SORT, dtypes.void, (), sort.arg)
+
+
+def linked_callee(arg: op_args.Linked) -> UOp:
+    """Return the callee for a kernel whose object file is known (``exec_``)."""
+    return UOp(ops.LINKED, dtypes.void, (), arg)
+
+
+def cmd_loop(body: UOp, trips: int, name: str, locs: tuple[Location, ...] = ()) -> UOp:
+    """Run COMMANDS ``trips`` times."""
+    return UOp(ops.CMD_LOOP, dtypes.void, (body,), op_args.CmdLoop(name, trips, locs))
+
+
+def cmd_while(test: UOp, flag: UOp, body: UOp, name: str,
+              sites: tuple[Location, ...] = ()) -> UOp:
+    """Repeat: run COMMANDS ``test``, which write a bool to ``flag``; if it is true run ``body``."""
+    return UOp(ops.CMD_LOOP, dtypes.void, (test, flag, body), op_args.CmdLoop(name, None, sites))
+
+
+def branch(which: UOp, branches: Iterable[UOp], name: str, locs: tuple[Location, ...] = ()) -> UOp:
+    """Run the COMMANDS that the int32 in the SLOT ``which`` selects, clamped."""
+    return UOp(ops.BRANCH, dtypes.void, (which, *branches), op_args.Branch(name, locs))
+
+
+def commands(run: Iterable[UOp]) -> UOp:
+    """Return a list of EXECs, CMD_LOOPs and BRANCHes in the order they run."""
+    return UOp(ops.COMMANDS, dtypes.void, tuple(run))

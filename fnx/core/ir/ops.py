@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from fnx.core.ir import numpy_semantics as m
+from fnx.core.ir import op as r
 from fnx.core.ir import op_args
-from fnx.core.ir import op_traits as r
 from fnx.core.ir.numpy_semantics import const_value as const_value
 from fnx.core.ir.op import OPS as OPS
 from fnx.core.ir.op import Op as Op

@@ -1,15 +1,28 @@
-"""The roofline model: peak rates of a machine, and the least time that a kernel takes.
+"""The roofline model: peak rates of a machine, FLOP counts of kernels, and the least time that a
+kernel takes.
 
 >>> machine = PeakRates((("float32", 100.0),), (("L1", 64 << 10, 400.0), ("memory", 0, 20.0)))
 >>> machine.min_time(flops=1000, nbytes=400)
 (10.0, 'float32')
 >>> machine.min_time(flops=1000, nbytes=1 << 20)
 (52428.8, 'memory')
+
+>>> from fnx.core.ir import dtypes
+>>> r = build.range_(8, 0)
+>>> x, y = [build.index_into(build.ref(i, dtypes.float32, (8,)), r) for i in (0, 1)]
+>>> double = build.kernel([build.store(y, build.mul(build.load(x), build.load(x)))], "double", [0])
+>>> count_flops(double, [])
+8
 """
 
 from __future__ import annotations
 
-from fnx.core.ir import ops
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.matrix_units import UNITS
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
 
@@ -46,3 +59,41 @@ def arithmetic_type(kernel: UOp) -> str:
     units = [n.arg.unit for n in nodes if n.op is ops.MMA]
     wide = any(n.dtype.is_float and n.dtype.itemsize == 8 for n in nodes)
     return units[0] if units else "float64" if wide else "float32"
+
+
+# ---- flop counts --------------------------------------------------------------------------------
+
+
+def count_flops(kernel: UOp, scalars: Sequence[Any]) -> int:
+    """Count the float ops of a kernel, each once per iteration of its free ranges."""
+    if kernel.op is ops.LINKED:
+        known: int = kernel.arg.flops
+        return known
+    if kernel.op is ops.CMD_LOOP:
+        trips = 1 if kernel.arg.trips is None else kernel.arg.trips
+        return trips * sum([_command_flops(c) for s in kernel.src for c in s.src])
+    total = 0
+    for node in toposort([kernel]):
+        if node.op.kind == "elementwise" and node.dtype.is_float:
+            total += (2 if node.op is ops.MULACC else 1) * _trip_count(node, scalars)
+        elif node.op is ops.MMA and node.dtype.is_float:
+            unit = UNITS[node.arg.unit]
+            n_words = unit.words_per_k if node.arg.n_words else 1
+            total += 2 * unit.terms_per_word * n_words * _trip_count(node, scalars)
+        elif node.op is ops.REDUCE and node.dtype.is_float and node.src[0].op is not ops.MMA:
+            total += _trip_count(accessors.value(node), scalars)
+    return total
+
+
+def _command_flops(command: UOp) -> int:
+    """Count the float ops of a command in a CMD_LOOP; of a BRANCH those of the costliest branch."""
+    if command.op is ops.BRANCH:
+        return max([sum(map(_command_flops, s.src)) for s in command.src[1:]])
+    kernel, *operands = (command, *command.src) if command.op is ops.CMD_LOOP else command.src
+    return count_flops(kernel, [build.const_of(s) for s in operands if s.op is ops.CONST])
+
+
+def _trip_count(node: UOp, scalars: Sequence[Any]) -> int:
+    extents = map(accessors.extent, node.ranges)
+    return math.prod(scalars[e.arg.slot] if e.op is ops.VAR else
+                     build.const_of(e) if e.op is ops.CONST else 1 for e in extents)

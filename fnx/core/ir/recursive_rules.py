@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core.ir import accessors, ops
+from fnx.core.ir.cache import WeakMemo
 from fnx.core.ir.uop import UOp, rebuild, toposort
-from fnx.core.support.weak_tables import WeakMemo
 
 _rule_depths: WeakMemo[UOp, int] = WeakMemo()  # FUNCTION -> how many enclosing rules it refers to
 

@@ -44,7 +44,7 @@ _lock = fork_safe_lock()
 def drop_dead_entries() -> None:
     """Drop the table entries of dead nodes.
 
-    The death of a node runs no bytecode (core/support/weak_tables.py). An entry leaves the deque
+    The death of a node runs no bytecode (core/ir/cache.py). An entry leaves the deque
     last, so that a Ctrl-C in this function loses none.
     """
     with _lock:

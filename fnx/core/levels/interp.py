@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 
 from fnx.core.ir import accessors, build, ops
+from fnx.core.ir.cache import WeakMemo
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.numpy_semantics import combine, reduce_array, sort_operands
-from fnx.core.ir.op_traits import max_value
+from fnx.core.ir.op import max_value
 from fnx.core.ir.uop import UOp, consumers, toposort
 from fnx.core.levels.interp_kernel import LIMIT, eval_node, run_kernel
 from fnx.core.scope import callbacks
 from fnx.core.support.errors import ArgumentError, FnxError, OutOfMemoryError, SpecError
-from fnx.core.support.weak_tables import WeakMemo
 
 __all__ = ["apply", "evaluate", "run_kernel"]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.expr import Expr
-from fnx.core.ir.op_traits import merge_by_axis
+from fnx.core.ir.op import merge_by_axis
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels.show_text import (
     Names,

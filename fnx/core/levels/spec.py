@@ -23,13 +23,13 @@ from functools import cache
 from typing import Any
 
 from fnx.core.ir import accessors, build, build_calls, dtypes, ops
-from fnx.core.ir.op_traits import gather_shape
+from fnx.core.ir.cache import WeakMemo
+from fnx.core.ir.op import gather_shape
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import spec_command, spec_kernel, spec_program
 from fnx.core.support.errors import SpecError
 from fnx.core.support.record import Record
-from fnx.core.support.weak_tables import WeakMemo
 
 
 class SpecRule(Record):

@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnx.core.ir import accessors, build, dtypes, ops
+from fnx.core.ir.cache import WeakMemo
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting import conditions, intervals
-from fnx.core.rewriting.evaluate import trunc
-from fnx.core.rewriting.intervals import Bounds, hull, interval_product
-from fnx.core.rewriting.polynomial import (
+from fnx.core.rewriting import algebra
+from fnx.core.rewriting.algebra import (
+    Bounds,
     Monomial,
     Polynomial,
     add,
@@ -43,12 +43,14 @@ from fnx.core.rewriting.polynomial import (
     divide,
     divide_coefficients,
     from_int,
+    hull,
+    interval_product,
     mul,
     single_atom,
     split_linear,
     to_node,
+    trunc,
 )
-from fnx.core.support.weak_tables import WeakMemo
 
 Extent = UOp | int
 
@@ -97,8 +99,8 @@ def _interval_rule(row: Callable[[Bounds, Bounds], Bounds]) -> Callable[[UOp], B
 _BOUNDS: dict[ops.Op, Callable[[UOp], Bounds]] = {
     ops.RANGE: lambda r: (0, max(0, bounds(r.src[0])[1] - 1)),
     ops.VAR: lambda v: (v.arg.low, v.arg.high),
-    ops.IDIV: _interval_rule(intervals.quotient),
-    ops.REM: _interval_rule(intervals.remainder),
+    ops.IDIV: _interval_rule(algebra.quotient),
+    ops.REM: _interval_rule(algebra.remainder),
     ops.MIN: _interval_rule(lambda a, b: (min(a[0], b[0]), min(a[1], b[1]))),
     ops.MAX: _interval_rule(lambda a, b: (max(a[0], b[0]), max(a[1], b[1]))),
     ops.WHERE: lambda w: hull(bounds(w.src[1]), bounds(w.src[2])),
@@ -319,7 +321,7 @@ def _where(node: UOp, done: _NormalForms) -> Polynomial:
     condition = done[node.src[0]]
     a, b = _operand_forms(node.src[1:], done)
     if condition.op is ops.CONST or a == b:
-        return b if condition is conditions.const_bool(False) else a
+        return b if condition is algebra.const_bool(False) else a
     return _atom_polynomial(build.where(condition, to_node(a), to_node(b)))
 
 
@@ -355,9 +357,9 @@ def _is_positive(p: Polynomial) -> UOp:
     """Return the condition p > 0, with positive terms on the right and negative ones on the left.
     """
     if _lower_bound(p) > 0:
-        return conditions.const_bool(True)
+        return algebra.const_bool(True)
     if _lower_bound(add({}, p, -1)) >= 0:
-        return conditions.const_bool(False)
+        return algebra.const_bool(False)
     for g in common_factors(p, 0):
         q = {m: c // g for m, c in p.items() if m and c % g == 0}
         low, high = _interval(add(p, q, -g))
@@ -378,18 +380,18 @@ def _compare(node: UOp, done: _NormalForms) -> UOp:
         return _is_positive(add(add(b, a, -1), _ONE))
     difference = add(a, b, -1)
     if not difference:
-        return conditions.const_bool(node.op is ops.CMPEQ)
+        return algebra.const_bool(node.op is ops.CMPEQ)
     if _lower_bound(difference) > 0 or _lower_bound(add({}, difference, -1)) > 0:
-        return conditions.const_bool(node.op is ops.CMPNE)
+        return algebra.const_bool(node.op is ops.CMPNE)
     return build.elementwise(node.op, to_node(a), to_node(b))
 
 
 def _connective(node: UOp, done: _NormalForms) -> UOp:
-    return conditions.connective(node.op, *[done[s] for s in node.src])
+    return algebra.connective(node.op, *[done[s] for s in node.src])
 
 
 def _negate(node: UOp, done: _NormalForms) -> UOp:
-    return conditions.negate(done[node.src[0]])
+    return algebra.negate(done[node.src[0]])
 
 
 def _rebuild(node: UOp, done: _NormalForms) -> UOp:

@@ -27,11 +27,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fnx.core.ir import op_args
+from fnx.core.ir.cache import DeathQueue
 from fnx.core.ir.dtypes import NDArray
 from fnx.core.ir.ops import Shape
 from fnx.core.scope import scope
 from fnx.core.support.errors import CallbackError, DeviceError, Location
-from fnx.core.support.weak_tables import DeathQueue
 
 CallbackFn = Callable[[list[NDArray], list[Shape]], Sequence[NDArray]]
 

@@ -29,7 +29,7 @@ from typing import TypeVar
 from fnx.core.ir import build_calls, op_args, ops
 from fnx.core.ir.cache import Cache
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.op_traits import LEAF_BITS
+from fnx.core.ir.op import LEAF_BITS
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, creation_mark, current_loc, substitute, toposort
 from fnx.core.support.errors import (

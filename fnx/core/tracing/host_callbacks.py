@@ -22,7 +22,7 @@ from fnx.core.array.array import Array, from_storage
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build_calls, dtypes, op_args, ops
 from fnx.core.ir.dtypes import DType, NDArray, as_dtype
-from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, current_loc
 from fnx.core.scope import callbacks, scope, storage

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.accessors import conjuncts, value
 from fnx.core.ir.uop import UOp
-from fnx.core.rewriting import polynomial, symbolic
-from fnx.core.rewriting.polynomial import Polynomial
+from fnx.core.rewriting import algebra, symbolic
+from fnx.core.rewriting.algebra import Polynomial
 
 
 class Conditions:
@@ -55,7 +55,7 @@ INEQUALITIES = {ops.CMPLT: 0, ops.CMPLE: 1}
 def as_positive(condition: UOp) -> tuple[Polynomial, int]:
     """Return (terms, constant) whose sum is positive exactly if a < b or a <= b holds."""
     (left, c), (right, d) = map(symbolic.linear_terms, condition.src)
-    return polynomial.add(right, left, -1), d - c + INEQUALITIES[condition.op]
+    return algebra.add(right, left, -1), d - c + INEQUALITIES[condition.op]
 
 
 def match_masked_reduce(reduce: UOp) -> tuple[UOp, UOp] | None:

@@ -22,7 +22,7 @@ from typing import TypeVar
 from fnx.core.ir import build, ops
 from fnx.core.ir.accessors import bound_ranges, buffer, conjuncts, indices, validity
 from fnx.core.ir.uop import UOp, substitute, toposort
-from fnx.core.rewriting.pattern import underlying_const
+from fnx.core.rewriting.rewrite import underlying_const
 
 AxisT = TypeVar("AxisT")  # an axis of tensors, a RANGE of kernels
 _MAX_TREE = 32  # nodes of a multiplication tree that are examined

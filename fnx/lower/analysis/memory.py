@@ -19,7 +19,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fnx.core.ir import build_commands, op_args
+from fnx.core.ir import build_calls, op_args
 from fnx.core.ir.uop import UOp
 from fnx.core.support.record import Record
 
@@ -55,10 +55,10 @@ class View(Record):
     def slot(self, get_slot: Callable[[UOp], UOp]) -> UOp:
         """Return it as a SLOT or SWAP; ``get_slot`` maps a node to the SLOT of its buffer."""
         even, *odd = [self._part(get_slot(n).arg) for n in self.nodes]
-        return build_commands.swap(even, odd[0], 0) if odd else even
+        return build_calls.swap(even, odd[0], 0) if odd else even
 
     def _part(self, buffer_slot: op_args.Slot) -> UOp:
-        return build_commands.slot(buffer_slot.kind, buffer_slot.index,
+        return build_calls.slot(buffer_slot.kind, buffer_slot.index,
                                    buffer_slot.offset + self.start, self.nbytes,
                                    (self.step,))
 

@@ -9,7 +9,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, rebuild, toposort
 from fnx.core.support.record import Record
 from fnx.lower.analysis.conditions import INEQUALITIES, as_positive
-from fnx.lower.tensor.algebra import fold_constants
+from fnx.lower.tensor.simplify import fold_constants
 
 _INTEGER_OPS = frozenset({ops.CAST, ops.ADD, ops.SUB, ops.MUL, ops.NEG, ops.CONST, ops.RANGE})
 

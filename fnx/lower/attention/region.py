@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from fnx.core.ir import ops
 from fnx.core.ir.uop import UOp, consumers, toposort
-from fnx.core.rewriting.pattern import underlying_const
+from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.record import Record
 from fnx.lower.analysis.contraction_factors import two_factors
 from fnx.lower.attention.candidates import may_be_product

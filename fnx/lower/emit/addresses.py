@@ -21,8 +21,7 @@ from fnx.core.ir import build, dtypes, op_args, ops
 from fnx.core.ir.accessors import buffer
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.intervals import Bounds, interval_product
-from fnx.core.rewriting.polynomial import Polynomial
+from fnx.core.rewriting.algebra import Bounds, Polynomial, interval_product
 from fnx.core.support.record import Record
 from fnx.lower.analysis.conditions import INEQUALITIES, as_positive
 from fnx.lower.emit import scratch

@@ -31,7 +31,7 @@ from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.accessors import bound_ranges, conjuncts, extent, validity, value
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.polynomial import Polynomial, add
+from fnx.core.rewriting.algebra import Polynomial, add
 from fnx.core.support.range_kinds import LOOP_KINDS, PARALLEL_KINDS, REPLICATED_KINDS
 from fnx.core.support.record import Record
 from fnx.lower.analysis.conditions import (

@@ -20,7 +20,7 @@ from __future__ import annotations
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
-from fnx.core.rewriting.intervals import Bounds
+from fnx.core.rewriting.algebra import Bounds
 
 _ARITHMETIC = frozenset({ops.ADD, ops.SUB, ops.NEG, ops.MUL, ops.MIN, ops.MAX, ops.CAST})
 

@@ -35,7 +35,8 @@ from collections.abc import Collection, Iterable
 
 from fnx.core.ir import accessors, ops
 from fnx.core.ir.uop import UOp, toposort
-from fnx.lower.fusion import concat_in_place, cost, effects, recompute
+from fnx.lower.fusion import concat_in_place, cost, effects
+from fnx.lower.fusion.cost import can_reduce_all_in, can_reduce_in
 from fnx.lower.fusion.group import (
     MAX_SINGLE_ROW,
     MEMORY,
@@ -56,7 +57,6 @@ from fnx.lower.fusion.group import (
     window_count,
 )
 from fnx.lower.fusion.index_tokens import ZERO, Tokens, identity_index, source_index, squeeze
-from fnx.lower.fusion.row_reductions import can_reduce_all_in, can_reduce_in
 from fnx.lower.fusion.scatter_hazards import hazard_operands
 
 MAX_STAGE_BYTES = 128 << 10  # a row staged inside a kernel; half of a small L2
@@ -83,7 +83,7 @@ class Fusion:
         self._uses: dict[UOp, dict[Group, list[Tokens]]] = {}
         self._merged: dict[Group, Group] = {}
         self._waiters: dict[UOp, set[Group]] = {}  # groups that wait for a node not placed yet
-        self._recomputed = recompute.RecomputedValues()
+        self._recomputed = cost.RecomputedValues()
         self._reductions: dict[tuple[UOp, tuple[int, ...]], UOp] = {}  # with buffers of their own
 
     def _analyze(self, roots: list[UOp]) -> None:

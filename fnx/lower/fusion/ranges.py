@@ -13,9 +13,9 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from fnx.core.ir import build, build_commands, dtypes, ops
+from fnx.core.ir import build, build_calls, dtypes, ops
 from fnx.core.ir.expr import Expr, maximum, minimum
-from fnx.core.ir.op_traits import merge_by_axis
+from fnx.core.ir.op import merge_by_axis
 from fnx.core.ir.tiling import Schedule
 from fnx.core.ir.uop import UOp, copy_locs, rebuild, toposort
 from fnx.core.rewriting import symbolic
@@ -139,10 +139,10 @@ def _call_step(call: UOp, reads: tuple[UOp, ...]) -> KernelStep | ControlFlowSte
     if call.op is ops.CALLBACK:
         writes = writes[call.arg.effect:]
         operands = reads[:1] + reads[1 + call.arg.effect:]
-        return KernelStep(build_commands.callback_callee(call), operands + writes, writes, None,
+        return KernelStep(build_calls.callback_callee(call), operands + writes, writes, None,
                           call.locs)
     if call.op is ops.SORT:
-        return KernelStep(build_commands.sort_callee(call), reads + writes, writes, None, call.locs)
+        return KernelStep(build_calls.sort_callee(call), reads + writes, writes, None, call.locs)
     if call.op is not ops.CALL or call.src[0].op is ops.FUNCTION:
         return ControlFlowStep(call, reads, writes)
     return KernelStep(call.src[0], (*reads, *writes), writes, call.arg.schedule, call.locs,

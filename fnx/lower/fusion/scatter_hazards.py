@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from fnx.core.ir import ops
-from fnx.core.ir.op_traits import merge_by_axis
+from fnx.core.ir.op import merge_by_axis
 from fnx.core.ir.uop import UOp
 from fnx.lower.fusion.group import gather_source, memory_of
 from fnx.lower.fusion.index_tokens import Tokens, identity_index, source_index, squeeze

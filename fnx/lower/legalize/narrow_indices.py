@@ -30,8 +30,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.spec_program import NON_INSTRUCTIONS
-from fnx.core.rewriting.evaluate import trunc
-from fnx.core.rewriting.intervals import Bounds
+from fnx.core.rewriting.algebra import Bounds, trunc
 from fnx.core.support.errors import KernelError
 from fnx.core.support.target import Target
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fnx.core.ir import ops
-from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op, Shape
 from fnx.core.ir.uop import UOp
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 
 from fnx.core.ir import accessors, build, dtypes, op_args, ops
-from fnx.core.ir.build_commands import commands, slot
+from fnx.core.ir.build_calls import commands, slot
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import Record

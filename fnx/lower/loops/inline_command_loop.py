@@ -20,7 +20,7 @@ from fnx.core.ir.dtypes import DType
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 from fnx.core.levels.spec_program import NON_INSTRUCTIONS
-from fnx.core.rewriting.evaluate import evaluate
+from fnx.core.rewriting.algebra import evaluate
 from fnx.core.support.range_kinds import WORKER_KIND
 from fnx.lower.loops.intervals import Intervals
 
@@ -35,8 +35,8 @@ def inline_command_loop(loop: UOp, program_of: Callable[[UOp], UOp]) -> UOp:
         loop: the CMD_LOOP, over SLOTs "in"; the index of a SLOT is the slot of its REF.
         program_of: returns the PROGRAM of a KERNEL.
 
-    >>> from fnx.core.ir.build_commands import commands, exec_, slot
-    >>> from fnx.core.ir.build_commands import cmd_loop as repeat
+    >>> from fnx.core.ir.build_calls import commands, exec_, slot
+    >>> from fnx.core.ir.build_calls import cmd_loop as repeat
     >>> from fnx.core.support.target import Target
     >>> from fnx.lower.emit.emit import emit_program
     >>> place = build.index_into(build.ref(0, dtypes.int32, (1,)), build.index_const(0))

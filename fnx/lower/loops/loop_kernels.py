@@ -23,7 +23,7 @@ resumes where it left off (loops/resumable_loop.py):
 A double-buffered carry has one buffer inside: the new value is copied over the old one per step.
 
 >>> from fnx.core.ir import build, dtypes
->>> from fnx.core.ir.build_commands import commands, exec_, cmd_loop, slot
+>>> from fnx.core.ir.build_calls import commands, exec_, cmd_loop, slot
 >>> place = build.index_into(build.ref(0, dtypes.int32, (1,)), build.index_const(0))
 >>> kernel = build.kernel([build.store(place, build.load(place))], "step", ())
 >>> step = exec_(kernel, [slot("out", 0, 0, 4)], (), "step")
@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fnx.core.ir import accessors, build, build_commands, dtypes, ops
+from fnx.core.ir import accessors, build, build_calls, dtypes, ops
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.target import Target
 from fnx.lower.analysis.memory import ALIGNMENT
@@ -101,7 +101,7 @@ def _rewrite_commands(node: UOp, depth: int, loop_cost: _LoopCost,
         elif len(set((settled_command := read_first_buffer(command, depth)).src[1:])) > 1 or \
                 settled_command is command:
             rewritten.append(settled_command)
-    return build_commands.commands(rewritten)
+    return build_calls.commands(rewritten)
 
 
 def _rewrite_bodies(node: UOp, depth: int, loop_cost: _LoopCost,
@@ -208,7 +208,7 @@ def _lower_loop(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _LoopCo
         steps = max(1, min(strip_mine.MAX_STEPS, int(strip_mine.STRIP_CYCLES / step)))
         strip = node.replace(arg=arg.replace(trips=steps))
         run = bind_operands(use_loop_counters(before, strip, depth), depth)
-        return [node.with_operands((*test, build_commands.commands([run])))]
+        return [node.with_operands((*test, build_calls.commands([run])))]
     max_trips = int(strip_mine.KERNEL_CYCLES / step)
     if not max_trips:
         raise NotFusable("a step that takes long")
@@ -218,7 +218,7 @@ def _lower_loop(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _LoopCo
     inner = node.replace(src=(split_loop(body, depth, max_trips),),
                          arg=arg.replace(trips=max_trips))
     inner = use_loop_counters(before, inner, depth + 1)
-    outer = build_commands.commands([bind_operands(inner, depth + 1)])
+    outer = build_calls.commands([bind_operands(inner, depth + 1)])
     commands_out = [node.replace(src=(outer,), arg=arg.replace(trips=strips))]
     if remainder:
         last = node.replace(src=(advance_loop(body, depth, strips * max_trips),),
@@ -242,7 +242,7 @@ def _lower_resumable(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _L
                     int(strip_mine.MAX_CYCLES / longest)))
     portion = node.replace(arg=arg.replace(strip_length=steps))
     run = bind_operands(use_loop_counters(before, portion, depth), depth)
-    state = build_commands.slot("arena", 0, loop_cost.arena, state_bytes(node))
+    state = build_calls.slot("arena", 0, loop_cost.arena, state_bytes(node))
     state_words = state_bytes(node) // dtypes.int32.itemsize
     first = build.range_(state_words, 0)
     ref = build.ref(0, dtypes.int32, first.src)
@@ -250,10 +250,10 @@ def _lower_resumable(node: UOp, before: Sequence[UOp], depth: int, loop_cost: _L
     value = build.cast(is_running, dtypes.int32)
     kernel = apply_schedule(build.kernel([build.store(build.index_into(ref, first), value)],
                                          "start", (0,)))
-    flag = build_commands.slot("arena", 0, loop_cost.arena, 1)
-    loop_body = build_commands.commands([run.with_operands((*run.src, state))])
-    return [build_commands.exec_(kernel, [state], (), "start", arg.locs),
-            build_commands.cmd_while(build_commands.commands([]), flag, loop_body, arg.name,
+    flag = build_calls.slot("arena", 0, loop_cost.arena, 1)
+    loop_body = build_calls.commands([run.with_operands((*run.src, state))])
+    return [build_calls.exec_(kernel, [state], (), "start", arg.locs),
+            build_calls.cmd_while(build_calls.commands([]), flag, loop_body, arg.name,
                                      arg.locs)]
 
 

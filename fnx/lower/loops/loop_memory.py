@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from fnx.core.ir import accessors, build, dtypes, op_args, ops
-from fnx.core.ir.build_commands import commands, exec_, slot, swap
+from fnx.core.ir.build_calls import commands, exec_, slot, swap
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.lower.analysis.memory import ALIGNMENT
 from fnx.lower.loops.scalarize import NotFusable

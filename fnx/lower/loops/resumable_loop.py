@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fnx.core.ir import accessors, build, dtypes, ops
-from fnx.core.ir.build_commands import slot
+from fnx.core.ir.build_calls import slot
 from fnx.core.ir.uop import UOp
 from fnx.lower.loops.inline_command_loop import CommandEmitter
 

@@ -18,7 +18,7 @@ import numpy as np
 from fnx.core.ir import build, dtypes, low_precision, ops
 from fnx.core.ir.dtypes import DType
 from fnx.core.ir.expr import Expr, clamp
-from fnx.core.ir.op_traits import merge_by_axis, other_axes
+from fnx.core.ir.op import merge_by_axis, other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, copy_locs
 from fnx.core.levels.interp_kernel import eval_node

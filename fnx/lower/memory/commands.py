@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fnx.core.ir import accessors, build_commands, op_args, ops
+from fnx.core.ir import accessors, build_calls, op_args, ops
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.support.errors import Location
 from fnx.core.support.record import Record
@@ -69,7 +69,7 @@ class Launch(Record):
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         """Return its EXEC; ``slot`` maps a node to its SLOT."""
         slots = [o.slot(slot) if isinstance(o, View) else slot(o) for o in self.operands]
-        return [build_commands.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
+        return [build_calls.exec_(self.kernel, slots, self.scalars, self.kernel.arg.name,
                                      self.locs)]
 
 
@@ -114,11 +114,11 @@ class LoopLaunch(Record):
         work = slot(self.workspace)
         body = relocate(self.body.commands, ins, outs, work, 1)
         if self.trips is not None:
-            return [build_commands.cmd_loop(body, self.trips, self.name, self.locs)]
+            return [build_calls.cmd_loop(body, self.trips, self.name, self.locs)]
         assert self.test is not None and self.flag is not None
         flag = slot(self.flag)
         test = relocate(self.test.commands, ins, [flag], work, 1)
-        return [build_commands.cmd_while(test, flag, body, self.name, self.locs)]
+        return [build_calls.cmd_while(test, flag, body, self.name, self.locs)]
 
 
 class BranchLaunch(Record):
@@ -151,7 +151,7 @@ class BranchLaunch(Record):
     def commands(self, slot: GetSlot) -> Sequence[UOp]:
         ins, outs = ([slot(n) for n in side] for side in (self.ins, self.outs))
         work = slot(self.workspace)
-        return [build_commands.branch(slot(self.which), [relocate(b.commands, ins, outs, work, 0)
+        return [build_calls.branch(slot(self.which), [relocate(b.commands, ins, outs, work, 0)
                                                 for b in self.blocks], self.name, self.locs)]
 
 
@@ -270,14 +270,14 @@ def build_block(planned: Launches) -> Block:
     def slot(node: UOp) -> UOp:
         kind, index = locate(node)
         offset = planned.offsets[planned.memory.get(node, node)] if kind == "arena" else 0
-        return build_commands.slot(kind, index, offset, memory.size_of(node))
+        return build_calls.slot(kind, index, offset, memory.size_of(node))
 
     results = tuple([locate(planned.outs[i]) if kind == "out" else (kind, i)
                      for kind, i in planned.results])
     command_list = [command for launch in planned.launches for command in launch.commands(slot)]
     overwritten = tuple([(i, locate(out)[1])
                          for i, out in enumerate(planned.outs) if locate(out)[0] == "in"])
-    return Block(build_commands.commands(command_list), planned.arena, planned.outs, results,
+    return Block(build_calls.commands(command_list), planned.arena, planned.outs, results,
                  overwritten)
 
 
@@ -309,5 +309,5 @@ def _nested_slot(outer_slot: UOp, inner_arg: op_args.Slot, depth: int) -> UOp:
                                                for s in outer_slot.src]))
     arg: op_args.Slot = outer_slot.arg
     strides = (*arg.strides, *[0] * (depth - len(arg.strides)), *inner_arg.strides)
-    return build_commands.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
+    return build_calls.slot(arg.kind, arg.index, arg.offset + inner_arg.offset,
                                min(inner_arg.nbytes, arg.nbytes - inner_arg.offset), strides)

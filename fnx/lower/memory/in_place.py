@@ -17,16 +17,48 @@ Indices are those of the untiled kernel. A schedule may read earlier than that, 
 >>> x, o = (build.index_into(build.ref(i, dtypes.float32, (8,)), r) for i in (0, 1))
 >>> aliasable_slots(build.kernel([build.store(o, build.neg(build.load(x)))], "negate", (0,)))
 ((1, 0),)
+
+**Donation**: which results may reuse the memory of donated parameters.
+
+    before  step(p, x) -> p - x, sum(p)       p is donated
+    after   out 0 may be written over p
+
+These pairs are candidates only: lower/memory/buffer_sharing.py proves that nothing is read after it
+was overwritten. A result that is a partial update of a parameter, or carried by a loop from it, is
+tried with that parameter first; then results and parameters of one type are paired in order.
+
+**Partial updates**: a select over a donated or carried parameter becomes a SCATTER of the written
+block.
+
+    before  out 0 = WHERE(PAD(True), PAD(v), x)        x is carried by a loop, or donated
+    after   out 0 = SCATTER(x, 3 + IOTA(1), v)         x.at[:, 3].set(v): a column is written
+
+If x is computed, the select is fused into that; if x stays live, all of it is copied anyway.
+The cost is counted in cache lines: those of the block and of the values written there, compared
+with those of the whole array.
+
+>>> x, v = build.param(0, dtypes.float32, (64, 64)), build.param(1, dtypes.float32, (1, 64))
+>>> mask = build.const(True, dtypes.bool_, (1, 64))
+>>> there, values = (build.pad(n, [(3, 60), (0, 0)]) for n in (mask, v))
+>>> fn = build.function([build.where(there, values, x)], 2)
+>>> scatter_updates(fn, fn.src, [(0, 0)]).src[0].op
+SCATTER
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fnx.core.ir import accessors, build, ops
-from fnx.core.ir.uop import UOp, toposort
+from fnx.core.ir.dtypes import DType
+from fnx.core.ir.index_arrays import broadcast_indices, index_range
+from fnx.core.ir.ops import Shape
+from fnx.core.ir.uop import UOp, rebuild, toposort
+from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.rewriting.symbolic import simplify
 from fnx.lower.analysis.index_injectivity import determined_ranges
+from fnx.lower.fusion.group import memory_of
 
 
 def aliasable_slots(kernel: UOp) -> tuple[tuple[int, int], ...]:
@@ -99,3 +131,170 @@ def _is_read_before_write(store: UOp, load: UOp) -> bool:
     loops = {r for r in store.ranges if build.const_of(accessors.extent(r)) != 1} \
         if all(accessors.extent(r).op is ops.CONST for r in store.ranges) else store.ranges
     return loops <= determined and load.ranges <= store.ranges
+
+
+# ---- donation -----------------------------------------------------------------------------------
+
+
+ResultParamPairs = tuple[tuple[int, int], ...]  # (result, parameter)
+_MAX_TRIES = 4  # number of same-typed parameters tried for a result
+
+
+def donated_pairs(fn: UOp, results: Sequence[UOp], donated: Collection[int]) -> ResultParamPairs:
+    """Return (result number, parameter slot) pairs that may share memory.
+
+    Args:
+        fn: a FUNCTION.
+        results: its distinct results (``unique_results``).
+        donated: slots of the donated parameters.
+
+    >>> from fnx.core.ir import dtypes
+    >>> p, q = (build.param(i, dtypes.float32, (3,)) for i in range(2))
+    >>> fn = build.function([build.neg(q), build.neg(p)], 2)
+    >>> donated_pairs(fn, fn.src, (0,))
+    ((0, 0), (1, 0))
+    """
+    if not donated:
+        return ()
+    returned_slots = {memory_of(out).arg.slot for out in fn.src if memory_of(out).op is ops.PARAM}
+    params = {s: p for s, p in build.params(fn).items() if s in donated and s not in returned_slots}
+    return tuple(dict.fromkeys([*_update_pairs(results, params),
+                                *_same_type_pairs(results, params)]))
+
+
+def _update_pairs(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int, int]]:
+    for i, result in enumerate(results):
+        base = updated_parameter(result)
+        if base in params and _type_of(params[base]) == _type_of(result):
+            yield i, base
+
+
+def _same_type_pairs(results: Sequence[UOp], params: dict[int, UOp]) -> Iterator[tuple[int, int]]:
+    of_type: dict[tuple[DType, int], list[int]] = {}
+    for slot, p in sorted(params.items()):
+        of_type.setdefault(_type_of(p), []).append(slot)
+    counts: dict[tuple[DType, int], int] = {}
+    for i, result in enumerate(results):
+        kind = _type_of(result)
+        slots = of_type.get(kind, [])
+        position = counts[kind] = counts.get(kind, -1) + 1
+        rotated = [*slots[position % len(slots):], *slots[:position % len(slots)]] if slots else []
+        for slot in rotated[:_MAX_TRIES]:
+            yield i, slot
+
+
+def _type_of(node: UOp) -> tuple[DType, int]:
+    """Return dtype and number of elements: equal byte counts alone do not suffice."""
+    return node.dtype, math.prod(node.shape)
+
+
+def updated_parameter(node: UOp) -> int | None:
+    """Return the slot of the parameter that a node updates, looking through loop carries."""
+    below, _ = update_base(node)
+    if below.op is not ops.PARAM:
+        return None
+    slot: int = below.arg.slot
+    return slot
+
+
+# ---- partial updates ----------------------------------------------------------------------------
+
+
+_LINE_BYTES = 64  # bytes of a cache line
+
+
+def scatter_updates(fn: UOp, results: Sequence[UOp], carried: Iterable[tuple[int, int]]) -> UOp:
+    """Rewrite the results that may overwrite a parameter to write only the changed blocks.
+
+    Args:
+        fn: a FUNCTION.
+        results: its distinct results.
+        carried: (result number, parameter slot) pairs.
+    """
+    selects: dict[UOp, UOp] = {}
+    for result, slot in carried:
+        base, writes = update_base(results[result])
+        if base.op is ops.PARAM and base.arg.slot == slot:
+            selects.update((node, node)
+                           for node in writes if node.op is ops.WHERE and _is_profitable(node))
+    if not selects:
+        return fn
+
+    def visit(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return _to_scatter(node, src) if node in selects else None
+
+    return fn.replace(src=tuple(rebuild(fn.src, visit)))
+
+
+def update_base(node: UOp) -> tuple[UOp, list[UOp]]:
+    """Return the base that a node updates, looking through loop carries, and the updates."""
+    writes = []
+    while True:
+        if node.op is ops.GETTUPLE and node.arg < _carries(node.src[0]):
+            node = accessors.operands(node.src[0])[node.src[0].arg.n_consts + node.arg]
+        elif node.op in (ops.STOP_GRADIENT, ops.RESHAPE):
+            node = node.src[0]
+        elif node.op is ops.SCATTER or written_block(node) is not None:
+            writes.append(node)
+            node = node.src[0 if node.op is ops.SCATTER else 2]
+        else:
+            return node, writes
+
+
+def _carries(node: UOp) -> int:
+    """Return how many results of a node are carries of a loop."""
+    if node.op is ops.WHILE:
+        return len(node.arg.outs)
+    count: int = node.arg.n_carries if node.op is ops.SCAN else 0
+    return count
+
+
+def written_block(node: UOp) -> tuple[tuple[int, int], ...] | None:
+    """Return the (begin, end) of the block that a WHERE writes, per axis; None for other nodes."""
+    if node.op is not ops.WHERE or node.src[0].op is not ops.PAD:
+        return None
+    mask, outside = node.src[0].src
+    inside = underlying_const(mask)
+    if inside is None or not inside.arg or outside.arg:
+        return None
+    return tuple([(low, low + n) for (low, _), n in zip(node.src[0].arg, mask.shape)])
+
+
+def _is_profitable(node: UOp) -> bool:
+    block = written_block(node)
+    assert block is not None
+    shape, size = tuple([high - low for low, high in block]), node.dtype.itemsize
+    lines = math.prod(shape) // _contiguous_elements(shape, node.shape) * \
+        _line_count(_contiguous_elements(shape, node.shape) * size)
+    return lines + _line_count(math.prod(shape) * size) < _line_count(math.prod(node.shape) * size)
+
+
+def _contiguous_elements(block: Shape, shape: Shape) -> int:
+    """Return how many elements of a block are contiguous in memory."""
+    run = 1
+    for n, whole in zip(reversed(block), reversed(shape)):
+        run *= n
+        if n < whole:
+            break
+    return run
+
+
+def _line_count(size: int) -> int:
+    return -(-size // _LINE_BYTES)
+
+
+def _to_scatter(node: UOp, src: Sequence[UOp]) -> UOp:
+    block = written_block(node)
+    assert block is not None
+    _, values, x = src
+    full_axes = [a for a, bounds in enumerate(block) if bounds == (0, x.shape[a])]
+    first, *cut_axes = [a for a in range(len(block)) if a not in full_axes]
+    indices_by_axis = {a: index_range(block[a][0], 1, block[a][1] - block[a][0], x.shape[a])
+                       for a in (first, *cut_axes)}
+    index = broadcast_indices({first: indices_by_axis.pop(first)}, indices_by_axis)
+    if values.op is ops.PAD and values.arg == node.src[0].arg:
+        values = values.src[0]
+    else:
+        values = build.shrink(values, block)
+    values = build.permute(values, (first, *cut_axes, *full_axes))
+    return build.scatter(x, [*index.values()], values, None, [*index])

@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from fnx.core.ir import build, op_args, ops
 from fnx.core.ir.uop import UOp, consumers, rebuild, toposort
-from fnx.core.rewriting.pattern import underlying_const
+from fnx.core.rewriting.rewrite import underlying_const
 
 _MOVEMENTS = (ops.FOLD, ops.PAD, ops.PERMUTE, ops.RESHAPE)
 AxisChange = Callable[[UOp, int], UOp]

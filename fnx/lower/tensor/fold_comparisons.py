@@ -22,7 +22,7 @@ import operator
 from collections.abc import Callable
 
 from fnx.core.ir import build, ops
-from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, rebuild, toposort
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from fnx.core.ir import build, ops
 from fnx.core.ir.uop import UOp, rebuild
-from fnx.core.rewriting.pattern import underlying_const
+from fnx.core.rewriting.rewrite import underlying_const
 
 
 def fuse_argreduce(fn: UOp) -> UOp:

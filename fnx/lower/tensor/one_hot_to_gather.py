@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, rebuild, toposort
-from fnx.core.rewriting.pattern import underlying_const
+from fnx.core.rewriting.rewrite import underlying_const
 from fnx.core.support.record import Record
 from fnx.core.support.target import Target
 from fnx.lower.analysis.contraction_factors import is_zero

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls
-from fnx.core.ir.build_loops import Nodes, build_function
+from fnx.core.ir.build_calls import Nodes, build_function
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.uop import UOp
 from fnx.transforms.autodiff.higher_order import (

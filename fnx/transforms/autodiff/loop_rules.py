@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeVar
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
-from fnx.core.ir.build_loops import Nodes, build_function
+from fnx.core.ir.build_calls import Nodes, build_function
 from fnx.core.ir.cache import MEGABYTE, Cache, graph_bytes
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.dtypes import DType

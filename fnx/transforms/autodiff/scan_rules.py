@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, op_args
-from fnx.core.ir.build_loops import Nodes, build_function, build_scan, params_like
+from fnx.core.ir.build_calls import Nodes, build_function, build_scan, params_like
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.uop import UOp, substitute, toposort
 from fnx.core.support.record import Record

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fnx.core.ir.cache import WeakMemo
 from fnx.core.ir.ops import KERNEL
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.support.weak_tables import WeakMemo
 from fnx.transforms.autodiff.derivatives import DERIVATIVES
 
 _singular_memo: WeakMemo[UOp, bool] = WeakMemo()

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, dtypes, ops
-from fnx.core.ir.build_loops import Nodes, build_function, build_while, params_like
+from fnx.core.ir.build_calls import Nodes, build_function, build_while, params_like
 from fnx.core.ir.derivations import Derivation
 from fnx.core.ir.expr import Expr, minimum, where
 from fnx.core.ir.uop import UOp

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fnx.core.ir import build, build_calls, dtypes, op_args, ops
-from fnx.core.ir.build_loops import Nodes, build_scan
+from fnx.core.ir.build_calls import Nodes, build_scan
 from fnx.core.ir.ops import Op
 from fnx.core.ir.recursive_rules import recursive_call_operands, replace_recursive_calls
 from fnx.core.ir.uop import UOp

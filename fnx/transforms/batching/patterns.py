@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
+from fnx.core.ir.cache import WeakMemo
 from fnx.core.ir.op_args import Axis
 from fnx.core.ir.ops import FUNCTION, KERNEL
 from fnx.core.ir.recursive_rules import is_recursive
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.support.record import Record
-from fnx.core.support.weak_tables import WeakMemo
 
 T = TypeVar("T")
 

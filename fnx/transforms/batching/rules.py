@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fnx.core.ir import build, dtypes, op_args, ops
-from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.op import other_axes
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp
 

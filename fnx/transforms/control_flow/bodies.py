@@ -18,7 +18,7 @@ from fnx.core.array.api_boundary import asarray
 from fnx.core.array.array import Array
 from fnx.core.array.aval import Aval
 from fnx.core.ir import build
-from fnx.core.ir.cache import OwnerCaches
+from fnx.core.ir.cache import OwnerCaches, WeakMemo
 from fnx.core.ir.dtypes import promote
 from fnx.core.ir.uop import UOp, substitute
 from fnx.core.scope import scope
@@ -34,7 +34,6 @@ from fnx.core.support.errors import (
 )
 from fnx.core.support.process import load
 from fnx.core.support.record import Record
-from fnx.core.support.weak_tables import WeakMemo
 from fnx.core.tracing.trace import close, function_name, precomputed_nodes, preserving_locs, trace
 from fnx.transforms.dispatch.signature import ArgFlattener, trace_context
 from fnx.transforms.dispatch.trace_cache import TraceCache

@@ -33,7 +33,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.build_loops import params_like
+from fnx.core.ir.build_calls import params_like
 from fnx.core.ir.uop import UOp, rebuild, substitute, toposort
 from fnx.core.support.config import config
 from fnx.core.tracing.trace import inline_function

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fnx.core.ir import build, build_calls, ops
-from fnx.core.ir.build_loops import Nodes, build_while
+from fnx.core.ir.build_calls import Nodes, build_while
 from fnx.core.ir.expr import Expr, clamp
 from fnx.core.ir.op_args import Axis
 from fnx.core.ir.uop import UOp

@@ -13,9 +13,8 @@ from typing import Any
 
 from fnx.core.ir import accessors, build, ops
 from fnx.core.ir.cache import cached_property
-from fnx.core.ir.flop_counts import count_flops
 from fnx.core.ir.kernel_code import RunTrace
-from fnx.core.ir.peak_rates import PeakRates, arithmetic_type
+from fnx.core.ir.peak_rates import PeakRates, arithmetic_type, count_flops
 from fnx.core.ir.uop import UOp, toposort
 from fnx.core.levels import show
 from fnx.core.support.errors import ArgumentError, FnxError

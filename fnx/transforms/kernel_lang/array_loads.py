@@ -17,7 +17,7 @@ import numpy as np
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.accessors import extent
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.op_traits import other_axes
+from fnx.core.ir.op import other_axes
 from fnx.core.ir.uop import UOp
 from fnx.core.rewriting import symbolic
 from fnx.core.support.record import Record

@@ -17,7 +17,7 @@ from fnx.core.formulas import elementwise
 from fnx.core.formulas.elementwise import DOMAINS, OPERATORS, ElementwiseFn
 from fnx.core.ir import build, dtypes, ops
 from fnx.core.ir.dtypes import DType
-from fnx.core.ir.operators import ValueOperators
+from fnx.core.ir.expr import ValueOperators
 from fnx.core.ir.ops import Op
 from fnx.core.ir.uop import UOp, rebuild
 from fnx.core.rewriting import symbolic

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from fnx.core.ir import accessors, build, dtypes, op_args, ops
 from fnx.core.ir.ops import Shape
 from fnx.core.ir.uop import UOp, toposort
-from fnx.core.rewriting import conditions, symbolic
+from fnx.core.rewriting import algebra, symbolic
 from fnx.transforms.kernel_lang import accesses, carried_values
 from fnx.transforms.kernel_lang.references import name_of
 
@@ -184,7 +184,7 @@ def _loop_conditions(access: UOp) -> list[UOp]:
         while node.op is ops.PER_ITERATION:
             stop = accessors.stop_condition(node.src[1])
             if stop is not None:
-                holds.append(conditions.negate(stop))
+                holds.append(algebra.negate(stop))
             node = node.src[0]
     return list(dict.fromkeys(holds))
 

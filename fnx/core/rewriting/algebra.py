@@ -1,20 +1,110 @@
-"""Polynomials over the atoms of index expressions: {monomial of atoms: coefficient}.
+"""The algebra of index expressions: values, intervals, polynomials, conditions.
 
-The monomial () holds the constant. Atoms in a monomial are sorted, and no coefficient is 0, so
-equal polynomials are equal dicts. This module uses no bounds of atoms: see symbolic.py.
+Intervals are pairs (smallest, largest).
+
+>>> interval_product((-1, 2), (3, 4)), hull((0, 1), (5, 9))
+((-4, 8), (0, 9))
+>>> quotient((-5, 9), (2, 3)), remainder((-5, 9), (2, 3))
+((-2, 4), (-2, 2))
+
+>>> n = build.var(0, dtypes.index, name="n")
+>>> evaluate(build.mul(n, build.index_const(3)), {0: 5})
+15
+
+Polynomials over atoms are {monomial of atoms: coefficient}. The monomial () holds the constant.
+Atoms in a monomial are sorted, and no coefficient is 0, so equal polynomials are equal dicts. This
+module uses no bounds of atoms: see symbolic.py.
 
 >>> r = build.range_(8, 0)
 >>> divide({(r,): 6, (): 7}, {(): 3}) == ({(r,): 2, (): 2}, {(): 1})
+True
+
+The constructors of conditions simplify.
+
+>>> x = build.var(0, dtypes.bool_)
+>>> connective(ops.AND, const_bool(True), x) is x
+True
+>>> negate(negate(x)) is x
 True
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fnx.core.ir import build, ops
-from fnx.core.ir.uop import UOp
+from fnx.core.ir import build, dtypes, ops
+from fnx.core.ir.uop import UOp, toposort
+
+
+def trunc(a: int, b: int) -> int:
+    if b == 0:
+        return -1
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def evaluate(node: UOp, env: Mapping[UOp | int, int]) -> int:
+    """Evaluate an index expression; ``env`` has RANGEs by node and VARs by slot (or node)."""
+    values: dict[UOp, int] = {}
+    for n in toposort([node], stop=lambda n: n.op is ops.RANGE):
+        if n.op is ops.CONST:
+            values[n] = build.const_of(n)
+        elif n in env:
+            values[n] = env[n]
+        elif n.op is ops.VAR:
+            values[n] = env[n.arg.slot]
+        else:
+            values[n] = int(_EVAL_RULES[n.op](*[values[s] for s in n.src]))
+    return values[node]
+
+
+_EVAL_RULES: dict[ops.Op, Callable[..., int]] = {
+    ops.ADD: lambda a, b: a + b, ops.SUB: lambda a, b: a - b, ops.MUL: lambda a, b: a * b,
+    ops.NEG: lambda a: -a, ops.IDIV: trunc, ops.REM: lambda a, b: a - b * trunc(a, b),
+    ops.MIN: min, ops.MAX: max, ops.WHERE: lambda c, a, b: a if c else b,
+    ops.CMPLT: lambda a, b: a < b, ops.CMPLE: lambda a, b: a <= b,
+    ops.CMPEQ: lambda a, b: a == b, ops.CMPNE: lambda a, b: a != b,
+    ops.AND: lambda a, b: a & b, ops.OR: lambda a, b: a | b, ops.NOT: lambda a: not a,
+    ops.CAST: lambda a: a,
+}
+
+
+# ---- intervals ----------------------------------------------------------------------------------
+
+
+Bounds = tuple[int, int]
+
+
+def interval_product(a: Bounds, b: Bounds) -> Bounds:
+    """Return the interval of a product."""
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(corners), max(corners)
+
+
+def hull(*parts: Bounds) -> Bounds:
+    """Return the smallest interval that contains several."""
+    return min(p[0] for p in parts), max(p[1] for p in parts)
+
+
+def quotient(a: Bounds, b: Bounds) -> Bounds:
+    """Return the interval of a quotient, rounded toward zero."""
+    if b[0] < 0:
+        biggest = max(abs(a[0]), abs(a[1]), 1)
+        return -biggest, biggest
+    corners = [trunc(n, d) for n in a for d in (max(b[0], 1), max(b[1], 1))]
+    return min(corners), max(corners)
+
+
+def remainder(a: Bounds, b: Bounds) -> Bounds:
+    """Return the interval of the remainder of such a division."""
+    largest = max(abs(b[0]), abs(b[1]), 1) - 1
+    return max(min(a[0], 0), -largest), min(max(a[1], 0), largest)
+
+
+# ---- polynomials --------------------------------------------------------------------------------
+
 
 Monomial = tuple[UOp, ...]
 Polynomial = dict[Monomial, int]
@@ -154,3 +244,26 @@ def single_atom(p: Polynomial, op: ops.Op) -> UOp | None:
         if c == 1 and len(m) == 1 and m[0].op is op:
             return m[0]
     return None
+
+
+# ---- conditions ---------------------------------------------------------------------------------
+
+
+def const_bool(value: bool) -> UOp:
+    """Return the condition that always holds, or never."""
+    return build.const(value, dtypes.bool_)
+
+
+def connective(op: ops.Op, a: UOp, b: UOp) -> UOp:
+    """Build AND or OR; constant and equal operands are folded."""
+    for x, y in ((a, b), (b, a)):
+        if x.op is ops.CONST:
+            return y if bool(x.arg) == (op is ops.AND) else x
+    return a if a is b else build.elementwise(op, a, b)
+
+
+def negate(inner: UOp) -> UOp:
+    """Build NOT; constants and double negation are folded."""
+    if inner.op is ops.CONST:
+        return const_bool(not inner.arg)
+    return inner.src[0] if inner.op is ops.NOT else build.logical_not(inner)
